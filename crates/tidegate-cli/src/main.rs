@@ -1,0 +1,3 @@
+//! The program `tidegate`.
+
+fn main() {}

@@ -1,0 +1,272 @@
+//! Hard bounds around every controller, and the counting of what it did.
+
+use std::time::Duration;
+
+use super::{Controller, Counts, Decision, Event, Load, Reason, Snapshot, When};
+use crate::{Time, nanos};
+
+/// What no decision may pass, whatever the controller thinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// No limit below this many items: at least 1.
+    pub items_min: u64,
+    /// No limit above this many items.
+    pub items_max: u64,
+    /// No limit above this many bytes. A single larger item goes alone.
+    pub bytes_max: u64,
+    /// No item waits longer than this for company.
+    pub age_max: Duration,
+}
+
+impl Bounds {
+    /// Between `items_min` and `items_max` items; bytes and age not bounded.
+    #[must_use]
+    pub const fn items(items_min: u64, items_max: u64) -> Self {
+        Self {
+            items_min,
+            items_max,
+            bytes_max: u64::MAX,
+            age_max: Duration::MAX,
+        }
+    }
+
+    /// Whether a controller can work within them.
+    ///
+    /// # Errors
+    /// Says which bound is impossible and what is allowed.
+    pub const fn check(&self) -> Result<(), BoundsError> {
+        if self.items_min == 0 || self.items_max == 0 {
+            return Err(BoundsError::ZeroItems);
+        }
+        if self.items_min > self.items_max {
+            return Err(BoundsError::FloorAboveCeiling {
+                floor: self.items_min,
+                ceiling: self.items_max,
+            });
+        }
+        if self.bytes_max == 0 {
+            return Err(BoundsError::ZeroBytes);
+        }
+        Ok(())
+    }
+}
+
+impl Default for Bounds {
+    /// 1 to 8192 items, bytes not bounded, and no item waits longer than a second.
+    fn default() -> Self {
+        Self {
+            items_min: 1,
+            items_max: 8192,
+            bytes_max: u64::MAX,
+            age_max: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Bounds no batch can satisfy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BoundsError {
+    /// `items_min` or `items_max` is 0.
+    ZeroItems,
+    /// `bytes_max` is 0.
+    ZeroBytes,
+    /// `items_min` is above `items_max`.
+    FloorAboveCeiling {
+        /// The floor given.
+        floor: u64,
+        /// The ceiling given.
+        ceiling: u64,
+    },
+}
+
+impl std::fmt::Display for BoundsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ZeroItems => f.write_str("a batch bound of 0 items: at least 1 is needed"),
+            Self::ZeroBytes => f.write_str("a batch bound of 0 bytes: at least 1 is needed"),
+            Self::FloorAboveCeiling { floor, ceiling } => {
+                write!(
+                    f,
+                    "the floor of {floor} items is above the ceiling of {ceiling}: lower the one or raise the other"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for BoundsError {}
+
+/// A controller within [`Bounds`], its batches counted by reason and its waits charged.
+#[derive(Clone, Debug)]
+pub struct Bounded<C> {
+    inner: C,
+    bounds: Bounds,
+    age_max_ns: u64,
+    now: Time,
+    counts: Counts,
+    wait: Option<Wait>,
+}
+
+/// A batch held back: what waited when it could have started, and how much item time that cost so far.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    items_at_start: u64,
+    items: u64,
+    since: Time,
+    item_ns: u64,
+}
+
+impl<C: Controller> Bounded<C> {
+    /// `inner` within `bounds`.
+    ///
+    /// # Errors
+    /// Bounds no batch can satisfy.
+    pub fn new(inner: C, bounds: Bounds) -> Result<Self, BoundsError> {
+        bounds.check()?;
+        let age_max_ns = nanos(bounds.age_max);
+        Ok(Self {
+            inner,
+            bounds,
+            age_max_ns,
+            now: Time::ZERO,
+            counts: Counts::default(),
+            wait: None,
+        })
+    }
+
+    /// The controller inside.
+    pub const fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    /// The controller inside, to freeze or retune it.
+    pub const fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+
+    /// The bounds in force.
+    pub const fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    fn clamp(&self, mut d: Decision) -> Decision {
+        let b = &self.bounds;
+        if d.limit_items > b.items_max {
+            d.limit_items = b.items_max;
+            d.reason = memory_unless_waiting(d);
+        }
+        d.limit_items = d.limit_items.max(b.items_min);
+        if d.limit_bytes > b.bytes_max {
+            d.limit_bytes = b.bytes_max;
+        }
+        d.limit_bytes = d.limit_bytes.max(1);
+        d
+    }
+
+    /// A wait ends at once when a hard bound is reached, and never lasts past the age bound.
+    fn bound_wait(&self, mut d: Decision, backlog: Load, oldest: Time) -> Decision {
+        let latest = oldest.after(self.age_max_ns);
+        let until = match d.when {
+            When::Now => return d,
+            When::At(t) | When::After { until: t, .. } => t,
+        };
+        let enough = match d.when {
+            When::After { items, .. } => backlog.items >= items.min(d.limit_items),
+            _ => false,
+        };
+        if backlog.items >= self.bounds.items_max || backlog.bytes >= self.bounds.bytes_max {
+            d.when = When::Now;
+            d.reason = Reason::Memory;
+        } else if self.now >= latest {
+            d.when = When::Now;
+            d.reason = Reason::Age;
+        } else if enough || self.now >= until {
+            d.when = When::Now;
+        } else if until > latest {
+            d.when = match d.when {
+                When::After { items, .. } => When::After {
+                    items,
+                    until: latest,
+                },
+                _ => When::At(latest),
+            };
+            d.reason = Reason::Age;
+        }
+        d
+    }
+
+    /// Charges the time since the last event to the wait in progress.
+    fn charge(&mut self) {
+        if let Some(w) = &mut self.wait {
+            let item_ns = w.items.saturating_mul(self.now.since(w.since));
+            w.item_ns = w.item_ns.saturating_add(item_ns);
+            w.since = self.now;
+        }
+    }
+
+    fn started(&mut self, batch: Load, reason: Reason) {
+        self.counts.by_reason[reason as usize] += 1;
+        self.counts.items += batch.items;
+        self.counts.bytes += batch.bytes;
+        self.counts.items_max = self.counts.items_max.max(batch.items);
+        if let Some(w) = self.wait.take() {
+            self.counts.waits += 1;
+            self.counts.waits_vain += u64::from(w.items <= w.items_at_start);
+            self.counts.regret_ns = self.counts.regret_ns.saturating_add(w.item_ns);
+        }
+    }
+}
+
+impl<C: Controller> Controller for Bounded<C> {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        self.now = self.now.max(now);
+        if self.wait.is_some() {
+            self.charge();
+        }
+        let d = self.inner.on(self.now, event);
+        let mut d = self.clamp(d);
+        match event {
+            Event::Ready { backlog, oldest } => {
+                d = self.bound_wait(d, backlog, oldest);
+                match (&mut self.wait, d.when) {
+                    (Some(w), _) => w.items = backlog.items,
+                    (None, When::Now) => {}
+                    (None, _) => {
+                        let items = backlog.items;
+                        self.wait = Some(Wait {
+                            items_at_start: items,
+                            items,
+                            since: self.now,
+                            item_ns: 0,
+                        });
+                    }
+                }
+            }
+            Event::Started { batch, reason, .. } => self.started(batch, reason),
+            _ => {}
+        }
+        d
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let inner = self.inner.snapshot();
+        let limit = inner.limit.clamp(
+            self.bounds.items_min,
+            self.bounds.items_max.max(self.bounds.bytes_max),
+        );
+        Snapshot {
+            limit,
+            counts: self.counts,
+            ..inner
+        }
+    }
+}
+
+const fn memory_unless_waiting(d: Decision) -> Reason {
+    match (d.when, d.reason) {
+        (When::Now, Reason::Drained) => Reason::Drained,
+        (When::Now, _) => Reason::Memory,
+        _ => d.reason,
+    }
+}

@@ -1,0 +1,254 @@
+//! Controllers: how many items go into the next batch, and when it starts.
+//!
+//! One trait serves every boundary. A driver reports what happens as [`Event`]s, each with the time it happened at, and is
+//! answered with a [`Decision`]: the most the next batch may take, when it may start, and why. A controller sees counts,
+//! bytes, costs and times, never items; it reads no clock, does no I/O, draws no random number, and computes with
+//! the four operations and square root only. The same events therefore give the same decisions, bit for bit, on every platform.
+//!
+//! Two different things are called "batch size" elsewhere and are kept apart here. A **limit** bounds a greedy drain:
+//! nobody waits for it. A **linger** makes items wait for company ([`When::At`], [`When::After`]).
+//!
+//! # The cycle of a boundary
+//!
+//! 1. [`Event::Arrived`] whenever items join the backlog. A driver that cannot tell (it polls a queue) leaves it out.
+//! 2. [`Event::Ready`] when a batch could start: something waits and the next stage is free. Its answer is the decision:
+//!    take up to the limits now, or ask again at the moment named or when more arrived. Asking again is always harmless.
+//! 3. [`Event::Started`] with what was taken, what is left and why the batch was cut there.
+//! 4. [`Event::Done`] with what it cost. A driver that measures only now and then leaves the others out.
+
+mod bounds;
+mod rule;
+mod snapshot;
+
+pub use bounds::{Bounded, Bounds, BoundsError};
+pub use rule::{Observed, Rule, Ruled};
+pub use snapshot::{Counts, Model, Snapshot};
+
+use crate::Time;
+
+/// Decides how many items go together, and when. See the [module](self) for the cycle of events.
+pub trait Controller: Send {
+    /// Takes in what happened at `now` and answers what to do.
+    ///
+    /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the limits in force, so
+    /// that a buffer can be sized by them, with [`When::Now`]. `now` never goes back; a controller treats a `now` before
+    /// the last one as the last one.
+    fn on(&mut self, now: Time, event: Event) -> Decision;
+
+    /// What it knows and did, for people and dashboards. Costs some hundred nanoseconds and allocates nothing.
+    fn snapshot(&self) -> Snapshot;
+}
+
+impl<C: Controller + ?Sized> Controller for Box<C> {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        (**self).on(now, event)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        (**self).snapshot()
+    }
+}
+
+/// An amount of work: how many items, and how many bytes (or any other weight) they have together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// How many items.
+    pub items: u64,
+    /// Their bytes; 0 where the boundary does not weigh its items.
+    pub bytes: u64,
+}
+
+impl Load {
+    /// `items` items that nobody weighed.
+    #[must_use]
+    pub const fn items(items: u64) -> Self {
+        Self { items, bytes: 0 }
+    }
+
+    /// `items` items of `bytes` bytes together.
+    #[must_use]
+    pub const fn new(items: u64, bytes: u64) -> Self {
+        Self { items, bytes }
+    }
+}
+
+/// Something that happened at a boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Items joined the backlog.
+    Arrived(Load),
+    /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and the next stage is free.
+    Ready {
+        /// What waits now.
+        backlog: Load,
+        /// When its oldest item arrived; `now` where the driver does not know.
+        oldest: Time,
+    },
+    /// A batch was taken.
+    Started {
+        /// What it holds: never empty.
+        batch: Load,
+        /// What is left behind.
+        left: Load,
+        /// Why it was cut there: [`Reason::Drained`] if it took everything, the decision's reason if that bound it, or the
+        /// driver's own: [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`], [`Reason::Closing`].
+        reason: Reason,
+    },
+    /// The batch started last is finished.
+    Done {
+        /// What it cost the stage that runs it.
+        cost_ns: u64,
+        /// Whether it did its work. The cost of a failed batch teaches nothing and is left out.
+        ok: bool,
+    },
+    /// The producer is about to block: nothing arrives until something else happens.
+    Blocking,
+    /// Replies to `items` items that left together came back `took_ns` after they left, own waiting not included.
+    Replied {
+        /// How many items the flush held.
+        items: u64,
+        /// From the flush to the reply.
+        took_ns: u64,
+    },
+    /// So many arrivals are announced: their senders were just answered and are known to come again.
+    Expected {
+        /// How many.
+        items: u64,
+    },
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The most items the next batch may take: at least 1.
+    pub limit_items: u64,
+    /// The most bytes: at least 1. One item larger than that goes alone.
+    pub limit_bytes: u64,
+    /// When the batch may start.
+    pub when: When,
+    /// What bound it.
+    pub reason: Reason,
+}
+
+impl Decision {
+    /// Start at once with up to `limit_items`, bytes not limited.
+    #[must_use]
+    pub const fn now(limit_items: u64, reason: Reason) -> Self {
+        Self {
+            limit_items,
+            limit_bytes: u64::MAX,
+            when: When::Now,
+            reason,
+        }
+    }
+}
+
+/// When a batch may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// At this moment; ask again on each arrival before it.
+    At(Time),
+    /// As soon as the backlog has `items`, at the latest at `until`.
+    After {
+        /// The backlog to wait for.
+        items: u64,
+        /// The latest start.
+        until: Time,
+    },
+}
+
+/// Why a batch was cut where it was, or why it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Reason {
+    /// It took everything that waited.
+    Drained,
+    /// The limit of a historical rule, or a fixed one.
+    Limit,
+    /// A larger batch would hardly be more efficient: k·a/b.
+    Efficiency,
+    /// The hard bound on items or bytes.
+    Memory,
+    /// The latency objective.
+    Latency,
+    /// Larger batches were measured to be worse.
+    Convexity,
+    /// A backlog is cut into parts so that its mean latency is least.
+    DrainChunk,
+    /// A batch of another size on purpose, to learn what it costs.
+    Probe,
+    /// It waits for callers that are about to come.
+    Anticipate,
+    /// The price on a flush: pacing by the cost budget, or the allowed inflation of latency.
+    Pace,
+    /// The oldest item has waited as long as the hard bound allows.
+    Age,
+    /// A linger ran out before the batch was full.
+    Linger,
+    /// The producer was about to block.
+    Blocking,
+    /// Somebody asked for a flush.
+    Asked,
+    /// The boundary is closing.
+    Closing,
+    /// A single item larger than the byte limit.
+    Oversized,
+}
+
+impl Reason {
+    /// How many reasons there are: the length of an array indexed by `reason as usize`.
+    pub const COUNT: usize = 16;
+
+    /// Every reason, in the order of its index.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Drained,
+        Self::Limit,
+        Self::Efficiency,
+        Self::Memory,
+        Self::Latency,
+        Self::Convexity,
+        Self::DrainChunk,
+        Self::Probe,
+        Self::Anticipate,
+        Self::Pace,
+        Self::Age,
+        Self::Linger,
+        Self::Blocking,
+        Self::Asked,
+        Self::Closing,
+        Self::Oversized,
+    ];
+
+    /// Its name in logs, metrics and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Limit => "limit",
+            Self::Efficiency => "efficiency",
+            Self::Memory => "memory",
+            Self::Latency => "latency",
+            Self::Convexity => "convexity",
+            Self::DrainChunk => "drain_chunk",
+            Self::Probe => "probe",
+            Self::Anticipate => "anticipate",
+            Self::Pace => "pace",
+            Self::Age => "age",
+            Self::Linger => "linger",
+            Self::Blocking => "blocking",
+            Self::Asked => "asked",
+            Self::Closing => "closing",
+            Self::Oversized => "oversized",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

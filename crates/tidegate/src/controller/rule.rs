@@ -1,0 +1,210 @@
+//! The adapter for simple rules: what only looks at finished batches and names a limit.
+//!
+//! Every historical rule is one of these, and so is the usual first controller somebody writes of their own.
+
+use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
+use crate::Time;
+
+/// A rule that observes batches and answers a limit. [`Ruled`] makes it a [`Controller`].
+pub trait Rule: Send {
+    /// The most items the next batch may take; 0 counts as 1.
+    fn limit(&self) -> u64;
+
+    /// A batch is finished (or, where costs are not measured, was taken).
+    fn observe(&mut self, batch: Observed);
+
+    /// How long a batch below the limit waits for company, in nanoseconds from its oldest item. 0, the default, never
+    /// waits: the limit then bounds a greedy drain.
+    fn linger_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// A batch as a [`Rule`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What it held.
+    pub batch: Load,
+    /// What was left behind.
+    pub left: Load,
+    /// The limit it was taken under.
+    pub limit: u64,
+    /// Whether it reached that limit.
+    pub full: bool,
+    /// Why it was cut.
+    pub reason: Reason,
+    /// What it cost, if that was measured and the batch did its work.
+    pub cost_ns: Option<u64>,
+}
+
+/// A [`Rule`] as a [`Controller`].
+///
+/// Without measured costs the rule observes each batch when the next one starts, else when it is done: it always sees a
+/// batch before the limit of the next is asked for.
+#[derive(Clone, Debug)]
+pub struct Ruled<R> {
+    rule: R,
+    open: Option<Observed>,
+}
+
+impl<R: Rule> Ruled<R> {
+    /// The rule as a controller.
+    #[must_use]
+    pub const fn new(rule: R) -> Self {
+        Self { rule, open: None }
+    }
+
+    /// The rule itself.
+    pub const fn rule(&self) -> &R {
+        &self.rule
+    }
+
+    fn close(&mut self, cost_ns: Option<u64>) {
+        if let Some(open) = self.open.take() {
+            self.rule.observe(Observed { cost_ns, ..open });
+        }
+    }
+}
+
+impl<R: Rule> Controller for Ruled<R> {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        match event {
+            Event::Ready { backlog, oldest } => {
+                self.close(None);
+                let limit = self.rule.limit().max(1);
+                let linger = self.rule.linger_ns();
+                let until = oldest.after(linger);
+                if backlog.items >= limit {
+                    let reason = if backlog.items > limit {
+                        Reason::Limit
+                    } else {
+                        Reason::Drained
+                    };
+                    return Decision::now(limit, reason);
+                }
+                if linger == 0 {
+                    return Decision::now(limit, Reason::Drained);
+                }
+                let when = if now >= until {
+                    When::Now
+                } else {
+                    When::After {
+                        items: limit,
+                        until,
+                    }
+                };
+                return Decision {
+                    when,
+                    ..Decision::now(limit, Reason::Linger)
+                };
+            }
+            Event::Started {
+                batch,
+                left,
+                reason,
+            } => {
+                self.close(None);
+                let limit = self.rule.limit().max(1);
+                let full = batch.items >= limit;
+                self.open = Some(Observed {
+                    batch,
+                    left,
+                    limit,
+                    full,
+                    reason,
+                    cost_ns: None,
+                });
+            }
+            Event::Done { cost_ns, ok } => self.close(ok.then_some(cost_ns)),
+            _ => {}
+        }
+        Decision::now(self.rule.limit().max(1), Reason::Limit)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            limit: self.rule.limit().max(1),
+            binding: Some(Reason::Limit),
+            ..Snapshot::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Doubling(u64, u64);
+    impl Rule for Doubling {
+        fn limit(&self) -> u64 {
+            self.0
+        }
+        fn observe(&mut self, batch: Observed) {
+            self.0 = if batch.full { self.0 * 2 } else { self.0 };
+        }
+        fn linger_ns(&self) -> u64 {
+            self.1
+        }
+    }
+
+    fn ready(c: &mut impl Controller, at: u64, items: u64, oldest: u64) -> Decision {
+        let oldest = Time::from_nanos(oldest);
+        c.on(
+            Time::from_nanos(at),
+            Event::Ready {
+                backlog: Load::items(items),
+                oldest,
+            },
+        )
+    }
+
+    #[test]
+    fn a_batch_is_observed_once_with_or_without_its_cost() {
+        let mut c = Ruled::new(Doubling(4, 0));
+        let started = Event::Started {
+            batch: Load::items(4),
+            left: Load::items(1),
+            reason: Reason::Limit,
+        };
+        c.on(Time::ZERO, started);
+        c.on(
+            Time::ZERO,
+            Event::Done {
+                cost_ns: 7,
+                ok: true,
+            },
+        );
+        assert_eq!(ready(&mut c, 0, 1, 0).limit_items, 8);
+        let d = c.on(
+            Time::ZERO,
+            Event::Started {
+                batch: Load::items(8),
+                left: Load::items(0),
+                reason: Reason::Drained,
+            },
+        );
+        assert_eq!(
+            d.limit_items, 8,
+            "not observed before it is done or the next is asked for"
+        );
+        assert_eq!(ready(&mut c, 0, 1, 0).limit_items, 16);
+    }
+
+    #[test]
+    fn a_linger_waits_for_the_limit_and_no_longer_than_told() {
+        let mut c = Ruled::new(Doubling(4, 100));
+        let d = ready(&mut c, 10, 3, 5);
+        assert_eq!(
+            (d.when, d.reason),
+            (
+                When::After {
+                    items: 4,
+                    until: Time::from_nanos(105)
+                },
+                Reason::Linger
+            )
+        );
+        assert_eq!(ready(&mut c, 10, 4, 5).when, When::Now);
+        assert_eq!(ready(&mut c, 105, 3, 5).when, When::Now);
+    }
+}
