@@ -6,6 +6,7 @@
 
 pub mod batcher;
 pub mod controller;
+pub mod queue;
 mod time;
 
 pub use time::{Clock, Time, nanos};
