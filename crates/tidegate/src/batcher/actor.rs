@@ -1,8 +1,8 @@
 //! The half of an actor that both drivers share: everything but waiting and calling the handler.
 //!
-//! It owns the consumer's end of the lane, the batch being gathered and the [`Core`]. Entries go from the lane straight into
+//! It owns the consumer, the batch being gathered and the [`Core`]. Entries go from the queue straight into
 //! the batch; those taken out too many, because the batch was complete by bytes or by the handler's word, wait in the
-//! *stash* and come first in the next batch. Entries leave in the order of the lane, always.
+//! *stash* and come first in the next batch. Entries leave in the order of the queue, always.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::Batch;
 use super::core::{Core, Cut, Step};
 use super::handler::{Append, Flow, Init, Op, StopReason};
-use super::lane;
 use super::reply::{ReplyError, after_panic};
 use super::shared::{Entry, Shared};
 use crate::controller::Load;
+use crate::queue::Consumer;
 use crate::{Clock, Time};
 
-pub(super) struct Actor<T, R, M> {
+pub(super) struct Actor<T: Send, R: Send, M: Send> {
     shared: Arc<Shared<T, R, M>>,
-    pub(super) lane: lane::Receiver<Entry<T, R, M>>,
+    pub(super) consumer: Consumer<Entry<T, R, M>>,
     stash: VecDeque<Entry<T, R, M>>,
     pub(super) batch: Batch<T, R, M>,
     gathered: Gathered,
@@ -35,15 +35,15 @@ pub(super) struct Actor<T, R, M> {
 #[derive(Debug)]
 pub(super) struct Panicked;
 
-impl<T, R, M> Actor<T, R, M> {
+impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     pub(super) fn new(
         shared: Arc<Shared<T, R, M>>,
-        lane: lane::Receiver<Entry<T, R, M>>,
+        consumer: Consumer<Entry<T, R, M>>,
         core: Core,
     ) -> Self {
         Self {
             shared,
-            lane,
+            consumer,
             stash: VecDeque::new(),
             batch: Batch::new(),
             gathered: Gathered::default(),
@@ -69,11 +69,11 @@ impl<T, R, M> Actor<T, R, M> {
     pub(super) fn poll(&mut self, now: Time) -> Step {
         if self.shared.life.is_stop() {
             self.core.stop();
-        } else if self.shared.lane.is_closed() {
-            self.core.drain();
+        } else if self.shared.queue.is_closed() {
+            self.core.drain(self.consumer.is_finished() && self.stash.is_empty());
         }
         // Asked after the close was seen, so that no later item can be missed.
-        let items = (self.stash.len() + self.lane.len()) as u64;
+        let items = (self.stash.len() + self.consumer.backlog()) as u64;
         self.ages.mark(self.shared.stamp.take(), items);
         let oldest = if items == 0 { now } else { self.ages.oldest() };
         let backlog = Load::new(items, self.shared.backlog_bytes());
@@ -100,19 +100,20 @@ impl<T, R, M> Actor<T, R, M> {
         }
         while gathered.cut.is_none() {
             let room = limit.items - gathered.load.items;
-            let popped = self.lane.drain(room as usize, |entry| {
+            let room = self.consumer.capacity().min(room as usize);
+            let popped = self.consumer.drain(room, |entry| {
                 if let Some(back) = gathered.offer(entry, batch, &mut append) {
                     stash.push_back(back);
                 }
             });
-            self.ages.popped += popped as u64;
-            if (popped as u64) < room {
+            self.ages.popped += popped.items as u64;
+            if popped.items < room {
                 break;
             }
         }
         let (batch, cut) = self.settle();
         let left = Load::new(
-            (self.stash.len() + self.lane.len()) as u64,
+            (self.stash.len() + self.consumer.backlog()) as u64,
             self.shared.backlog_bytes(),
         );
         let cut = match cut {
@@ -130,7 +131,7 @@ impl<T, R, M> Actor<T, R, M> {
         true
     }
 
-    /// Accounts for what was taken out of the lane: its bytes make room.
+    /// Accounts for what was taken out of the queue: its bytes make room.
     fn settle(&mut self) -> (Load, Option<Cut>) {
         let gathered = std::mem::take(&mut self.gathered);
         if let Some(weights) = &self.shared.weights {
@@ -195,15 +196,15 @@ impl<T, R, M> Actor<T, R, M> {
         step != Step::Continue || !std::mem::replace(&mut self.restarted, true)
     }
 
-    /// Before a wait: until when. To wait for more than what is in the lane, it is taken out. To rest with large buffers
+    /// Before a wait: until when. To wait for more than what is in the queue, it is taken out. To rest with large buffers
     /// is for a second only; then they are given back, and there is no further reason to wake up.
     pub(super) fn prepare_wait(&mut self, step: Step, now: Time) -> Time {
         match step {
             Step::Hold { items, until } => {
                 let room = (items + 1).saturating_sub(self.stash.len() as u64);
                 let stash = &mut self.stash;
-                let popped = self.lane.drain(room as usize, |entry| stash.push_back(entry));
-                self.ages.popped += popped as u64;
+                let popped = self.consumer.drain(room as usize, |entry| stash.push_back(entry));
+                self.ages.popped += popped.items as u64;
                 self.settle();
                 // Those that came since the core was asked may be enough.
                 if self.stash.len() as u64 > items { now } else { until }
@@ -215,7 +216,7 @@ impl<T, R, M> Actor<T, R, M> {
 
     /// After that wait.
     pub(super) fn waited(&mut self, step: Step, now: Time, until: Time) {
-        if step == Step::Rest && now >= until && self.lane.len() == 0 {
+        if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {
             self.batch.shrink(KEEP);
             self.stash.shrink_to(KEEP);
         }
@@ -241,18 +242,14 @@ impl<T, R, M> Actor<T, R, M> {
             Entry::Info(_) | Entry::Wake => {}
         };
         self.stash.drain(..).for_each(&mut keep);
-        // A producer that claimed its place before the close publishes it in a moment.
-        while self.lane.len() > 0 {
-            if self.lane.drain(usize::MAX, &mut keep) == 0 {
-                std::thread::yield_now();
-            }
-        }
+        // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
+        while self.consumer.drain_blocking(usize::MAX, &mut keep).is_ok() {}
         self.shared.life.stashed.store(0, Relaxed);
         self.shared.life.end(reason, leftover);
     }
 }
 
-impl<T, R, M> Drop for Actor<T, R, M> {
+impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
     /// Whatever befalls a driver (a runtime that shuts down drops its tasks): nobody waits for ever.
     fn drop(&mut self) {
         if !self.ended {
@@ -272,7 +269,7 @@ const KEEP: usize = 256;
 /// How long to rest before memory is given back.
 const IDLE_NS: u64 = 1_000_000_000;
 
-/// What was taken out of the lane for the batch being gathered.
+/// What was taken out of the queue for the batch being gathered.
 #[derive(Default)]
 struct Gathered {
     limit: Load,
@@ -339,7 +336,7 @@ struct Ages {
     passed: Time,
     /// Where the mark that is out will go.
     next: u64,
-    /// Entries that left the lane, and those of them in the stash.
+    /// Entries that left the queue, and those of them in the stash.
     popped: u64,
     stashed: u64,
 }

@@ -14,9 +14,10 @@ use super::mend::Factory;
 use super::reply::{Reply, ReplyError, Request, pair};
 use super::shared::{Life, Shared, Stamp, Weigh, Weights};
 use super::stats::Counters;
-use super::{default_controller, lane};
+use super::default_controller;
 use crate::Clock;
 use crate::controller::{Bounded, Bounds, Controller};
+use crate::queue::{self, Wait};
 
 /// What a send does when there is no room and it was not told otherwise by its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub struct Builder<T> {
     capacity: usize,
     capacity_bytes: u64,
     full: Full,
+    wait: Wait,
     oversized: Oversized,
     weigh: Option<Weigh<T>>,
     bounds: Bounds,
@@ -61,6 +63,7 @@ impl<T: Send + 'static> Builder<T> {
             capacity: 16_384,
             capacity_bytes: u64::MAX,
             full: Full::Wait,
+            wait: Wait::Progressive,
             oversized: Oversized::Alone,
             weigh: None,
             bounds: Bounds::default(),
@@ -102,6 +105,13 @@ impl<T: Send + 'static> Builder<T> {
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;
+        self
+    }
+
+    /// How the actor's thread waits for items, and senders' threads for room. [`Wait::Progressive`] if not set.
+    #[must_use]
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
         self
     }
 
@@ -169,20 +179,28 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The two halves, nobody driving them yet.
-    pub(super) fn build<R, M>(self) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
+    pub(super) fn build<R: Send, M: Send>(self) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
         if self.capacity_bytes == 0 {
-            return Err(SpawnError::ZeroCapacity);
+            return Err(SpawnError::ZeroBytes);
         }
         let controller = self.controller.unwrap_or_else(default_controller);
         let controller = Bounded::new(controller, self.bounds).map_err(SpawnError::Bounds)?;
-        let (sender, receiver) = lane::lane(self.capacity)?;
+        let full = match self.full {
+            Full::Wait => queue::Full::Wait,
+            Full::Reject => queue::Full::Reject,
+        };
+        let (queue, consumer) = queue::Builder::new(self.capacity)
+            .wait(self.wait)
+            .full(full)
+            .build()
+            .map_err(SpawnError::Queue)?;
         let item_max = match self.oversized {
             Oversized::Alone => u64::MAX,
             Oversized::Refuse => self.bounds.bytes_max,
         };
         let capacity_bytes = self.capacity_bytes;
         let shared = Arc::new(Shared {
-            lane: sender,
+            queue,
             stamp: Stamp::new(),
             clock: Clock::start(),
             weights: self.weigh.map(|of| Weights {
@@ -195,7 +213,7 @@ impl<T: Send + 'static> Builder<T> {
             inbox: Inbox::new(),
             counters: Counters::new(),
         });
-        let actor = Actor::new(Arc::clone(&shared), receiver, Core::new(controller));
+        let actor = Actor::new(Arc::clone(&shared), consumer, Core::new(controller));
         Ok((Handle::new(shared), actor))
     }
 }

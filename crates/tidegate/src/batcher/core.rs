@@ -27,8 +27,10 @@ pub(super) struct Core {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Running,
-    /// Nothing more is accepted; what waits is handled.
+    /// Nothing more is accepted; what waits or is still on its way from senders' buffers is handled.
     Draining,
+    /// All of that has come.
+    Drained,
     Stopped,
 }
 
@@ -92,7 +94,7 @@ impl Core {
         self.decision = decision;
         let limit = Load::new(decision.limit_items, decision.limit_bytes);
         let (items, until) = match decision.when {
-            _ if self.life == Life::Draining => return Step::Take(limit),
+            _ if self.life != Life::Running => return Step::Take(limit),
             When::Now => return Step::Take(limit),
             // Each arrival may change its mind.
             When::At(until) => (backlog.items, until),
@@ -105,7 +107,7 @@ impl Core {
     }
 
     fn poll_empty(&mut self) -> Step {
-        if self.life == Life::Draining {
+        if self.life == Life::Drained {
             self.life = Life::Stopped;
             return Step::End;
         }
@@ -149,7 +151,7 @@ impl Core {
             // More may have come since the decision found the backlog below the limit.
             Cut::Items if decided == Reason::Drained => Reason::Limit,
             Cut::Items => decided,
-            Cut::Drained if self.life == Life::Draining => Reason::Closing,
+            Cut::Drained if self.life != Life::Running => Reason::Closing,
             Cut::Drained => match decided {
                 Reason::Linger | Reason::Age | Reason::Anticipate | Reason::Pace => decided,
                 _ => Reason::Drained,
@@ -169,10 +171,10 @@ impl Core {
         self.continuing = true;
     }
 
-    /// Nothing more is accepted: handle what waits, then end.
-    pub(super) fn drain(&mut self) {
-        if self.life == Life::Running {
-            self.life = Life::Draining;
+    /// Nothing more is accepted: handle what waits, and end after it if all of it `has_come`.
+    pub(super) fn drain(&mut self, has_come: bool) {
+        if self.life != Life::Stopped {
+            self.life = if has_come { Life::Drained } else { Life::Draining };
         }
     }
 

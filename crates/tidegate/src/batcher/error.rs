@@ -162,13 +162,10 @@ impl Error for StopError {}
 pub enum SpawnError {
     /// Bounds no batch can satisfy.
     Bounds(crate::controller::BoundsError),
-    /// Room for no items or no bytes.
-    ZeroCapacity,
-    /// More room than a queue can have.
-    CapacityTooLarge {
-        /// The capacity asked for.
-        capacity: usize,
-    },
+    /// A capacity no queue can have.
+    Queue(crate::queue::QueueError),
+    /// Room for no bytes.
+    ZeroBytes,
     /// The operating system gave no thread.
     Thread(std::io::Error),
     /// The handler's `init` refused, for this cause.
@@ -181,14 +178,8 @@ impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bounds(error) => error.fmt(f),
-            Self::ZeroCapacity => {
-                f.write_str("room for 0 items or bytes: at least 1 of each is needed")
-            }
-            Self::CapacityTooLarge { capacity } => write!(
-                f,
-                "room for {capacity} items: at most {} are allowed",
-                1_u64 << 30
-            ),
+            Self::Queue(error) => error.fmt(f),
+            Self::ZeroBytes => f.write_str("room for 0 bytes: at least 1 is needed"),
             Self::Thread(error) => write!(f, "no thread for the actor: {error}"),
             Self::Refused(cause) => write!(f, "the handler refused to start: {cause}"),
             Self::Panicked => f.write_str("the handler panicked while starting"),
@@ -200,6 +191,7 @@ impl Error for SpawnError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Bounds(error) => Some(error),
+            Self::Queue(error) => Some(error),
             Self::Thread(error) => Some(error),
             Self::Refused(cause) => Some(&**cause),
             _ => None,

@@ -1,6 +1,6 @@
 //! The producers' side: sending items to an actor, and ending it.
 //!
-//! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the lane. It is
+//! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the queue. It is
 //! the counterpart of a pid. For each way of sending there is one that follows the actor's [`Full`](super::Full) setting, one that never
 //! waits (`try_`) and one that waits without blocking its thread (`_async`). A send that fails gives the item back.
 
@@ -24,21 +24,21 @@ use crate::controller::Load;
 /// dropped: then it handles everything it accepted and ends**, as after a drain. A drop does not wait for that; a program that
 /// must not lose the last batch calls `drain` before it returns from `main`. What was accepted is handled or given back
 /// by `stop`; what is sent to an actor that ends is either accepted or refused with the item.
-pub struct Handle<T, R = (), M = std::convert::Infallible> {
+pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
     /// Shared by the handles only.
     _alive: Arc<Alive<T, R, M>>,
 }
 
-struct Alive<T, R, M>(Arc<Shared<T, R, M>>);
+struct Alive<T: Send, R: Send, M: Send>(Arc<Shared<T, R, M>>);
 
-impl<T, R, M> Drop for Alive<T, R, M> {
+impl<T: Send, R: Send, M: Send> Drop for Alive<T, R, M> {
     fn drop(&mut self) {
         self.0.drain(StopReason::Released);
     }
 }
 
-impl<T, R, M> Handle<T, R, M> {
+impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     pub(super) fn new(shared: Arc<Shared<T, R, M>>) -> Self {
         let _alive = Arc::new(Alive(Arc::clone(&shared)));
         Self { shared, _alive }
@@ -178,7 +178,7 @@ impl<T, R, M> Handle<T, R, M> {
     /// Whether nothing more is accepted.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.lane.is_closed()
+        self.shared.queue.is_closed()
     }
 
     /// Why the actor ended; `None` while it runs.
@@ -259,7 +259,7 @@ fn drained(reason: StopReason) -> Result<(), StopError> {
     }
 }
 
-impl<T, R, M> Clone for Handle<T, R, M> {
+impl<T: Send, R: Send, M: Send> Clone for Handle<T, R, M> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -268,7 +268,7 @@ impl<T, R, M> Clone for Handle<T, R, M> {
     }
 }
 
-impl<T, R, M> fmt::Debug for Handle<T, R, M> {
+impl<T: Send, R: Send, M: Send> fmt::Debug for Handle<T, R, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("backlog", &self.backlog())

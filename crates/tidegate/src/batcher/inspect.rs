@@ -13,7 +13,7 @@ use super::reply::{ReplyError, Request, lock, pair};
 use super::shared::Entry;
 use crate::controller::Snapshot;
 
-impl<T, R, M> Handle<T, R, M> {
+impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// Runs `look` on the handler between two batches and returns what it saw. Blocks until then: never call it in
     /// the handler itself. The handler's type is the closure's: `handle.inspect(|wal: &Wal| wal.len())`.
     ///
@@ -67,7 +67,7 @@ impl<T, R, M> Handle<T, R, M> {
         }));
         if put {
             // If there is no room for it the actor is awake anyway.
-            let _ = self.shared.lane.try_push(Entry::Wake);
+            let _ = self.shared.queue.try_push(Entry::Wake);
         }
         request
     }

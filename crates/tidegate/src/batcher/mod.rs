@@ -47,6 +47,7 @@
 mod actor;
 mod batch;
 mod builder;
+mod caster;
 mod closure;
 mod core;
 mod error;
@@ -55,7 +56,6 @@ mod gate;
 mod handle;
 mod handler;
 mod inspect;
-mod lane;
 mod mend;
 mod reply;
 mod requests;
@@ -70,6 +70,7 @@ mod thread;
 
 pub use batch::Batch;
 pub use builder::{Builder, Full, Oversized};
+pub use caster::Caster;
 pub use closure::{EachBatch, MapBatch, each_batch, map_batch};
 pub use error::{CallError, CastManyError, InspectError, SendError, SpawnError, StopError};
 pub use fold::{Fold, Folded};

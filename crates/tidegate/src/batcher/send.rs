@@ -1,10 +1,10 @@
 //! Sending: weigh, take credit, stamp, push. What fails on the way gives everything back.
 
 use super::error::SendError;
-use super::lane::Refused;
 use super::shared::{Entry, Shared, Weights};
+use crate::queue::PushError;
 
-impl<T, R, M> Shared<T, R, M> {
+impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     /// Waits for room or refuses, as the actor was built.
     pub(super) fn send(
         &self,
@@ -16,14 +16,14 @@ impl<T, R, M> Shared<T, R, M> {
         }
         let Some(weights) = &self.weights else {
             self.stamp.touch(&self.clock);
-            return self.lane.push(entry(0, item)).map_err(closed);
+            return self.queue.push(entry(0, item)).map_err(refused);
         };
         let (item, weight) = weights.weigh(item)?;
         let Ok(credit) = weights.gate.credit(weight.into()) else {
             return Err(SendError::Closed(item));
         };
         self.stamp.touch(&self.clock);
-        self.lane.push(entry(weight, item)).map_err(closed)?;
+        self.queue.push(entry(weight, item)).map_err(refused)?;
         credit.keep();
         Ok(())
     }
@@ -39,7 +39,7 @@ impl<T, R, M> Shared<T, R, M> {
         };
         let (item, weight) = weights.weigh(item)?;
         let Some(credit) = weights.gate.try_credit(weight.into()) else {
-            if self.lane.is_closed() {
+            if self.queue.is_closed() {
                 return Err(SendError::Closed(item));
             }
             self.counters.rejected(1);
@@ -58,27 +58,26 @@ impl<T, R, M> Shared<T, R, M> {
     ) -> Result<(), SendError<T>> {
         let Some(weights) = &self.weights else {
             self.stamp.touch(&self.clock);
-            return self.lane.push_async(entry(0, item)).await.map_err(closed);
+            return self.queue.push_async(entry(0, item)).await.map_err(refused);
         };
         let (item, weight) = weights.weigh(item)?;
         let Ok(credit) = weights.gate.credit_async(weight.into()).await else {
             return Err(SendError::Closed(item));
         };
         self.stamp.touch(&self.clock);
-        let sent = self.lane.push_async(entry(weight, item)).await;
-        sent.map_err(closed)?;
+        let sent = self.queue.push_async(entry(weight, item)).await;
+        sent.map_err(refused)?;
         credit.keep();
         Ok(())
     }
 
     fn try_push(&self, entry: Entry<T, R, M>) -> Result<(), SendError<T>> {
         self.stamp.touch(&self.clock);
-        self.lane.try_push(entry).map_err(|refused| match refused {
-            Refused::Closed(entry) => closed(entry),
-            Refused::Full(entry) => {
+        self.queue.try_push(entry).map_err(|error| {
+            if !error.is_closed() {
                 self.counters.rejected(1);
-                SendError::Full(item_of(entry))
             }
+            refused(error)
         })
     }
 
@@ -86,17 +85,17 @@ impl<T, R, M> Shared<T, R, M> {
         self.stamp.touch(&self.clock);
         let entry = Entry::Info(message);
         let sent = if self.waits {
-            self.lane.push(entry).map_err(Refused::Closed)
+            self.queue.push(entry)
         } else {
-            self.lane.try_push(entry)
+            self.queue.try_push(entry)
         };
-        sent.map_err(|refused| match refused {
-            Refused::Closed(Entry::Info(message)) => SendError::Closed(message),
-            Refused::Full(Entry::Info(message)) => {
+        sent.map_err(|error| match error {
+            PushError::Full(Entry::Info(message)) => {
                 self.counters.rejected(1);
                 SendError::Full(message)
             }
-            _ => unreachable!("the lane gives back what it was given"),
+            PushError::Closed(Entry::Info(message)) => SendError::Closed(message),
+            _ => unreachable!("a queue gives back what it was given"),
         })
     }
 }
@@ -117,13 +116,12 @@ impl<T> Weights<T> {
     }
 }
 
-fn closed<T, R, M>(entry: Entry<T, R, M>) -> SendError<T> {
-    SendError::Closed(item_of(entry))
-}
-
-fn item_of<T, R, M>(entry: Entry<T, R, M>) -> T {
-    match entry.into_item() {
-        Some(item) => item,
-        None => unreachable!("the lane gives back what it was given"),
+/// The item out of an entry that was not taken; a caller's reply is dropped.
+pub(super) fn refused<T, R, M>(error: PushError<Entry<T, R, M>>) -> SendError<T> {
+    let closed = error.is_closed();
+    match error.into_item() {
+        Entry::Cast(_, item) | Entry::Call(_, item, _) if closed => SendError::Closed(item),
+        Entry::Cast(_, item) | Entry::Call(_, item, _) => SendError::Full(item),
+        Entry::Info(_) | Entry::Wake => unreachable!("a queue gives back what it was given"),
     }
 }

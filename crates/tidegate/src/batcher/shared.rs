@@ -1,6 +1,6 @@
-//! What an actor and its handles share: the lane of entries, the bound on bytes, the life cycle, the counters.
+//! What an actor and its handles share: the queue of entries, the bound on bytes, the life cycle, the counters.
 //!
-//! A lane that is closed accepts nothing more; that alone means "drain". A stop is a mark set before the lane is closed. The
+//! A queue that is closed accepts nothing more; that alone means "drain". A stop is a mark set before the queue is closed. The
 //! actor is the only one to end a life, once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use super::gate::Gate;
 use super::handler::StopReason;
 use super::inspect::Inbox;
-use super::lane;
 use super::reply::{Reply, lock, wait_timeout};
 use super::stats::{Counters, Stats};
 use crate::controller::Load;
+use crate::queue::Queue;
 use crate::{Clock, Time};
 
-/// One thing in the lane, items with their weight.
+/// One thing in the queue, items with their weight.
 pub(super) enum Entry<T, R, M> {
     Cast(u32, T),
     Call(u32, T, Reply<R>),
@@ -26,21 +26,11 @@ pub(super) enum Entry<T, R, M> {
     Wake,
 }
 
-impl<T, R, M> Entry<T, R, M> {
-    /// The item alone; a caller's reply is dropped.
-    pub(super) fn into_item(self) -> Option<T> {
-        match self {
-            Self::Cast(_, item) | Self::Call(_, item, _) => Some(item),
-            Self::Info(_) | Self::Wake => None,
-        }
-    }
-}
-
 /// What an item weighs.
 pub(super) type Weigh<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
-pub(super) struct Shared<T, R, M> {
-    pub(super) lane: lane::Sender<Entry<T, R, M>>,
+pub(super) struct Shared<T: Send, R: Send, M: Send> {
+    pub(super) queue: Queue<Entry<T, R, M>>,
     pub(super) stamp: Stamp,
     pub(super) clock: Clock,
     /// `None` where items have no weight.
@@ -59,7 +49,7 @@ pub(super) struct Weights<T> {
     pub(super) gate: Gate,
 }
 
-impl<T, R, M> Shared<T, R, M> {
+impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     /// Accept nothing more, handle what was accepted, end.
     pub(super) fn drain(&self, reason: StopReason) {
         lock(&self.life.state).reason.get_or_insert(reason);
@@ -74,7 +64,7 @@ impl<T, R, M> Shared<T, R, M> {
     }
 
     pub(super) fn close(&self) {
-        self.lane.close();
+        self.queue.close();
         if let Some(weights) = &self.weights {
             weights.gate.close();
         }
@@ -88,7 +78,11 @@ impl<T, R, M> Shared<T, R, M> {
     /// What waits.
     pub(super) fn backlog(&self) -> Load {
         let stashed = self.life.stashed.load(Ordering::Relaxed);
-        Load::new(self.lane.len() as u64 + stashed, self.backlog_bytes())
+        {
+            let queue = self.queue.metrics();
+            let items = (queue.population + queue.buffered) as u64 + stashed;
+            Load::new(items, self.backlog_bytes())
+        }
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -142,7 +136,7 @@ impl Stamp {
 
 pub(super) struct Life<T> {
     stop: AtomicBool,
-    /// Entries the actor has taken out of the lane but not into a batch.
+    /// Entries the actor has taken out of the queue but not into a batch.
     pub(super) stashed: AtomicU64,
     state: Mutex<LifeState<T>>,
     changed: Condvar,

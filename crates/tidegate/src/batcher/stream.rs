@@ -10,20 +10,35 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use crate::controller::{Controller, Event, Load, Reason};
+use crate::controller::{Bounded, Bounds, BoundsError, Controller, Event, Load, Reason};
 use crate::{Clock, Time};
 
 /// Batching for every [`Stream`].
 pub trait StreamExt: Stream + Sized {
-    /// The items that are ready, in batches within the limits of `controller`.
+    /// The items that are ready, in batches within the limits of `controller` and the default [`Bounds`].
     fn batched<C: Controller>(self, controller: C) -> Batched<Self, C> {
-        Batched {
+        match self.batched_within(controller, Bounds::default()) {
+            Ok(batched) => batched,
+            Err(_) => unreachable!("the default bounds can be satisfied"),
+        }
+    }
+
+    /// The same within bounds of the caller's own.
+    ///
+    /// # Errors
+    /// Bounds no batch can satisfy.
+    fn batched_within<C: Controller>(
+        self,
+        controller: C,
+        bounds: Bounds,
+    ) -> Result<Batched<Self, C>, BoundsError> {
+        Ok(Batched {
             stream: Box::pin(self),
-            controller,
+            controller: Bounded::new(controller, bounds)?,
             clock: Clock::start(),
             running: None,
             ended: false,
-        }
+        })
     }
 }
 
@@ -32,7 +47,7 @@ impl<S: Stream> StreamExt for S {}
 /// See [`StreamExt::batched`].
 pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
-    controller: C,
+    controller: Bounded<C>,
     clock: Clock,
     /// When the batch was emitted that is being worked on.
     running: Option<Time>,
@@ -41,7 +56,7 @@ pub struct Batched<S, C> {
 
 impl<S, C> Batched<S, C> {
     /// The controller, to look at or to retune.
-    pub const fn controller_mut(&mut self) -> &mut C {
+    pub const fn controller_mut(&mut self) -> &mut Bounded<C> {
         &mut self.controller
     }
 }
@@ -96,7 +111,7 @@ impl<S: Stream, C: Controller> Stream for Batched<S, C> {
         }
         let started = Event::Started {
             batch: Load::items(batch.len() as u64),
-            left: Load::items(u64::from(batch.len() >= limit)),
+            left: Load::items(this.stream.size_hint().0 as u64),
             reason,
         };
         this.controller.on(now, started);

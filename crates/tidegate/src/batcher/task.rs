@@ -224,16 +224,16 @@ async fn run<H: AsyncHandler>(
 }
 
 /// Until there is something to ask the core about; then it is the time returned.
-async fn wait<T, R, M>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
+async fn wait<T: Send, R: Send, M: Send>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
     let clock = actor.clock();
     let until = actor.prepare_wait(step, now);
-    let lane = &mut actor.lane;
-    let ready = poll_fn(|cx| lane.poll_ready(cx));
     match clock.instant(until) {
         Some(at) => {
-            let _ = timeout_at(at.into(), ready).await;
+            let _ = timeout_at(at.into(), actor.consumer.wait_async()).await;
         }
-        None => ready.await,
+        None => {
+            let _ = actor.consumer.wait_async().await;
+        }
     }
     let now = clock.now();
     actor.waited(step, now, until);

@@ -77,10 +77,14 @@ pub(super) fn run<H: Handler>(
 }
 
 /// Until there is something to ask the core about; then it is the time returned.
-fn wait<T, R, M>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
+fn wait<T: Send, R: Send, M: Send>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
     let clock = actor.clock();
     let until = actor.prepare_wait(step, now);
-    actor.lane.wait(clock.instant(until));
+    // The end of the queue shows when the core is asked.
+    let _ = match clock.instant(until) {
+        Some(at) => actor.consumer.wait_until(at).map(|_| ()),
+        None => actor.consumer.wait(),
+    };
     let now = clock.now();
     actor.waited(step, now, until);
     now

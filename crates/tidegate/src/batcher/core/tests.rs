@@ -115,12 +115,14 @@ fn a_linger_holds_the_batch_and_a_drain_does_not_wait_for_it() {
         take(&mut core, 160, 1, 0, Cut::Drained),
         Some(Reason::Linger)
     );
-    core.drain();
+    core.drain(false);
     assert!(matches!(ready(&mut core, 170, 1), Step::Take(_)));
     assert_eq!(
         take(&mut core, 170, 1, 0, Cut::Drained),
         Some(Reason::Closing)
     );
+    assert_eq!(ready(&mut core, 180, 0), Step::Idle, "more may be on its way");
+    core.drain(true);
     assert_eq!(ready(&mut core, 180, 0), Step::End);
 }
 
@@ -133,7 +135,7 @@ fn a_continue_comes_before_the_next_batch_and_a_stop_before_both() {
     core.ask_continue();
     core.stop();
     assert_eq!(ready(&mut core, 0, 3), Step::End);
-    core.drain();
+    core.drain(true);
     assert_eq!(ready(&mut core, 0, 3), Step::End);
 }
 
@@ -199,7 +201,7 @@ proptest! {
                 Do::Pass(ns) => now += ns,
                 Do::Continue if !ended => { core.ask_continue(); continues = 1; }
                 Do::Continue => {}
-                Do::Drain => { core.drain(); draining = true; }
+                Do::Drain => { core.drain(true); draining = true; }
                 Do::Stop => { core.stop(); ended = true; }
                 Do::Step { cancelled, bytes_cut } => {
                     let step = core.poll(at(now), Load::items(backlog), at(oldest));
