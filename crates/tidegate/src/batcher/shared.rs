@@ -78,11 +78,9 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     /// What waits.
     pub(super) fn backlog(&self) -> Load {
         let stashed = self.life.stashed.load(Ordering::Relaxed);
-        {
-            let queue = self.queue.metrics();
-            let items = (queue.population + queue.buffered) as u64 + stashed;
-            Load::new(items, self.backlog_bytes())
-        }
+        let queue = self.queue.metrics();
+        let items = (queue.population + queue.buffered) as u64 + stashed;
+        Load::new(items, self.backlog_bytes())
     }
 
     pub(super) fn stats(&self) -> Stats {
