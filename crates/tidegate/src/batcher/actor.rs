@@ -70,7 +70,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         if self.shared.life.is_stop() {
             self.core.stop();
         } else if self.shared.queue.is_closed() {
-            self.core.drain(self.consumer.is_finished() && self.stash.is_empty());
+            self.core
+                .drain(self.consumer.is_finished() && self.stash.is_empty());
         }
         // Asked after the close was seen, so that no later item can be missed.
         let items = (self.stash.len() + self.consumer.backlog()) as u64;
@@ -203,11 +204,17 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Step::Hold { items, until } => {
                 let room = (items + 1).saturating_sub(self.stash.len() as u64);
                 let stash = &mut self.stash;
-                let popped = self.consumer.drain(room as usize, |entry| stash.push_back(entry));
+                let popped = self
+                    .consumer
+                    .drain(room as usize, |entry| stash.push_back(entry));
                 self.ages.popped += popped.items as u64;
                 self.settle();
                 // Those that came since the core was asked may be enough.
-                if self.stash.len() as u64 > items { now } else { until }
+                if self.stash.len() as u64 > items {
+                    now
+                } else {
+                    until
+                }
             }
             _ if self.batch.capacity().max(self.stash.capacity()) > KEEP => now.after(IDLE_NS),
             _ => Time::NEVER,

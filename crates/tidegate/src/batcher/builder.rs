@@ -5,6 +5,7 @@ use std::{fmt, thread};
 
 use super::actor::Actor;
 use super::core::Core;
+use super::default_controller;
 use super::error::SpawnError;
 use super::gate::Gate;
 use super::handle::Handle;
@@ -14,7 +15,6 @@ use super::mend::Factory;
 use super::reply::{Reply, ReplyError, Request, pair};
 use super::shared::{Life, Shared, Stamp, Weigh, Weights};
 use super::stats::Counters;
-use super::default_controller;
 use crate::Clock;
 use crate::controller::{Bounded, Bounds, Controller};
 use crate::queue::{self, Wait};
@@ -179,7 +179,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The two halves, nobody driving them yet.
-    pub(super) fn build<R: Send, M: Send>(self) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
+    pub(super) fn build<R: Send, M: Send>(
+        self,
+    ) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
         if self.capacity_bytes == 0 {
             return Err(SpawnError::ZeroBytes);
         }
