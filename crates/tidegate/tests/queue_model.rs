@@ -1,5 +1,8 @@
 //! Random operations against a model of what was taken, with the invariants of the queue checked on the way.
 
+// The macro's closures hide from clippy that this is a test.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

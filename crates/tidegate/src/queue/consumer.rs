@@ -17,7 +17,7 @@ use super::metrics::bump;
 use super::producer::Flush;
 use super::ring::{Reader, Ring};
 use super::shared::{CLOSED, GONE, IDLING, Shared};
-use super::sync::{Arc, Relaxed, SeqCst, fence, lock, yield_now};
+use super::sync::{Acquire, Arc, Relaxed, SeqCst, fence, lock, yield_now};
 use super::wait::{Backoff, Parker, Pass};
 use crate::Time;
 use crate::controller::Reason;
@@ -429,7 +429,8 @@ impl<T: Send> Consumer<T> {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
-        if self.shared.ring.is_closed() && !self.finished {
+        // The flag, not the mark: that lies on the producers' line.
+        if self.shared.flags.load(Acquire) & CLOSED != 0 && !self.finished {
             return matches!(self.settle_closed(), Next::Ready);
         }
         false

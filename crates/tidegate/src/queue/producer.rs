@@ -537,7 +537,7 @@ impl<T: Send> Own<T> {
 impl Control {
     /// The first 64 flushes are measured, later ones one in 16.
     const fn samples(&self) -> bool {
-        self.flushes < 64 || self.flushes % 16 == 0
+        self.flushes < 64 || self.flushes.is_multiple_of(16)
     }
 
     /// Reports what left the buffer, and answers the next limit.

@@ -43,22 +43,21 @@ impl Backoff {
     /// Passes a moment as the strategy wants it.
     pub(super) fn pass(&mut self) -> Pass {
         self.step += 1;
-        let pauses = PAUSES.min(4 << self.step.min(8));
         match self.wait {
             Wait::Park => return Pass::Sleep,
             Wait::Progressive if self.step > LOOKS => return Pass::Sleep,
             Wait::Yield => yield_now(),
             Wait::Spin | Wait::Progressive => {
-                for _ in 0..pauses {
+                for _ in 0..PAUSES {
                     spin_loop();
                 }
                 let often = if self.wait == Wait::Spin { 64 } else { 1 };
-                if self.step > SPINS && self.step % often == 0 {
+                if self.step > SPINS && self.step.is_multiple_of(often) {
                     yield_now();
                 }
             }
         }
-        if self.step % 64 == 0 {
+        if self.step.is_multiple_of(64) {
             Pass::LookAround
         } else {
             Pass::Again
