@@ -119,7 +119,18 @@ fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
     }
     let end = Instant::now();
     assert!(left == 0 && sum > 0);
-    (end, consumer.metrics().drains.mean())
+    let m = consumer.metrics();
+    if std::env::var_os("WAITS").is_some() {
+        println!(
+            "  drains {} waits {} wakes {} linger {} producers waited {}",
+            m.drains.batches(),
+            m.consumer_waits,
+            m.consumer_wakes,
+            m.linger_wakes,
+            m.producer_waits
+        );
+    }
+    (end, m.drains.mean())
 }
 
 enum End {

@@ -17,7 +17,7 @@ use super::metrics::bump;
 use super::producer::Flush;
 use super::ring::{Reader, Ring};
 use super::shared::{CLOSED, GONE, IDLING, Shared};
-use super::sync::{Arc, Relaxed, SeqCst, fence, lock, yield_now};
+use super::sync::{Acquire, Arc, Relaxed, SeqCst, fence, lock, yield_now};
 use super::wait::{Backoff, Parker, Pass};
 use crate::Time;
 use crate::controller::Reason;
@@ -253,7 +253,12 @@ impl<T: Send> Consumer<T> {
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
             // A task has no timer of its own: it comes back again and again, for one linger after it went idle.
-            Next::Soon | Next::Sleep(Some(_)) => cx.waker().wake_by_ref(),
+            Next::Soon | Next::Sleep(Some(_)) => {
+                if cfg!(loom) {
+                    yield_now();
+                }
+                cx.waker().wake_by_ref();
+            }
         }
         Poll::Pending
     }
@@ -307,8 +312,9 @@ impl<T: Send> Consumer<T> {
         if items > 0 && self.shared.buffers_hint() {
             self.keep_linger();
         }
-        let left = self.backlog();
-        let reason = if left == 0 || items < limit {
+        // Where nothing more was found there is no need to look at the producers' line.
+        let left = if items < limit { 0 } else { self.backlog() };
+        let reason = if left == 0 {
             Reason::Drained
         } else {
             Reason::Limit
@@ -423,7 +429,8 @@ impl<T: Send> Consumer<T> {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
-        if self.shared.ring.is_closed() && !self.finished {
+        // The flag, not the mark: that lies on the producers' line.
+        if self.shared.flags.load(Acquire) & CLOSED != 0 && !self.finished {
             return matches!(self.settle_closed(), Next::Ready);
         }
         false
@@ -434,10 +441,7 @@ impl<T: Send> Consumer<T> {
     fn keep_linger(&mut self) {
         if self.linger_passed() {
             self.sweep();
-            if self.idle != Idle::No
-                && !cfg!(loom)
-                && self.swept.since(self.slept) > 16 * self.shared.linger_ns
-            {
+            if self.idle != Idle::No && self.swept.since(self.slept) > 16 * self.shared.linger_ns {
                 self.idle = Idle::No;
                 self.shared.flags.fetch_and(!IDLING, Relaxed);
             }
@@ -445,6 +449,9 @@ impl<T: Send> Consumer<T> {
     }
 
     fn linger_passed(&mut self) -> bool {
+        if cfg!(loom) {
+            return false;
+        }
         let now = self.shared.clock.now();
         let passed = now.since(self.swept) >= self.shared.linger_ns;
         if passed {
@@ -493,11 +500,11 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// The current thread's parker.
+    /// Where the consumer's thread sleeps.
     fn parker(&mut self) -> (Handle<Parker>, Waker) {
         match &self.parker {
-            Some((parker, waker)) if parker.is_mine() => (parker.clone(), waker.clone()),
-            _ => {
+            Some((parker, waker)) => (parker.clone(), waker.clone()),
+            None => {
                 let parker = Parker::new();
                 let waker = Waker::from(parker.clone());
                 self.parker.insert((parker, waker)).clone()
