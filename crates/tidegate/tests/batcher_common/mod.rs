@@ -1,5 +1,5 @@
 //! A handler that does what a test says, and the rules tests run it under.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
