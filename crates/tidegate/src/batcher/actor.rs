@@ -76,9 +76,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         // Asked after the close was seen, so that no later item can be missed.
         let items = (self.stash.len() + self.consumer.backlog()) as u64;
         self.ages.mark(self.shared.stamp.take(), items);
-        let oldest = if items == 0 { now } else { self.ages.oldest() };
+        let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
-        self.core.poll(now, backlog, oldest.min(now))
+        self.core.poll(now, backlog, oldest)
     }
 
     /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle after all.
@@ -91,7 +91,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let Self { stash, batch, .. } = self;
         let gathered = &mut self.gathered;
         gathered.limit = limit;
-        let age = now.since(self.ages.oldest());
+        let age_ns = now.since(self.ages.passed);
         while gathered.cut.is_none()
             && let Some(entry) = stash.pop_front()
         {
@@ -108,6 +108,10 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 }
             });
             self.ages.popped += popped.items as u64;
+            if popped.items == 0 && gathered.load.items == 0 {
+                // Claimed, but not published yet: its sender may be waiting for this core.
+                std::thread::yield_now();
+            }
             if popped.items < room {
                 break;
             }
@@ -125,7 +129,6 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let Some(reason) = self.core.handle_batch(now, batch, left, cut) else {
             return false;
         };
-        let age_ns = age.min(now.as_nanos());
         self.shared.counters.started(batch, reason, age_ns);
         self.batch
             .describe(batch, reason, std::time::Duration::from_nanos(age_ns));
@@ -204,9 +207,11 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Step::Hold { items, until } => {
                 let room = (items + 1).saturating_sub(self.stash.len() as u64);
                 let stash = &mut self.stash;
-                let popped = self
-                    .consumer
-                    .drain(room as usize, |entry| stash.push_back(entry));
+                let popped = self.consumer.drain(room as usize, |entry| {
+                    if !matches!(entry, Entry::Wake) {
+                        stash.push_back(entry);
+                    }
+                });
                 self.ages.popped += popped.items as u64;
                 self.settle();
                 // Those that came since the core was asked may be enough.
@@ -339,8 +344,10 @@ impl Gathered {
 struct Ages {
     /// "Whatever has this position or a later one arrived at this time or later."
     marks: VecDeque<(u64, Time)>,
-    /// The last mark passed.
+    /// The last mark passed: nothing that waits is older.
     passed: Time,
+    /// Nothing waited since that mark, so that it says nothing about what comes.
+    empty: bool,
     /// Where the mark that is out will go.
     next: u64,
     /// Entries that left the queue, and those of them in the stash.
@@ -359,14 +366,23 @@ impl Ages {
         }
     }
 
-    /// When the oldest entry arrived, at the earliest.
-    fn oldest(&mut self) -> Time {
+    /// When the oldest of `backlog` entries arrived, at the earliest.
+    fn oldest(&mut self, now: Time, backlog: u64) -> Time {
+        if backlog == 0 {
+            self.empty = true;
+            return now;
+        }
         let head = self.head();
         while let Some(&(position, at)) = self.marks.front()
             && position <= head
         {
-            self.passed = at;
+            self.passed = at.min(now);
+            self.empty = false;
             self.marks.pop_front();
+        }
+        if std::mem::take(&mut self.empty) {
+            // Its mark is still to come, or was another's.
+            self.passed = now;
         }
         self.passed
     }
