@@ -5,6 +5,8 @@
 //! back; what returns is a reply or a count.
 
 pub mod controller;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod time;
 
 pub use time::{Clock, Time, nanos};

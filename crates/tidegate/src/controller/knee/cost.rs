@@ -54,6 +54,9 @@ pub(super) struct Cost {
     pub(super) verify: Option<u64>,
     /// The largest size measured.
     pub(super) top: f64,
+    /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush saved is worth
+    /// a wait.
+    pub(super) rough_a: Option<f64>,
 }
 
 /// y = a + b·n.
@@ -107,6 +110,7 @@ impl Cost {
             convex: None,
             verify: None,
             top: 0.0,
+            rough_a: None,
         }
     }
 
@@ -217,12 +221,18 @@ impl Cost {
             hi = b.n;
         }
         let d = s0 * s2 - s1 * s1;
-        self.identified = lo.is_some_and(|lo| hi >= 3.0 * lo) && d > 0.0;
-        if !self.identified {
+        let spans = |ratio: f64| lo.is_some_and(|lo| hi >= ratio * lo) && d > 0.0;
+        self.identified = spans(3.0);
+        self.rough_a = None;
+        if !spans(1.4) {
             return;
         }
         let b = ((s0 * t1 - s1 * t0) / d).max(1e-6);
         let a = ((t0 - b * s1) / s0).max(1.0);
+        self.rough_a = Some(a);
+        if !self.identified {
+            return;
+        }
         let sigma = self.noise.max(0.02);
         self.fit = Some(Fit {
             a,

@@ -429,7 +429,7 @@ impl Knee {
             let until = self.last_started?.after((flush / share) as u64);
             return (now < until).then_some((until, Reason::Pace));
         }
-        let Fit { a, .. } = self.cost.fit?;
+        let a = self.flush_cost()?;
         if load.items >= self.plan.limit && self.unit == Unit::Items {
             return None;
         }
@@ -438,11 +438,22 @@ impl Knee {
         (wait >= 1.0).then(|| (now.after(wait as u64), Reason::Anticipate))
     }
 
+    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the cost counts
+    /// as saved, which tries a merge, after which two sizes are known.
+    fn flush_cost(&self) -> Option<f64> {
+        let known = self.cost.fit.map(|f| f.a);
+        let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
+        match self.known || self.cost.identified {
+            true => known,
+            false => self.cost.rough_a.or(known).or(measured),
+        }
+    }
+
     // ---- learning
 
     fn arrived(&mut self, now: Time, load: Load) {
         self.rate.arrived(self.amount(load));
-        if let (Some(p), Some(Fit { a, .. })) = (&mut self.profile, self.cost.fit) {
+        if let (Some(a), Some(p)) = (self.flush_cost(), &mut self.profile) {
             p.arrived(now.since(self.last_done) as f64, a, load.items);
         }
     }
