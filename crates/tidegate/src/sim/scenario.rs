@@ -490,7 +490,9 @@ fn clients() -> Vec<Table> {
 fn producers() -> Vec<Table> {
     let run = |rate: f64| {
         let n = if rate < 0.1 { 20_000 } else { 200_000 };
-        let knee = Knee::new(Objective::Lean, Bounds::items(1, 1000)).unwrap_or_default();
+        let knee = Knee::new(Objective::Lean, Bounds::items(1, 1000))
+            .unwrap_or_default()
+            .without_drain_chunks();
         let all = vec![
             (false, named("fixed 1", Fixed::new(1).controller())),
             (false, named("fixed 100", Fixed::new(100).controller())),

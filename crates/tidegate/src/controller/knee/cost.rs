@@ -14,6 +14,10 @@ const SAMPLES: u32 = 8;
 const AGE: u64 = 256;
 /// Batches at deliberately different sizes after a change of costs.
 const EXCITE: u32 = 6;
+/// Past this every cost would pass for noise and no change be noticed.
+const NOISE_MAX: f64 = 0.5;
+/// Below this it decides nothing, and would decay into denormals.
+const NOISE_MIN: f64 = 1e-4;
 /// Half-octave buckets: sizes up to 2^32.
 const BUCKETS: usize = 64;
 
@@ -25,6 +29,8 @@ struct Bucket {
     /// When it was last and first written, in batches.
     last: u64,
     first: u64,
+    /// Outliers in a row at this size, negative when they were too cheap.
+    streak: i8,
 }
 
 /// The cost model and everything it rests on. All costs are in nanoseconds.
@@ -95,6 +101,7 @@ impl Cost {
                 y: 0.0,
                 last: 0,
                 first: 0,
+                streak: 0,
             }; BUCKETS],
             live: 0,
             batches: 0,
@@ -142,21 +149,29 @@ impl Cost {
 
     /// Compares a cost with its size's own history: clips an outlier, forgets everything when the costs have changed.
     fn judge(&mut self, i: usize, n: f64, y: f64) -> f64 {
-        let b = &self.buckets[i];
-        if self.live & (1 << i) == 0 || b.count < 2 {
+        if self.live & (1 << i) == 0 || self.buckets[i].count < 2 {
             return y;
         }
-        let expected = (b.y + self.fit.map_or(0.0, |f| f.b) * (n - b.n)).max(1e-3);
+        let slope = self.fit.map_or(0.0, |f| f.b);
+        let b = &mut self.buckets[i];
+        let expected = (b.y + slope * (n - b.n)).max(1e-3);
         let e = (y - expected) / expected;
         let most = (4.0 * self.noise).max(0.15);
         if e.abs() > most {
             let sign = if e > 0.0 { 1 } else { -1 };
+            b.streak = if b.streak * sign >= 0 {
+                b.streak + sign
+            } else {
+                sign
+            };
+            let sign = i32::from(sign);
             self.streak = if self.streak * sign >= 0 {
                 self.streak + sign
             } else {
                 sign
             };
-            if self.streak.abs() >= 3 {
+            if self.streak.abs() >= 3 || b.streak.abs() >= 3 {
+                // Three batches in a row, or the last three of this size: the costs are not what they were.
                 self.streak = 0;
                 self.forget();
                 return y;
@@ -165,7 +180,9 @@ impl Cost {
             return expected * (1.0 + f64::from(sign) * most);
         }
         self.streak = 0;
-        self.noise += (e.abs() * 1.25 - self.noise) / 32.0;
+        b.streak = 0;
+        self.noise =
+            (self.noise + (e.abs() * 1.25 - self.noise) / 32.0).clamp(NOISE_MIN, NOISE_MAX);
         let z = e / self.noise.max(0.01);
         self.up = (self.up + z - 0.5).max(0.0);
         self.down = (self.down - z - 0.5).max(0.0);
@@ -193,6 +210,7 @@ impl Cost {
                 y: 0.0,
                 last: t,
                 first: t,
+                streak: 0,
             };
         }
         &mut self.buckets[i]
