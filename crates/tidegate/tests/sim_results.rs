@@ -386,6 +386,7 @@ fn a_producer_of_known_cost_agrees_with_the_model() {
     ] {
         let mut knee = Knee::new(Objective::Lean, Bounds::items(1, 1000))
             .unwrap()
+            .without_drain_chunks()
             .with_known_cost(COST_NS.0, COST_NS.1);
         let r = produce(
             rate,
