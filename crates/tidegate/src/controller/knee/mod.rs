@@ -397,7 +397,11 @@ impl Knee {
             (full / 4).max(self.floor).max(milder).max(1)
         };
         if self.cost.excite > 0 {
-            return (self.cost.excite % 2 == 0).then(|| (small(), Reason::Probe));
+            return self
+                .cost
+                .excite
+                .is_multiple_of(2)
+                .then(|| (small(), Reason::Probe));
         }
         if !self.targeted() || !turn.is_multiple_of(PROBE_EVERY) {
             return None;
