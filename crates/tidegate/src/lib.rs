@@ -7,6 +7,15 @@
 pub mod batcher;
 pub mod controller;
 pub mod queue;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod time;
 
 pub use time::{Clock, Time, nanos};
+
+/// The examples in `docs/` and the README compile.
+#[cfg(doctest)]
+mod docs {
+    #[doc = include_str!("../../../docs/controllers.md")]
+    struct Controllers;
+}

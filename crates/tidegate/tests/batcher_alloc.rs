@@ -1,16 +1,17 @@
 //! What an actor allocates: nothing for a cast, one slot for a call, and large buffers only while it is busy.
 //!
-//! One test in a process of its own, because it counts every allocation of the process.
+//! In a process of their own and one after the other, because they count every allocation of the process.
 #![allow(unsafe_code)]
 
 mod batcher_common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 
 use batcher_common::{LONG, until};
 use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op};
+use tidegate::controller::Greedy;
 
 struct Counting;
 
@@ -58,6 +59,11 @@ impl Handler for Sum {
     }
 }
 
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap()
+}
+
 const ROUND: u64 = 10_000;
 
 fn casts(handle: &Handle<u64, u64>) {
@@ -69,6 +75,8 @@ fn casts(handle: &Handle<u64, u64>) {
 
 #[test]
 fn a_cast_allocates_nothing_and_a_call_one_slot() {
+    let _alone = alone();
+    let live = LIVE.load(SeqCst);
     let handle = Builder::new().spawn(Sum(0)).unwrap();
     let mut caster = handle.buffered();
     let mut round = |n: u64| {
@@ -95,9 +103,21 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
         (calls..calls + 20).contains(&allocations),
         "2 M casts and {calls} calls: {allocations} allocations"
     );
-
-    // A burst that the actor finds in one piece, because it had a visitor meanwhile; then nothing.
+    // All of it goes with the actor.
     drop(caster);
+    drop(handle);
+    until(|| LIVE.load(SeqCst) < live + 16_384);
+}
+
+/// Memory of a burst is not kept for ever. (Elsewhere it was that of idle keys; there are no keys here.)
+#[test]
+fn regression_13_idle_memory_is_given_back() {
+    let _alone = alone();
+    let handle = Builder::new()
+        .controller(Greedy.controller())
+        .spawn(Sum(0))
+        .unwrap();
+    // The actor finds the burst in one piece, because it had a visitor meanwhile.
     let door = Arc::new(Barrier::new(2));
     let visiting = std::thread::spawn({
         let (handle, door) = (handle.clone(), Arc::clone(&door));

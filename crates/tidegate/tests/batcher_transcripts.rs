@@ -3,20 +3,14 @@
 mod batcher_common;
 
 use batcher_common::*;
+use tidegate::batcher::Builder;
+use tidegate::controller::{Aimd, Exponential};
 
 /// 100,000 casts wait when the server gets to them, as in the benchmark of gen_batch_server's pull request 29.
-fn backlog(step: u64) -> Vec<usize> {
+fn backlog(builder: Builder<u64>) -> Vec<usize> {
     let log = Log::default();
     let (handler, hold) = Scripted::held(&log);
-    let rule = Gbs {
-        step,
-        ..Gbs::new(32, 8192)
-    };
-    let handle = builder()
-        .capacity(100_000)
-        .controller(rule.controller())
-        .spawn(handler)
-        .unwrap();
+    let handle = builder.capacity(100_000).spawn(handler).unwrap();
     hold.busy(&handle);
     handle.cast_many(0..100_000).unwrap();
     hold.let_go();
@@ -27,7 +21,7 @@ fn backlog(step: u64) -> Vec<usize> {
 
 #[test]
 fn exponential_takes_20_batches() {
-    let sizes = backlog(0);
+    let sizes = backlog(builder().controller(Exponential::new().controller()));
     let mut expected = vec![32, 64, 128, 256, 512, 1024, 2048, 4096];
     expected.extend([8192; 11]);
     expected.push(1728);
@@ -37,7 +31,7 @@ fn exponential_takes_20_batches() {
 #[test]
 fn aimd_takes_79_or_56_or_40_batches() {
     for (step, batches, largest) in [(32, 79, 2496), (64, 56, 3488), (128, 40, 4896)] {
-        let sizes = backlog(step);
+        let sizes = backlog(builder().controller(Aimd::new(step).controller()));
         let max = sizes.iter().copied().max();
         assert_eq!((sizes.len(), max), (batches, Some(largest)), "step {step}");
         let grown = sizes.windows(2).take(batches - 2);
@@ -67,7 +61,7 @@ fn partial_batches_halve_the_limit_down_to_the_least() {
 fn a_lone_item_at_limit_one_is_no_reason_to_wait() {
     let log = Log::default();
     let handle = builder()
-        .controller(Gbs::new(1, 8192).controller())
+        .controller(Exponential::between(1, 8192).controller())
         .spawn(Scripted::new(&log))
         .unwrap();
     for n in 0..100 {

@@ -391,3 +391,86 @@ impl Ages {
         self.popped - self.stashed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Builder, Handle};
+    use super::*;
+
+    fn actor() -> (Handle<u64>, Actor<u64, (), std::convert::Infallible>) {
+        Builder::new().weigh(|n| *n).build().unwrap()
+    }
+
+    fn at(ns: u64) -> Time {
+        Time::from_nanos(ns)
+    }
+
+    #[test]
+    fn regression_19_an_idle_actor_has_no_reason_to_wake_up() {
+        let (handle, mut actor) = actor();
+        assert_eq!(actor.poll(at(1)), Step::Idle);
+        assert_eq!(actor.poll(at(1)), Step::Rest);
+        assert_eq!(actor.prepare_wait(Step::Rest, at(1)), Time::NEVER);
+        // Large buffers are one, once.
+        handle.cast_many(vec![1; 5000]).unwrap();
+        assert!(matches!(actor.poll(at(2)), Step::Take(_)));
+        let all = Load::new(5000, u64::MAX);
+        assert!(actor.gather(at(2), all, |batch, op| {
+            batch.push(op);
+            Append::Continue
+        }));
+        assert!(actor.finish(at(3), Ok(Flow::Continue)).is_ok());
+        let until = actor.prepare_wait(Step::Rest, at(3));
+        assert_eq!(until, at(3 + IDLE_NS));
+        actor.waited(Step::Rest, until, until);
+        assert_eq!(actor.prepare_wait(Step::Rest, until), Time::NEVER);
+    }
+
+    #[test]
+    fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
+        let (handle, mut actor) = actor();
+        handle.cast_many([1, 2, 3, 4]).unwrap();
+        let hold = Step::Hold {
+            items: 5,
+            until: at(100),
+        };
+        assert_eq!(actor.prepare_wait(hold, at(1)), at(100));
+        assert_eq!((actor.stash.len(), actor.consumer.backlog()), (4, 0));
+        assert_eq!(handle.backlog(), Load::new(4, 10));
+        handle.cast_many([5, 6, 7]).unwrap();
+        assert_eq!(actor.prepare_wait(hold, at(2)), at(2), "enough came");
+        assert_eq!((actor.stash.len(), actor.consumer.backlog()), (6, 1));
+        assert_eq!(handle.backlog(), Load::new(7, 28));
+        let mut taken = Vec::new();
+        let limit = Load::new(100, 16);
+        actor.gather(at(3), limit, |_, op| {
+            taken.extend(match op {
+                Op::Cast(n) => Some(n),
+                _ => None,
+            });
+            Append::Continue
+        });
+        assert_eq!(taken, [1, 2, 3, 4, 5], "the sixth would pass 16 bytes");
+        assert_eq!(handle.backlog(), Load::new(2, 13));
+        drop(actor);
+        assert_eq!(handle.stop("", std::time::Duration::ZERO).unwrap(), [6, 7]);
+    }
+
+    #[test]
+    fn ages_follow_the_marks() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(at(10), 0), at(10));
+        ages.mark(Some(at(12)), 5);
+        assert_eq!(ages.oldest(at(20), 5), at(12));
+        // Three of five leave; the next mark lies behind the five.
+        ages.popped = 3;
+        ages.mark(Some(at(25)), 4);
+        assert_eq!(ages.oldest(at(30), 4), at(12));
+        ages.popped = 5;
+        assert_eq!(ages.oldest(at(31), 2), at(25));
+        ages.popped = 7;
+        assert_eq!(ages.oldest(at(40), 0), at(40));
+        // What comes without its mark is not as old as the mark before.
+        assert_eq!(ages.oldest(at(1000), 1), at(1000));
+    }
+}

@@ -16,13 +16,35 @@
 //! 3. [`Event::Started`] with what was taken, what is left and why the batch was cut there.
 //! 4. [`Event::Done`] with what it cost. A driver that measures only now and then leaves the others out.
 
+mod aimd;
 mod bounds;
+mod choice;
+mod exponential;
+mod fixed;
+mod freeze;
+mod knee;
+mod log;
+mod objective;
+mod rueidis_stats;
 mod rule;
+mod shadow;
 mod snapshot;
+mod storm_aimd;
 
+pub use aimd::Aimd;
 pub use bounds::{Bounded, Bounds, BoundsError};
+pub use choice::{Choice, ChoiceError};
+pub use exponential::Exponential;
+pub use fixed::{Fixed, Greedy};
+pub use freeze::Freeze;
+pub use knee::{Knee, KneeError};
+pub use log::{Divergence, Entry, LogError, Recorder, read_log, replay, write_log};
+pub use objective::{Objective, ObjectiveError};
+pub use rueidis_stats::RueidisStats;
 pub use rule::{Observed, Rule, Ruled};
+pub use shadow::{Comparison, Shadow};
 pub use snapshot::{Counts, Model, Snapshot};
+pub use storm_aimd::StormAimd;
 
 use crate::Time;
 
@@ -104,10 +126,12 @@ pub enum Event {
     },
     /// The producer is about to block: nothing arrives until something else happens.
     Blocking,
-    /// Replies to `items` items that left together came back `took_ns` after they left, own waiting not included.
+    /// Replies came back, `took_ns` after the flush that carried the first of them; its own waiting is not included.
     Replied {
-        /// How many items the flush held.
+        /// How many items are answered.
         items: u64,
+        /// How many items that flush carried.
+        batch: u64,
         /// From the flush to the reply.
         took_ns: u64,
     },

@@ -1,6 +1,8 @@
 //! A handler that does what a test says, and the rules tests run it under.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod driver;
+
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,0 +1,56 @@
+//! Additive increase, multiplicative decrease: gen_batch_server's second growth rule.
+//!
+//! Source: rabbitmq/gen-batch-server, pull 29. Gentler on memory than doubling, and slower to reach a size that pays.
+
+use super::{Exponential, Observed, Rule, Ruled};
+
+/// Grows by `step` when full, halves when not, within `min..=max`; starts at `min`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aimd {
+    limit: u64,
+    step: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Aimd {
+    /// Steps of `step` items within gen_batch_server's defaults, 32 to 8192.
+    #[must_use]
+    pub const fn new(step: u64) -> Self {
+        Self::between(step, Exponential::MIN, Exponential::MAX)
+    }
+
+    /// Within `min..=max`. A `max` below `min` counts as `min`, a step of 0 as 1.
+    #[must_use]
+    pub const fn between(step: u64, min: u64, max: u64) -> Self {
+        let step = if step == 0 { 1 } else { step };
+        let min = if min == 0 { 1 } else { min };
+        let max = if max < min { min } else { max };
+        Self {
+            limit: min,
+            step,
+            min,
+            max,
+        }
+    }
+
+    /// As a [`Controller`](super::Controller).
+    #[must_use]
+    pub const fn controller(self) -> Ruled<Self> {
+        Ruled::new(self)
+    }
+}
+
+impl Rule for Aimd {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn observe(&mut self, batch: Observed) {
+        self.limit = if batch.full {
+            self.limit.saturating_add(self.step).min(self.max)
+        } else {
+            (self.limit / 2).max(self.min)
+        };
+    }
+}

@@ -1,0 +1,65 @@
+//! gen_batch_server's rule: double the limit after a full batch, halve it after one that emptied the mailbox.
+//!
+//! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. Its signal is fullness, which has nothing to do with
+//! cost: it halves the limit exactly when the next burst needs it.
+
+use super::{Observed, Rule, Ruled};
+
+/// Doubles when full, halves when not, within `min..=max`; starts at `min`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exponential {
+    limit: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Exponential {
+    /// The smallest limit of gen_batch_server's defaults.
+    pub const MIN: u64 = 32;
+    /// The largest.
+    pub const MAX: u64 = 8192;
+
+    /// Within gen_batch_server's defaults, 32 to 8192.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::between(Self::MIN, Self::MAX)
+    }
+
+    /// Within `min..=max`. A `max` below `min` counts as `min`.
+    #[must_use]
+    pub const fn between(min: u64, max: u64) -> Self {
+        let min = if min == 0 { 1 } else { min };
+        let max = if max < min { min } else { max };
+        Self {
+            limit: min,
+            min,
+            max,
+        }
+    }
+
+    /// As a [`Controller`](super::Controller).
+    #[must_use]
+    pub const fn controller(self) -> Ruled<Self> {
+        Ruled::new(self)
+    }
+}
+
+impl Default for Exponential {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rule for Exponential {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn observe(&mut self, batch: Observed) {
+        self.limit = if batch.full {
+            self.limit.saturating_mul(2).min(self.max)
+        } else {
+            (self.limit / 2).max(self.min)
+        };
+    }
+}

@@ -1,0 +1,69 @@
+//! Limits that never move: a constant, and none at all.
+
+use super::{Observed, Rule, Ruled};
+
+/// The same limit always, greedy by default: a batch takes what waits, up to the limit. With a linger it becomes what most
+/// libraries call batch size and `linger_ms`: a batch below the limit waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    limit: u64,
+    linger_ns: u64,
+}
+
+impl Fixed {
+    /// Batches of up to `limit` items, nobody waits.
+    #[must_use]
+    pub const fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            linger_ns: 0,
+        }
+    }
+
+    /// The same, but a smaller batch waits for company for `linger`, counted from its oldest item.
+    #[must_use]
+    pub fn with_linger(self, linger: std::time::Duration) -> Self {
+        Self {
+            linger_ns: crate::nanos(linger),
+            ..self
+        }
+    }
+
+    /// As a [`Controller`](super::Controller).
+    #[must_use]
+    pub const fn controller(self) -> Ruled<Self> {
+        Ruled::new(self)
+    }
+}
+
+impl Rule for Fixed {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn observe(&mut self, _: Observed) {}
+
+    fn linger_ns(&self) -> u64 {
+        self.linger_ns
+    }
+}
+
+/// Takes everything that waits, always; only the hard bounds limit it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Greedy;
+
+impl Greedy {
+    /// As a [`Controller`](super::Controller).
+    #[must_use]
+    pub const fn controller(self) -> Ruled<Self> {
+        Ruled::new(self)
+    }
+}
+
+impl Rule for Greedy {
+    fn limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn observe(&mut self, _: Observed) {}
+}

@@ -1,0 +1,220 @@
+//! What a batch of n costs: y = a + b·n, and when that changes.
+//!
+//! Owns the fit, the estimate of noise, the detection of changed costs and of sizes that are worse than smaller ones.
+//! Leaves to others what to do with it. Buckets instead of recursive least squares: there is no covariance to wind up when
+//! all batches have one size. Source: control notes section 3.2, with the guard rails of section 5.
+//!
+//! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would hide convexity.
+
+use super::buckets::{Buckets, Line};
+use crate::controller::Model;
+
+/// Batches at deliberately different sizes after a change of costs.
+const EXCITE: u32 = 6;
+/// Past this every cost would pass for noise and no change be noticed.
+const NOISE_MAX: f64 = 0.5;
+/// Below this it decides nothing, and would decay into denormals.
+const NOISE_MIN: f64 = 1e-4;
+
+/// The cost model and everything it rests on. All costs are in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Cost {
+    buckets: Buckets,
+    noise: f64,
+    /// Outliers in a row, negative when they were too cheap.
+    streak: i8,
+    /// CUSUM of the standardised deviations, upwards and downwards.
+    up: f64,
+    down: f64,
+    /// Exciting batches still to be run.
+    pub(super) excite: u32,
+    pub(super) resets: u64,
+    pub(super) clipped: u64,
+    /// The latest fit; survives a reset until the next one.
+    pub(super) fit: Option<Line>,
+    /// Whether the samples at hand identify the fit now.
+    pub(super) identified: bool,
+    /// The best size measured, when a larger one was measured to be worse.
+    pub(super) convex: Option<f64>,
+    /// The size to be measured again before that is believed.
+    pub(super) verify: Option<u64>,
+    /// The largest size measured.
+    pub(super) top: f64,
+    /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush saved is worth
+    /// a wait.
+    pub(super) rough_a: Option<f64>,
+}
+
+impl Line {
+    /// A line somebody knows.
+    pub(super) const fn known(a: f64, b: f64) -> Self {
+        Self {
+            a,
+            b,
+            a_var: 0.0,
+            b_var: 0.0,
+        }
+    }
+
+    /// k·a/b, larger while `a` is uncertain by 35 % or more: optimism, so that a wrong `a` near 0 cannot trap it at tiny
+    /// batches.
+    pub(super) fn knee(&self, k: f64) -> f64 {
+        let sure = self.a_var < 0.35 * 0.35 * self.a * self.a;
+        let optimism = if sure {
+            1.0
+        } else {
+            1.0 + 1.5 * self.a_var.sqrt() / self.a
+        };
+        k * self.a * optimism / self.b
+    }
+}
+
+impl Cost {
+    pub(super) const fn new() -> Self {
+        Self {
+            buckets: Buckets::new(),
+            noise: 0.05,
+            streak: 0,
+            up: 0.0,
+            down: 0.0,
+            excite: 0,
+            resets: 0,
+            clipped: 0,
+            fit: None,
+            identified: false,
+            convex: None,
+            verify: None,
+            top: 0.0,
+            rough_a: None,
+        }
+    }
+
+    pub(super) fn model(&self) -> Option<Model> {
+        let f = self.fit?;
+        let (a_err_ns, b_err_ns) = (f.a_var.sqrt(), f.b_var.sqrt());
+        Some(Model {
+            a_ns: f.a,
+            a_err_ns,
+            b_ns: f.b,
+            b_err_ns,
+            noise: self.noise,
+        })
+    }
+
+    /// A batch of `n` cost `y`.
+    pub(super) fn observe(&mut self, n: u64, y: f64) {
+        let y = self.judge(n, y);
+        self.buckets.add(n, y);
+        self.refit();
+    }
+
+    /// Compares a cost with its size's own history: clips an outlier, forgets everything when the costs have changed.
+    fn judge(&mut self, n: u64, y: f64) -> f64 {
+        let slope = self.fit.map_or(0.0, |f| f.b);
+        let Some(b) = self.buckets.of(n).filter(|b| b.count >= 2) else {
+            return y;
+        };
+        let expected = (b.y + slope * (n as f64 - b.n)).max(1e-3);
+        let e = (y - expected) / expected;
+        let most = (4.0 * self.noise).max(0.15);
+        if e.abs() > most {
+            let sign = if e > 0.0 { 1 } else { -1 };
+            b.streak = lengthen(b.streak, sign);
+            self.streak = lengthen(self.streak, sign);
+            if self.streak.abs() >= 3 || b.streak.abs() >= 3 {
+                // Three batches in a row, or the last three of this size: the costs are not what they were.
+                self.streak = 0;
+                self.forget();
+                return y;
+            }
+            self.clipped += 1;
+            return expected * (1.0 + f64::from(sign) * most);
+        }
+        b.streak = 0;
+        self.streak = 0;
+        let noise = self.noise + (e.abs() * 1.25 - self.noise) / 32.0;
+        self.noise = noise.clamp(NOISE_MIN, NOISE_MAX);
+        let z = e / self.noise.max(0.01);
+        self.up = (self.up + z - 0.5).max(0.0);
+        self.down = (self.down - z - 0.5).max(0.0);
+        if self.up.max(self.down) > 6.0 {
+            // A small shift that stays: distrust the other sizes and measure them again.
+            self.forget();
+        }
+        y
+    }
+
+    const fn forget(&mut self) {
+        self.buckets.clear();
+        self.resets += 1;
+        self.excite = EXCITE;
+        self.up = 0.0;
+        self.down = 0.0;
+    }
+
+    fn refit(&mut self) {
+        let mut scan = self.buckets.scan(self.noise);
+        (self.convex, self.verify) = (None, None);
+        self.top = scan.top;
+        if let Some(worse) = scan.worse {
+            // A slowdown of everything looks the same: believe it only once the smaller size was measured after the larger
+            // one first was.
+            if worse.confirmed && self.streak == 0 {
+                self.convex = Some(worse.best);
+                self.buckets.up_to(worse.best, &mut scan);
+            } else {
+                self.verify = Some(worse.best as u64);
+            }
+        }
+        self.identified = false;
+        self.rough_a = None;
+        if scan.hi < 1.4 * scan.lo {
+            return;
+        }
+        let Some(line) = scan.sums.line(self.noise.max(0.02)) else {
+            return;
+        };
+        self.rough_a = Some(line.a);
+        if scan.hi >= 3.0 * scan.lo {
+            self.identified = true;
+            self.fit = Some(line);
+        }
+    }
+}
+
+/// A run of deviations of one sign, one longer or begun anew.
+const fn lengthen(streak: i8, sign: i8) -> i8 {
+    if streak * sign >= 0 {
+        streak.saturating_add(sign)
+    } else {
+        sign
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_exactly_and_a_change_of_it_too() {
+        let mut c = Cost::new();
+        for n in [32, 128, 512, 2048] {
+            c.observe(n, 3e6 + 11_718.75 * n as f64);
+        }
+        let f = c.fit.unwrap();
+        assert!(
+            (f.a - 3e6).abs() < 1.0 && (f.b - 11_718.75).abs() < 1e-3,
+            "{f:?}"
+        );
+        for _ in 0..3 {
+            for n in [32, 128, 512, 2048] {
+                c.observe(n, 12e6 + 5_000.0 * n as f64);
+            }
+        }
+        let f = c.fit.unwrap();
+        assert!(
+            c.resets > 0 && (f.a - 12e6).abs() < 1e4 && (f.b - 5_000.0).abs() < 50.0,
+            "{f:?}"
+        );
+    }
+}

@@ -1,0 +1,663 @@
+//! The default controller: it measures what a batch costs and puts the limit at the knee of that curve.
+//!
+//! A batch of n costs a + b·n. Its efficiency is n / (n + a/b), so past a few a/b more items buy nothing but memory and
+//! latency. [`Knee`] fits a and b, sets the limit to k·a/b on the grid {2^e, 1.5·2^e}, and never moves it merely because a
+//! batch was or was not full. Around that: a backlog after a stall is cut into parts that make its mean latency least
+//! ([`Reason::DrainChunk`]), sizes measured to be worse than smaller ones are left alone ([`Reason::Convexity`]), changed
+//! costs are noticed and learned anew, every 16th full batch is a quarter as large so that a and b stay known
+//! ([`Reason::Probe`]), and where callers return after a completion it waits for them if that pays
+//! ([`Reason::Anticipate`]).
+//!
+//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile` anticipation, `inflation` the waiting of
+//! flushes that block nobody; this file joins them into decisions. State is some 3 KiB, no allocation after creation.
+
+mod buckets;
+mod cost;
+mod inflation;
+mod profile;
+mod rate;
+
+use buckets::Line;
+use cost::Cost;
+use inflation::Inflation;
+use profile::Profile;
+use rate::{Rate, drain_chunk};
+
+use super::{
+    Bounds, BoundsError, Controller, Decision, Event, Load, Objective, ObjectiveError, Reason,
+    Snapshot, When,
+};
+use crate::{Time, nanos};
+
+/// Where a limit starts before anything is known, within the bounds.
+const START_ITEMS: u64 = 32;
+const START_BYTES: u64 = 64 << 10;
+/// Growth per saturated batch until sizes span enough to tell a from b, and the most beyond the largest size measured.
+const GROW: u64 = 4;
+/// Every so many saturated batches one of another size keeps a and b identifiable.
+const PROBE_EVERY: u64 = 16;
+/// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln` differs by platform.
+const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
+/// Overhead is at most 1/(k+1) of a full batch.
+const LEAN: f64 = 16.0;
+/// The same where another term is meant to bind.
+const AMPLE: f64 = 32.0;
+
+/// The default controller: see the [module documentation](self).
+#[derive(Clone, Debug)]
+pub struct Knee {
+    objective: Objective,
+    k: f64,
+    floor: u64,
+    ceiling: u64,
+    other: u64,
+    unit: Unit,
+    drains: bool,
+    /// The costs are given and not learned.
+    known: bool,
+
+    cost: Cost,
+    rate: Rate,
+    profile: Option<Profile>,
+    inflation: Option<Inflation>,
+
+    now: Time,
+    limit: f64,
+    /// Whether the limit is on the grid, and so worth keeping.
+    on_grid: bool,
+    binding: Reason,
+    saturated: u64,
+    /// The part size of the drain in progress, kept until the backlog is gone.
+    chunk: f64,
+    /// Backlog left by the batch started last.
+    left: u64,
+    /// The first look at the backlog since the last batch is still to come.
+    fresh: bool,
+    /// What the last [`Event::Ready`] was answered.
+    plan: Plan,
+    /// The batch that runs: its size and the plan it was taken under.
+    open: Option<(u64, Plan)>,
+    /// Moving average of what a flush costs, whatever its size.
+    flush_ns: f64,
+    last_done: Time,
+    last_started: Option<Time>,
+    waiting_until: Option<Time>,
+    infeasible: bool,
+    infeasible_ns: u64,
+}
+
+/// What limits and fits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Items,
+    Bytes,
+}
+
+/// The limit decided for the batch to come.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    limit: u64,
+    /// The limit before any probe or chunk.
+    full: u64,
+    reason: Reason,
+}
+
+/// What [`Knee`] was asked to do and cannot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum KneeError {
+    /// The bounds.
+    Bounds(BoundsError),
+    /// The objective.
+    Objective(ObjectiveError),
+    /// Counting bytes needs a bound on bytes; give `bytes_max`.
+    BytesUnbounded,
+}
+
+impl std::fmt::Display for KneeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bounds(e) => e.fmt(f),
+            Self::Objective(e) => e.fmt(f),
+            Self::BytesUnbounded => {
+                f.write_str("a limit in bytes needs a bound on bytes: set bytes_max")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KneeError {}
+
+impl From<BoundsError> for KneeError {
+    fn from(e: BoundsError) -> Self {
+        Self::Bounds(e)
+    }
+}
+
+impl From<ObjectiveError> for KneeError {
+    fn from(e: ObjectiveError) -> Self {
+        Self::Objective(e)
+    }
+}
+
+impl Knee {
+    /// A controller with this objective within these bounds, knowing nothing yet.
+    ///
+    /// # Errors
+    /// Bounds no batch can satisfy, or an objective outside its range.
+    pub fn new(objective: Objective, bounds: Bounds) -> Result<Self, KneeError> {
+        bounds.check()?;
+        objective.check()?;
+        let k = match objective {
+            Objective::LatencyP99(_) => AMPLE,
+            _ => LEAN,
+        };
+        let (floor, ceiling) = (bounds.items_min, bounds.items_max);
+        let inflation = match objective {
+            Objective::Inflation(share) => Some(Inflation::new(share)),
+            _ => None,
+        };
+        let limit = START_ITEMS.clamp(floor, ceiling);
+        Ok(Self {
+            objective,
+            k,
+            floor,
+            ceiling,
+            other: bounds.bytes_max,
+            unit: Unit::Items,
+            drains: true,
+            known: false,
+            cost: Cost::new(),
+            rate: Rate::default(),
+            profile: None,
+            inflation,
+            now: Time::ZERO,
+            limit: limit as f64,
+            on_grid: false,
+            binding: Reason::Probe,
+            saturated: 0,
+            chunk: 0.0,
+            left: 0,
+            fresh: true,
+            plan: Plan {
+                limit,
+                full: limit,
+                reason: Reason::Probe,
+            },
+            open: None,
+            flush_ns: 0.0,
+            last_done: Time::ZERO,
+            last_started: None,
+            waiting_until: None,
+            infeasible: false,
+            infeasible_ns: 0,
+        })
+    }
+
+    /// Waits for callers that return after a completion, where that pays. For boundaries where the next batch cannot start
+    /// while one runs and whose items are calls: somebody waits for the answer and then sends the next. Needs
+    /// [`Event::Arrived`].
+    #[must_use]
+    pub fn anticipating(self) -> Self {
+        Self {
+            profile: Some(Profile::default()),
+            ..self
+        }
+    }
+
+    /// Fits and limits bytes instead of items.
+    ///
+    /// # Errors
+    /// If the bounds leave bytes unbounded.
+    pub fn in_bytes(self) -> Result<Self, KneeError> {
+        let ceiling = self.other;
+        if ceiling == u64::MAX {
+            return Err(KneeError::BytesUnbounded);
+        }
+        let limit = START_BYTES.min(ceiling);
+        let plan = Plan {
+            limit,
+            full: limit,
+            reason: Reason::Probe,
+        };
+        Ok(Self {
+            unit: Unit::Bytes,
+            floor: 1,
+            ceiling,
+            other: self.ceiling,
+            limit: limit as f64,
+            plan,
+            ..self
+        })
+    }
+
+    /// Takes a batch of n to cost `a_ns + b_ns * n` and learns nothing about it: for a cost that somebody else pays and the
+    /// driver cannot measure. Costs below a nanosecond count as that small amount, not as zero.
+    #[must_use]
+    pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
+        self.known = true;
+        self.cost.fit = Some(Line::known(a_ns.max(1e-3), b_ns.max(1e-6)));
+        self.cost.identified = true;
+        self.retarget_known();
+        self
+    }
+
+    /// Another exchange rate between overhead and size: overhead is at most 1/(k+1) of a full batch. The default is 16,
+    /// and 32 with a latency objective. Values that are not above 0 are ignored.
+    #[must_use]
+    pub fn with_k(mut self, k: f64) -> Self {
+        if k > 0.0 && k.is_finite() {
+            self.k = k;
+            self.retarget_known();
+        }
+        self
+    }
+
+    /// Takes a backlog in one go up to the limit, instead of cutting it for least mean latency.
+    #[must_use]
+    pub fn without_drain_chunks(self) -> Self {
+        Self {
+            drains: false,
+            ..self
+        }
+    }
+
+    /// The objective.
+    #[must_use]
+    pub const fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    fn amount(&self, load: Load) -> u64 {
+        match self.unit {
+            Unit::Items => load.items,
+            Unit::Bytes => load.bytes.max(1),
+        }
+    }
+
+    // ---- deciding
+
+    fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
+        let backlog = self.amount(load);
+        let first = std::mem::take(&mut self.fresh);
+        self.rate.look(now.as_nanos(), backlog, first);
+        self.plan = self.plan(backlog);
+        let wait = self.wait(now, load, oldest);
+        self.waiting_until = wait.map(|(until, _)| until);
+        match wait {
+            Some((until, reason)) => self.decision(self.plan.limit, When::At(until), reason),
+            None => self.decision(self.plan.limit, When::Now, self.plan.reason),
+        }
+    }
+
+    const fn decision(&self, limit: u64, when: When, reason: Reason) -> Decision {
+        let (limit_items, limit_bytes) = match self.unit {
+            Unit::Items => (limit, self.other),
+            Unit::Bytes => (self.other, limit),
+        };
+        Decision {
+            limit_items,
+            limit_bytes,
+            when,
+            reason,
+        }
+    }
+
+    /// The limit in force when nobody asks for a batch.
+    fn standing(&self) -> u64 {
+        (self.limit as u64).clamp(self.floor, self.ceiling)
+    }
+
+    /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
+    fn plan(&mut self, backlog: u64) -> Plan {
+        let mut limit = self.limit;
+        let mut binding = self.binding;
+        let mut part = backlog;
+        if let Some(Line { a, b, .. }) = self.cost.fit.filter(|_| self.targeted()) {
+            if let Some(cap) = self.latency_limit(a, b, backlog)
+                && cap < limit
+            {
+                (limit, binding) = (cap, Reason::Latency);
+            }
+            if let Some(rate) = self.rate.per_ns().filter(|_| self.drains_backlogs()) {
+                let n = drain_chunk(a, b, rate, backlog as f64);
+                self.chunk = if self.left > 0 { self.chunk.max(n) } else { n };
+                let parts = (backlog as f64 / self.chunk + 0.5) as u64;
+                if parts > 1 {
+                    part = backlog.div_ceil(parts);
+                }
+            }
+        }
+        let full = (limit as u64).clamp(self.floor, self.ceiling);
+        if let Some((limit, reason)) = self.probe(full, backlog) {
+            return Plan {
+                limit,
+                full,
+                reason,
+            };
+        }
+        let limit = full.min(part).max(1);
+        let reason = match () {
+            () if limit >= backlog => Reason::Drained,
+            () if part < full => Reason::DrainChunk,
+            () => binding,
+        };
+        // A part bounds this backlog; otherwise the limit stands, whatever is there now.
+        let limit = if reason == Reason::DrainChunk {
+            limit
+        } else {
+            full
+        };
+        Plan {
+            limit,
+            full,
+            reason,
+        }
+    }
+
+    /// Whether the limit comes from what was measured, rather than from growing until something is.
+    const fn targeted(&self) -> bool {
+        self.cost.identified || self.cost.convex.is_some()
+    }
+
+    const fn drains_backlogs(&self) -> bool {
+        self.drains
+            && !matches!(
+                self.objective,
+                Objective::Throughput | Objective::Inflation(_)
+            )
+    }
+
+    /// Half the latency budget for the batch itself, unless the backlog alone breaks the budget: then the limit would only
+    /// make the queue unstable.
+    fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
+        let Objective::LatencyP99(x) = self.objective else {
+            return None;
+        };
+        let x = nanos(x) as f64;
+        let n = ((x / 2.0 - a) / b).max(1.0);
+        (backlog as f64 * (b + a / n) < x).then_some(n)
+    }
+
+    /// A size other than the limit, on purpose.
+    fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
+        if let Some(n) = self.cost.verify.filter(|&n| backlog >= n) {
+            return Some((full.min(n).max(1), Reason::Probe));
+        }
+        if self.known || backlog < full {
+            return None;
+        }
+        let turn = self.saturated + 1;
+        let small = || {
+            let milder = if backlog / 4 >= full {
+                0
+            } else {
+                full.min(backlog / 2)
+            };
+            (full / 4).max(self.floor).max(milder).max(1)
+        };
+        if self.cost.excite > 0 {
+            return self
+                .cost
+                .excite
+                .is_multiple_of(2)
+                .then(|| (small(), Reason::Probe));
+        }
+        if !self.targeted() || !turn.is_multiple_of(PROBE_EVERY) {
+            return None;
+        }
+        if self.cost.convex.is_some() && turn.is_multiple_of(4 * PROBE_EVERY) {
+            return Some((
+                full.saturating_add(full / 2).min(self.ceiling),
+                Reason::Probe,
+            ));
+        }
+        Some((small(), Reason::Probe))
+    }
+
+    /// Until when to hold the batch back, and why.
+    fn wait(&mut self, now: Time, load: Load, oldest: Time) -> Option<(Time, Reason)> {
+        if self.waiting_until.is_some_and(|t| now >= t) {
+            return None;
+        }
+        if let Some(inflation) = &mut self.inflation {
+            let linger = inflation.linger(load.items);
+            let until = oldest.after(linger as u64);
+            if linger < 1.0 || now >= until {
+                return None;
+            }
+            inflation.held();
+            return Some((until, Reason::Pace));
+        }
+        if let Objective::CostBudget(share) = self.objective {
+            let flush = if self.known {
+                self.cost.fit?.a
+            } else {
+                self.flush_ns
+            };
+            let until = self.last_started?.after((flush / share) as u64);
+            return (now < until).then_some((until, Reason::Pace));
+        }
+        let a = self.flush_cost()?;
+        if load.items >= self.plan.limit && self.unit == Unit::Items {
+            return None;
+        }
+        let profile = self.profile.as_ref()?;
+        let wait = profile.wait(now.since(self.last_done) as f64, a, load.items);
+        (wait >= 1.0).then(|| (now.after(wait as u64), Reason::Anticipate))
+    }
+
+    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the cost counts
+    /// as saved, which tries a merge, after which two sizes are known.
+    fn flush_cost(&self) -> Option<f64> {
+        let known = self.cost.fit.map(|f| f.a);
+        let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
+        match self.known || self.cost.identified {
+            true => known,
+            false => self.cost.rough_a.or(known).or(measured),
+        }
+    }
+
+    // ---- learning
+
+    fn arrived(&mut self, now: Time, load: Load) {
+        self.rate.arrived(self.amount(load));
+        if let (Some(a), Some(p)) = (self.flush_cost(), &mut self.profile) {
+            p.arrived(now.since(self.last_done) as f64, a, load.items);
+        }
+    }
+
+    fn started(&mut self, now: Time, batch: Load, left: Load) {
+        let n = self.amount(batch);
+        let left = if left.items == 0 {
+            0
+        } else {
+            self.amount(left)
+        };
+        let backlog = n.saturating_add(left);
+        if self.fresh {
+            // Nobody asked: the batch was cut by the standing limit, or by the driver.
+            let limit = self.standing();
+            self.rate.look(now.as_nanos(), backlog, true);
+            self.plan = Plan {
+                limit,
+                full: limit,
+                reason: self.binding,
+            };
+        }
+        if backlog >= self.plan.full && self.cost.verify.is_none_or(|v| backlog < v) {
+            self.saturated += 1;
+            self.cost.excite = self.cost.excite.saturating_sub(1);
+        }
+        if let Some(i) = &mut self.inflation {
+            i.flushed(batch.items);
+        }
+        self.open = Some((n, self.plan));
+        self.left = left;
+        self.rate.left(left);
+        self.last_started = Some(now);
+        self.fresh = true;
+        self.waiting_until = None;
+    }
+
+    fn done(&mut self, now: Time, cost_ns: u64, ok: bool) {
+        self.last_done = now;
+        if let Some(p) = &mut self.profile {
+            p.completed();
+        }
+        let Some((n, plan)) = self.open.take() else {
+            return;
+        };
+        if !ok || self.known {
+            return;
+        }
+        let gain = if self.flush_ns > 0.0 { 1.0 / 16.0 } else { 1.0 };
+        self.flush_ns += (cost_ns as f64 - self.flush_ns) * gain;
+        self.cost.observe(n, cost_ns as f64);
+        if self.targeted() {
+            self.retarget();
+        } else if self.cost.excite == 0 && n >= plan.limit && n >= plan.full {
+            self.limit = n.saturating_mul(GROW).min(self.ceiling) as f64;
+            self.binding = Reason::Probe;
+        }
+        self.check_feasible();
+    }
+
+    fn retarget_known(&mut self) {
+        if self.known {
+            self.retarget();
+        }
+    }
+
+    /// Puts the limit where the objective wants it for the costs as they are known.
+    fn retarget(&mut self) {
+        let ceiling = self.ceiling as f64;
+        let (mut target, mut binding) = match self.cost.fit.filter(|_| self.cost.identified) {
+            Some(fit) => self.wanted(fit),
+            None => (ceiling, Reason::Memory),
+        };
+        if let Some(convex) = self.cost.convex
+            && convex < target
+        {
+            (target, binding) = (convex, Reason::Convexity);
+        }
+        // Costs that are given need no grid to be steady on, and no caution beyond the sizes measured.
+        let c = match (self.known, self.on_grid) {
+            (true, _) => target,
+            (false, true) => nearest_kept(self.within_reach(target), self.limit),
+            (false, false) => nearest(self.within_reach(target)),
+        };
+        self.on_grid = true;
+        if c >= ceiling {
+            binding = Reason::Memory;
+        }
+        self.limit = c.min(ceiling);
+        self.binding = binding;
+    }
+
+    /// Never more than [`GROW`] times the largest size measured.
+    fn within_reach(&self, target: f64) -> f64 {
+        target.min(self.cost.top * GROW as f64)
+    }
+
+    fn wanted(&self, fit: Line) -> (f64, Reason) {
+        let ceiling = self.ceiling as f64;
+        match self.objective {
+            Objective::Throughput | Objective::Inflation(_) => (ceiling, Reason::Memory),
+            Objective::Within(share) => {
+                let unit = fit.a / fit.b;
+                let q = (1.0 - share) * ceiling / (ceiling + unit);
+                (unit * q / (1.0 - q), Reason::Efficiency)
+            }
+            _ => (fit.knee(self.k), Reason::Efficiency),
+        }
+    }
+
+    /// A latency budget is feasible while rate <= (1 - 2.2 a/X) / b.
+    fn check_feasible(&mut self) {
+        let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
+        else {
+            return;
+        };
+        let most = (1.0 - 2.2 * a / nanos(x) as f64) / b;
+        self.infeasible = most <= 0.0 || self.rate.per_ns().is_some_and(|r| r > most);
+    }
+
+    fn tick(&mut self, now: Time) -> Time {
+        let now = now.max(self.now);
+        if self.infeasible {
+            self.infeasible_ns = self.infeasible_ns.saturating_add(now.since(self.now));
+        }
+        self.now = now;
+        now
+    }
+}
+
+impl Default for Knee {
+    /// Objective [`Objective::Lean`], 1 to 8192 items.
+    fn default() -> Self {
+        Self::new(Objective::Lean, Bounds::default())
+            .unwrap_or_else(|_| unreachable!("the defaults are valid"))
+    }
+}
+
+impl Controller for Knee {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        let now = self.tick(now);
+        match event {
+            Event::Ready { backlog, oldest } => return self.ready(now, backlog, oldest),
+            Event::Arrived(load) => self.arrived(now, load),
+            Event::Started { batch, left, .. } => self.started(now, batch, left),
+            Event::Done { cost_ns, ok } => self.done(now, cost_ns, ok),
+            Event::Replied {
+                items,
+                batch,
+                took_ns,
+            } => {
+                if let Some(i) = &mut self.inflation {
+                    i.replied(items, batch, took_ns as f64);
+                }
+            }
+            Event::Blocking | Event::Expected { .. } => {}
+        }
+        self.decision(self.standing(), When::Now, self.binding)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            limit: self.standing(),
+            binding: Some(self.binding),
+            model: self.cost.model(),
+            rate_per_s: self.rate.per_ns().unwrap_or(0.0) * 1e9,
+            resets: self.cost.resets,
+            clipped: self.cost.clipped,
+            infeasible_ns: self.infeasible_ns,
+            infeasible: self.infeasible,
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// `limit`, while the target is within a third of it; else [`nearest`].
+fn nearest_kept(target: f64, limit: f64) -> f64 {
+    let ratio = target.max(1.0) / limit;
+    if ratio > STAY.0 && ratio < STAY.1 {
+        limit
+    } else {
+        nearest(target)
+    }
+}
+
+/// The nearest size of the grid {2^e, 1.5·2^e}, by ratio. Between two grid sizes the border is their geometric mean.
+fn nearest(target: f64) -> f64 {
+    let x = target.clamp(1.0, (1u64 << 62) as f64);
+    let low = (1u64 << (x as u64).ilog2()) as f64;
+    let (mid, high) = (low * 1.5, low * 2.0);
+    if x * x < low * mid {
+        low
+    } else if x * x < mid * high {
+        mid
+    } else {
+        high
+    }
+}

@@ -1,0 +1,111 @@
+//! Anticipation: who comes back after a completion, and is it worth waiting for them.
+//!
+//! In a closed loop arrivals are caused by completions. 16 slots of a/16 after a completion hold the moving average of
+//! arrivals in them, seen whether or not anybody waited, so nothing needs probing. Waiting d is worth the arrivals
+//! expected in d, each of which saves a flush of `a`, less the time the queue spends waiting. A lone caller never
+//! waits: nobody else is ever expected. It is anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches;
+//! control notes section 3.3.
+
+const SLOTS: usize = 16;
+/// Completions before the profile is trusted.
+const LEARN: u64 = 4;
+/// A wait must gain more than this share of `a` for every item that waits.
+const WORTH: f64 = 0.02;
+
+/// Arrivals after a completion, by slots of a/16.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Profile {
+    mean: [f64; SLOTS],
+    current: [f64; SLOTS],
+    completions: u64,
+}
+
+impl Profile {
+    /// `items` arrived `dt` after the last completion.
+    pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
+        if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
+            *slot += items as f64;
+        }
+    }
+
+    /// A batch is finished: what arrived since the last completion joins the average.
+    pub(super) fn completed(&mut self) {
+        self.completions += 1;
+        let gain = (1.0 / self.completions as f64).max(1.0 / 32.0);
+        for (m, c) in self.mean.iter_mut().zip(&mut self.current) {
+            *m += (*c - *m) * gain;
+            *c = 0.0;
+        }
+    }
+
+    /// How much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if it does not pay.
+    pub(super) fn wait(&self, dt: f64, a: f64, queued: u64) -> f64 {
+        let first = slot_of(dt, a);
+        if self.completions < LEARN || first >= SLOTS {
+            return 0.0;
+        }
+        let width = a / SLOTS as f64;
+        // What came early is not expected any more.
+        let due: f64 = self.mean[..first].iter().sum::<f64>()
+            + self.mean[first] * (dt - width * first as f64) / width;
+        let came: f64 = self.current[..=first].iter().sum();
+        let mut surplus = (came - due).max(0.0);
+        let (mut gain, mut waiting) = (0.0, queued as f64);
+        let (mut best, mut best_wait) = (0.0, 0.0);
+        for j in first..SLOTS {
+            let end = width * (j + 1) as f64;
+            let d = end - dt.max(width * j as f64);
+            let mut expected = self.mean[j] * d / width;
+            let early = surplus.min(expected);
+            expected -= early;
+            surplus -= early;
+            gain += expected * a - (waiting + expected / 2.0) * d;
+            waiting += expected;
+            if gain > best + 1e-9 * a {
+                (best, best_wait) = (gain, end - dt);
+            }
+        }
+        if best > WORTH * a * (queued as f64).max(1.0) {
+            best_wait
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The slot `dt` falls into; [`SLOTS`] or more if none.
+fn slot_of(dt: f64, a: f64) -> usize {
+    (dt / a * SLOTS as f64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_for_those_who_always_come_and_not_for_those_who_are_back() {
+        let mut p = Profile::default();
+        for _ in 0..8 {
+            p.arrived(0.1, 1.0, 7);
+            p.completed();
+        }
+        let wait = p.wait(0.0, 1.0, 1);
+        assert!(
+            (wait - 0.125).abs() < 1e-9,
+            "until the end of the slot they come in: {wait}"
+        );
+        p.arrived(0.01, 1.0, 7);
+        assert_eq!(p.wait(0.02, 1.0, 8), 0.0, "all seven came early");
+        assert_eq!(p.wait(1.5, 1.0, 1), 0.0, "past the profile");
+    }
+
+    #[test]
+    fn a_lone_caller_never_waits() {
+        let mut p = Profile::default();
+        for _ in 0..50 {
+            p.arrived(0.1, 1.0, 1);
+            assert_eq!(p.wait(0.1, 1.0, 1), 0.0);
+            p.completed();
+        }
+    }
+}

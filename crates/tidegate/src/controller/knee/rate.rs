@@ -1,0 +1,106 @@
+//! How fast items arrive, and how a backlog is best cut.
+
+/// Arrivals over time, both decayed by 7/8 a batch, with a slow twin at 63/64.
+///
+/// Arrivals are told, or inferred from how a backlog grew between looks at it; never counted twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rate {
+    /// The backlog as far as arrivals are counted.
+    seen: u64,
+    /// Arrivals and nanoseconds not yet folded in.
+    items: f64,
+    looked: Option<u64>,
+    fast: Decayed,
+    slow: Decayed,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Decayed {
+    items: f64,
+    ns: f64,
+}
+
+impl Decayed {
+    fn fold(&mut self, keep: f64, items: f64, ns: f64) {
+        self.items = self.items * keep + items;
+        self.ns = self.ns * keep + ns;
+    }
+
+    fn per_ns(&self) -> f64 {
+        if self.ns > 0.0 {
+            self.items / self.ns
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Rate {
+    pub(super) fn arrived(&mut self, items: u64) {
+        self.items += items as f64;
+        self.seen = self.seen.saturating_add(items);
+    }
+
+    /// The backlog is `backlog` at `now_ns`, and a new batch is about to be decided if `first`.
+    pub(super) fn look(&mut self, now_ns: u64, backlog: u64, first: bool) {
+        self.items += backlog.saturating_sub(self.seen) as f64;
+        self.seen = backlog;
+        if !first {
+            return;
+        }
+        let items = std::mem::take(&mut self.items);
+        if let Some(before) = self.looked
+            && now_ns > before
+        {
+            let ns = (now_ns - before) as f64;
+            self.fast.fold(0.875, items, ns);
+            self.slow.fold(0.984_375, items, ns);
+        }
+        self.looked = Some(now_ns);
+    }
+
+    pub(super) const fn left(&mut self, backlog: u64) {
+        self.seen = backlog;
+    }
+
+    /// Arrivals a nanosecond over the last handful of batches; `None` before two batches were decided.
+    pub(super) fn per_ns(&self) -> Option<f64> {
+        (self.fast.ns > 0.0).then(|| self.fast.per_ns().max(self.slow.per_ns()))
+    }
+}
+
+/// The chunk that makes the mean latency least while a backlog of `backlog` is drained at cost a + b·n with `rate` items
+/// arriving a nanosecond (fluid limit; control notes section 2). With rate 0 it is sqrt(backlog · a / b).
+pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
+    let rate = rate.min(0.95 / b);
+    let spare = b * (1.0 - rate * b);
+    let r = rate * a * b;
+    (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_arrivals_the_chunk_is_the_square_root_law() {
+        let n = drain_chunk(3e6, 11_718.75, 0.0, 10_000.0);
+        assert!((n - 1600.0).abs() < 1e-6, "{n}");
+    }
+
+    #[test]
+    fn arrivals_are_counted_once_whether_told_or_seen() {
+        let mut told = Rate::default();
+        let mut seen = Rate::default();
+        for t in 0..10u64 {
+            told.arrived(100);
+            for r in [&mut told, &mut seen] {
+                r.look(t * 1000, 100, true);
+                r.look(t * 1000 + 1, 100, false);
+                r.left(0);
+            }
+        }
+        assert_eq!(told.per_ns(), Some(0.1));
+        assert_eq!(seen.per_ns(), Some(0.1));
+    }
+}

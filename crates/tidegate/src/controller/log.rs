@@ -1,0 +1,317 @@
+//! The event log: every event and its decision, from which the decisions replay bit for bit.
+//!
+//! One line an entry, so that a log can be read, cut and compared with ordinary tools:
+//!
+//! ```text
+//! tidegate-log 1
+//! 1500 ready 40 0 1200 > 32 18446744073709551615 now limit
+//! 1500 started 32 0 8 0 limit > 32 18446744073709551615 now limit
+//! ```
+//!
+//! The time in nanoseconds, the event with its numbers in the order of its fields, `>`, then limits, when and reason.
+
+use std::fmt;
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
+use crate::Time;
+
+const HEADER: &str = "tidegate-log 1";
+
+/// One event and what was decided on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it happened.
+    pub now: Time,
+    /// What happened.
+    pub event: Event,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+/// Records what a controller is told and answers, from its creation on, up to a number of entries.
+#[derive(Clone, Debug)]
+pub struct Recorder<C> {
+    inner: C,
+    log: Vec<Entry>,
+    capacity: usize,
+    omitted: u64,
+}
+
+impl<C: Controller> Recorder<C> {
+    /// Records up to `capacity` entries; a replay needs the log from the start, so later ones are counted and left out.
+    /// An entry takes some 120 bytes.
+    #[must_use]
+    pub fn new(inner: C, capacity: usize) -> Self {
+        Self {
+            inner,
+            log: Vec::with_capacity(capacity.min(1024)),
+            capacity,
+            omitted: 0,
+        }
+    }
+
+    /// What was recorded.
+    pub fn log(&self) -> &[Entry] {
+        &self.log
+    }
+
+    /// Entries that found the log full.
+    pub const fn omitted(&self) -> u64 {
+        self.omitted
+    }
+
+    /// The controller inside.
+    pub const fn inner(&self) -> &C {
+        &self.inner
+    }
+}
+
+impl<C: Controller> Controller for Recorder<C> {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        let decision = self.inner.on(now, event);
+        if self.log.len() < self.capacity {
+            self.log.push(Entry {
+                now,
+                event,
+                decision,
+            });
+        } else {
+            self.omitted += 1;
+        }
+        decision
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.inner.snapshot()
+    }
+}
+
+/// Runs `controller`, as it was when the log was begun, through the log again.
+///
+/// # Errors
+/// The first entry it decides differently.
+pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box<Divergence>> {
+    for (at, entry) in log.iter().enumerate() {
+        let decided = controller.on(entry.now, entry.event);
+        if decided != entry.decision {
+            return Err(Box::new(Divergence {
+                at,
+                entry: *entry,
+                decided,
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Where a replay left the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The index of the entry.
+    pub at: usize,
+    /// The entry.
+    pub entry: Entry,
+    /// What was decided instead.
+    pub decided: Decision,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "entry {} was decided differently: logged `{}`, replayed `{}`",
+            self.at,
+            self.entry,
+            Text(self.decided)
+        )
+    }
+}
+
+impl std::error::Error for Divergence {}
+
+/// The log as text: a header line, then one line an entry.
+#[must_use]
+pub fn write_log(log: &[Entry]) -> String {
+    use fmt::Write as _;
+    let mut out = format!("{HEADER}\n");
+    for entry in log {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{entry}");
+    }
+    out
+}
+
+/// The log from its text.
+///
+/// # Errors
+/// The first line that is not an entry, by number.
+pub fn read_log(text: &str) -> Result<Vec<Entry>, LogError> {
+    let mut lines = text.lines();
+    if lines.next() != Some(HEADER) {
+        return Err(LogError { line: 1 });
+    }
+    lines
+        .enumerate()
+        .map(|(i, l)| l.parse().map_err(|()| LogError { line: i + 2 }))
+        .collect()
+}
+
+/// A line that is not a log entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogError {
+    /// Its number, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            1 => write!(
+                f,
+                "line 1 is not `{HEADER}`: not an event log, or one of another version"
+            ),
+            n => write!(f, "line {n} is not an entry of an event log"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+struct Text<T>(T);
+
+impl fmt::Display for Text<Decision> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let d = self.0;
+        write!(f, "{} {} ", d.limit_items, d.limit_bytes)?;
+        match d.when {
+            When::Now => write!(f, "now")?,
+            When::At(t) => write!(f, "at {}", t.as_nanos())?,
+            When::After { items, until } => write!(f, "after {items} {}", until.as_nanos())?,
+        }
+        write!(f, " {}", d.reason)
+    }
+}
+
+impl fmt::Display for Text<Load> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0.items, self.0.bytes)
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.now.as_nanos())?;
+        match self.event {
+            Event::Arrived(load) => write!(f, "arrived {}", Text(load))?,
+            Event::Ready { backlog, oldest } => {
+                write!(f, "ready {} {}", Text(backlog), oldest.as_nanos())?
+            }
+            Event::Started {
+                batch,
+                left,
+                reason,
+            } => {
+                write!(f, "started {} {} {reason}", Text(batch), Text(left))?;
+            }
+            Event::Done { cost_ns, ok } => write!(f, "done {cost_ns} {}", u8::from(ok))?,
+            Event::Blocking => write!(f, "blocking")?,
+            Event::Replied {
+                items,
+                batch,
+                took_ns,
+            } => write!(f, "replied {items} {batch} {took_ns}")?,
+            Event::Expected { items } => write!(f, "expected {items}")?,
+        }
+        write!(f, " > {}", Text(self.decision))
+    }
+}
+
+impl FromStr for Entry {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Self, ()> {
+        let mut w = Words(line.split_ascii_whitespace());
+        let now = w.time()?;
+        let event = match w.word()? {
+            "arrived" => Event::Arrived(w.load()?),
+            "ready" => Event::Ready {
+                backlog: w.load()?,
+                oldest: w.time()?,
+            },
+            "started" => Event::Started {
+                batch: w.load()?,
+                left: w.load()?,
+                reason: w.reason()?,
+            },
+            "done" => Event::Done {
+                cost_ns: w.number()?,
+                ok: w.number()? == 1,
+            },
+            "blocking" => Event::Blocking,
+            "replied" => Event::Replied {
+                items: w.number()?,
+                batch: w.number()?,
+                took_ns: w.number()?,
+            },
+            "expected" => Event::Expected { items: w.number()? },
+            _ => return Err(()),
+        };
+        if w.word()? != ">" {
+            return Err(());
+        }
+        let (limit_items, limit_bytes) = (w.number()?, w.number()?);
+        let when = match w.word()? {
+            "now" => When::Now,
+            "at" => When::At(w.time()?),
+            "after" => When::After {
+                items: w.number()?,
+                until: w.time()?,
+            },
+            _ => return Err(()),
+        };
+        let decision = Decision {
+            limit_items,
+            limit_bytes,
+            when,
+            reason: w.reason()?,
+        };
+        if w.0.next().is_some() {
+            Err(())
+        } else {
+            Ok(Self {
+                now,
+                event,
+                decision,
+            })
+        }
+    }
+}
+
+struct Words<'a>(SplitAsciiWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Result<&'a str, ()> {
+        self.0.next().ok_or(())
+    }
+
+    fn number(&mut self) -> Result<u64, ()> {
+        self.word()?.parse().map_err(|_| ())
+    }
+
+    fn time(&mut self) -> Result<Time, ()> {
+        self.number().map(Time::from_nanos)
+    }
+
+    fn load(&mut self) -> Result<Load, ()> {
+        Ok(Load::new(self.number()?, self.number()?))
+    }
+
+    fn reason(&mut self) -> Result<Reason, ()> {
+        let name = self.word()?;
+        Reason::ALL
+            .into_iter()
+            .find(|r| r.as_str() == name)
+            .ok_or(())
+    }
+}

@@ -1,0 +1,95 @@
+//! What a user wants of a controller: an objective, never a size.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What [`Knee`](super::Knee) is to achieve. Each but [`Objective::Lean`] and [`Objective::Throughput`] names a price.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Objective {
+    /// The smallest batches that lose next to nothing: at most 1/17 of a full batch is overhead. Never waits but for
+    /// callers that are about to return.
+    #[default]
+    Lean,
+    /// As large as memory allows, unless larger was measured to be worse.
+    Throughput,
+    /// The smallest batches within this share of the throughput at the hard bound: `Within(0.05)` gives up 5 %.
+    Within(f64),
+    /// The 99th percentile of latency, from arrival to done, stays below this. Reported when it cannot be.
+    LatencyP99(Duration),
+    /// Flushing costs at most this share of one core: `CostBudget(0.01)` is 1 %. No delay below the budget.
+    CostBudget(f64),
+    /// A flush may wait as long as it adds at most this share to the latency without waiting: `Inflation(0.03)` is 3 %.
+    Inflation(f64),
+}
+
+impl Objective {
+    /// Whether it can be asked for at all.
+    ///
+    /// # Errors
+    /// A share outside its range or a latency of zero; says what is allowed.
+    pub fn check(self) -> Result<(), ObjectiveError> {
+        let (share, name, most) = match self {
+            Self::Lean | Self::Throughput => return Ok(()),
+            Self::LatencyP99(x) if x.is_zero() => return Err(ObjectiveError::ZeroLatency),
+            Self::LatencyP99(_) => return Ok(()),
+            Self::Within(x) => (x, "within", 0.5),
+            Self::CostBudget(x) => (x, "cost budget", 1.0),
+            Self::Inflation(x) => (x, "inflation", 1.0),
+        };
+        // Written so that a NaN fails.
+        if share > 0.0 && share <= most {
+            Ok(())
+        } else {
+            Err(ObjectiveError::Share { name, share, most })
+        }
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lean => f.write_str("lean"),
+            Self::Throughput => f.write_str("throughput"),
+            Self::Within(x) => write!(f, "within={}%", x * 100.0),
+            Self::LatencyP99(x) => write!(f, "p99={x:?}"),
+            Self::CostBudget(x) => write!(f, "cost={}%", x * 100.0),
+            Self::Inflation(x) => write!(f, "inflation={}%", x * 100.0),
+        }
+    }
+}
+
+/// An objective nobody can meet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ObjectiveError {
+    /// A latency of zero.
+    ZeroLatency,
+    /// A share that is not above 0 and at most `most`.
+    Share {
+        /// Which objective.
+        name: &'static str,
+        /// The share given.
+        share: f64,
+        /// The largest allowed.
+        most: f64,
+    },
+}
+
+impl fmt::Display for ObjectiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroLatency => {
+                f.write_str("a latency objective of zero: give a duration above 0, such as 20ms")
+            }
+            Self::Share { name, share, most } => write!(
+                f,
+                "the {name} objective is a share above 0 % and at most {} %, not {} %",
+                most * 100.0,
+                share * 100.0
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ObjectiveError {}

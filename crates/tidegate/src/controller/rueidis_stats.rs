@@ -1,0 +1,163 @@
+//! The flush delay a Redis client drew from statistics of its earlier flushes.
+//!
+//! Source: redis/rueidis, pull 159 (never merged): over the last 16 flushes, delay = wait·flush / (wait + work), where
+//! `flush` is the mean duration of a flush, `work` its duration and `wait` the gap before it, both per byte; never more
+//! than the user's delay, and none for a lone caller. It sees neither round trips nor what the delay gained.
+
+use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
+use crate::{Time, nanos};
+
+const WINDOW: usize = 16;
+
+/// Delays a flush by what the last 16 flushes suggest, at most `max_delay` after the previous one began.
+#[derive(Clone, Debug)]
+pub struct RueidisStats {
+    max_delay_ns: u64,
+    flushes: [Flush; WINDOW],
+    seen: usize,
+    begun: Option<Time>,
+    ended: Option<Time>,
+    open: Option<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flush {
+    bytes: u64,
+    took_ns: u64,
+    gap_ns: u64,
+}
+
+impl RueidisStats {
+    /// Never delays a flush by more than `max_delay`.
+    #[must_use]
+    pub fn new(max_delay: std::time::Duration) -> Self {
+        Self {
+            max_delay_ns: nanos(max_delay),
+            flushes: [Flush::default(); WINDOW],
+            seen: 0,
+            begun: None,
+            ended: None,
+            open: None,
+        }
+    }
+
+    /// The delay in force, in nanoseconds; the whole of `max_delay` before the first flush was measured.
+    #[must_use]
+    pub fn delay_ns(&self) -> u64 {
+        let n = self.seen.min(WINDOW) as u64;
+        if n == 0 {
+            return self.max_delay_ns;
+        }
+        let mut sum = Flush::default();
+        for f in &self.flushes[..n as usize] {
+            sum.bytes = sum.bytes.saturating_add(f.bytes);
+            sum.took_ns = sum.took_ns.saturating_add(f.took_ns);
+            sum.gap_ns = sum.gap_ns.saturating_add(f.gap_ns);
+        }
+        let (work, wait) = (sum.took_ns as f64, sum.gap_ns as f64);
+        if work + wait <= 0.0 {
+            return 0;
+        }
+        let mean = work / n as f64;
+        self.max_delay_ns.min((wait * mean / (wait + work)) as u64)
+    }
+
+    fn ready(&self, now: Time, backlog: Load) -> Decision {
+        let lone = backlog.items <= 1;
+        let due = self.begun.map_or(Time::ZERO, |t| t.after(self.delay_ns()));
+        if lone || now >= due {
+            return Decision::now(u64::MAX, Reason::Drained);
+        }
+        Decision {
+            when: When::At(due),
+            ..Decision::now(u64::MAX, Reason::Linger)
+        }
+    }
+}
+
+impl Controller for RueidisStats {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        match event {
+            Event::Ready { backlog, .. } => return self.ready(now, backlog),
+            Event::Started { batch, .. } => {
+                let gap = self.ended.map_or(0, |t| now.since(t));
+                self.open = Some((batch.bytes.max(batch.items), gap));
+                self.begun = Some(now);
+            }
+            Event::Done { cost_ns, ok: true } => {
+                if let Some((bytes, gap_ns)) = self.open.take() {
+                    self.flushes[self.seen % WINDOW] = Flush {
+                        bytes,
+                        took_ns: cost_ns,
+                        gap_ns,
+                    };
+                    self.seen += 1;
+                }
+                self.ended = Some(now);
+            }
+            _ => {}
+        }
+        Decision::now(u64::MAX, Reason::Limit)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            limit: u64::MAX,
+            binding: Some(Reason::Linger),
+            ..Snapshot::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_caller_never_waits_and_a_delay_stays_below_the_flush_time() {
+        let mut c = RueidisStats::new(std::time::Duration::from_micros(100));
+        let mut now = Time::ZERO;
+        for _ in 0..40 {
+            now = now.after(30_000);
+            let oldest = now;
+            let one = c.on(
+                now,
+                Event::Ready {
+                    backlog: Load::items(1),
+                    oldest,
+                },
+            );
+            assert_eq!(one.when, When::Now);
+            c.on(
+                now,
+                Event::Started {
+                    batch: Load::new(2, 128),
+                    left: Load::default(),
+                    reason: Reason::Drained,
+                },
+            );
+            now = now.after(10_000);
+            c.on(
+                now,
+                Event::Done {
+                    cost_ns: 10_000,
+                    ok: true,
+                },
+            );
+        }
+        // gap 30 us, flush 10 us: 30 * 10 / 40 = 7.5 us; the first gap was unknown and has left the window.
+        assert_eq!(c.delay_ns(), 7_500);
+        let d = c.on(
+            now,
+            Event::Ready {
+                backlog: Load::items(2),
+                oldest: now,
+            },
+        );
+        assert_eq!(
+            d.when,
+            When::Now,
+            "10 us have passed since the last flush began"
+        );
+    }
+}

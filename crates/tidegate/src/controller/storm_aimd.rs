@@ -1,0 +1,63 @@
+//! Apache Storm's rule for a producer's buffer: one more after a flush that was full, half after one that was not.
+//!
+//! Source: apache/storm, pull 8796 (`JCQueue`, dynamic batch inserter). Here the limit is a threshold: items wait in the
+//! buffer until it is reached or the flush tick comes. With a tick every T and r items a second the rule settles between
+//! sqrt(2rT/3) and twice that, whatever the ceiling.
+
+use super::{Observed, Rule, Ruled};
+
+/// Starts at 1; +1 when a batch was full, halved when the tick found it partial; never above `ceiling`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StormAimd {
+    limit: u64,
+    ceiling: u64,
+    tick_ns: u64,
+}
+
+impl StormAimd {
+    /// Storm's flush tick, `topology.batch.flush.interval.millis`.
+    pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
+
+    /// Up to `ceiling` items (0 counts as 1), with Storm's tick of 1 ms.
+    #[must_use]
+    pub fn new(ceiling: u64) -> Self {
+        Self {
+            limit: 1,
+            ceiling: ceiling.max(1),
+            tick_ns: crate::nanos(Self::TICK),
+        }
+    }
+
+    /// With another tick.
+    #[must_use]
+    pub fn with_tick(self, tick: std::time::Duration) -> Self {
+        Self {
+            tick_ns: crate::nanos(tick),
+            ..self
+        }
+    }
+
+    /// As a [`Controller`](super::Controller).
+    #[must_use]
+    pub const fn controller(self) -> Ruled<Self> {
+        Ruled::new(self)
+    }
+}
+
+impl Rule for StormAimd {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn observe(&mut self, batch: Observed) {
+        self.limit = if batch.full {
+            self.limit.saturating_add(1).min(self.ceiling)
+        } else {
+            (self.limit / 2).max(1)
+        };
+    }
+
+    fn linger_ns(&self) -> u64 {
+        self.tick_ns
+    }
+}
