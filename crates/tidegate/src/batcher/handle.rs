@@ -2,7 +2,7 @@
 //!
 //! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the queue. It is
 //! the counterpart of a pid. For each way of sending there is one that follows the actor's [`Full`](super::Full) setting, one that never
-//! waits (`try_`) and one that waits without blocking its thread (`_async`). A send that fails gives the item back.
+//! waits (`try_`) and one that does what the plain one does without blocking its thread (`_async`). A send that fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -49,6 +49,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The item was not accepted and is given back.
+    #[inline]
     pub fn cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send(item, Entry::Cast)
     }
@@ -61,7 +62,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.try_send(item, Entry::Cast)
     }
 
-    /// Sends an item nobody waits for, and waits for room without blocking the thread. Dropping the future takes the item back.
+    /// Like [`Handle::cast`], waiting without blocking the thread. Dropping the future drops the item.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
