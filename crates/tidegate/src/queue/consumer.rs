@@ -142,7 +142,7 @@ impl<T: Send> Consumer<T> {
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait()?;
+            self.wait_longer(None)?;
         }
     }
 
@@ -160,7 +160,7 @@ impl<T: Send> Consumer<T> {
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait()?;
+            self.wait_longer(None)?;
         }
     }
 
@@ -177,7 +177,7 @@ impl<T: Send> Consumer<T> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let drained = self.drain(limit, &mut each);
-            if drained.items > 0 || limit == 0 || !self.wait_deadline(deadline)? {
+            if drained.items > 0 || limit == 0 || !self.wait_longer(deadline)? {
                 return Ok(drained);
             }
         }
@@ -461,16 +461,25 @@ impl<T: Send> Consumer<T> {
     }
 
     fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
+        if self.ready() {
+            return Ok(true);
+        }
+        self.wait_longer(deadline)
+    }
+
+    /// Waits after a look that found nothing: another at once would only take the line away from the producers.
+    fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         let mut backoff = Backoff::new(self.shared.wait);
         loop {
-            if self.ready() {
-                return Ok(true);
-            }
             let sleeps = match backoff.pass() {
+                Pass::Again if self.ready() => return Ok(true),
                 Pass::Again => continue,
                 Pass::LookAround => false,
                 Pass::Sleep => true,
             };
+            if self.ready() {
+                return Ok(true);
+            }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Ok(false);
             }
