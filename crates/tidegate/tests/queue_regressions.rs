@@ -212,6 +212,7 @@ fn r19_an_idle_queue_wakes_nobody() {
     );
     // A slow stream costs one wake-up an item and no more lingers.
     for i in 0..20 {
+        pass(Duration::from_millis(2));
         producer.push(i).unwrap();
         until(&queue, |m| {
             m.drained > u64::from(i) && m.consumer_waits > 2 + u64::from(i)
