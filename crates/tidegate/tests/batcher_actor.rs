@@ -1,4 +1,5 @@
 //! What an actor promises, the same for both drivers.
+#![allow(clippy::unwrap_used)]
 
 mod batcher_common;
 

@@ -303,17 +303,26 @@ impl Reader {
         stop: impl Fn() -> u64,
         mut each: impl FnMut(T),
     ) -> u64 {
+        self.check(ring);
         let first = self.head;
         let last = first.saturating_add(limit);
-        while self.head < last && self.ready(ring) {
-            let end = self.known.min(last).min(stop());
-            if end <= self.head {
+        let mut at = At {
+            head: first,
+            known: self.known,
+            reader: self,
+        };
+        while at.head < last {
+            if at.head == at.known {
+                let end = ring.stamp(at.head).load(Acquire);
+                if end <= at.head {
+                    break;
+                }
+                at.known = end;
+            }
+            let end = at.known.min(last).min(stop());
+            if end <= at.head {
                 break;
             }
-            let mut at = At {
-                head: self.head,
-                reader: self,
-            };
             while at.head < end {
                 // SAFETY: below `known`, so published (Acquire) and not read yet; counted as read before it is handed out.
                 let item = unsafe { ring.slots.read(at.head) };
@@ -321,6 +330,7 @@ impl Reader {
                 each(item);
             }
         }
+        drop(at);
         self.head - first
     }
 
@@ -394,6 +404,7 @@ impl Reader {
 /// Keeps the reader's position right should the caller's code unwind.
 struct At<'a> {
     head: u64,
+    known: u64,
     reader: &'a mut Reader,
 }
 
@@ -401,6 +412,7 @@ impl Drop for At<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.reader.head = self.head;
+        self.reader.known = self.known;
     }
 }
 
