@@ -303,7 +303,18 @@ impl Knee {
         }
     }
 
-    /// The limit in force when nobody asks for a batch.
+    /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a backlog.
+    fn unasked(&self) -> Plan {
+        let full = self.standing();
+        let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
+        Plan {
+            limit,
+            full,
+            reason,
+        }
+    }
+
+    /// The limit in force.
     fn standing(&self) -> u64 {
         (self.limit as u64).clamp(self.floor, self.ceiling)
     }
@@ -475,17 +486,15 @@ impl Knee {
             self.amount(left)
         };
         let backlog = n.saturating_add(left);
-        if self.fresh {
-            // Nobody asked: the batch was cut by the standing limit, or by the driver.
-            let limit = self.standing();
+        let saturated = if self.fresh {
+            // Nobody asked: a buffer was sized by the limit in force, and was full or not.
             self.rate.look(now.as_nanos(), backlog, true);
-            self.plan = Plan {
-                limit,
-                full: limit,
-                reason: self.binding,
-            };
-        }
-        if backlog >= self.plan.full && self.cost.verify.is_none_or(|v| backlog < v) {
+            self.plan = self.unasked();
+            n >= self.plan.limit && self.cost.verify.is_none()
+        } else {
+            backlog >= self.plan.full && self.cost.verify.is_none_or(|v| backlog < v)
+        };
+        if saturated {
             self.saturated += 1;
             self.cost.excite = self.cost.excite.saturating_sub(1);
         }
@@ -620,7 +629,8 @@ impl Controller for Knee {
             }
             Event::Blocking | Event::Expected { .. } => {}
         }
-        self.decision(self.standing(), When::Now, self.binding)
+        let plan = self.unasked();
+        self.decision(plan.limit, When::Now, plan.reason)
     }
 
     fn snapshot(&self) -> Snapshot {
