@@ -215,7 +215,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     }
 
     /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the items it had accepted
-    /// and not handled, in order; their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped). An actor that ended before, whatever the
+    /// and not handled, in order; their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped), infos are dropped. An actor that ended before, whatever the
     /// reason, gives back what it left.
     ///
     /// # Errors
