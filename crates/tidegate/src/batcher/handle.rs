@@ -214,9 +214,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         drained(poll_fn(|cx| self.shared.life.poll(cx)).await)
     }
 
-    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the items it had accepted
-    /// and not handled, in order; their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped). An actor that ended before, whatever the
-    /// reason, gives back what it left.
+    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the items it had
+    /// accepted and not handled, in order. Their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos
+    /// are dropped. An actor that ended before, whatever the reason, gives back what it left.
     ///
     /// # Errors
     /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and the items can be
