@@ -9,7 +9,7 @@
 //! ([`Reason::Anticipate`]).
 //!
 //! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile` anticipation, `inflation` the waiting of
-//! flushes that block nobody; this file joins them into decisions. State is some 3 KiB, no allocation after creation.
+//! flushes that block nobody; this file joins them into decisions. Nothing is allocated after creation.
 
 mod buckets;
 mod cost;
@@ -43,7 +43,9 @@ const LEAN: f64 = 16.0;
 /// The same where another term is meant to bind.
 const AMPLE: f64 = 32.0;
 
-/// The default controller: see the [module documentation](self).
+/// The default controller: measures what a batch costs and limits batches where larger ones would buy next to nothing.
+///
+/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB; nothing is allocated after creation.
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
