@@ -5,6 +5,7 @@
 //! back; what returns is a reply or a count.
 
 pub mod controller;
+pub mod queue;
 mod time;
 
 pub use time::{Clock, Time, nanos};

@@ -1,0 +1,181 @@
+//! Millions of 8-byte items a second through the queue, and nanoseconds an item, for one and two producers.
+//!
+//! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the rounds, with the
+//! lowest and the highest. The consumer adds the items up; it and every producer have a thread of their own.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use tidegate::controller::{Observed, Rule, Ruled};
+use tidegate::queue::{Builder, Consumer, Producer, Queue};
+
+const CAPACITY: usize = 32_768;
+
+/// How the items of a producer get in.
+#[derive(Clone, Copy)]
+enum How {
+    /// `Queue::push`: a claim each.
+    Direct,
+    /// `Queue::push_many`: a vector, a claim.
+    Many(usize),
+    /// A producer with a buffer of that limit.
+    Fixed(usize),
+    /// A producer whose rule grows the limit up to that.
+    Controlled(usize),
+}
+
+fn main() {
+    let mut filter = String::new();
+    let (mut rounds, mut items) = (5, 20u64);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|n| n.parse().ok());
+        match arg.as_str() {
+            "--rounds" => rounds = number().unwrap_or(5) as usize,
+            "--items" => items = number().unwrap_or(20),
+            "--bench" => {}
+            other => filter = other.to_owned(),
+        }
+    }
+    println!(
+        "{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "case", "M/s", "low", "high", "ns/item", "batch"
+    );
+    for producers in [1, 2] {
+        for (name, how) in cases() {
+            let name = format!("{producers}p {name}");
+            if name.contains(&filter) {
+                let mut runs: Vec<_> = (0..rounds)
+                    .map(|_| run(producers, how, items * 1_000_000))
+                    .collect();
+                runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let (rate, batch) = runs[runs.len() / 2];
+                let (low, high) = (runs[0].0, runs[runs.len() - 1].0);
+                println!(
+                    "{name:<24}{rate:>10.1}{low:>10.1}{high:>10.1}{:>10.2}{batch:>10.0}",
+                    1e3 / rate
+                );
+            }
+        }
+    }
+}
+
+fn cases() -> Vec<(String, How)> {
+    let mut all = vec![("direct".to_owned(), How::Direct)];
+    for n in [8, 100, 1000] {
+        all.push((format!("many {n}"), How::Many(n)));
+    }
+    for n in [1, 8, 100, 1000] {
+        all.push((format!("fixed {n}"), How::Fixed(n)));
+    }
+    for n in [100, 1000] {
+        all.push((format!("controlled {n}"), How::Controlled(n)));
+    }
+    all
+}
+
+/// Millions of items a second, and the mean batch drained.
+fn run(producers: u64, how: How, items: u64) -> (f64, f64) {
+    let (queue, consumer) = Builder::new(CAPACITY).build::<u64>().expect("a capacity");
+    let each = items / producers;
+    let barrier = &Barrier::new(producers as usize + 1);
+    thread::scope(|scope| {
+        let starts: Vec<_> = (0..producers)
+            .map(|_| {
+                let end = End::new(&queue, how);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let start = Instant::now();
+                    end.push_all(each);
+                    start
+                })
+            })
+            .collect();
+        let reader = scope.spawn(move || {
+            barrier.wait();
+            read(consumer, each * producers)
+        });
+        let (end, batch) = reader.join().expect("consumer");
+        let start = starts
+            .into_iter()
+            .map(|t| t.join().expect("producer"))
+            .min();
+        let elapsed = end - start.expect("a producer");
+        (
+            (each * producers) as f64 / elapsed.as_secs_f64() / 1e6,
+            batch,
+        )
+    })
+}
+
+fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
+    let (mut sum, mut left) = (0u64, items);
+    while left > 0 {
+        match consumer.drain_blocking(usize::MAX, |i| sum = sum.wrapping_add(i)) {
+            Ok(batch) => left -= batch.items as u64,
+            Err(_) => break,
+        }
+    }
+    let end = Instant::now();
+    assert!(left == 0 && sum > 0);
+    (end, consumer.metrics().drains.mean())
+}
+
+enum End {
+    Queue(Queue<u64>, usize),
+    Producer(Producer<u64>),
+}
+
+impl End {
+    fn new(queue: &Queue<u64>, how: How) -> Self {
+        let grow = |max| Box::new(Ruled::new(Growing { limit: 1, max }));
+        match how {
+            How::Direct => Self::Queue(queue.clone(), 1),
+            How::Many(n) => Self::Queue(queue.clone(), n),
+            How::Fixed(n) => Self::Producer(queue.fixed(n).expect("a limit")),
+            How::Controlled(n) => {
+                Self::Producer(queue.controlled(n, grow(n as u64)).expect("a limit"))
+            }
+        }
+    }
+
+    fn push_all(self, items: u64) {
+        match self {
+            Self::Queue(queue, 1) => (1..=items).for_each(|i| queue.push(i).expect("open")),
+            Self::Queue(queue, n) => {
+                let mut batch = Vec::with_capacity(n);
+                let mut next = 0;
+                while next < items {
+                    let until = items.min(next + n as u64);
+                    batch.extend(next + 1..until + 1);
+                    queue.push_many(&mut batch).expect("open");
+                    next = until;
+                }
+            }
+            Self::Producer(mut producer) => {
+                (1..=items).for_each(|i| producer.push(i).expect("open"));
+            }
+        }
+    }
+}
+
+/// Adds one for a full batch, halves for another: Storm's rule.
+struct Growing {
+    limit: u64,
+    max: u64,
+}
+
+impl Rule for Growing {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn observe(&mut self, batch: Observed) {
+        self.limit = if batch.full {
+            (self.limit + 1).min(self.max)
+        } else {
+            (self.limit / 2).max(1)
+        };
+    }
+}

@@ -1,0 +1,697 @@
+//! The consumer: it drains, and waits in whatever way suits its thread or task.
+//!
+//! What it hands out comes from three places, in an order that keeps every producer's items in theirs: first its *hand*
+//! (items already taken out of buffers, the lane, or, under a lock, the ring), then the ring and, at the positions where
+//! they are due, the items of the overflow lane. Only where the ring holds nothing of a producer does it sweep that
+//! producer's buffer into its hand.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc as Handle;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::Metrics;
+use super::error::Closed;
+use super::metrics::bump;
+use super::producer::Flush;
+use super::ring::{Reader, Ring};
+use super::shared::{CLOSED, GONE, IDLING, Shared};
+use super::sync::{Arc, Relaxed, SeqCst, fence, lock, yield_now};
+use super::wait::{Backoff, Parker, Pass};
+use crate::Time;
+use crate::controller::Reason;
+
+/// The consuming end; there is one. Dropping it closes the queue and drops what it held.
+pub struct Consumer<T: Send> {
+    shared: Arc<Shared<T>>,
+    /// `None` where producers may drop the oldest items: then the reader is shared, under a lock.
+    reader: Option<Reader>,
+    /// Taken out, to be handed out first.
+    hand: VecDeque<T>,
+    parker: Option<(Handle<Parker>, Waker)>,
+    idle: Idle,
+    slept: Time,
+    swept: Time,
+    finished: bool,
+}
+
+/// How far producers with buffers are known to look whether the consumer waits. See the [module](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idle {
+    /// They need not.
+    No,
+    /// They were told at this moment: one linger later they all know.
+    Since(Time),
+    /// They all know.
+    Settled,
+}
+
+/// What a drain handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Items handed out.
+    pub items: usize,
+    /// The backlog: what waits now in the ring, the overflow lane and the consumer's hand (not in producers' buffers).
+    pub left: usize,
+    /// Why it ended there: [`Reason::Drained`] if nothing more was there, [`Reason::Limit`] if the limit cut it.
+    pub reason: Reason,
+}
+
+/// Takes a batch item by item, and is told where it ends. Closures are such things, without the end.
+pub trait Visit<T> {
+    /// The next item.
+    fn item(&mut self, item: T);
+
+    /// The batch, of at least one item, is complete.
+    fn end_of_batch(&mut self, batch: Drained) {
+        let _ = batch;
+    }
+}
+
+impl<T, F: FnMut(T)> Visit<T> for F {
+    #[inline]
+    fn item(&mut self, item: T) {
+        self(item);
+    }
+}
+
+/// What to do after a look that found nothing.
+enum Next {
+    Ready,
+    Closed,
+    /// Something comes in a moment.
+    Soon,
+    /// Nothing comes before a wake-up. With a timeout: look again then, in any case.
+    Sleep(Option<Duration>),
+}
+
+impl<T: Send> Consumer<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>, reader: Option<Reader>) -> Self {
+        Self {
+            shared,
+            reader,
+            hand: VecDeque::new(),
+            parker: None,
+            idle: if cfg!(loom) { Idle::Settled } else { Idle::No },
+            slept: Time::ZERO,
+            swept: Time::ZERO,
+            finished: false,
+        }
+    }
+
+    // Draining.
+
+    /// Hands up to `limit` waiting items to `each`, in order, without waiting; their slots are free afterwards. Never more
+    /// than the queue's capacity at once.
+    ///
+    /// Should `each` panic, the item it was given is gone, and everything after it remains.
+    #[inline]
+    pub fn drain(&mut self, limit: usize, each: impl FnMut(T)) -> Drained {
+        self.run(limit, &mut Each(each))
+    }
+
+    /// As [`drain`](Self::drain), telling `visit` where the batch ends; an empty batch is not told.
+    #[inline]
+    pub fn drain_to(&mut self, limit: usize, visit: &mut impl Visit<T>) -> Drained {
+        let drained = self.run(limit, &mut Each(|item| visit.item(item)));
+        if drained.items > 0 {
+            visit.end_of_batch(drained);
+        }
+        drained
+    }
+
+    /// Appends up to `limit` waiting items to `out`, in order, without waiting. The fastest form.
+    #[inline]
+    pub fn drain_into(&mut self, out: &mut Vec<T>, limit: usize) -> Drained {
+        self.run(limit, out)
+    }
+
+    /// As [`drain`](Self::drain), but waits for the first item.
+    ///
+    /// # Errors
+    /// [`Closed`] once everything was handed out and nothing can come.
+    pub fn drain_blocking(
+        &mut self,
+        limit: usize,
+        mut each: impl FnMut(T),
+    ) -> Result<Drained, Closed> {
+        loop {
+            let drained = self.drain(limit, &mut each);
+            if drained.items > 0 || limit == 0 {
+                return Ok(drained);
+            }
+            self.wait()?;
+        }
+    }
+
+    /// As [`drain_into`](Self::drain_into), but waits for the first item.
+    ///
+    /// # Errors
+    /// As for [`drain_blocking`](Self::drain_blocking).
+    pub fn drain_into_blocking(
+        &mut self,
+        out: &mut Vec<T>,
+        limit: usize,
+    ) -> Result<Drained, Closed> {
+        loop {
+            let drained = self.drain_into(out, limit);
+            if drained.items > 0 || limit == 0 {
+                return Ok(drained);
+            }
+            self.wait()?;
+        }
+    }
+
+    /// As [`drain`](Self::drain), but waits up to `timeout` for the first item; no items if none came.
+    ///
+    /// # Errors
+    /// As for [`drain_blocking`](Self::drain_blocking).
+    pub fn drain_timeout(
+        &mut self,
+        limit: usize,
+        timeout: Duration,
+        mut each: impl FnMut(T),
+    ) -> Result<Drained, Closed> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let drained = self.drain(limit, &mut each);
+            if drained.items > 0 || limit == 0 || !self.wait_deadline(deadline)? {
+                return Ok(drained);
+            }
+        }
+    }
+
+    /// As [`drain_into`](Self::drain_into), but waits for the first item as a task, on any runtime. Items leave the queue
+    /// only in the poll that completes it: dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// As for [`drain_blocking`](Self::drain_blocking).
+    pub async fn drain_async(&mut self, out: &mut Vec<T>, limit: usize) -> Result<Drained, Closed> {
+        loop {
+            let drained = self.drain_into(out, limit);
+            if drained.items > 0 || limit == 0 {
+                return Ok(drained);
+            }
+            self.wait_async().await?;
+        }
+    }
+
+    // Waiting.
+
+    /// Waits until something can be drained.
+    ///
+    /// # Errors
+    /// [`Closed`] once everything was handed out and nothing can come.
+    pub fn wait(&mut self) -> Result<(), Closed> {
+        self.wait_deadline(None).map(|_| ())
+    }
+
+    /// As [`wait`](Self::wait), but not past `deadline`; says whether something can be drained.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_until(&mut self, deadline: Instant) -> Result<bool, Closed> {
+        self.wait_deadline(Some(deadline))
+    }
+
+    /// As [`wait`](Self::wait) for a stage that is itself a producer: if it has to wait, it first flushes its `outputs`, so
+    /// that what it made out of its last batch does not lie in its buffers meanwhile. A flush waits for room downstream, so
+    /// stages must not form a circle.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_flushing(&mut self, outputs: &mut [&mut dyn Flush]) -> Result<(), Closed> {
+        if self.ready() {
+            return Ok(());
+        }
+        for output in outputs {
+            output.flush_before_wait();
+        }
+        self.wait()
+    }
+
+    /// As [`wait`](Self::wait), as a task. May be dropped at any moment.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub async fn wait_async(&mut self) -> Result<(), Closed> {
+        poll_fn(|cx| self.poll_ready(cx)).await
+    }
+
+    /// Whether something can be drained; if not, the task is woken when that changes.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        if self.ready() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.settle_down(cx.waker()) {
+            Next::Ready => return Poll::Ready(Ok(())),
+            Next::Closed => return Poll::Ready(Err(Closed)),
+            Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
+            // A task has no timer of its own: it comes back again and again, for one linger after it went idle.
+            Next::Soon | Next::Sleep(Some(_)) => cx.waker().wake_by_ref(),
+        }
+        Poll::Pending
+    }
+
+    // Looking.
+
+    /// What waits in the ring, the overflow lane and the consumer's hand.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        let ring = &self.shared.ring;
+        let lane = match &self.shared.lane {
+            Some(lane) if !lane.is_empty() => lane.lens().0,
+            _ => 0,
+        };
+        let waiting = ring.claimed().saturating_sub(self.head()) as usize;
+        waiting + self.hand.len() + lane
+    }
+
+    /// Whether the queue is closed and everything was handed out, as far as a drain or a wait has noticed.
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Refuses every later push; what was taken before can still be drained.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// What the queue did so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.shared.metrics()
+    }
+
+    /// Items the ring has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.shared.ring.capacity() as usize
+    }
+
+    // Inside.
+
+    #[inline]
+    fn run(&mut self, limit: usize, out: &mut impl Out<T>) -> Drained {
+        let limit = limit.min(self.capacity());
+        let mut items = self.take(limit, out);
+        if items == 0 && limit > 0 && self.look_around() {
+            items = self.take(limit, out);
+        }
+        if items > 0 && self.shared.buffers_hint() {
+            self.keep_linger();
+        }
+        let left = self.backlog();
+        let reason = if left == 0 || items < limit {
+            Reason::Drained
+        } else {
+            Reason::Limit
+        };
+        if items > 0 {
+            self.shared.drains.batch(items as u64, reason);
+        }
+        Drained {
+            items,
+            left,
+            reason,
+        }
+    }
+
+    /// Up to `limit` items out of the hand, the ring and the lane.
+    #[inline]
+    fn take(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
+        let mut items = 0;
+        if !self.hand.is_empty() {
+            items = out.hand(&mut self.hand, limit);
+        }
+        if self.reader.is_none() {
+            return items + self.take_locked(limit - items, out);
+        }
+        let shared = &*self.shared;
+        let part = (shared.ring.capacity() / 4).max(64);
+        while items < limit {
+            let Some(reader) = &mut self.reader else {
+                break;
+            };
+            let turn = Turn { shared, reader };
+            let most = ((limit - items) as u64).min(part);
+            let n = match &shared.lane {
+                None => out.ring(turn.reader, &shared.ring, most, || u64::MAX),
+                Some(lane) => out.ring(turn.reader, &shared.ring, most, || lane.due()),
+            } as usize;
+            let head = turn.reader.head();
+            drop(turn);
+            items += n;
+            if let Some(lane) = &shared.lane
+                && lane.due() <= head
+            {
+                lane.take_due(head, limit - items, &mut self.hand);
+                items += out.hand(&mut self.hand, limit - items);
+            } else if (n as u64) < most {
+                break;
+            }
+        }
+        items
+    }
+
+    /// The same where the reader is shared: items are taken out under the lock and handed out after it.
+    fn take_locked(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
+        let shared = &*self.shared;
+        let Some(oldest) = &shared.oldest else {
+            return 0;
+        };
+        let mut reader = lock(oldest);
+        let due = || shared.lane.as_ref().map_or(u64::MAX, |lane| lane.due());
+        let hand = &mut self.hand;
+        let n = reader.each(&shared.ring, limit as u64, due, |item| hand.push_back(item));
+        let head = reader.head();
+        let wanted = reader.publish(&shared.ring);
+        drop(reader);
+        if let Some(freed) = wanted {
+            shared.call_producers(freed);
+        }
+        if let Some(lane) = &shared.lane
+            && lane.due() <= head
+        {
+            lane.take_due(head, limit - n as usize, hand);
+        }
+        out.hand(hand, limit)
+    }
+
+    fn head(&self) -> u64 {
+        match (&self.reader, &self.shared.oldest) {
+            (Some(reader), _) => reader.head(),
+            (None, Some(oldest)) => lock(oldest).head(),
+            (None, None) => 0,
+        }
+    }
+
+    /// Whether a drain would find something without sweeping.
+    fn ready(&mut self) -> bool {
+        let shared = &*self.shared;
+        if !self.hand.is_empty() {
+            return true;
+        }
+        let (ready, head) = match (&mut self.reader, &shared.oldest) {
+            (Some(reader), _) => (reader.ready(&shared.ring), reader.head()),
+            (None, Some(oldest)) => {
+                let mut reader = lock(oldest);
+                (reader.ready(&shared.ring), reader.head())
+            }
+            (None, None) => (false, 0),
+        };
+        ready || shared.lane.as_ref().is_some_and(|lane| lane.due() <= head)
+    }
+
+    /// Takes what lies in producers' buffers into the hand. Says whether there was anything.
+    fn sweep(&mut self) -> bool {
+        let head = self.head();
+        let found = self.shared.sweep(head, &mut self.hand);
+        bump(&self.shared.drains.swept, found.items);
+        found.items > 0
+    }
+
+    /// A drain found nothing: looks into the producers' buffers, at most once a linger, and at whether this is the end.
+    #[cold]
+    fn look_around(&mut self) -> bool {
+        if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
+            return true;
+        }
+        if self.shared.ring.is_closed() && !self.finished {
+            return matches!(self.settle_closed(), Next::Ready);
+        }
+        false
+    }
+
+    /// While the consumer is busy: fetches the items of quiet producers once a linger, and after a while without sleep
+    /// tells them that they need not look any more whether it sleeps.
+    fn keep_linger(&mut self) {
+        if self.linger_passed() {
+            self.sweep();
+            if self.idle != Idle::No
+                && !cfg!(loom)
+                && self.swept.since(self.slept) > 16 * self.shared.linger_ns
+            {
+                self.idle = Idle::No;
+                self.shared.flags.fetch_and(!IDLING, Relaxed);
+            }
+        }
+    }
+
+    fn linger_passed(&mut self) -> bool {
+        let now = self.shared.clock.now();
+        let passed = now.since(self.swept) >= self.shared.linger_ns;
+        if passed {
+            self.swept = now;
+        }
+        passed
+    }
+
+    fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
+        let mut backoff = Backoff::new(self.shared.wait);
+        loop {
+            if self.ready() {
+                return Ok(true);
+            }
+            let sleeps = match backoff.pass() {
+                Pass::Again => continue,
+                Pass::LookAround => false,
+                Pass::Sleep => true,
+            };
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                return Ok(false);
+            }
+            if sleeps {
+                let (parker, waker) = self.parker();
+                match self.settle_down(&waker) {
+                    Next::Ready => return Ok(true),
+                    Next::Closed => return Err(Closed),
+                    Next::Soon => yield_now(),
+                    Next::Sleep(linger) => self.park(&parker, linger, deadline),
+                }
+            } else if self.look_around() {
+                return Ok(true);
+            } else if self.finished {
+                return Err(Closed);
+            }
+        }
+    }
+
+    fn park(&mut self, parker: &Parker, linger: Option<Duration>, deadline: Option<Instant>) {
+        let drains = &self.shared.drains;
+        bump(&drains.waits, 1);
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        let woken = parker.park(linger.into_iter().chain(left).min());
+        if !woken && linger.is_some() {
+            bump(&drains.linger_wakes, 1);
+        }
+    }
+
+    /// The current thread's parker.
+    fn parker(&mut self) -> (Handle<Parker>, Waker) {
+        match &self.parker {
+            Some((parker, waker)) if parker.is_mine() => (parker.clone(), waker.clone()),
+            _ => {
+                let parker = Parker::new();
+                let waker = Waker::from(parker.clone());
+                self.parker.insert((parker, waker)).clone()
+            }
+        }
+    }
+
+    /// Nothing is ready: leaves `waker` and the mark, tells producers with buffers, and looks everywhere once more.
+    #[cold]
+    fn settle_down(&mut self, waker: &Waker) -> Next {
+        let shared = self.shared.clone();
+        shared.consumer.set(waker);
+        if shared.ring.is_closed() {
+            return self.settle_closed();
+        }
+        self.go_idle();
+        let marked = match (&self.reader, &shared.oldest) {
+            (Some(reader), _) => reader.mark_waiting(&shared.ring),
+            (None, Some(oldest)) => lock(oldest).mark_waiting(&shared.ring),
+            (None, None) => false,
+        };
+        if !marked {
+            return Next::Soon;
+        }
+        fence(SeqCst);
+        if self.sweep() || self.ready() {
+            self.unmark();
+            return Next::Ready;
+        }
+        Next::Sleep(self.settled_in())
+    }
+
+    /// The queue is closed: what was taken is handed out, then it is finished.
+    #[cold]
+    fn settle_closed(&mut self) -> Next {
+        if self.finished {
+            return Next::Closed;
+        }
+        if self.ready() {
+            return Next::Ready;
+        }
+        // Before the last look: whoever is gone by now has left everything where it is found.
+        let deserted = self.shared.is_deserted();
+        if self.shared.ring.claimed() != self.head() {
+            return Next::Soon;
+        }
+        self.go_idle();
+        fence(SeqCst);
+        if self.sweep() || self.ready() {
+            return Next::Ready;
+        }
+        match self.settled_in() {
+            Some(time) if !deserted => Next::Sleep(Some(time)),
+            _ => {
+                self.finished = true;
+                Next::Closed
+            }
+        }
+    }
+
+    fn go_idle(&mut self) {
+        if self.idle == Idle::No {
+            self.shared.flags.fetch_or(IDLING, SeqCst);
+            self.idle = Idle::Since(self.shared.clock.now());
+        }
+        if !cfg!(loom) {
+            self.slept = self.shared.clock.now();
+        }
+    }
+
+    /// How long until every producer with a buffer knows that the consumer may sleep; `None` if they all do.
+    ///
+    /// Called after a sweep: a producer that was not registered then knows from its registration on.
+    fn settled_in(&mut self) -> Option<Duration> {
+        if let Idle::Since(since) = self.idle {
+            let passed = self.shared.clock.now().since(since);
+            if passed < self.shared.linger_ns && self.shared.buffers_hint() {
+                return Some(Duration::from_nanos(self.shared.linger_ns - passed));
+            }
+            self.idle = Idle::Settled;
+        }
+        None
+    }
+
+    fn unmark(&self) {
+        match (&self.reader, &self.shared.oldest) {
+            (Some(reader), _) => reader.unmark(&self.shared.ring),
+            (None, Some(oldest)) => lock(oldest).unmark(&self.shared.ring),
+            (None, None) => {}
+        }
+    }
+}
+
+impl<T: Send> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        let shared = &*self.shared;
+        shared.flags.fetch_or(CLOSED | GONE, SeqCst);
+        shared.close();
+        shared.consumer.take();
+        let buffers = std::mem::take(&mut lock(&shared.registry).buffers);
+        for buffer in buffers {
+            drop(buffer.lock().take_all());
+        }
+        if let Some(lane) = &shared.lane {
+            drop(lane.take_all());
+        }
+        if let Some(reader) = &mut self.reader {
+            let turn = Turn { shared, reader };
+            turn.reader.each(&shared.ring, u64::MAX, || u64::MAX, drop);
+        } else if let Some(oldest) = &shared.oldest {
+            let mut left = Vec::new();
+            lock(oldest).append(&shared.ring, u64::MAX, || u64::MAX, &mut left);
+            lock(oldest).publish(&shared.ring);
+        }
+    }
+}
+
+impl<T: Send> std::fmt::Debug for Consumer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consumer")
+            .field("backlog", &self.backlog())
+            .field("finished", &self.finished)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gives the slots read back to the producers, also should the caller's code unwind.
+struct Turn<'a, T: Send> {
+    shared: &'a Shared<T>,
+    reader: &'a mut Reader,
+}
+
+impl<T: Send> Drop for Turn<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(freed) = self.reader.publish(&self.shared.ring) {
+            self.shared.call_producers(freed);
+        }
+    }
+}
+
+/// Where a drain puts items.
+trait Out<T> {
+    fn ring(
+        &mut self,
+        reader: &mut Reader,
+        ring: &Ring<T>,
+        limit: u64,
+        stop: impl Fn() -> u64,
+    ) -> u64;
+    fn hand(&mut self, hand: &mut VecDeque<T>, limit: usize) -> usize;
+}
+
+struct Each<F>(F);
+
+impl<T, F: FnMut(T)> Out<T> for Each<F> {
+    #[inline]
+    fn ring(
+        &mut self,
+        reader: &mut Reader,
+        ring: &Ring<T>,
+        limit: u64,
+        stop: impl Fn() -> u64,
+    ) -> u64 {
+        reader.each(ring, limit, stop, &mut self.0)
+    }
+
+    fn hand(&mut self, hand: &mut VecDeque<T>, limit: usize) -> usize {
+        let mut items = 0;
+        while items < limit
+            && let Some(item) = hand.pop_front()
+        {
+            items += 1;
+            (self.0)(item);
+        }
+        items
+    }
+}
+
+impl<T> Out<T> for Vec<T> {
+    #[inline]
+    fn ring(
+        &mut self,
+        reader: &mut Reader,
+        ring: &Ring<T>,
+        limit: u64,
+        stop: impl Fn() -> u64,
+    ) -> u64 {
+        reader.append(ring, limit, stop, self)
+    }
+
+    fn hand(&mut self, hand: &mut VecDeque<T>, limit: usize) -> usize {
+        let items = limit.min(hand.len());
+        self.extend(hand.drain(..items));
+        items
+    }
+}

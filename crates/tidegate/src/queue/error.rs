@@ -1,0 +1,132 @@
+//! What can go wrong, one type an operation. A failed push gives its item back.
+
+use std::fmt;
+
+/// A queue that cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// A capacity of 0.
+    ZeroCapacity,
+    /// A capacity above [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    CapacityTooLarge {
+        /// The capacity given.
+        capacity: usize,
+    },
+    /// A producer's buffer for 0 items.
+    ZeroLimit,
+    /// A producer's buffer larger than [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    LimitTooLarge {
+        /// The limit given.
+        limit: usize,
+    },
+    /// A linger of 0: the consumer could never rest.
+    ZeroLinger,
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = super::CAPACITY_MAX;
+        match self {
+            Self::ZeroCapacity => {
+                f.write_str("a queue with room for 0 items: at least 1 is needed")
+            }
+            Self::CapacityTooLarge { capacity } => {
+                write!(f, "a queue of {capacity} items: at most {max} are allowed")
+            }
+            Self::ZeroLimit => f.write_str("a producer's buffer of 0 items: at least 1 is needed"),
+            Self::LimitTooLarge { limit } => {
+                write!(
+                    f,
+                    "a producer's buffer of {limit} items: at most {max} are allowed"
+                )
+            }
+            Self::ZeroLinger => f.write_str("a safety linger of 0: more than 0 is needed"),
+        }
+    }
+}
+
+impl std::error::Error for QueueError {}
+
+/// An item that was not taken, given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushError<T> {
+    /// There is no room for it now.
+    Full(T),
+    /// The queue is closed, or its consumer gone: there will never be room.
+    Closed(T),
+}
+
+impl<T> PushError<T> {
+    /// The item.
+    pub fn into_item(self) -> T {
+        match self {
+            Self::Full(item) | Self::Closed(item) => item,
+        }
+    }
+
+    /// Whether trying again is useless.
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed(_))
+    }
+}
+
+impl<T> fmt::Debug for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Closed(_) => "Closed(..)",
+        })
+    }
+}
+
+impl<T> fmt::Display for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "the queue is full",
+            Self::Closed(_) => "the queue is closed",
+        })
+    }
+}
+
+impl<T> std::error::Error for PushError<T> {}
+
+/// Items that stay where they were: in the producer's buffer, or in the vector handed in, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlushError {
+    /// There is no room for `left` of them now.
+    Full {
+        /// Items that stay.
+        left: usize,
+    },
+    /// The queue is closed, or its consumer gone.
+    Closed {
+        /// Items that stay.
+        left: usize,
+    },
+}
+
+impl fmt::Display for FlushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { left } => write!(f, "the queue is full: {left} items stay"),
+            Self::Closed { left } => write!(f, "the queue is closed: {left} items stay"),
+        }
+    }
+}
+
+impl std::error::Error for FlushError {}
+
+/// Nothing was drained, and nothing ever will be: the queue is closed and everything it took was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the queue is closed and drained")
+    }
+}
+
+impl std::error::Error for Closed {}

@@ -1,0 +1,288 @@
+//! The queue's handle: it pushes without a buffer, makes producers, reads metrics, closes.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::error::{FlushError, PushError, QueueError};
+use super::metrics::add;
+use super::ring::Refused;
+use super::shared::{Place, Shared};
+use super::sync::Arc;
+use super::{Full, Metrics, Producer};
+use crate::controller::Controller;
+
+/// A queue, seen from its producers' side. Clone it freely: every clone may push, from any thread or task.
+///
+/// Each push is a claim of its own, some 10 ns; a [`Producer`] with a buffer shares one among a batch. When the last
+/// `Queue` and the last [`Producer`] are gone the queue is closed.
+pub struct Queue<T: Send> {
+    pub(super) shared: Arc<Shared<T>>,
+}
+
+impl<T: Send> Queue<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
+        shared.enter();
+        Self { shared }
+    }
+
+    /// A producer without a buffer.
+    #[must_use]
+    pub fn producer(&self) -> Producer<T> {
+        Producer::direct(self.clone())
+    }
+
+    /// A producer whose buffer is flushed at `limit` items.
+    ///
+    /// # Errors
+    /// A limit of 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    pub fn fixed(&self, limit: usize) -> Result<Producer<T>, QueueError> {
+        Producer::with_buffer(self.clone(), limit, None)
+    }
+
+    /// A producer whose buffer is flushed at the limit `controller` decides, at most `limit_max` (for which it has memory).
+    ///
+    /// The controller is asked once a flush, never for an item. It is told of each batch ([`Event::Started`]), of the cost
+    /// of a claim for the first 64 and then every 16th ([`Event::Done`]), and that one could start ([`Event::Ready`]); its
+    /// limit in items is obeyed. Let `limit_max` be at least the controller's own ceiling: to a rule with a higher one,
+    /// a batch of `limit_max` does not look full. A wait it asks for is not: that is what the safety linger is for.
+    ///
+    /// [`Event::Started`]: crate::controller::Event::Started
+    /// [`Event::Done`]: crate::controller::Event::Done
+    /// [`Event::Ready`]: crate::controller::Event::Ready
+    ///
+    /// # Errors
+    /// A `limit_max` of 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
+    pub fn controlled(
+        &self,
+        limit_max: usize,
+        controller: Box<dyn Controller>,
+    ) -> Result<Producer<T>, QueueError> {
+        Producer::with_buffer(self.clone(), limit_max, Some(controller))
+    }
+
+    /// Takes `item`: one claim. Without room it does what the queue was built to do, see [`Full`]; by default it waits.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
+    #[inline]
+    pub fn push(&self, item: T) -> Result<(), PushError<T>> {
+        match self.shared.attempt(item) {
+            Err(PushError::Full(item)) => self.push_full(item),
+            done => done,
+        }
+    }
+
+    /// Takes `item` if that needs no waiting, and never drops another for it.
+    ///
+    /// # Errors
+    /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
+    #[inline]
+    pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
+        let outcome = self.shared.attempt(item);
+        if matches!(outcome, Err(PushError::Full(_))) {
+            self.failed();
+            add(&self.shared.rare.rejected, 1);
+        }
+        outcome
+    }
+
+    /// Takes all of `items`, in order, by as few claims as the room allows; other producers' items may come in between.
+    /// On an error what was not taken stays, in order.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    #[inline]
+    pub fn push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
+        if self.shove(items) == Ok(()) && items.is_empty() {
+            return Ok(());
+        }
+        self.push_rest(items)
+    }
+
+    /// Takes as many of `items` from the front as there is room for; the rest stays, in order.
+    ///
+    /// # Errors
+    /// Says how many stay.
+    pub fn try_push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
+        let outcome = self.shove(items);
+        let left = items.len();
+        match outcome {
+            Err(Refused::Closed) => Err(FlushError::Closed { left }),
+            _ if left == 0 => Ok(()),
+            _ => {
+                self.failed();
+                Err(FlushError::Full { left })
+            }
+        }
+    }
+
+    /// Takes `item` without ever waiting: into the ring, else into the overflow lane. The order of one producer's items
+    /// is kept whichever way they go.
+    ///
+    /// # Errors
+    /// [`PushError::Full`] gives the item back if the lane is full, too, or there is none; it is counted as dropped there.
+    pub fn push_or_overflow(&self, item: T) -> Result<(), PushError<T>> {
+        match self.shared.attempt(item) {
+            Err(PushError::Full(item)) => {
+                self.failed();
+                self.shared.push_lane(item)
+            }
+            done => done,
+        }
+    }
+
+    /// Takes `item`; waits for room as a task, if the queue was built to wait. Dropping the future before it is done drops
+    /// the item.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
+        let item = match self.shared.attempt(item) {
+            Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,
+            Err(PushError::Full(item)) => return self.push_full(item),
+            done => return done,
+        };
+        self.failed();
+        add(&self.shared.rare.producer_waits, 1);
+        let mut place = Place::new(&self.shared);
+        let mut item = Some(item);
+        poll_fn(|cx| {
+            let done = place.attempt(cx.waker(), || match self.shared.attempt(item.take()?) {
+                Err(PushError::Full(back)) => {
+                    item = Some(back);
+                    None
+                }
+                done => Some(done),
+            });
+            done.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Refuses every later push. What was taken before is still handed out, then the consumer is told.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Whether the queue takes nothing any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.ring.is_closed()
+    }
+
+    /// What it did so far. Takes the producers' locks one by one: for dashboards, not for each item.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.shared.metrics()
+    }
+
+    /// Items the ring has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.shared.ring.capacity() as usize
+    }
+
+    fn failed(&self) {
+        add(&self.shared.rare.insert_failures, 1);
+    }
+
+    /// One claim for as many as fit.
+    #[inline]
+    fn shove(&self, items: &mut Vec<T>) -> Result<(), Refused> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let pushed = self.shared.ring.push_front_of(items)?;
+        if pushed.wake {
+            self.shared.wake_consumer();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn push_full(&self, item: T) -> Result<(), PushError<T>> {
+        self.failed();
+        let shared = &*self.shared;
+        match shared.full {
+            Full::Reject => {
+                add(&shared.rare.rejected, 1);
+                Err(PushError::Full(item))
+            }
+            Full::DropNewest => {
+                add(&shared.rare.dropped_newest, 1);
+                drop(item);
+                Ok(())
+            }
+            Full::DropOldest => {
+                let mut item = item;
+                loop {
+                    shared.drop_oldest(1);
+                    match shared.attempt(item) {
+                        Err(PushError::Full(back)) => item = back,
+                        done => return done,
+                    }
+                }
+            }
+            Full::Wait => {
+                let mut item = Some(item);
+                shared.wait_for_room(|| match shared.attempt(item.take()?) {
+                    Err(PushError::Full(back)) => {
+                        item = Some(back);
+                        None
+                    }
+                    done => Some(done),
+                })
+            }
+        }
+    }
+
+    #[cold]
+    fn push_rest(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
+        let shared = &*self.shared;
+        while !items.is_empty() {
+            match self.shove(items) {
+                Ok(()) => continue,
+                Err(Refused::Closed) => return Err(FlushError::Closed { left: items.len() }),
+                Err(Refused::Full) => self.failed(),
+            }
+            match shared.full {
+                Full::Reject => {
+                    add(&shared.rare.rejected, items.len() as u64);
+                    return Err(FlushError::Full { left: items.len() });
+                }
+                Full::DropNewest => {
+                    add(&shared.rare.dropped_newest, items.len() as u64);
+                    items.clear();
+                }
+                Full::DropOldest => shared.drop_oldest(items.len() as u64),
+                Full::Wait => {
+                    // Closed shows at the next turn.
+                    shared
+                        .wait_for_room(|| (self.shove(items) != Err(Refused::Full)).then_some(()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Send> Clone for Queue<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.shared.clone())
+    }
+}
+
+impl<T: Send> Drop for Queue<T> {
+    fn drop(&mut self) {
+        self.shared.leave();
+    }
+}
+
+impl<T: Send> std::fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue")
+            .field("capacity", &self.capacity())
+            .field("closed", &self.is_closed())
+            .finish_non_exhaustive()
+    }
+}

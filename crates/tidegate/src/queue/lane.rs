@@ -1,0 +1,110 @@
+//! The overflow lane: a bounded side lane for producers that must not wait.
+//!
+//! An item is put there with the ring position that was next to be claimed, and is due when the consumer gets to that
+//! position: it takes the place it would have had in the ring. So the lane cannot starve while the ring stays full, and
+//! one producer's items keep their order whichever way they went.
+
+use std::collections::VecDeque;
+
+use super::ring::Ring;
+use super::sync::{AtomicU64, Mutex, Relaxed, lock};
+
+pub(super) struct Lane<T> {
+    /// The position at which the first item is due; [`NEVER`] without one. Changes under the lock.
+    due: AtomicU64,
+    limit: usize,
+    inner: Mutex<Inner<T>>,
+}
+
+struct Inner<T> {
+    items: VecDeque<(u64, T)>,
+    closed: bool,
+    /// Items ever put in.
+    total: u64,
+}
+
+/// Why the lane did not take an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoLane {
+    Full,
+    Closed,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl<T> Lane<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            due: AtomicU64::new(NEVER),
+            limit,
+            inner: Mutex::new(Inner {
+                items: VecDeque::new(),
+                closed: false,
+                total: 0,
+            }),
+        }
+    }
+
+    /// The ring position the consumer must not pass before it empties the lane up to there. To be read after a stamp: what
+    /// a producer put here before that claim is then seen.
+    #[inline]
+    pub(super) fn due(&self) -> u64 {
+        self.due.load(Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.due() == NEVER
+    }
+
+    /// Appends an item. Answers the position at which it is due.
+    pub(super) fn push(&self, ring: &Ring<T>, item: T) -> Result<u64, (T, NoLane)> {
+        let mut inner = lock(&self.inner);
+        if inner.closed {
+            return Err((item, NoLane::Closed));
+        }
+        if inner.items.len() >= self.limit {
+            return Err((item, NoLane::Full));
+        }
+        // Read under the lock: positions in the lane never go back.
+        let at = ring.claimed();
+        if inner.items.is_empty() {
+            self.due.store(at, Relaxed);
+        }
+        inner.items.push_back((at, item));
+        inner.total += 1;
+        Ok(at)
+    }
+
+    /// Moves up to `limit` items due at `head` to `out`.
+    pub(super) fn take_due(&self, head: u64, limit: usize, out: &mut VecDeque<T>) -> usize {
+        let mut inner = lock(&self.inner);
+        let mut taken = 0;
+        while taken < limit
+            && inner.items.front().is_some_and(|first| first.0 <= head)
+            && let Some((_, item)) = inner.items.pop_front()
+        {
+            out.push_back(item);
+            taken += 1;
+        }
+        self.due
+            .store(inner.items.front().map_or(NEVER, |first| first.0), Relaxed);
+        taken
+    }
+
+    /// Takes nothing more.
+    pub(super) fn close(&self) {
+        lock(&self.inner).closed = true;
+    }
+
+    /// Items waiting, and items ever put in.
+    pub(super) fn lens(&self) -> (usize, u64) {
+        let inner = lock(&self.inner);
+        (inner.items.len(), inner.total)
+    }
+
+    /// Everything, whether due or not.
+    pub(super) fn take_all(&self) -> VecDeque<(u64, T)> {
+        self.due.store(NEVER, Relaxed);
+        std::mem::take(&mut lock(&self.inner).items)
+    }
+}

@@ -1,0 +1,69 @@
+//! The queue: bounded, many producers, one consumer.
+//!
+//! A [`Queue`] is a ring of items that producers fill by *claims* and the [`Consumer`] drains in batches. A [`Producer`]
+//! may own a buffer, so that its items share one claim; how many they are is a constant or a
+//! [`Controller`](crate::controller::Controller)'s decision. Threads and tasks of any runtime can be on either side, at once.
+//!
+//! ```
+//! let (queue, mut consumer) = tidegate::queue::bounded::<u32>(1024)?;
+//! let mut producer = queue.fixed(100)?;
+//! std::thread::spawn(move || (0..250).for_each(|i| producer.push(i).expect("open")));
+//! drop(queue);
+//! let mut sum = 0;
+//! while let Ok(batch) = consumer.drain_blocking(64, |i| sum += i) {
+//!     assert!(batch.items <= 64);
+//! }
+//! assert_eq!(sum, 249 * 250 / 2);
+//! # Ok::<(), tidegate::queue::QueueError>(())
+//! ```
+//!
+//! # What is promised
+//!
+//! - Items of one producer are handed out in the order they were pushed, each exactly once, unless the queue was built to
+//!   drop. An item given back was not taken; an item taken is handed out or, if the consumer goes, dropped once.
+//! - Every part is bounded: the ring by the capacity, each buffer by its limit, the lane by its own.
+//! - An idle consumer leaves nobody's item waiting; a busy one fetches a quiet producer's items about once a linger.
+//!   An idle queue wakes nobody.
+//!
+//! # Why nobody sleeps through an item
+//!
+//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so by compare-exchange:
+//! either the consumer sees the claim and does not sleep, or the claim sees the mark and wakes it after publication. The
+//! same holds, the other way round, of a producer that waits for room. No fence, no timeout.
+//!
+//! *A push into a buffer* is two plain stores and touches no word of the consumer's. A full fence between the store and a
+//! look at the mark would do (the consumer has one between its mark and its sweep of the buffers, and of two such fences one
+//! comes first), but costs more than the push. So the fence is taken only while the flag `IDLING` is up, and the consumer
+//! relies on it only when it has been up for one linger:
+//!
+//! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps for at most one
+//!    linger; then it sweeps once more. A push whose look at the flag came too early has long left its processor's store
+//!    buffer by then (that takes nanoseconds, and an interrupt of the thread empties it too), so this sweep finds it.
+//!    This is the only step that rests on time.
+//! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps without a timeout,
+//!    as often as it likes.
+//! 3. When it has been awake for 16 lingers it takes the flag down, and pushes are two stores again.
+//!
+//! A task has no timer of its own. In step 1 it asks to be polled again until the linger has passed, so it is busy for at most
+//! one linger in 16; without producers that have a buffer the step is left out.
+//!
+//! The same steps end a closed queue: it is finished when a sweep after step 1 finds nothing, or when no producer is left.
+
+mod builder;
+mod consumer;
+mod error;
+mod handle;
+mod lane;
+mod metrics;
+mod producer;
+mod ring;
+mod shared;
+mod sync;
+mod wait;
+
+pub use builder::{Builder, CAPACITY_MAX, Full, Wait, bounded};
+pub use consumer::{Consumer, Drained, Visit};
+pub use error::{Closed, FlushError, PushError, QueueError};
+pub use handle::Queue;
+pub use metrics::Metrics;
+pub use producer::{Flush, Producer};

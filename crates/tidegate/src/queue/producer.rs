@@ -1,0 +1,602 @@
+//! A producer that owns its buffer.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::error::{FlushError, PushError, QueueError};
+use super::metrics::{add, count};
+use super::ring::{Refused, Writer};
+use super::shared::{CLOSED, GONE, IDLING, Place, Shared};
+use super::sync::{Relaxed, SeqCst, fence, light_barrier};
+use super::{Full, Queue};
+use crate::Time;
+use crate::controller::{Controller, Event, Load, Reason, Snapshot};
+
+/// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
+///
+/// Made by [`Queue::producer`] (no buffer), [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller
+/// sets the limit). An item in the buffer has been taken: it is handed out, in order, whatever happens to the producer.
+///
+/// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer is waiting, and
+/// when the producer is dropped. What did not fit stays in front of what comes next. A consumer that finds the ring empty
+/// fetches the items of a quiet producer itself, and a busy one does so once a linger.
+pub struct Producer<T: Send> {
+    queue: Queue<T>,
+    own: Option<Own<T>>,
+}
+
+/// A buffer, and how large it is at present.
+struct Own<T> {
+    writer: Writer<T>,
+    limit: u64,
+    control: Option<Control>,
+    /// When [`Producer::flush_if_due`] first saw what is in the buffer now.
+    seen: Option<Time>,
+}
+
+/// A controller and its bookkeeping.
+struct Control {
+    controller: Box<dyn Controller>,
+    flushes: u64,
+    now: Time,
+    reason: Reason,
+}
+
+/// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
+/// [`Consumer::wait_flushing`](super::Consumer::wait_flushing).
+pub trait Flush {
+    /// Hands buffered items on, waiting for room if that is how the queue was built. What a closed queue does not take
+    /// stays; the next push tells.
+    fn flush_before_wait(&mut self);
+}
+
+impl<T: Send> Flush for Producer<T> {
+    fn flush_before_wait(&mut self) {
+        let _ = self.flush_because(Reason::Blocking);
+    }
+}
+
+impl<T: Send> Producer<T> {
+    pub(super) fn direct(queue: Queue<T>) -> Self {
+        Self { queue, own: None }
+    }
+
+    pub(super) fn with_buffer(
+        queue: Queue<T>,
+        slots: usize,
+        controller: Option<Box<dyn Controller>>,
+    ) -> Result<Self, QueueError> {
+        if slots == 0 {
+            return Err(QueueError::ZeroLimit);
+        }
+        if slots > super::CAPACITY_MAX {
+            return Err(QueueError::LimitTooLarge { limit: slots });
+        }
+        let (buffer, mut writer) = super::ring::Buffer::new(slots);
+        let mut limit = slots as u64;
+        let control = controller.map(|mut controller| {
+            let now = queue.shared.clock.now();
+            let ready = Event::Ready {
+                backlog: Load::items(1),
+                oldest: now,
+            };
+            let decision = controller.on(now, ready);
+            limit = decision.limit_items.clamp(1, limit);
+            Control {
+                controller,
+                flushes: 0,
+                now,
+                reason: cut_by(decision.reason),
+            }
+        });
+        writer.set_limit(limit);
+        queue.shared.register(buffer);
+        let own = Own {
+            writer,
+            limit,
+            control,
+            seen: None,
+        };
+        Ok(Self {
+            queue,
+            own: Some(own),
+        })
+    }
+
+    /// Takes `item`. About 2 ns into a buffer with room; a claim a batch.
+    ///
+    /// Without room it does what the queue was built to do, see [`Full`]; by default it waits.
+    ///
+    /// # Errors
+    /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
+        let Some(own) = &mut self.own else {
+            return self.queue.push(item);
+        };
+        if own.writer.is_full()
+            && let Err(out) = own.make_room(&self.queue.shared)
+        {
+            return match out {
+                NoRoom::Dropped => Ok(()),
+                NoRoom::Full => Err(PushError::Full(item)),
+                NoRoom::Closed => Err(PushError::Closed(item)),
+            };
+        }
+        own.put(&self.queue.shared, item)
+    }
+
+    /// Takes `item` if that needs no waiting, and never drops another for it.
+    ///
+    /// # Errors
+    /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
+    #[inline]
+    pub fn try_push(&mut self, item: T) -> Result<(), PushError<T>> {
+        let Some(own) = &mut self.own else {
+            return self.queue.try_push(item);
+        };
+        let shared = &*self.queue.shared;
+        if own.writer.is_full() {
+            match own.flush_once(shared, Reason::Limit) {
+                Err(Refused::Closed) => return Err(PushError::Closed(item)),
+                _ if own.writer.is_full() => {
+                    add(&shared.rare.insert_failures, 1);
+                    add(&shared.rare.rejected, 1);
+                    return Err(PushError::Full(item));
+                }
+                _ => {}
+            }
+        }
+        own.put(shared, item)
+    }
+
+    /// Takes all of `items`, in order, as by [`push`](Self::push). On an error what was not taken stays, in order.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub fn push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
+        if self.own.is_none() {
+            return self.queue.push_many(items);
+        }
+        let mut rest = std::mem::take(items).into_iter();
+        while let Some(item) = rest.next() {
+            if let Err(back) = self.push(item) {
+                let closed = back.is_closed();
+                items.push(back.into_item());
+                items.extend(rest);
+                let left = items.len();
+                return Err(if closed {
+                    FlushError::Closed { left }
+                } else {
+                    FlushError::Full { left }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `item` without ever waiting: into the buffer or the ring, else into the overflow lane, in order.
+    ///
+    /// # Errors
+    /// [`PushError::Full`] gives the item back if the lane is full, too, or there is none.
+    pub fn push_or_overflow(&mut self, item: T) -> Result<(), PushError<T>> {
+        let Some(own) = &mut self.own else {
+            return self.queue.push_or_overflow(item);
+        };
+        let shared = &*self.queue.shared;
+        if own.writer.is_full() {
+            match own.flush_once(shared, Reason::Limit) {
+                Err(Refused::Closed) => return Err(PushError::Closed(item)),
+                Err(Refused::Full) if !own.spill(shared) => {
+                    add(&shared.rare.dropped_overflow, 1);
+                    return Err(PushError::Full(item));
+                }
+                _ => {}
+            }
+        }
+        own.put(shared, item)
+    }
+
+    /// Takes `item`; waits for room as a task. Dropping the future before it is done drops the item.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub async fn push_async(&mut self, item: T) -> Result<(), PushError<T>> {
+        if let Some(own) = &mut self.own {
+            if own.writer.is_full() && self.queue.shared.full == Full::Wait {
+                let shared = &*self.queue.shared;
+                let mut place = Place::new(shared);
+                let made = poll_fn(|cx| {
+                    own.try_room(shared)
+                        .or_else(|| place.attempt(cx.waker(), || own.try_room(shared)))
+                        .map_or(Poll::Pending, Poll::Ready)
+                })
+                .await;
+                if made.is_err() {
+                    return Err(PushError::Closed(item));
+                }
+            }
+            return self.push(item);
+        }
+        self.queue.push_async(item).await
+    }
+
+    /// Hands everything buffered on; waits for room, or does what else the queue was built to do without room
+    /// (with [`Full::DropNewest`] the buffer stays: its items were taken).
+    ///
+    /// # Errors
+    /// Says what stays in the buffer and why. What stays is still handed out, in order, unless the consumer is gone.
+    pub fn flush(&mut self) -> Result<(), FlushError> {
+        self.flush_because(Reason::Asked)
+    }
+
+    /// Hands on what there is room for.
+    ///
+    /// # Errors
+    /// Says how many items stay.
+    pub fn try_flush(&mut self) -> Result<(), FlushError> {
+        let Some(own) = &mut self.own else {
+            return Ok(());
+        };
+        let outcome = own.flush_once(&self.queue.shared, Reason::Asked);
+        own.report(outcome)
+    }
+
+    /// Hands everything buffered on; waits for room as a task. May be dropped at any moment: what was not handed on stays.
+    ///
+    /// # Errors
+    /// [`FlushError::Closed`] says how many items stay.
+    pub async fn flush_async(&mut self) -> Result<(), FlushError> {
+        let Some(own) = &mut self.own else {
+            return Ok(());
+        };
+        let shared = &*self.queue.shared;
+        let mut place = Place::new(shared);
+        poll_fn(|cx| {
+            let all = |own: &mut Own<T>| match own.flush_once(shared, Reason::Asked) {
+                Ok(()) if own.len() == 0 => Some(Ok(())),
+                Ok(()) | Err(Refused::Full) => None,
+                Err(Refused::Closed) => Some(own.report(Err(Refused::Closed))),
+            };
+            all(own)
+                .or_else(|| place.attempt(cx.waker(), || all(own)))
+                .map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Flushes if what is buffered now has been seen by such a call at least a linger ago. Called every `d`, no item waits
+    /// longer than the linger and `d`. Says whether everything due was handed on.
+    ///
+    /// Nobody needs to call it: it is for producers that have a clock at hand and want their own items to move on even
+    /// before the consumer fetches them.
+    ///
+    /// # Errors
+    /// As for [`try_flush`](Self::try_flush).
+    pub fn flush_if_due(&mut self, now: Time) -> Result<(), FlushError> {
+        let linger = self.queue.shared.linger_ns;
+        let Some(own) = &mut self.own else {
+            return Ok(());
+        };
+        if own.len() == 0 {
+            own.seen = None;
+            return Ok(());
+        }
+        match own.seen {
+            Some(seen) if now.since(seen) >= linger => {
+                let outcome = own.flush_once(&self.queue.shared, Reason::Linger);
+                own.report(outcome)
+            }
+            Some(_) => Ok(()),
+            None => {
+                own.seen = Some(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Items in the buffer.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.own.as_ref().map_or(0, |own| own.len() as usize)
+    }
+
+    /// How many items the buffer now takes before it is flushed; 1 without a buffer.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.own.as_ref().map_or(1, |own| own.limit as usize)
+    }
+
+    /// The controller's state, if there is one.
+    #[must_use]
+    pub fn controller(&self) -> Option<Snapshot> {
+        let control = self.own.as_ref()?.control.as_ref()?;
+        Some(control.controller.snapshot())
+    }
+
+    /// The queue it belongs to.
+    #[must_use]
+    pub const fn queue(&self) -> &Queue<T> {
+        &self.queue
+    }
+
+    /// Ends the producer and gives back what neither a flush nor the consumer took, in order.
+    #[must_use]
+    pub fn into_unflushed(mut self) -> Vec<T> {
+        self.own.take().map_or_else(Vec::new, |own| {
+            let left = own.writer.buffer().lock().take_all();
+            self.queue.shared.unregister(own.writer.buffer());
+            left
+        })
+    }
+
+    fn flush_because(&mut self, reason: Reason) -> Result<(), FlushError> {
+        let Some(own) = &mut self.own else {
+            return Ok(());
+        };
+        own.flush_all(&self.queue.shared, reason)
+    }
+}
+
+impl<T: Send> Drop for Producer<T> {
+    fn drop(&mut self) {
+        let Some(own) = &mut self.own else { return };
+        let shared = &*self.queue.shared;
+        let _ = own.flush_once(shared, Reason::Closing);
+        let buffer = own.writer.buffer();
+        let mut taking = buffer.lock();
+        // What did not fit the consumer fetches itself, if it is still there.
+        taking.orphan = true;
+        let left = taking.len() > 0 && shared.flags.load(SeqCst) & GONE == 0;
+        drop(taking);
+        if left {
+            shared.wake_if_waiting();
+        } else {
+            shared.unregister(buffer);
+        }
+    }
+}
+
+/// Why the buffer has no room for one more item.
+enum NoRoom {
+    Dropped,
+    Full,
+    Closed,
+}
+
+impl<T: Send> Own<T> {
+    fn len(&self) -> u64 {
+        self.writer.buffer().lock().len()
+    }
+
+    /// Puts `item` into the buffer, which has room.
+    #[inline]
+    fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
+        self.writer.push(item);
+        light_barrier();
+        let flags = shared.flags.load(Relaxed);
+        if flags != 0 || self.writer.is_full() {
+            return self.look_up(shared, flags);
+        }
+        Ok(())
+    }
+
+    /// After a push: the buffer is full, or the consumer has something to say.
+    #[cold]
+    fn look_up(&mut self, shared: &Shared<T>, flags: u32) -> Result<(), PushError<T>> {
+        if flags & CLOSED != 0 {
+            // Whoever took it meanwhile hands it out.
+            return match self.writer.take_back() {
+                Some(item) => Err(PushError::Closed(item)),
+                None => Ok(()),
+            };
+        }
+        let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+        if self.writer.is_full() {
+            // What does not fit stays; the next push sees to it.
+            let _ = self.flush_once(shared, reason);
+        } else if flags & IDLING != 0 {
+            fence(SeqCst);
+            if shared.ring.consumer_waits() {
+                let _ = self.flush_once(shared, Reason::Drained);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
+    fn flush_once(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), Refused> {
+        let sample = self.control.as_ref().is_some_and(Control::samples);
+        let start = if sample {
+            shared.clock.now()
+        } else {
+            Time::ZERO
+        };
+        let mut wake = false;
+        let mut flushed = 0;
+        let mut swept = 0;
+        let mut left = 0;
+        let outcome = self.writer.taking(self.limit, |taking| {
+            swept = std::mem::take(&mut taking.swept);
+            if taking.len() == 0 {
+                return Ok(());
+            }
+            let pushed = taking.flush_into(&shared.ring)?;
+            wake = pushed.wake;
+            flushed = pushed.items;
+            left = taking.len();
+            count(&mut taking.counts, flushed, reason);
+            Ok(())
+        });
+        if wake {
+            shared.wake_consumer();
+        }
+        if outcome == Err(Refused::Full) {
+            add(&shared.rare.insert_failures, 1);
+        }
+        if flushed + swept > 0 {
+            self.seen = None;
+            if let Some(control) = &mut self.control {
+                let end = if sample { shared.clock.now() } else { start };
+                let most = self.writer.slots() as u64;
+                let limit =
+                    control.told(swept, flushed, left, reason, sample.then_some((start, end)));
+                let limit = limit.clamp(1, most);
+                if limit != self.limit {
+                    self.limit = limit;
+                    self.writer.set_limit(limit);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Flushes until the buffer is empty, waiting or dropping as the queue was built.
+    fn flush_all(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), FlushError> {
+        loop {
+            match self.flush_once(shared, reason) {
+                Ok(()) if self.len() == 0 => return Ok(()),
+                Ok(()) => {}
+                Err(Refused::Full) => match shared.full {
+                    Full::Wait => {}
+                    Full::DropOldest => {
+                        shared.drop_oldest(self.len());
+                        continue;
+                    }
+                    _ => return self.report(Err(Refused::Full)),
+                },
+                Err(closed) => return self.report(Err(closed)),
+            }
+            if shared.full == Full::Wait {
+                let _ = shared.wait_for_room(|| match self.flush_once(shared, reason) {
+                    Err(Refused::Full) => None,
+                    other => Some(other),
+                });
+            }
+        }
+    }
+
+    /// Flushes until the buffer has room for one item. `None` if that takes waiting.
+    fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
+        let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+        while self.writer.is_full() {
+            match self.flush_once(shared, reason) {
+                Ok(()) => {}
+                Err(Refused::Full) => return None,
+                Err(closed) => return Some(Err(closed)),
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// The buffer is full, and one more item wants in.
+    #[cold]
+    fn make_room(&mut self, shared: &Shared<T>) -> Result<(), NoRoom> {
+        loop {
+            match self.try_room(shared) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(_)) => return Err(NoRoom::Closed),
+                None => {}
+            }
+            match shared.full {
+                Full::Wait => {
+                    let made = shared.wait_for_room(|| self.try_room(shared));
+                    return made.map_err(|_| NoRoom::Closed);
+                }
+                Full::DropOldest => shared.drop_oldest(self.len()),
+                Full::Reject => {
+                    add(&shared.rare.rejected, 1);
+                    return Err(NoRoom::Full);
+                }
+                Full::DropNewest => {
+                    add(&shared.rare.dropped_newest, 1);
+                    return Err(NoRoom::Dropped);
+                }
+            }
+        }
+    }
+
+    /// Moves the whole buffer into the overflow lane, as far as it takes it. Says whether there is room in the buffer now.
+    fn spill(&mut self, shared: &Shared<T>) -> bool {
+        let Some(lane) = &shared.lane else {
+            return false;
+        };
+        self.writer.taking(self.limit, |taking| {
+            taking.spill(|item| lane.push(&shared.ring, item).map_err(|(item, _)| item));
+        });
+        shared.wake_if_waiting();
+        !self.writer.is_full()
+    }
+
+    fn report(&self, outcome: Result<(), Refused>) -> Result<(), FlushError> {
+        let left = self.len() as usize;
+        match outcome {
+            Err(Refused::Closed) => Err(FlushError::Closed { left }),
+            _ if left == 0 => Ok(()),
+            _ => Err(FlushError::Full { left }),
+        }
+    }
+}
+
+impl Control {
+    /// The first 64 flushes are measured, later ones one in 16.
+    const fn samples(&self) -> bool {
+        self.flushes < 64 || self.flushes % 16 == 0
+    }
+
+    /// Reports what left the buffer, and answers the next limit.
+    fn told(
+        &mut self,
+        swept: u64,
+        flushed: u64,
+        left: u64,
+        reason: Reason,
+        measured: Option<(Time, Time)>,
+    ) -> u64 {
+        if let Some((_, end)) = measured {
+            self.now = end;
+        }
+        let now = self.now;
+        let started = |items, left, reason| Event::Started {
+            batch: Load::items(items),
+            left: Load::items(left),
+            reason,
+        };
+        if swept > 0 {
+            self.controller
+                .on(now, started(swept, flushed + left, Reason::Linger));
+        }
+        if flushed > 0 {
+            self.flushes += 1;
+            self.controller.on(now, started(flushed, left, reason));
+            if let Some((start, end)) = measured {
+                let cost_ns = end.since(start);
+                self.controller.on(now, Event::Done { cost_ns, ok: true });
+            }
+        }
+        let ready = Event::Ready {
+            backlog: Load::items(left.max(1)),
+            oldest: now,
+        };
+        let decision = self.controller.on(now, ready);
+        self.reason = cut_by(decision.reason);
+        decision.limit_items
+    }
+}
+
+/// The reason of a batch that reaches the limit: with next to nothing waiting, a controller says nothing bound it.
+const fn cut_by(reason: Reason) -> Reason {
+    match reason {
+        Reason::Drained => Reason::Limit,
+        other => other,
+    }
+}
+
+impl<T: Send> std::fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Producer")
+            .field("limit", &self.limit())
+            .field("buffered", &self.buffered())
+            .finish_non_exhaustive()
+    }
+}

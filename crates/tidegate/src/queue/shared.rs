@@ -1,0 +1,383 @@
+//! What both ends share, and what happens on both sides of a wait.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::builder::{Builder, Full, Wait};
+use super::error::PushError;
+use super::lane::Lane;
+use super::metrics::{Drains, Metrics, Rare, add, sum};
+use super::ring::{Buffer, Reader, Refused, Ring};
+use super::sync::{
+    AcqRel, Acquire, Arc, AtomicU32, AtomicUsize, Mutex, Padded, Relaxed, SeqCst, fence, lock,
+    yield_now,
+};
+use super::wait::{Backoff, Parker, Pass, Waiters, WakerSlot};
+use crate::Clock;
+use crate::controller::Counts;
+use std::sync::atomic::AtomicUsize as HintCount;
+
+/// The consumer has been idle lately: after a push into a buffer, look whether it waits.
+pub(super) const IDLING: u32 = 1;
+/// The queue takes nothing any more.
+pub(super) const CLOSED: u32 = 2;
+/// The consumer is gone, too.
+pub(super) const GONE: u32 = 4;
+
+pub(super) struct Shared<T> {
+    pub(super) ring: Ring<T>,
+    /// `IDLING`, `CLOSED`, `GONE`: written now and then, read after every push into a buffer.
+    pub(super) flags: Padded<AtomicU32>,
+    pub(super) lane: Option<Lane<T>>,
+    pub(super) consumer: WakerSlot,
+    room: Waiters,
+    pub(super) registry: Mutex<Registry<T>>,
+    /// How many buffers are registered: changes under the registry's lock.
+    buffers: HintCount,
+    /// Handles that may push.
+    live: AtomicUsize,
+    /// The reader, where producers may take items out, too ([`Full::DropOldest`]).
+    pub(super) oldest: Option<Mutex<Reader>>,
+    pub(super) wait: Wait,
+    pub(super) full: Full,
+    pub(super) linger_ns: u64,
+    pub(super) clock: Clock,
+    pub(super) rare: Padded<Rare>,
+    pub(super) drains: Padded<Drains>,
+}
+
+/// The producers' buffers.
+pub(super) struct Registry<T> {
+    pub(super) buffers: Vec<Arc<Buffer<T>>>,
+    /// What buffers counted that are gone.
+    retired: Counts,
+}
+
+impl<T> Shared<T> {
+    /// The shared part, and the reader if the consumer is to keep it for itself.
+    pub(super) fn new(built: &Builder) -> (Arc<Self>, Option<Reader>) {
+        let (ring, reader) = Ring::new(built.capacity);
+        let (own, oldest) = match built.full {
+            Full::DropOldest => (None, Some(Mutex::new(reader))),
+            _ => (Some(reader), None),
+        };
+        // loom knows no time, so its models run settled (see `consumer`).
+        let flags = if cfg!(loom) { IDLING } else { 0 };
+        let shared = Self {
+            ring,
+            flags: Padded(AtomicU32::new(flags)),
+            lane: (built.overflow > 0).then(|| Lane::new(built.overflow)),
+            consumer: WakerSlot::new(),
+            room: Waiters::new(),
+            registry: Mutex::new(Registry {
+                buffers: Vec::new(),
+                retired: Counts::default(),
+            }),
+            buffers: HintCount::new(0),
+            live: AtomicUsize::new(0),
+            oldest,
+            wait: built.wait,
+            full: built.full,
+            linger_ns: built.linger_ns,
+            clock: Clock::start(),
+            rare: Padded::default(),
+            drains: Padded::default(),
+        };
+        (Arc::new(shared), own)
+    }
+
+    // Handles.
+
+    pub(super) fn enter(&self) {
+        self.live.fetch_add(1, Relaxed);
+    }
+
+    /// A handle goes; the last one closes the queue.
+    pub(super) fn leave(&self) {
+        if self.live.fetch_sub(1, AcqRel) == 1 {
+            self.close();
+        }
+    }
+
+    /// No handle is left that could push.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.live.load(Acquire) == 0
+    }
+
+    pub(super) fn close(&self) {
+        self.flags.fetch_or(CLOSED, SeqCst);
+        if let Some(lane) = &self.lane {
+            lane.close();
+        }
+        self.ring.close();
+        self.wake_consumer();
+        self.room.call(u64::MAX);
+    }
+
+    // Pushing.
+
+    /// One attempt, whatever is to happen without room.
+    #[inline]
+    pub(super) fn attempt(&self, item: T) -> Result<(), PushError<T>> {
+        match self.ring.push(item) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.wake_consumer();
+                Ok(())
+            }
+            Err((item, Refused::Full)) => Err(PushError::Full(item)),
+            Err((item, Refused::Closed)) => Err(PushError::Closed(item)),
+        }
+    }
+
+    #[cold]
+    pub(super) fn wake_consumer(&self) {
+        if let Some(waker) = self.consumer.take() {
+            add(&self.rare.consumer_wakes, 1);
+            waker.wake();
+        }
+    }
+
+    /// Puts an item into the overflow lane.
+    pub(super) fn push_lane(&self, item: T) -> Result<(), PushError<T>> {
+        use super::lane::NoLane;
+        let Some(lane) = &self.lane else {
+            add(&self.rare.dropped_overflow, 1);
+            return Err(PushError::Full(item));
+        };
+        match lane.push(&self.ring, item) {
+            Ok(_) => {
+                self.wake_if_waiting();
+                Ok(())
+            }
+            Err((item, NoLane::Full)) => {
+                add(&self.rare.dropped_overflow, 1);
+                Err(PushError::Full(item))
+            }
+            Err((item, NoLane::Closed)) => Err(PushError::Closed(item)),
+        }
+    }
+
+    /// After something was left where the consumer's mark does not show: wake it if it waits.
+    pub(super) fn wake_if_waiting(&self) {
+        fence(SeqCst);
+        if self.ring.consumer_waits() {
+            self.wake_consumer();
+        }
+    }
+
+    /// Drops up to `n` of the oldest items. Only with [`Full::DropOldest`].
+    pub(super) fn drop_oldest(&self, n: u64) {
+        let Some(oldest) = &self.oldest else { return };
+        let mut dropped = Vec::new();
+        let mut reader = lock(oldest);
+        let n = reader.append(&self.ring, n, || u64::MAX, &mut dropped);
+        let wanted = reader.publish(&self.ring);
+        drop(reader);
+        add(&self.rare.dropped_oldest, n);
+        if let Some(freed) = wanted {
+            self.call_producers(freed);
+        }
+        if n == 0 {
+            // Everything is claimed and not yet published.
+            yield_now();
+        }
+    }
+
+    // Waiting for room.
+
+    /// Repeats `attempt` until it answers, sleeping while there is no room.
+    #[cold]
+    pub(super) fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> R {
+        add(&self.rare.producer_waits, 1);
+        let mut backoff = Backoff::new(self.wait);
+        loop {
+            if let Some(done) = attempt() {
+                return done;
+            }
+            if backoff.pass() == Pass::Sleep {
+                break;
+            }
+        }
+        let parker = Parker::new();
+        let waker = Waker::from(parker.clone());
+        let mut place = Place::new(self);
+        loop {
+            if let Some(done) = place.attempt(&waker, &mut attempt) {
+                return done;
+            }
+            parker.park(None);
+        }
+    }
+
+    /// Slots were freed and somebody wants room.
+    #[cold]
+    pub(super) fn call_producers(&self, freed: u64) {
+        if self.room.call(freed) {
+            self.ring.mark_room_wanted();
+        }
+    }
+
+    // Buffers.
+
+    pub(super) fn register(&self, buffer: Arc<Buffer<T>>) {
+        let mut registry = lock(&self.registry);
+        registry.buffers.push(buffer);
+        self.buffers.store(registry.buffers.len(), Relaxed);
+    }
+
+    /// Forgets a buffer.
+    pub(super) fn unregister(&self, buffer: &Arc<Buffer<T>>) {
+        let mut registry = lock(&self.registry);
+        registry.forget(buffer);
+        self.buffers.store(registry.buffers.len(), Relaxed);
+    }
+
+    /// Moves what lies in producers' buffers into `hand`, except where items of the same producer are still in the ring.
+    /// Says whether such items were left. `head` is the reader's position.
+    pub(super) fn sweep(&self, head: u64, hand: &mut VecDeque<T>) -> Sweep {
+        let mut registry = lock(&self.registry);
+        let mut sweep = Sweep::default();
+        let mut done = 0;
+        for i in 0..registry.buffers.len() {
+            let mut taking = registry.buffers[i].lock();
+            if taking.len() > 0 {
+                // Read under the buffer's lock: what this producer put into the lane is seen.
+                let lane_first = self.lane.as_ref().is_some_and(|lane| lane.due() <= head);
+                if taking.ring_end > head || lane_first {
+                    sweep.later = true;
+                    continue;
+                }
+                let n = taking.sweep_into(hand);
+                taking.swept += n;
+                super::metrics::count(&mut taking.counts, n, crate::controller::Reason::Linger);
+                sweep.items += n;
+            }
+            done += usize::from(taking.orphan);
+        }
+        if done > 0 {
+            registry.bury();
+            self.buffers.store(registry.buffers.len(), Relaxed);
+        }
+        sweep
+    }
+
+    /// Whether there are buffers. Of a registration at this very moment it may not know.
+    pub(super) fn buffers_hint(&self) -> bool {
+        self.buffers.load(Relaxed) > 0
+    }
+
+    // Metrics.
+
+    pub(super) fn metrics(&self) -> Metrics {
+        let rare = &*self.rare;
+        let drains = &*self.drains;
+        let (overflow, overflowed) = self.lane.as_ref().map_or((0, 0), Lane::lens);
+        let (flushes, buffered, buffers) = lock(&self.registry).sums();
+        let swept = drains.swept.load(Relaxed);
+        let taken = self.ring.taken();
+        let claimed = self.ring.claimed().max(taken);
+        Metrics {
+            at: self.clock.now(),
+            capacity: self.ring.capacity() as usize,
+            population: (claimed - taken) as usize + overflow,
+            buffered: buffered as usize,
+            overflow,
+            arrived: claimed + overflowed + swept,
+            drained: drains.drained.load(Relaxed),
+            drains: drains.counts(),
+            flushes,
+            insert_failures: rare.insert_failures.load(Relaxed),
+            rejected: rare.rejected.load(Relaxed),
+            dropped_newest: rare.dropped_newest.load(Relaxed),
+            dropped_oldest: rare.dropped_oldest.load(Relaxed),
+            dropped_overflow: rare.dropped_overflow.load(Relaxed),
+            overflowed,
+            swept,
+            producer_waits: rare.producer_waits.load(Relaxed),
+            consumer_waits: drains.waits.load(Relaxed),
+            consumer_wakes: rare.consumer_wakes.load(Relaxed),
+            linger_wakes: drains.linger_wakes.load(Relaxed),
+            buffers,
+        }
+    }
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sweep {
+    /// Items moved into the hand.
+    pub(super) items: u64,
+    /// Items stay behind others of their producer that are in the ring.
+    pub(super) later: bool,
+}
+
+impl<T> Registry<T> {
+    fn forget(&mut self, buffer: &Arc<Buffer<T>>) {
+        if let Some(at) = self.buffers.iter().position(|b| Arc::ptr_eq(b, buffer)) {
+            let gone = self.buffers.swap_remove(at);
+            sum(&mut self.retired, &gone.lock().counts);
+        }
+    }
+
+    /// Forgets the emptied buffers of producers that are gone.
+    fn bury(&mut self) {
+        let retired = &mut self.retired;
+        self.buffers.retain(|buffer| {
+            let taking = buffer.lock();
+            let keep = !taking.orphan || taking.len() > 0;
+            if !keep {
+                sum(retired, &taking.counts);
+            }
+            keep
+        });
+    }
+
+    fn sums(&self) -> (Counts, u64, usize) {
+        let mut counts = self.retired;
+        let mut items = 0;
+        for buffer in &self.buffers {
+            let taking = buffer.lock();
+            sum(&mut counts, &taking.counts);
+            items += taking.len();
+        }
+        (counts, items, self.buffers.len())
+    }
+}
+
+/// A place in the line of those who wait for room; given up when dropped.
+pub(super) struct Place<'a, T> {
+    shared: &'a Shared<T>,
+    ticket: Option<u64>,
+}
+
+impl<'a, T> Place<'a, T> {
+    pub(super) const fn new(shared: &'a Shared<T>) -> Self {
+        Self {
+            shared,
+            ticket: None,
+        }
+    }
+
+    /// Stands in line, then tries. `None`: `waker` will be called.
+    pub(super) fn attempt<R>(
+        &mut self,
+        waker: &Waker,
+        attempt: impl FnOnce() -> Option<R>,
+    ) -> Option<R> {
+        self.shared.room.stand(&mut self.ticket, waker);
+        self.shared.ring.mark_room_wanted();
+        attempt()
+    }
+}
+
+impl<T> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket
+            && !self.shared.room.leave(ticket)
+        {
+            // We were called, and may not have taken what we were called for.
+            self.shared.call_producers(1);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The primitives the queue is made of: std's, or loom's when its models run (`--cfg loom`).
+//!
+//! Counters for metrics stay std's in both: no decision rests on them, and every one of them would multiply the states
+//! a model has.
+
+#[cfg(not(loom))]
+mod imp {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::thread::{Thread, ThreadId, current, park, park_timeout, yield_now};
+
+    /// Keeps the compiler from moving a load before an earlier store; what the processor may still do is covered by the
+    /// linger (see the module's "Why nobody sleeps through an item").
+    #[inline(always)]
+    pub(crate) fn light_barrier() {
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::thread::{Thread, ThreadId, current, park, yield_now};
+
+    pub(crate) fn park_timeout(_: std::time::Duration) {
+        yield_now();
+    }
+
+    pub(crate) fn light_barrier() {
+        fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+pub(super) use imp::*;
+pub(super) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+/// Locks, whoever panicked before: every critical section here leaves its data whole at each step.
+#[inline]
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A value with cache lines of its own: two, because the adjacent-line prefetcher fetches pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Padded<T>(pub(super) T);
+
+impl<T> std::ops::Deref for Padded<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
