@@ -13,7 +13,11 @@ static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 pub(crate) fn listen() -> std::io::Result<()> {
     let flag = Arc::clone(ASKED.get_or_init(Arc::default));
     // In this order: the second Ctrl-C finds the flag set.
-    signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGINT, i32::from(EXIT_CODE), Arc::clone(&flag))?;
+    signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGINT,
+        i32::from(EXIT_CODE),
+        Arc::clone(&flag),
+    )?;
     signal_hook::flag::register(signal_hook::consts::SIGINT, flag)?;
     Ok(())
 }

@@ -14,5 +14,8 @@ pub(crate) struct SimArgs {
 
 /// Runs one scenario.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
-    anyhow::bail!("scenario `{}`: the simulator is not here yet", args.scenario)
+    anyhow::bail!(
+        "scenario `{}`: the simulator is not here yet",
+        args.scenario
+    )
 }

@@ -9,7 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Processor model and cores.
 pub(crate) fn name() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
     format!("{model}, {cores} cores")
@@ -17,7 +19,11 @@ pub(crate) fn name() -> String {
 
 /// The commit checked out around the current directory.
 pub(crate) fn commit() -> Option<String> {
-    let git = Command::new("git").args(["rev-parse", "--short", "HEAD"]).stderr(Stdio::null()).output().ok()?;
+    let git = Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
     let hash = String::from_utf8(git.stdout).ok()?.trim().to_owned();
     (git.status.success() && !hash.is_empty()).then_some(hash)
 }
@@ -25,7 +31,9 @@ pub(crate) fn commit() -> Option<String> {
 /// The nearest directory, from the current one upwards, that has `path` in it.
 pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
-    here.ancestors().map(Path::to_path_buf).find(|dir| dir.join(path).exists())
+    here.ancestors()
+        .map(Path::to_path_buf)
+        .find(|dir| dir.join(path).exists())
 }
 
 /// What was spent since it was started.
@@ -47,18 +55,27 @@ pub(crate) struct Spent {
 impl Meter {
     /// Starts now.
     pub(crate) fn start() -> Self {
-        Self { cpu: cpu(), allocs: allocs() }
+        Self {
+            cpu: cpu(),
+            allocs: allocs(),
+        }
     }
 
     /// What was spent up to now.
     pub(crate) fn spent(&self) -> Spent {
-        Spent { cpu: cpu().saturating_sub(self.cpu), allocs: allocs() - self.allocs }
+        Spent {
+            cpu: cpu().saturating_sub(self.cpu),
+            allocs: allocs() - self.allocs,
+        }
     }
 }
 
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
 }
 
 fn allocs() -> u64 {
@@ -70,7 +87,9 @@ fn allocs() -> u64 {
 pub(crate) fn heap_bytes() -> u64 {
     // A reallocation is in both sums already.
     let stats = crate::ALLOCATOR.stats();
-    stats.bytes_allocated.saturating_sub(stats.bytes_deallocated) as u64
+    stats
+        .bytes_allocated
+        .saturating_sub(stats.bytes_deallocated) as u64
 }
 
 /// Resident memory, MiB.

@@ -53,7 +53,10 @@ impl Peers {
     /// for `timeout` beyond what the request takes by itself.
     pub(crate) fn find(timeout: Duration) -> Self {
         let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
-        Self { timeout, known: directory.as_deref().map(starts).unwrap_or_default() }
+        Self {
+            timeout,
+            known: directory.as_deref().map(starts).unwrap_or_default(),
+        }
     }
 
     /// Whether there are none at all.
@@ -72,10 +75,23 @@ impl Peers {
     /// Not built (its own words name the command that does), hung, or gone.
     pub(crate) fn systems(&mut self, peer: &str) -> Result<Vec<System>, Failure> {
         let answer = self.ask(peer, "hello", Duration::ZERO)?;
-        let listed = answer.get("systems").and_then(Value::as_array).cloned().unwrap_or_default();
-        let text = |value: &Value, key| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let system =
-            |value: &Value| System { peer: peer.into(), name: text(value, "system"), version: text(value, "version") };
+        let listed = answer
+            .get("systems")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let text = |value: &Value, key| {
+            value
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let system = |value: &Value| System {
+            peer: peer.into(),
+            name: text(value, "system"),
+            version: text(value, "version"),
+        };
         Ok(listed.iter().map(system).collect())
     }
 
@@ -84,7 +100,12 @@ impl Peers {
     ///
     /// # Errors
     /// Its own `error`, or what became of it.
-    pub(crate) fn ask(&mut self, peer: &str, request: &str, takes: Duration) -> Result<Answer, Failure> {
+    pub(crate) fn ask(
+        &mut self,
+        peer: &str,
+        request: &str,
+        takes: Duration,
+    ) -> Result<Answer, Failure> {
         let timeout = self.timeout + takes;
         let Some(Peer { start, state }) = self.known.get_mut(peer) else {
             return Err(format!("no such peer: {peer}"));
@@ -119,7 +140,13 @@ fn starts(directory: &Path) -> BTreeMap<String, Peer> {
     let peer = |entry: std::fs::DirEntry| {
         let start = entry.path().join("start");
         let name = entry.file_name().to_str()?.to_owned();
-        start.is_file().then_some((name, Peer { start, state: State::Idle }))
+        start.is_file().then_some((
+            name,
+            Peer {
+                start,
+                state: State::Idle,
+            },
+        ))
     };
     entries.filter_map(peer).collect()
 }
@@ -137,7 +164,12 @@ impl Running {
         let pipe = Stdio::piped;
         let mut command = Command::new(start);
         // A group of its own: whatever it starts dies with it.
-        let mut child = command.process_group(0).stdin(pipe()).stdout(pipe()).stderr(pipe()).spawn()?;
+        let mut child = command
+            .process_group(0)
+            .stdin(pipe())
+            .stdout(pipe())
+            .stderr(pipe())
+            .spawn()?;
         let missing = || std::io::Error::other("no pipe");
         let requests = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
@@ -155,24 +187,42 @@ impl Running {
         let said = Arc::default();
         let keep = Arc::clone(&said);
         std::thread::spawn(move || keep_last(errors, &keep));
-        Ok(Self { child, requests, answers, said })
+        Ok(Self {
+            child,
+            requests,
+            answers,
+            said,
+        })
     }
 
     fn ask(&mut self, request: &str, timeout: Duration) -> Result<Answer, Failure> {
         // A line left from an earlier request would be taken for the answer.
         while self.answers.try_recv().is_ok() {}
-        if writeln!(self.requests, "{request}").and_then(|()| self.requests.flush()).is_err() {
+        if writeln!(self.requests, "{request}")
+            .and_then(|()| self.requests.flush())
+            .is_err()
+        {
             return Err(self.gone());
         }
         let until = Instant::now() + timeout;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.answers.recv_timeout(left.min(Duration::from_millis(100))) {
-                Ok(line) => return serde_json::from_str(&line).map_err(|e| format!("no JSON: {e}: {line}")),
+            match self
+                .answers
+                .recv_timeout(left.min(Duration::from_millis(100)))
+            {
+                Ok(line) => {
+                    return serde_json::from_str(&line).map_err(|e| format!("no JSON: {e}: {line}"));
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
-                Err(RecvTimeoutError::Timeout) if interrupt::asked() => return Err("interrupted".into()),
+                Err(RecvTimeoutError::Timeout) if interrupt::asked() => {
+                    return Err("interrupted".into());
+                }
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => {
-                    return Err(format!("hung: no answer to `{request}` within {} s", timeout.as_secs_f64()));
+                    return Err(format!(
+                        "hung: no answer to `{request}` within {} s",
+                        timeout.as_secs_f64()
+                    ));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -181,7 +231,11 @@ impl Running {
 
     /// Its last words.
     fn gone(&mut self) -> Failure {
-        let status = self.child.wait().map(|status| status.to_string()).unwrap_or_default();
+        let status = self
+            .child
+            .wait()
+            .map(|status| status.to_string())
+            .unwrap_or_default();
         // Its standard error closed with it, but the thread that reads it may be behind.
         let mut words = String::new();
         for _ in 0..50 {
@@ -193,7 +247,11 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        if words.is_empty() { format!("gone: {status}") } else { words }
+        if words.is_empty() {
+            format!("gone: {status}")
+        } else {
+            words
+        }
     }
 }
 
@@ -224,9 +282,20 @@ pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
         return Err("it lost or changed items".into());
     }
     const KNOWN: [&str; 10] = [
-        "ops_per_s", "p50_us", "p99_us", "mean_us", "batches", "batch_mean", "batch_max", "cpu_s", "allocs", "rss_mb",
+        "ops_per_s",
+        "p50_us",
+        "p99_us",
+        "mean_us",
+        "batches",
+        "batch_mean",
+        "batch_max",
+        "cpu_s",
+        "allocs",
+        "rss_mb",
     ];
-    let extra = answer.iter().filter(|(key, _)| !KNOWN.contains(&key.as_str()));
+    let extra = answer
+        .iter()
+        .filter(|(key, _)| !KNOWN.contains(&key.as_str()));
     Ok(Sample {
         ops_per_s: number("ops_per_s").ok_or("its answer has no ops_per_s")?,
         p50_us: number("p50_us"),
@@ -238,11 +307,15 @@ pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
         cpu_s: number("cpu_s"),
         allocs: number("allocs"),
         rss_mb: number("rss_mb"),
-        extra: extra.filter_map(|(key, value)| Some((key.clone(), value.as_f64()?))).collect(),
+        extra: extra
+            .filter_map(|(key, value)| Some((key.clone(), value.as_f64()?)))
+            .collect(),
     })
 }
 
 /// Whether a failure says that the system has no such thing, rather than that it failed.
 pub(crate) fn is_unsupported(failure: &str) -> bool {
-    ["not supported", "unknown request", "unknown system"].iter().any(|text| failure.contains(text))
+    ["not supported", "unknown request", "unknown system"]
+        .iter()
+        .any(|text| failure.contains(text))
 }

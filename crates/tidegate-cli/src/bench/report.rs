@@ -22,7 +22,12 @@ pub(crate) struct Document {
 impl Document {
     /// An empty one, for this machine and commit.
     pub(crate) fn new(bench: &str) -> Self {
-        Self { bench: bench.into(), machine: machine::name(), commit: machine::commit(), rows: Vec::new() }
+        Self {
+            bench: bench.into(),
+            machine: machine::name(),
+            commit: machine::commit(),
+            rows: Vec::new(),
+        }
     }
 
     /// As one line of JSON.
@@ -93,7 +98,10 @@ pub(crate) struct Table {
 impl Table {
     /// A table with these columns; the first two are set to the left.
     pub(crate) fn new(heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { heads: heads.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Self {
+            heads: heads.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Appends a row.
@@ -104,15 +112,24 @@ impl Table {
     /// The text, a line a row.
     pub(crate) fn print(&self) -> String {
         let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-            cells.max().filter(|&width| width > 0).map(|width| width.max(self.heads[column].chars().count()))
+            let cells = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count());
+            cells
+                .max()
+                .filter(|&width| width > 0)
+                .map(|width| width.max(self.heads[column].chars().count()))
         };
         let widths: Vec<_> = (0..self.heads.len()).map(width).collect();
         let mut text = String::new();
         for row in std::iter::once(&self.heads).chain(&self.rows) {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
-                let Some(width) = widths[column] else { continue };
+                let Some(width) = widths[column] else {
+                    continue;
+                };
                 let gap = if line.is_empty() { "" } else { "  " };
                 let _ = if column == 0 {
                     write!(line, "{gap}{cell:<width$}")
@@ -129,7 +146,10 @@ impl Table {
 
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
-    let subjects: Vec<_> = rows.iter().filter(|row| row.extra.contains_key("ratio")).collect();
+    let subjects: Vec<_> = rows
+        .iter()
+        .filter(|row| row.extra.contains_key("ratio"))
+        .collect();
     let columns: [(&str, fn(&Row) -> Option<String>); 14] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
@@ -147,17 +167,27 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("", |row| row.note().map(Into::into)),
     ];
     let ratio = |subject: &Row| format!("{} / it", subject.label());
-    let heads = ["".to_owned()].into_iter().chain(columns.iter().map(|(head, _)| (*head).to_owned()));
+    let heads = ["".to_owned()]
+        .into_iter()
+        .chain(columns.iter().map(|(head, _)| (*head).to_owned()));
     let mut table = Table::new(heads.chain(subjects.iter().map(|subject| ratio(subject))));
     for row in rows {
         let name = match &row.version {
             Some(version) if row.system != super::OURS => format!("{} ({version})", row.label()),
             _ => row.label(),
         };
-        let cells = columns.iter().map(|(_, cell)| cell(row).unwrap_or_default());
+        let cells = columns
+            .iter()
+            .map(|(_, cell)| cell(row).unwrap_or_default());
         let ratios = subjects.iter().map(|subject| {
-            let ratio = subject.extra.get("ratio").and_then(|ratios| ratios.get(row.label()));
-            ratio.and_then(Value::as_f64).map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
+            let ratio = subject
+                .extra
+                .get("ratio")
+                .and_then(|ratios| ratios.get(row.label()));
+            ratio
+                .and_then(Value::as_f64)
+                .map(|ratio| format!("{ratio:.3}"))
+                .unwrap_or_default()
         });
         table.row([name].into_iter().chain(cells).chain(ratios));
     }
@@ -192,12 +222,32 @@ mod tests {
 
     #[test]
     fn every_key_is_there() {
-        let mut row = Row { system: "tidegate".into(), case: "c".into(), ..Row::default() };
+        let mut row = Row {
+            system: "tidegate".into(),
+            case: "c".into(),
+            ..Row::default()
+        };
         row.extra.insert("note".into(), json!("hung"));
         let value = serde_json::to_value(&row).unwrap();
         for key in [
-            "system", "version", "case", "controller", "ops_per_s", "q1", "q3", "rounds", "p50_us", "p99_us",
-            "mean_us", "batches", "batch_mean", "batch_max", "cpu_s", "allocs", "rss_mb", "note",
+            "system",
+            "version",
+            "case",
+            "controller",
+            "ops_per_s",
+            "q1",
+            "q3",
+            "rounds",
+            "p50_us",
+            "p99_us",
+            "mean_us",
+            "batches",
+            "batch_mean",
+            "batch_max",
+            "cpu_s",
+            "allocs",
+            "rss_mb",
+            "note",
         ] {
             assert!(value.get(key).is_some(), "{key}");
         }
@@ -206,9 +256,18 @@ mod tests {
 
     #[test]
     fn columns_without_values_are_left_out() {
-        let mut fast = Row { system: "tidegate".into(), ops_per_s: Some(2e6), ..Row::default() };
+        let mut fast = Row {
+            system: "tidegate".into(),
+            ops_per_s: Some(2e6),
+            ..Row::default()
+        };
         fast.extra.insert("ratio".into(), json!({"slow x": 2.0}));
-        let slow = Row { system: "slow".into(), controller: Some("x".into()), ops_per_s: Some(1e6), ..Row::default() };
+        let slow = Row {
+            system: "slow".into(),
+            controller: Some("x".into()),
+            ops_per_s: Some(1e6),
+            ..Row::default()
+        };
         let text = case_table(&[&fast, &slow]);
         assert_eq!(
             text,

@@ -47,7 +47,8 @@ pub(crate) fn play<C>(
     rounds: usize,
     stop: impl Fn() -> bool,
 ) -> Vec<Row> {
-    let mut seen: Vec<Result<Vec<Sample>, Failure>> = contestants.iter().map(|_| Ok(Vec::new())).collect();
+    let mut seen: Vec<Result<Vec<Sample>, Failure>> =
+        contestants.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..contestants.len() {
             // Nobody always runs after the same neighbour.
@@ -63,7 +64,11 @@ pub(crate) fn play<C>(
             }
         }
     }
-    let mut rows: Vec<_> = contestants.iter().zip(&seen).map(|(who, seen)| row(case, who, seen)).collect();
+    let mut rows: Vec<_> = contestants
+        .iter()
+        .zip(&seen)
+        .map(|(who, seen)| row(case, who, seen))
+        .collect();
     for subject in (0..rows.len()).filter(|&who| contestants[who].subject) {
         add_ratios(&mut rows, &seen, subject);
     }
@@ -85,9 +90,16 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
             return row;
         }
     };
-    let mid = |field: fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(field).collect());
-    let most = |field: fn(&Sample) -> Option<f64>| samples.iter().filter_map(field).reduce(f64::max);
-    let ops = || samples.iter().map(|sample| sample.ops_per_s).collect::<Vec<_>>();
+    let mid =
+        |field: fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(field).collect());
+    let most =
+        |field: fn(&Sample) -> Option<f64>| samples.iter().filter_map(field).reduce(f64::max);
+    let ops = || {
+        samples
+            .iter()
+            .map(|sample| sample.ops_per_s)
+            .collect::<Vec<_>>()
+    };
     row.ops_per_s = median(ops());
     row.q1 = quantile(ops(), 0.25);
     row.q3 = quantile(ops(), 0.75);
@@ -102,7 +114,10 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
     row.allocs = mid(|sample| sample.allocs);
     row.rss_mb = most(|sample| sample.rss_mb);
     for key in samples.iter().flat_map(|sample| sample.extra.keys()) {
-        let values = samples.iter().filter_map(|sample| sample.extra.get(key).copied()).collect();
+        let values = samples
+            .iter()
+            .filter_map(|sample| sample.extra.get(key).copied())
+            .collect();
         if let Some(value) = median(values) {
             row.extra.insert(key.clone(), json!(value));
         }
@@ -120,16 +135,27 @@ fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: 
     let Ok(own) = &seen[subject] else { return };
     for (key, field) in fields {
         let mut ratios = serde_json::Map::new();
-        for (other, theirs) in seen.iter().enumerate().filter(|(other, _)| *other != subject) {
+        for (other, theirs) in seen
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != subject)
+        {
             let Ok(theirs) = theirs else { continue };
-            let both = own.iter().zip(theirs).filter_map(|(own, theirs)| Some((field(own)?, field(theirs)?)));
-            let by_round = both.filter(|(_, theirs)| *theirs > 0.0).map(|(own, theirs)| own / theirs);
+            let both = own
+                .iter()
+                .zip(theirs)
+                .filter_map(|(own, theirs)| Some((field(own)?, field(theirs)?)));
+            let by_round = both
+                .filter(|(_, theirs)| *theirs > 0.0)
+                .map(|(own, theirs)| own / theirs);
             if let Some(ratio) = median(by_round.collect()) {
                 ratios.insert(rows[other].label(), json!(ratio));
             }
         }
         if !ratios.is_empty() {
-            rows[subject].extra.insert(key.into(), Value::Object(ratios));
+            rows[subject]
+                .extra
+                .insert(key.into(), Value::Object(ratios));
         }
     }
 }
@@ -154,7 +180,11 @@ pub(crate) fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
         return None;
     }
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    let square = values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / values.len() as f64;
     Some((mean, square.sqrt()))
 }
 
@@ -162,7 +192,12 @@ pub(crate) fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    fn contestant<'a>(system: &str, subject: bool, ops: Vec<f64>, order: usize) -> Contestant<'a, Vec<usize>> {
+    fn contestant<'a>(
+        system: &str,
+        subject: bool,
+        ops: Vec<f64>,
+        order: usize,
+    ) -> Contestant<'a, Vec<usize>> {
         let mut ops = ops.into_iter();
         Contestant {
             system: system.into(),
@@ -172,7 +207,11 @@ mod tests {
             run: Box::new(move |seen: &mut Vec<usize>| {
                 seen.push(order);
                 let ops_per_s = ops.next().ok_or("gone")?;
-                Ok(Sample { ops_per_s, p99_us: Some(1.0), ..Sample::default() })
+                Ok(Sample {
+                    ops_per_s,
+                    p99_us: Some(1.0),
+                    ..Sample::default()
+                })
             }),
         }
     }
@@ -181,23 +220,34 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         let mut seen = Vec::new();
         // The machine was ten times slower in the second round: the ratio is the same.
-        let mut both =
-            [contestant("a", true, vec![20.0, 2.0, 30.0], 0), contestant("b", false, vec![10.0, 1.0, 15.0], 1)];
+        let mut both = [
+            contestant("a", true, vec![20.0, 2.0, 30.0], 0),
+            contestant("b", false, vec![10.0, 1.0, 15.0], 1),
+        ];
         let rows = play("c", &mut both, &mut seen, 3, || false);
         assert_eq!(seen, [0, 1, 1, 0, 0, 1]);
         assert_eq!(rows[0].extra["ratio"], json!({"b": 2.0}));
         assert_eq!(rows[0].extra["p99_ratio"], json!({"b": 1.0}));
         assert!(!rows[0].extra.contains_key("mean_ratio"));
-        assert_eq!((rows[1].ops_per_s, rows[1].q1, rows[1].rounds), (Some(10.0), Some(5.5), Some(3)));
+        assert_eq!(
+            (rows[1].ops_per_s, rows[1].q1, rows[1].rounds),
+            (Some(10.0), Some(5.5), Some(3))
+        );
     }
 
     #[test]
     fn one_who_fails_is_not_asked_again() {
         let mut seen = Vec::new();
-        let mut both = [contestant("a", true, vec![1.0; 3], 0), contestant("b", false, vec![1.0], 1)];
+        let mut both = [
+            contestant("a", true, vec![1.0; 3], 0),
+            contestant("b", false, vec![1.0], 1),
+        ];
         let rows = play("c", &mut both, &mut seen, 3, || false);
         assert_eq!(seen, [0, 1, 1, 0, 0]);
-        assert_eq!((rows[1].note(), rows[1].ops_per_s, rows[0].rounds), (Some("gone"), None, Some(3)));
+        assert_eq!(
+            (rows[1].note(), rows[1].ops_per_s, rows[0].rounds),
+            (Some("gone"), None, Some(3))
+        );
     }
 
     #[test]

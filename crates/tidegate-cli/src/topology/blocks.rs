@@ -20,7 +20,13 @@ pub(crate) struct Blocks<R> {
 impl<R: Read> Blocks<R> {
     /// Blocks of about `len` bytes.
     pub(crate) fn new(source: R, len: usize) -> Self {
-        Self { source, buffer: vec![0; len.max(1)], filled: 0, searched: 0, ended: false }
+        Self {
+            source,
+            buffer: vec![0; len.max(1)],
+            filled: 0,
+            searched: 0,
+            ended: false,
+        }
     }
 
     /// The source it reads.

@@ -20,7 +20,11 @@ pub(crate) struct Line {
 impl Line {
     /// The bytes `range` of `block`.
     pub(crate) fn new(block: &Arc<[u8]>, range: Range<usize>, ticket: Ticket) -> Self {
-        Self { block: Arc::clone(block), range, ticket }
+        Self {
+            block: Arc::clone(block),
+            range,
+            ticket,
+        }
     }
 
     /// Its bytes.
@@ -42,9 +46,18 @@ const SHORT_MAX: usize = 16;
 /// A word with its hash, which chooses its counter and finds it there.
 pub(crate) enum Word {
     /// Little-endian, zero beyond `len`.
-    Short { len: u8, ticket: Ticket, hash: u64, bytes: [u8; SHORT_MAX] },
+    Short {
+        len: u8,
+        ticket: Ticket,
+        hash: u64,
+        bytes: [u8; SHORT_MAX],
+    },
     /// More than 16 bytes.
-    Long { ticket: Ticket, hash: u64, bytes: Box<[u8]> },
+    Long {
+        ticket: Ticket,
+        hash: u64,
+        bytes: Box<[u8]>,
+    },
 }
 
 // Two to a cache line.
@@ -62,7 +75,11 @@ impl Word {
         let len = range.len();
         if len > SHORT_MAX {
             let bytes = Box::from(&text[range]);
-            return Self::Long { ticket, hash: seed.hash_one(&bytes), bytes };
+            return Self::Long {
+                ticket,
+                hash: seed.hash_one(&bytes),
+                bytes,
+            };
         }
         let number = match text.get(range.start..range.start + SHORT_MAX) {
             // One load of 16 bytes, what does not belong to it masked: cheaper than a copy of unknown length.
@@ -79,7 +96,12 @@ impl Word {
         // At most 16, so it fits.
         let len = len as u8;
         let hash = seed.hash_one((number, len));
-        Self::Short { len, ticket, hash, bytes: number.to_le_bytes() }
+        Self::Short {
+            len,
+            ticket,
+            hash,
+            bytes: number.to_le_bytes(),
+        }
     }
 
     /// Its bytes.
@@ -119,7 +141,14 @@ impl PartialEq for Word {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Short { len: a, bytes: x, .. }, Self::Short { len: b, bytes: y, .. }) => a == b && x == y,
+            (
+                Self::Short {
+                    len: a, bytes: x, ..
+                },
+                Self::Short {
+                    len: b, bytes: y, ..
+                },
+            ) => a == b && x == y,
             (Self::Long { bytes: x, .. }, Self::Long { bytes: y, .. }) => x == y,
             _ => false,
         }

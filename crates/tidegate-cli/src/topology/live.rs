@@ -38,8 +38,14 @@ struct LimitRange {
 impl Live {
     /// For `split` splitters and counters.
     pub(crate) fn new(split: usize) -> Self {
-        let counter = |_| Counter { words: AtomicU64::new(0), latency: Mutex::new(latency()) };
-        let limits = |_| LimitRange { min: AtomicU64::new(u64::MAX), max: AtomicU64::new(0) };
+        let counter = |_| Counter {
+            words: AtomicU64::new(0),
+            latency: Mutex::new(latency()),
+        };
+        let limits = |_| LimitRange {
+            min: AtomicU64::new(u64::MAX),
+            max: AtomicU64::new(0),
+        };
         Self {
             stop: AtomicBool::new(false),
             pause: AtomicBool::new(false),
@@ -81,7 +87,10 @@ impl Live {
 
     /// Words counted.
     pub(crate) fn words(&self) -> u64 {
-        self.counters.iter().map(|counter| counter.words.load(Relaxed)).sum()
+        self.counters
+            .iter()
+            .map(|counter| counter.words.load(Relaxed))
+            .sum()
     }
 
     pub(super) fn set_words(&self, counter: usize, words: u64) {
@@ -89,15 +98,22 @@ impl Live {
     }
 
     pub(super) fn record(&self, counter: usize, latency_ns: u64) {
-        let mut latency = self.counters[counter].latency.lock().unwrap_or_else(PoisonError::into_inner);
-        latency.saturating_record(latency_ns);
+        let mut latency = self.counters[counter]
+            .latency
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // It grows as it must, so that nothing is out of range.
+        let _ = latency.record(latency_ns);
     }
 
     /// The latencies since they were last taken.
     pub(crate) fn take_latency(&self) -> Latency {
         let mut all = latency();
         for counter in &self.counters {
-            let mut latency = counter.latency.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut latency = counter
+                .latency
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             // It resizes itself, so it takes whatever another could.
             let _ = all.add(&*latency);
             latency.reset();
@@ -113,7 +129,14 @@ impl Live {
 
     /// The smallest and largest limit of the splitters' producers since they were last taken.
     pub(crate) fn take_limits(&self) -> Option<(u64, u64)> {
-        let ranges = self.limits.iter().map(|range| (range.min.swap(u64::MAX, Relaxed), range.max.swap(0, Relaxed)));
-        ranges.filter(|(min, max)| min <= max).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        let ranges = self.limits.iter().map(|range| {
+            (
+                range.min.swap(u64::MAX, Relaxed),
+                range.max.swap(0, Relaxed),
+            )
+        });
+        ranges
+            .filter(|(min, max)| min <= max)
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 }

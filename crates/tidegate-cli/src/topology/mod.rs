@@ -83,28 +83,59 @@ pub(crate) fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Resu
     let samples = Samples::new(u32::try_from(on_the_way / plan.sample_every as usize + 64)?);
     let (line_queues, line_ends) = queues::<Line>(plan, plan.lines)?;
     let (word_queues, word_ends) = queues::<Word>(plan, plan.words)?;
-    let reader = Reader { outputs: producers(plan, &line_queues, plan.lines)?, clock, samples: &samples, live };
+    let reader = Reader {
+        outputs: producers(plan, &line_queues, plan.lines)?,
+        clock,
+        samples: &samples,
+        live,
+    };
     let splitter = |input| -> anyhow::Result<_> {
         let outputs = producers(plan, &word_queues, plan.words)?;
-        Ok(Splitter { input, outputs, seed, clock, samples: &samples, live })
+        Ok(Splitter {
+            input,
+            outputs,
+            seed: seed.clone(),
+            clock,
+            samples: &samples,
+            live,
+        })
     };
-    let splitters = line_ends.into_iter().map(splitter).collect::<Result<Vec<_>, _>>()?;
-    let counters = word_ends.into_iter().map(|input| Counter { input, clock, samples: &samples, live });
+    let splitters = line_ends
+        .into_iter()
+        .map(splitter)
+        .collect::<Result<Vec<_>, _>>()?;
+    let counters = word_ends.into_iter().map(|input| Counter {
+        input,
+        clock,
+        samples: &samples,
+        live,
+    });
 
     std::thread::scope(|scope| {
-        let counters: Vec<_> =
-            counters.enumerate().map(|(who, counter)| scope.spawn(move || counter.run(who))).collect();
-        let splitters: Vec<_> =
-            splitters.into_iter().enumerate().map(|(who, splitter)| scope.spawn(move || splitter.run(who))).collect();
+        let counters: Vec<_> = counters
+            .enumerate()
+            .map(|(who, counter)| scope.spawn(move || counter.run(who)))
+            .collect();
+        let splitters: Vec<_> = splitters
+            .into_iter()
+            .enumerate()
+            .map(|(who, splitter)| scope.spawn(move || splitter.run(who)))
+            .collect();
         let line_limits = reader.run(feed, plan);
         // Closed at the end only: whatever stage fails, those behind it see their input end.
         line_queues.iter().for_each(Queue::close);
-        let word_limits: Vec<_> = splitters.into_iter().map(|splitter| join(splitter)).collect();
+        let word_limits: Vec<_> = splitters
+            .into_iter()
+            .map(|splitter| join(splitter))
+            .collect();
         word_queues.iter().for_each(Queue::close);
         let tallies: Vec<_> = counters.into_iter().map(|counter| join(counter)).collect();
 
         let line_limits = line_limits?;
-        let word_limits = word_limits.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+        let word_limits = word_limits
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?
+            .concat();
         Ok(Outcome {
             tallies: tallies.into_iter().collect::<Result<_, _>>()?,
             latency: live.take_latency(),
@@ -134,7 +165,11 @@ fn queues<T: Send>(plan: &Plan, capacity: usize) -> anyhow::Result<Ends<T>> {
 }
 
 /// A producer for each queue.
-fn producers<T: Send>(plan: &Plan, queues: &[Queue<T>], capacity: usize) -> anyhow::Result<Vec<Producer<T>>> {
+fn producers<T: Send>(
+    plan: &Plan,
+    queues: &[Queue<T>],
+    capacity: usize,
+) -> anyhow::Result<Vec<Producer<T>>> {
     // At most half a queue at once: while one half is drained the other is filled.
     let limit_max = (capacity / 2).max(1);
     let producer = |queue: &Queue<T>| -> anyhow::Result<Producer<T>> {
@@ -142,7 +177,9 @@ fn producers<T: Send>(plan: &Plan, queues: &[Queue<T>], capacity: usize) -> anyh
             Choice::Fixed { limit: 1, .. } => queue.producer(),
             Choice::Fixed { limit, .. } => queue.fixed(usize::try_from(limit)?.min(limit_max))?,
             controlled => {
-                let controller = controlled.build(Bounds::items(1, limit_max as u64)).context("the controller")?;
+                let controller = controlled
+                    .build(Bounds::items(1, limit_max as u64))
+                    .context("the controller")?;
                 queue.controlled(limit_max, controller)?
             }
         })
@@ -160,7 +197,13 @@ fn edge<T: Send>(name: &'static str, queues: &[Queue<T>], limits: &[usize]) -> E
             *sum += count;
         }
     }
-    let range = |pick: fn(u64, u64) -> u64| limits.iter().map(|&limit| limit as u64).reduce(pick).unwrap_or(0);
+    let range = |pick: fn(u64, u64) -> u64| {
+        limits
+            .iter()
+            .map(|&limit| limit as u64)
+            .reduce(pick)
+            .unwrap_or(0)
+    };
     Edge {
         name,
         items: metrics.iter().map(|metrics| metrics.arrived).sum(),

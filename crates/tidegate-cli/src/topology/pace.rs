@@ -27,7 +27,12 @@ const NEAR: Duration = Duration::from_micros(200);
 impl Pacer {
     /// The first line is due now.
     pub(super) fn new(pace: Pace, clock: Clock) -> Self {
-        Self { pace, clock, start: clock.now(), line: 0 }
+        Self {
+            pace,
+            clock,
+            start: clock.now(),
+            line: 0,
+        }
     }
 
     /// The next line is due now, as if the time since the last had not been.
@@ -38,7 +43,9 @@ impl Pacer {
     /// Waits until the next line is due; answers when that was, or `None` if `stop` says so while it waits.
     #[inline]
     pub(super) fn next(&mut self, stop: impl Fn() -> bool) -> Option<Time> {
-        let due = self.start.after((self.line as f64 * 1e9 / self.pace.per_s) as u64);
+        let due = self
+            .start
+            .after((self.line as f64 * 1e9 / self.pace.per_s) as u64);
         self.line += 1;
         loop {
             let left = Duration::from_nanos(due.since(self.clock.now()));

@@ -40,7 +40,9 @@ struct Slot {
 impl Samples {
     /// Room for so many lines at once.
     pub(crate) fn new(slots: u32) -> Self {
-        Self { slots: (0..slots).map(|_| Slot::default()).collect() }
+        Self {
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+        }
     }
 
     /// Takes up what was read and split: `more` further words are on the way. Only for who holds a part of it.
@@ -74,7 +76,12 @@ pub(crate) struct Sampler<'a> {
 impl<'a> Sampler<'a> {
     /// A ticket for every `every`-th line, the first included.
     pub(crate) const fn new(samples: &'a Samples, every: u32) -> Self {
-        Self { samples, every, until_next: 0, next: 0 }
+        Self {
+            samples,
+            every,
+            until_next: 0,
+            next: 0,
+        }
     }
 
     /// Whether [`next`](Self::next) will want the time: it costs more than the rest.
@@ -98,7 +105,11 @@ impl<'a> Sampler<'a> {
         slot.read_at.store(now.as_nanos(), Relaxed);
         slot.left.store(1, Release);
         self.next = (self.next + 1) % self.samples.slots.len() as u32;
-        Ticket(if self.next == 0 { self.samples.slots.len() as u32 } else { self.next })
+        Ticket(if self.next == 0 {
+            self.samples.slots.len() as u32
+        } else {
+            self.next
+        })
     }
 }
 
@@ -122,7 +133,11 @@ mod tests {
         assert_eq!(samples.finish(first, || at(400)), None);
         assert_eq!(samples.finish(first, || at(500)), None);
         assert_eq!(samples.finish(first, || at(600)), Some(500));
-        assert_eq!(samples.finish(second, || at(700)), Some(500), "a line without words");
+        assert_eq!(
+            samples.finish(second, || at(700)),
+            Some(500),
+            "a line without words"
+        );
         sampler.next(at(701));
         assert_eq!(sampler.next(at(800)), first);
         assert_eq!(samples.finish(Ticket::NONE, || at(900)), None);

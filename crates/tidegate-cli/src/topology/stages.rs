@@ -90,7 +90,14 @@ pub(super) struct Splitter<'a> {
 impl Splitter<'_> {
     /// Runs until its input ends; answers the limits of its producers.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Vec<usize>> {
-        let Self { mut input, outputs, seed, clock, samples, live } = self;
+        let Self {
+            mut input,
+            outputs,
+            seed,
+            clock,
+            samples,
+            live,
+        } = self;
         let mut outputs = Outputs(outputs);
         let mut closed = Ok(());
         while closed.is_ok() && input.wait_flushing(&mut [&mut outputs]).is_ok() {
@@ -156,7 +163,12 @@ pub(super) struct Counter<'a> {
 impl Counter<'_> {
     /// Runs until its input ends; answers what it counted.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Tally> {
-        let Self { mut input, clock, samples, live } = self;
+        let Self {
+            mut input,
+            clock,
+            samples,
+            live,
+        } = self;
         let mut tally = Tally::default();
         while input.wait().is_ok() {
             input.drain(WORDS, |word| {

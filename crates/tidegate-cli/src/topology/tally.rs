@@ -18,7 +18,10 @@ impl Tally {
     pub(crate) fn add(&mut self, word: Word) {
         self.total += 1;
         let hash = word.hash();
-        match self.table.entry(hash, |(seen, _)| *seen == word, |(seen, _)| seen.hash()) {
+        match self
+            .table
+            .entry(hash, |(seen, _)| *seen == word, |(seen, _)| seen.hash())
+        {
             Entry::Occupied(mut seen) => seen.get_mut().1 += 1,
             Entry::Vacant(slot) => {
                 slot.insert((word, 1));
@@ -38,7 +41,9 @@ impl Tally {
 
     /// The words with their counts, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        self.table.iter().map(|(word, count)| (word.bytes(), *count))
+        self.table
+            .iter()
+            .map(|(word, count)| (word.bytes(), *count))
     }
 }
 

@@ -27,8 +27,15 @@ fn counted(text: &[u8], plan: &Plan, block: usize) -> Vec<(Vec<u8>, u64)> {
     let outcome = run(plan, &mut feed, &Live::new(plan.split)).unwrap();
     let plain = words(text).count() as u64;
     assert_eq!(outcome.edges[1].items, plain);
-    assert_eq!(outcome.latency.is_empty(), text.is_empty(), "every line is sampled");
-    top(&outcome.tallies, usize::MAX).into_iter().map(|(word, count)| (word.to_vec(), count)).collect()
+    assert_eq!(
+        outcome.latency.is_empty(),
+        text.is_empty(),
+        "every line is sampled"
+    );
+    top(&outcome.tallies, usize::MAX)
+        .into_iter()
+        .map(|(word, count)| (word.to_vec(), count))
+        .collect()
 }
 
 proptest! {

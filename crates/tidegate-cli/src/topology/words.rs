@@ -25,7 +25,11 @@ impl Iterator for Words<'_> {
         let rest = self.text.get(self.at..)?;
         let start = self.at + rest.iter().position(|&byte| !is_space(byte))?;
         let rest = &self.text[start..];
-        let end = start + rest.iter().position(|&byte| is_space(byte)).unwrap_or(rest.len());
+        let end = start
+            + rest
+                .iter()
+                .position(|&byte| is_space(byte))
+                .unwrap_or(rest.len());
         // The byte at `end` is a space, or there is none.
         self.at = end + 1;
         Some(start..end)
