@@ -79,9 +79,20 @@ pub(crate) struct BenchArgs {
     /// Only the cells whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+    /// How long a peer may take for an answer, beyond what it was asked to take, before it counts as hung.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) peer_timeout: f64,
     /// How long each measurement is: `smoke` proves only that the bench works.
     #[arg(long, value_enum, default_value_t = Effort::Normal)]
     pub(crate) effort: Effort,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.001..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "give seconds from 0.001 to 3600".into())
 }
 
 /// How long each measurement is.

@@ -212,7 +212,8 @@ impl Running {
                 .recv_timeout(left.min(Duration::from_millis(100)))
             {
                 Ok(line) => {
-                    return serde_json::from_str(&line).map_err(|e| format!("no JSON: {e}: {line}"));
+                    return serde_json::from_str(&line)
+                        .map_err(|e| format!("no JSON: {e}: {line}"));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
                 Err(RecvTimeoutError::Timeout) if interrupt::asked() => {

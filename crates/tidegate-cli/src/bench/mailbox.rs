@@ -1,0 +1,5 @@
+//! `tidegate bench mailbox`.
+use super::session::Session;
+pub(crate) fn run(_: &mut Session) -> anyhow::Result<()> {
+    Ok(())
+}
