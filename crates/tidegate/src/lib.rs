@@ -6,6 +6,8 @@
 
 pub mod controller;
 pub mod queue;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod time;
 
 pub use time::{Clock, Time, nanos};

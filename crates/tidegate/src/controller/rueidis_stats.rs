@@ -50,9 +50,9 @@ impl RueidisStats {
         }
         let mut sum = Flush::default();
         for f in &self.flushes[..n as usize] {
-            sum.bytes += f.bytes;
-            sum.took_ns += f.took_ns;
-            sum.gap_ns += f.gap_ns;
+            sum.bytes = sum.bytes.saturating_add(f.bytes);
+            sum.took_ns = sum.took_ns.saturating_add(f.took_ns);
+            sum.gap_ns = sum.gap_ns.saturating_add(f.gap_ns);
         }
         let (work, wait) = (sum.took_ns as f64, sum.gap_ns as f64);
         if work + wait <= 0.0 {

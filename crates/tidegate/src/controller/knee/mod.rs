@@ -8,15 +8,17 @@
 //! ([`Reason::Probe`]), and where callers return after a completion it waits for them if that pays
 //! ([`Reason::Anticipate`]).
 //!
-//! `cost` owns the fit, `rate` the arrivals and the drain chunk, `profile` anticipation, `inflation` the waiting of
+//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile` anticipation, `inflation` the waiting of
 //! flushes that block nobody; this file joins them into decisions. State is some 3 KiB, no allocation after creation.
 
+mod buckets;
 mod cost;
 mod inflation;
 mod profile;
 mod rate;
 
-use cost::{Cost, Fit};
+use buckets::Line;
+use cost::Cost;
 use inflation::Inflation;
 use profile::Profile;
 use rate::{Rate, drain_chunk};
@@ -234,7 +236,7 @@ impl Knee {
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
-        self.cost.fit = Some(Fit::known(a_ns.max(1e-3), b_ns.max(1e-6)));
+        self.cost.fit = Some(Line::known(a_ns.max(1e-3), b_ns.max(1e-6)));
         self.cost.identified = true;
         self.retarget_known();
         self
@@ -311,7 +313,7 @@ impl Knee {
         let mut limit = self.limit;
         let mut binding = self.binding;
         let mut part = backlog;
-        if let Some(Fit { a, b, .. }) = self.cost.fit.filter(|_| self.targeted()) {
+        if let Some(Line { a, b, .. }) = self.cost.fit.filter(|_| self.targeted()) {
             if let Some(cap) = self.latency_limit(a, b, backlog)
                 && cap < limit
             {
@@ -429,7 +431,7 @@ impl Knee {
             let until = self.last_started?.after((flush / share) as u64);
             return (now < until).then_some((until, Reason::Pace));
         }
-        let Fit { a, .. } = self.cost.fit?;
+        let a = self.flush_cost()?;
         if load.items >= self.plan.limit && self.unit == Unit::Items {
             return None;
         }
@@ -438,11 +440,22 @@ impl Knee {
         (wait >= 1.0).then(|| (now.after(wait as u64), Reason::Anticipate))
     }
 
+    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the cost counts
+    /// as saved, which tries a merge, after which two sizes are known.
+    fn flush_cost(&self) -> Option<f64> {
+        let known = self.cost.fit.map(|f| f.a);
+        let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
+        match self.known || self.cost.identified {
+            true => known,
+            false => self.cost.rough_a.or(known).or(measured),
+        }
+    }
+
     // ---- learning
 
     fn arrived(&mut self, now: Time, load: Load) {
         self.rate.arrived(self.amount(load));
-        if let (Some(p), Some(Fit { a, .. })) = (&mut self.profile, self.cost.fit) {
+        if let (Some(a), Some(p)) = (self.flush_cost(), &mut self.profile) {
             p.arrived(now.since(self.last_done) as f64, a, load.items);
         }
     }
@@ -539,7 +552,7 @@ impl Knee {
         target.min(self.cost.top * GROW as f64)
     }
 
-    fn wanted(&self, fit: Fit) -> (f64, Reason) {
+    fn wanted(&self, fit: Line) -> (f64, Reason) {
         let ceiling = self.ceiling as f64;
         match self.objective {
             Objective::Throughput | Objective::Inflation(_) => (ceiling, Reason::Memory),
@@ -554,7 +567,7 @@ impl Knee {
 
     /// A latency budget is feasible while rate <= (1 - 2.2 a/X) / b.
     fn check_feasible(&mut self) {
-        let (Objective::LatencyP99(x), Some(Fit { a, b, .. })) = (self.objective, self.cost.fit)
+        let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
         else {
             return;
         };

@@ -1,0 +1,48 @@
+# The commands of this project; each is also what CI runs. `make help` lists them.
+
+CARGO ?= cargo
+LOOM_DIR := $(CURDIR)/target/loom
+
+.PHONY: help deps deps-peers test check loom doc bench audit clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+deps: ## what tests and peers need: crates, Debian packages, the rivals' builds
+	$(CARGO) fetch --locked
+	@$(MAKE) --no-print-directory deps-peers
+
+# Tests do without the rivals, so their absence is told and does not stop anything.
+deps-peers:
+	@for peer in rust java erlang; do \
+	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
+	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
+	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
+	done
+
+test: ## every test (installs what is missing when run as root)
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory deps; else \
+	  for peer in rust java erlang; do \
+	    echo hello | bench/peers/$$peer/start >/dev/null 2>&1 || echo "missing: peer $$peer (bench/peers/install.sh $$peer)"; \
+	  done; fi
+	$(CARGO) test --locked --workspace --all-features
+	@$(MAKE) --no-print-directory loom
+
+loom: ## the ring and the buffers under every interleaving loom finds
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --lib loom
+
+check: ## formatting, clippy and doc with warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --all-features --no-deps
+
+bench: ## the cost of a decision and of an item
+	$(CARGO) bench --locked -p tidegate --all-features
+
+audit: ## licences, bans and advisories of every dependency
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "missing: cargo install --locked cargo-deny"; exit 1; }
+	$(CARGO) deny --all-features check licenses bans sources
+	@$(CARGO) deny --all-features check advisories || echo "advisories: the database could not be had, or has findings (above)"
+
+clean: ## build output
+	$(CARGO) clean

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Installs what the peers need and builds them; `install.sh rust|java|erlang` does one. May be run again at any time.
+# Only apt-get wants root, and only where a package is missing.
+set -eu
+cd "$(dirname "$0")"
+
+# Installs the Debian packages given, unless all are there.
+packages() {
+    missing=
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
+    done
+    [ -z "$missing" ] && return
+    apt-get update -q
+    # Names, so they are split.
+    # shellcheck disable=SC2086
+    apt-get install -y -q --no-install-recommends $missing
+}
+
+rust() {
+    command -v cargo >/dev/null || { echo "rust: needs cargo" >&2; return 1; }
+    # CARGO_TARGET_DIR of the caller would put the program where `start` does not look.
+    (cd rust && cargo build --release --locked --target-dir target)
+}
+
+java() {
+    command -v javac >/dev/null || packages openjdk-17-jdk-headless
+    command -v mvn >/dev/null || packages maven
+    (cd java && mvn -B -q package)
+}
+
+erlang() {
+    packages erlang-base
+    # Only gen_batch_server's code is used: RabbitMQ is unpacked, never installed or started.
+    if [ -z "$(ls -d erlang/_deps/rabbitmq-server/usr/lib/rabbitmq/lib/*/plugins/gen_batch_server-*/ebin 2>/dev/null)" ]; then
+        rm -rf erlang/_deps
+        mkdir -p erlang/_deps
+        (cd erlang/_deps && { apt-get download -q -o APT::Sandbox::User=root rabbitmq-server || { apt-get update -q && apt-get download -q -o APT::Sandbox::User=root rabbitmq-server; }; })
+        dpkg -x erlang/_deps/rabbitmq-server_*.deb erlang/_deps/rabbitmq-server
+        rm erlang/_deps/rabbitmq-server_*.deb
+    fi
+    mkdir -p erlang/_build
+    erlc -Wall -Werror -o erlang/_build erlang/src/gbs_peer.erl
+}
+
+case "${1:-all}" in
+    rust | java | erlang) "$1" ;;
+    all) rust && java && erlang ;;
+    *) echo "usage: install.sh [rust|java|erlang]" >&2; exit 2 ;;
+esac

@@ -1,0 +1,268 @@
+//! `bare-ring`: the yardstick. A bounded ring for many producers and one consumer with nothing else in it: no closing, no
+//! metrics, no parking, `Copy` items only. What Tidegate's own queue adds to this is what its features cost.
+//!
+//! A producer claims `n` slots with one compare-exchange of `tail`, writes them, and publishes the claim with one store:
+//! the *stamp* of the claim's first slot becomes the position after its last one.
+//!
+//! ```text
+//! position      8     9    10    11    12    13
+//! stamp        11     .     .    12    14     .      three claims: 8..11, 11..12, 12..14
+//! ```
+//!
+//! The consumer stands at `head`, always the first position of a claim, and reads only that slot's stamp: above `head` it
+//! is the end of a published claim, otherwise it is left from an earlier lap. (A claim is at most `capacity` long, so a
+//! stamp written one lap ago at `head - capacity` is at most `head`.) Stamps need no resetting, claims need not be published in
+//! order, and a claim costs one stamp however long it is. Items lie densely, apart from the stamps.
+//!
+//! Invariants: `head <= tail <= head + capacity`; positions never wrap (64 bits).
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Two lines, because the adjacent-line prefetcher fetches pairs.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+struct Shared<T> {
+    /// The next position to be claimed; written by producers only.
+    tail: Padded<AtomicU64>,
+    /// Everything before it has been consumed; written by the consumer only.
+    head: Padded<AtomicU64>,
+    mask: u64,
+    stamps: Box<[AtomicU64]>,
+    items: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: a slot is written only by the producer whose claim covers it, and read only by the consumer after that claim's
+// stamp (Release/Acquire); it is claimed again only after `head` has passed it (Release/Acquire). So no access races.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+/// A producing end; clone it for each producer.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    /// A past value of `head`: never ahead of the true one, so believing it is safe, and the consumer's line stays unread while there is room.
+    head_seen: u64,
+}
+
+/// The consuming end; there is one.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    head: u64,
+}
+
+/// Makes a ring of `capacity` items, rounded up to a power of two.
+pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let capacity = capacity.max(2).next_power_of_two();
+    let shared = Arc::new(Shared {
+        tail: Padded(AtomicU64::new(0)),
+        head: Padded(AtomicU64::new(0)),
+        mask: capacity as u64 - 1,
+        stamps: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
+        items: (0..capacity)
+            .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
+            .collect(),
+    });
+    (
+        Producer {
+            shared: Arc::clone(&shared),
+            head_seen: 0,
+        },
+        Consumer { shared, head: 0 },
+    )
+}
+
+impl<T> Clone for Producer<T> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            head_seen: self.head_seen,
+        }
+    }
+}
+
+impl<T: Copy> Producer<T> {
+    /// Pushes one item, or returns false when the ring is full.
+    #[inline]
+    pub fn try_push(&mut self, item: T) -> bool {
+        let Some(start) = self.claim(1) else {
+            return false;
+        };
+        let slot = &self.shared.items[(start & self.shared.mask) as usize];
+        // SAFETY: the claim makes this slot ours until it is published.
+        unsafe { (*slot.get()).write(item) };
+        self.publish(start, 1);
+        true
+    }
+
+    /// Pushes all of `items` by one claim, or returns false when there is not room for all of them.
+    #[inline]
+    pub fn try_push_all(&mut self, items: &[T]) -> bool {
+        let n = items.len() as u64;
+        if n == 0 {
+            return true;
+        }
+        let Some(start) = self.claim(n) else {
+            return false;
+        };
+        let at = (start & self.shared.mask) as usize;
+        let (before, after) = items.split_at(items.len().min(self.shared.items.len() - at));
+        copy_in(&self.shared.items[at..at + before.len()], before);
+        copy_in(&self.shared.items[..after.len()], after);
+        self.publish(start, n);
+        true
+    }
+
+    /// Claims `n` positions and returns the first, or `None` when there is not room for all.
+    #[inline]
+    fn claim(&mut self, n: u64) -> Option<u64> {
+        let capacity = self.shared.mask + 1;
+        let mut tail = self.shared.tail.0.load(Ordering::Relaxed);
+        loop {
+            if tail + n > self.head_seen + capacity {
+                // Acquire: the consumer's reads of the slots before `head` come before our writes to them.
+                self.head_seen = self.shared.head.0.load(Ordering::Acquire);
+                if tail + n > self.head_seen + capacity {
+                    return None;
+                }
+            }
+            // Relaxed: a claim hands over no data; stamps and `head` do.
+            match self.shared.tail.0.compare_exchange_weak(
+                tail,
+                tail + n,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(tail),
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn publish(&self, start: u64, n: u64) {
+        self.shared.stamps[(start & self.shared.mask) as usize].store(start + n, Ordering::Release);
+    }
+}
+
+/// Copies `from` into claimed slots of the same number.
+#[inline]
+fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
+    assert_eq!(slots.len(), from.len());
+    // SAFETY: the caller has claimed these slots, so nobody else touches them; `UnsafeCell` and `MaybeUninit` are
+    // transparent, so the slots are an array of `T`; the lengths are equal; `from` cannot overlap slots nobody else may see.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            from.as_ptr(),
+            UnsafeCell::raw_get(slots.as_ptr()).cast::<T>(),
+            from.len(),
+        )
+    }
+}
+
+impl<T: Copy> Consumer<T> {
+    /// Hands the published items to `each` in slices, in order, until nothing more is published or `limit` items have
+    /// been reached (a claim is not split, so it may be passed); frees their slots at once at the end. Returns how many.
+    #[inline]
+    pub fn drain(&mut self, limit: u64, mut each: impl FnMut(&[T])) -> u64 {
+        let first = self.head;
+        let mask = self.shared.mask;
+        while self.head - first < limit {
+            let end = self.shared.stamps[(self.head & mask) as usize].load(Ordering::Acquire);
+            if end <= self.head {
+                break;
+            }
+            let at = (self.head & mask) as usize;
+            let len = (end - self.head) as usize;
+            let before = len.min(self.shared.items.len() - at);
+            each(published(&self.shared.items[at..at + before]));
+            if before < len {
+                each(published(&self.shared.items[..len - before]));
+            }
+            self.head = end;
+        }
+        if self.head != first {
+            // Release: our reads of these slots come before a producer's next writes to them.
+            self.shared.head.0.store(self.head, Ordering::Release);
+        }
+        self.head - first
+    }
+}
+
+/// Views slots of a published claim as items.
+#[inline]
+fn published<T>(slots: &[UnsafeCell<MaybeUninit<T>>]) -> &[T] {
+    // SAFETY: the claim's stamp was read with Acquire, so every slot is initialised and its writer done; no producer
+    // claims it again before `head` passes it, which happens after the slice's last use. Both wrappers are transparent.
+    unsafe {
+        std::slice::from_raw_parts(UnsafeCell::raw_get(slots.as_ptr()).cast::<T>(), slots.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_ring_refuses_and_a_drained_one_accepts() {
+        let (mut producer, mut consumer) = ring::<u64>(4);
+        assert!(producer.try_push_all(&[1, 2, 3]));
+        assert!(!producer.try_push_all(&[4, 5]));
+        assert!(producer.try_push(4));
+        assert!(!producer.try_push(5));
+        let mut seen = Vec::new();
+        assert_eq!(
+            consumer.drain(1, |items| seen.extend_from_slice(items)),
+            3,
+            "a claim is not split"
+        );
+        assert!(producer.try_push_all(&[5, 6, 7]), "wraps");
+        assert_eq!(
+            consumer.drain(u64::MAX, |items| seen.extend_from_slice(items)),
+            4
+        );
+        assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(consumer.drain(u64::MAX, |_| unreachable!()), 0);
+    }
+
+    #[test]
+    fn every_producer_stays_in_order() {
+        const ITEMS: u64 = 20_000;
+        let (producer, mut consumer) = ring::<u64>(64);
+        let threads: Vec<_> = (0..3u64)
+            .map(|who| {
+                let mut producer = producer.clone();
+                std::thread::spawn(move || {
+                    let mut next = 0;
+                    while next < ITEMS {
+                        let n = (next % 7 + 1).min(ITEMS - next);
+                        let items: Vec<u64> = (next..next + n).map(|i| i * 3 + who).collect();
+                        while !producer.try_push_all(&items) {
+                            std::thread::yield_now();
+                        }
+                        next += n;
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0; 3];
+        let mut left = 3 * ITEMS;
+        while left > 0 {
+            let got = consumer.drain(16, |items| {
+                for item in items {
+                    let who = (item % 3) as usize;
+                    assert_eq!(item / 3, next[who]);
+                    next[who] += 1;
+                }
+            });
+            left -= got;
+            if got == 0 {
+                std::thread::yield_now();
+            }
+        }
+        for thread in threads {
+            thread.join().expect("producer");
+        }
+    }
+}

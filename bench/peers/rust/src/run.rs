@@ -1,0 +1,209 @@
+//! The measurements, generic over a rival so that nothing stands between its calls and the loop around them.
+
+use std::hint;
+use std::mem::MaybeUninit;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::histogram::Histogram;
+use crate::peers::{Drain, Push};
+
+/// What a throughput run saw.
+pub struct Throughput {
+    pub elapsed: Duration,
+    pub cpu: Duration,
+    pub checksum_ok: bool,
+}
+
+/// Pushes the numbers `0..items`, split among `producers` threads, to one consumer that adds them up. `batch` > 1 uses the
+/// batch insert. Timed from the first thread past the barrier to the last item consumed.
+pub fn throughput<P: Push + Clone, D: Drain>(
+    ends: (P, D),
+    producers: u64,
+    batch: u64,
+    items: u64,
+) -> Throughput {
+    let (push, mut drain) = ends;
+    let barrier = &Barrier::new(producers as usize + 2);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..producers)
+            .map(|who| {
+                let mut push = push.clone();
+                let (mut next, end) = (items * who / producers, items * (who + 1) / producers);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let start = Instant::now();
+                    if batch == 1 {
+                        for item in next..end {
+                            push.push(item);
+                        }
+                    } else {
+                        while next < end {
+                            let until = end.min(next + batch);
+                            push.push_batch(next..until);
+                            next = until;
+                        }
+                    }
+                    start
+                })
+            })
+            .collect();
+        let consumer = scope.spawn(move || {
+            barrier.wait();
+            let start = Instant::now();
+            let (mut sum, mut left) = (0u64, items);
+            while left > 0 {
+                left -= drain.drain(|item| sum = sum.wrapping_add(item));
+            }
+            (start, Instant::now(), process_cpu(), sum)
+        });
+        // Read before the barrier opens: this thread may get a core only long after it has.
+        let cpu_before = process_cpu();
+        barrier.wait();
+        let (mut first, last, cpu_after, sum) = consumer.join().expect("consumer");
+        for thread in threads {
+            first = first.min(thread.join().expect("producer"));
+        }
+        let expected = (u128::from(items) * u128::from(items.saturating_sub(1)) / 2) as u64;
+        Throughput {
+            elapsed: last - first,
+            cpu: cpu_after.saturating_sub(cpu_before),
+            checksum_ok: sum == expected,
+        }
+    })
+}
+
+/// What a paced run saw; times in nanoseconds.
+pub struct Paced {
+    /// From the push (which includes waiting for room) to the item's consumption.
+    pub from_push: Histogram,
+    /// From when the item was due: free of coordinated omission.
+    pub from_due: Histogram,
+    pub elapsed: Duration,
+    pub cpu: Duration,
+}
+
+/// One producer pushes an item every `1 / rate` seconds by the schedule, however late it is; the consumer waits in its
+/// ordinary receive.
+pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced {
+    let (mut push, mut drain) = ends;
+    let items = (rate * seconds) as u64;
+    let epoch = Instant::now();
+    let due = |item: u64| LEAD.as_nanos() as u64 + (item as f64 * 1e9 / rate) as u64;
+    let now = move || epoch.elapsed().as_nanos() as u64;
+    let cpu_before = process_cpu();
+    thread::scope(|scope| {
+        let consumer = scope.spawn(move || {
+            let (mut from_push, mut from_due) = (Histogram::new(), Histogram::new());
+            let mut item = 0;
+            while item < items {
+                drain.drain(|pushed| {
+                    let seen = now();
+                    from_push.record(seen.saturating_sub(pushed));
+                    from_due.record(seen.saturating_sub(due(item)));
+                    item += 1;
+                });
+            }
+            (
+                from_push,
+                from_due,
+                epoch.elapsed().saturating_sub(LEAD),
+                process_cpu(),
+            )
+        });
+        scope.spawn(move || {
+            for item in 0..items {
+                wait_until(due(item), now);
+                push.push(now());
+            }
+        });
+        let (from_push, from_due, elapsed, cpu_after) = consumer.join().expect("consumer");
+        Paced {
+            from_push,
+            from_due,
+            elapsed,
+            cpu: cpu_after.saturating_sub(cpu_before),
+        }
+    })
+}
+
+/// Time for both threads to be up before the first item is due.
+const LEAD: Duration = Duration::from_millis(20);
+
+/// Sleeping overshoots by some 60 us, so the last stretch is spun.
+const SPIN_NS: u64 = 200_000;
+
+fn wait_until(due: u64, now: impl Fn() -> u64) {
+    loop {
+        let left = due.saturating_sub(now());
+        if left == 0 {
+            return;
+        }
+        if left > 2 * SPIN_NS {
+            thread::sleep(Duration::from_nanos(left - SPIN_NS));
+        } else {
+            hint::spin_loop();
+        }
+    }
+}
+
+/// Nanoseconds a cache line takes to another thread and back, the best of several short rounds (others
+/// had both threads on one core for a while). On a virtual machine
+/// the cores behind the CPUs change while it runs (SMT siblings, the same cache, another socket), and every hand-over
+/// between threads with them: figures are comparable only at like distances.
+pub fn core_round_trip_ns() -> f64 {
+    const ROUNDS: usize = 9;
+    const TRIPS: u64 = 20_000;
+    let turn = &CachePadded(AtomicU64::new(0));
+    let rounds = (0..ROUNDS).map(|_| {
+        turn.0.store(0, Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for trip in 0..TRIPS {
+                    await_turn(&turn.0, 2 * trip + 1);
+                    turn.0.store(2 * trip + 2, Ordering::Release);
+                }
+            });
+            let mut start = Instant::now();
+            for trip in 0..TRIPS {
+                turn.0.store(2 * trip + 1, Ordering::Release);
+                await_turn(&turn.0, 2 * trip + 2);
+                if trip == 0 {
+                    // The first trip waits for the other thread to start.
+                    start = Instant::now();
+                }
+            }
+            start.elapsed().as_nanos() as f64 / (TRIPS - 1) as f64
+        })
+    });
+    rounds.fold(f64::INFINITY, f64::min)
+}
+
+#[repr(align(128))]
+struct CachePadded(AtomicU64);
+
+/// Spins, but not for ever: on a busy machine the other thread may need this core.
+fn await_turn(turn: &AtomicU64, value: u64) {
+    let mut spins = 0u32;
+    while turn.load(Ordering::Acquire) != value {
+        spins += 1;
+        if spins.is_multiple_of(100_000) {
+            thread::yield_now();
+        }
+        // Without it the spins of one SMT sibling slow the other down, and the nearest cores look the farthest.
+        hint::spin_loop();
+    }
+}
+
+/// CPU time of all threads of this process so far.
+fn process_cpu() -> Duration {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the pointer is valid for one timespec, which the call fills in when it returns 0.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, time.as_mut_ptr()) };
+    assert_eq!(result, 0, "Linux always has this clock");
+    // SAFETY: the call succeeded.
+    let time = unsafe { time.assume_init() };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

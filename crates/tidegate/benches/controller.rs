@@ -1,0 +1,87 @@
+//! What a decision costs: the whole cycle of a batch (ready, started, done) by every controller.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use tidegate::Time;
+use tidegate::controller::{Bounds, Choice, Controller, Event, Load, Reason};
+
+/// One batch out of a backlog that sometimes is and sometimes is not above the limit.
+fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
+    let now = Time::from_nanos(i * 10_000);
+    let backlog = 1 + (i * 7919) % 12_000;
+    let d = c.on(
+        now,
+        Event::Ready {
+            backlog: Load::items(backlog),
+            oldest: now,
+        },
+    );
+    let n = d.limit_items.min(backlog);
+    let (batch, left) = (Load::items(n), Load::items(backlog - n));
+    let reason = if n == backlog {
+        Reason::Drained
+    } else {
+        d.reason
+    };
+    c.on(
+        now,
+        Event::Started {
+            batch,
+            left,
+            reason,
+        },
+    );
+    let cost_ns = 3_000 + 12 * n + (i * 31) % 200;
+    c.on(now.after(cost_ns), Event::Done { cost_ns, ok: true })
+        .limit_items
+}
+
+fn decisions(c: &mut Criterion) {
+    let mut group = c.benchmark_group("batch_cycle");
+    group.throughput(Throughput::Elements(1));
+    for name in [
+        "knee",
+        "knee:throughput",
+        "knee:cost=1%",
+        "greedy",
+        "exponential",
+        "aimd:64",
+        "rueidis-stats:100us",
+    ] {
+        let choice: Choice = name.parse().expect("a name from the list");
+        let mut controller = choice.build(Bounds::items(1, 8192)).expect("valid bounds");
+        let mut i = 0;
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                i += 1;
+                black_box(cycle(controller.as_mut(), i))
+            });
+        });
+    }
+    group.finish();
+
+    let mut group = c.benchmark_group("decision");
+    let mut controller = Choice::KNEE
+        .build(Bounds::items(1, 8192))
+        .expect("valid bounds");
+    for i in 0..1000 {
+        cycle(controller.as_mut(), i);
+    }
+    let now = Time::from_nanos(1 << 40);
+    group.bench_function("knee ready", |b| {
+        b.iter(|| {
+            controller.on(
+                now,
+                Event::Ready {
+                    backlog: Load::items(black_box(500)),
+                    oldest: now,
+                },
+            )
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, decisions);
+criterion_main!(benches);

@@ -1,0 +1,280 @@
+//! Costs by size: half-octave buckets of batch size, each the recent mean of its samples, and the line through them.
+//!
+//! A bucket keeps its share of the sums ready, so that a scan adds and compares and divides nothing.
+
+/// Samples a bucket averages over.
+const SAMPLES: u32 = 8;
+/// A bucket nobody visits halves its weight every so many batches.
+const AGE: u64 = 256;
+/// Half-octave buckets: sizes up to 2^32.
+const BUCKETS: usize = 64;
+
+/// What batches of about one size cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    pub(super) count: u32,
+    /// Mean size and mean cost in nanoseconds.
+    pub(super) n: f64,
+    pub(super) y: f64,
+    /// Outliers in a row at this size, negative when they were too cheap.
+    pub(super) streak: i8,
+    /// When it was last and first written, in batches.
+    last: u64,
+    first: u64,
+    /// Samples it counts for: halved for every [`AGE`] batches since its last.
+    weight: f64,
+    /// Items a nanosecond.
+    rate: f64,
+    sums: Sums,
+}
+
+const EMPTY: Bucket = Bucket {
+    count: 0,
+    n: 0.0,
+    y: 0.0,
+    streak: 0,
+    last: 0,
+    first: 0,
+    weight: 0.0,
+    rate: 0.0,
+    sums: Sums {
+        s0: 0.0,
+        s1: 0.0,
+        s2: 0.0,
+        t0: 0.0,
+        t1: 0.0,
+    },
+};
+
+impl Bucket {
+    /// Its share of the sums: noise is relative, so a sample weighs 1/y².
+    fn weigh(&mut self, weight: f64) {
+        let u = weight / (self.y * self.y).max(1e-6);
+        self.weight = weight;
+        self.sums = Sums {
+            s0: u,
+            s1: u * self.n,
+            s2: u * self.n * self.n,
+            t0: u * self.y,
+            t1: u * self.n * self.y,
+        };
+    }
+}
+
+/// Weighted sums of 1, n, n², y and ny.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    s0: f64,
+    s1: f64,
+    s2: f64,
+    t0: f64,
+    t1: f64,
+}
+
+impl Sums {
+    fn add(&mut self, other: &Self) {
+        self.s0 += other.s0;
+        self.s1 += other.s1;
+        self.s2 += other.s2;
+        self.t0 += other.t0;
+        self.t1 += other.t1;
+    }
+
+    /// The line through them, for a relative noise of `sigma` in a sample; `None` if all sizes are one.
+    pub(super) fn line(&self, sigma: f64) -> Option<Line> {
+        let d = self.s0 * self.s2 - self.s1 * self.s1;
+        if d <= 0.0 {
+            return None;
+        }
+        let b = ((self.s0 * self.t1 - self.s1 * self.t0) / d).max(1e-6);
+        let a = ((self.t0 - b * self.s1) / self.s0).max(1.0);
+        let var = sigma * sigma / d;
+        Some(Line {
+            a,
+            b,
+            a_var: var * self.s2,
+            b_var: var * self.s0,
+        })
+    }
+}
+
+/// y = a + b·n, with the variances of both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) a: f64,
+    pub(super) b: f64,
+    pub(super) a_var: f64,
+    pub(super) b_var: f64,
+}
+
+/// All buckets.
+#[derive(Clone, Debug)]
+pub(super) struct Buckets {
+    all: [Bucket; BUCKETS],
+    /// Bit i: bucket i holds samples.
+    live: u64,
+    batches: u64,
+}
+
+/// What a look over the buckets found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scan {
+    pub(super) sums: Sums,
+    /// The smallest and the largest size in the sums.
+    pub(super) lo: f64,
+    pub(super) hi: f64,
+    /// The largest size measured at all.
+    pub(super) top: f64,
+    /// A larger size is measured to be worse than this one.
+    pub(super) worse: Option<Worse>,
+}
+
+/// Where throughput falls although batches grow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worse {
+    /// The best size.
+    pub(super) best: f64,
+    /// It was measured again after the larger one first was.
+    pub(super) confirmed: bool,
+}
+
+impl Buckets {
+    pub(super) const fn new() -> Self {
+        Self {
+            all: [EMPTY; BUCKETS],
+            live: 0,
+            batches: 0,
+        }
+    }
+
+    /// The bucket of batches of `n`, if it holds samples.
+    pub(super) fn of(&mut self, n: u64) -> Option<&mut Bucket> {
+        let i = index(n);
+        (self.live & (1 << i) != 0).then(|| &mut self.all[i])
+    }
+
+    pub(super) const fn clear(&mut self) {
+        self.live = 0;
+    }
+
+    /// A batch of `n` cost `y` nanoseconds.
+    pub(super) fn add(&mut self, n: u64, y: f64) {
+        self.batches += 1;
+        let i = index(n);
+        let b = &mut self.all[i];
+        if self.live & (1 << i) == 0 {
+            self.live |= 1 << i;
+            *b = Bucket {
+                first: self.batches,
+                ..EMPTY
+            };
+        }
+        b.count = (b.count + 1).min(SAMPLES);
+        let gain = 1.0 / f64::from(b.count);
+        b.n += (n as f64 - b.n) * gain;
+        b.y += (y - b.y) * gain;
+        b.last = self.batches;
+        b.rate = b.n / b.y.max(1e-3);
+        b.weigh(f64::from(b.count));
+    }
+
+    /// Ages the buckets, drops those that have faded, and looks them over from the smallest size up. `noise` is that of one
+    /// sample. O(live buckets), some five additions each.
+    pub(super) fn scan(&mut self, noise: f64) -> Scan {
+        let mut scan = Scan::default();
+        let mut best = &EMPTY;
+        let mut rest = self.live;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let idle = self.batches - self.all[i].last;
+            if idle != 0 && idle.is_multiple_of(AGE) {
+                let weight = self.all[i].weight / 2.0;
+                if weight < 0.5 {
+                    self.live &= !(1 << i);
+                    continue;
+                }
+                self.all[i].weigh(weight);
+            }
+        }
+        rest = self.live;
+        while rest != 0 {
+            let b = &self.all[rest.trailing_zeros() as usize];
+            rest &= rest - 1;
+            scan.sums.add(&b.sums);
+            if scan.lo == 0.0 {
+                scan.lo = b.n;
+            }
+            scan.hi = b.n;
+            if b.rate > best.rate {
+                best = b;
+            } else if scan.worse.is_none() && b.weight >= 2.0 && b.rate < best.rate * 0.97 {
+                let margin = 2.5 * noise * (1.0 / b.weight + 1.0 / best.weight).sqrt();
+                if b.rate < best.rate * (1.0 - margin) {
+                    scan.worse = Some(Worse {
+                        best: best.n,
+                        confirmed: best.last > b.first,
+                    });
+                    // What is larger than the best so far is not asked for it any more.
+                    best = &Bucket {
+                        rate: f64::INFINITY,
+                        ..EMPTY
+                    };
+                }
+            }
+        }
+        scan.top = scan.hi;
+        scan
+    }
+
+    /// The sums again over sizes up to `n` only.
+    pub(super) fn up_to(&self, n: f64, scan: &mut Scan) {
+        scan.sums = Sums::default();
+        (scan.lo, scan.hi) = (0.0, 0.0);
+        let mut rest = self.live;
+        while rest != 0 {
+            let b = &self.all[rest.trailing_zeros() as usize];
+            rest &= rest - 1;
+            if b.n > n * 1.01 {
+                break;
+            }
+            scan.sums.add(&b.sums);
+            scan.lo = if scan.lo == 0.0 { b.n } else { scan.lo };
+            scan.hi = b.n;
+        }
+    }
+}
+
+/// The half-octave of n: [2^e, 1.5·2^e) and [1.5·2^e, 2^(e+1)).
+fn index(n: u64) -> usize {
+    let n = n.max(1);
+    let e = n.ilog2();
+    let upper = e > 0 && n >= 3 << (e - 1);
+    ((2 * e + u32::from(upper)) as usize).min(BUCKETS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_octaves() {
+        let of: Vec<_> = [1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 16].map(index).into();
+        assert_eq!(of, [0, 2, 3, 4, 4, 5, 5, 6, 6, 7, 8]);
+        assert_eq!(index(u64::MAX), 63);
+    }
+
+    #[test]
+    fn a_bucket_nobody_visits_fades() {
+        let mut b = Buckets::new();
+        for _ in 0..8 {
+            b.add(1000, 5.0);
+        }
+        let mut scans = 0;
+        while b.scan(0.05).top > 1.0 {
+            b.add(1, 1.0);
+            scans += 1;
+        }
+        assert_eq!(scans, 5 * AGE, "8 -> 4 -> 2 -> 1 -> 1/2 -> gone");
+    }
+}

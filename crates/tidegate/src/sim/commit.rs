@@ -1,0 +1,189 @@
+//! Group commit in a closed loop: callers that send the next item some time after the last was done.
+//!
+//! The unit of time is the cost `a` of a flush, taken as a millisecond; one more item costs a/256.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Rng;
+use crate::Time;
+use crate::controller::{Controller, Event, Load, Reason, When};
+
+/// Nanoseconds of the unit.
+const UNIT: f64 = 1e6;
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Callers {
+    /// So many callers, each thinking for an exponential time of this mean between two calls.
+    Closed {
+        /// How many.
+        callers: u32,
+        /// Mean think time, in units.
+        think: f64,
+    },
+    /// Poisson arrivals at so many a unit, whatever happens.
+    Open {
+        /// Arrivals a unit.
+        rate: f64,
+    },
+}
+
+/// What a run came to, in units of a flush's cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CommitRun {
+    /// Items a unit.
+    pub throughput: f64,
+    /// Mean latency.
+    pub mean: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Flushes an item.
+    pub flushes: f64,
+    /// Largest batch.
+    pub batch_max: u64,
+}
+
+struct Loop {
+    callers: Callers,
+    rng: Rng,
+    /// Arrivals to come, as (bits of the time, caller): times are positive, so their bits order as they do.
+    coming: BinaryHeap<Reverse<(u64, u32)>>,
+    next_open: f64,
+}
+
+impl Loop {
+    fn new(callers: Callers, seed: u32) -> Self {
+        let mut l = Self {
+            callers,
+            rng: Rng::new(seed),
+            coming: BinaryHeap::new(),
+            next_open: 0.0,
+        };
+        if let Callers::Closed { callers, .. } = callers {
+            for i in 0..callers {
+                let t = l.think() + l.rng.random() * 0.1;
+                l.push(t, i);
+            }
+        }
+        l
+    }
+
+    fn think(&mut self) -> f64 {
+        match self.callers {
+            Callers::Closed { think, .. } => self.rng.exponential(1.0 / think),
+            Callers::Open { .. } => 0.0,
+        }
+    }
+
+    fn push(&mut self, t: f64, caller: u32) {
+        self.coming.push(Reverse((t.to_bits(), caller)));
+    }
+
+    fn peek(&mut self) -> f64 {
+        if let (Callers::Open { rate }, true) = (self.callers, self.coming.is_empty()) {
+            self.next_open += self.rng.exponential(rate);
+            let t = self.next_open;
+            self.push(t, 0);
+        }
+        self.coming
+            .peek()
+            .map_or(f64::INFINITY, |Reverse((t, _))| f64::from_bits(*t))
+    }
+
+    /// Moves what arrives up to `upto` into the batch, telling the controller of each.
+    fn take(&mut self, upto: f64, batch: &mut Vec<(f64, u32)>, c: &mut dyn Controller) {
+        while self.peek() <= upto {
+            let Some(Reverse((t, caller))) = self.coming.pop() else {
+                return;
+            };
+            let t = f64::from_bits(t);
+            batch.push((t, caller));
+            c.on(at(t), Event::Arrived(Load::items(1)));
+        }
+    }
+}
+
+fn at(t: f64) -> Time {
+    Time::from_nanos((t * UNIT).round() as u64)
+}
+
+/// Commits `items` items in batches without a limit, started when `c` says; `sigma` is the lognormal noise of a flush.
+pub fn commit(
+    callers: Callers,
+    c: &mut dyn Controller,
+    items: usize,
+    sigma: f64,
+    seed: u32,
+) -> CommitRun {
+    let mut l = Loop::new(callers, seed);
+    let (mut free, mut flushes, mut done) = (0.0, 0u64, 0usize);
+    let mut latencies = Vec::with_capacity(items);
+    let mut running = None;
+    let mut batch_max = 0;
+    while done < items {
+        let mut batch = Vec::new();
+        l.take(free, &mut batch, c);
+        if let Some(cost_ns) = running {
+            c.on(at(free), Event::Done { cost_ns, ok: true });
+        }
+        let mut start = if batch.is_empty() { l.peek() } else { free };
+        l.take(start, &mut batch, c);
+        start = hold(start, &mut batch, &mut l, c);
+        let n = batch.len() as u64;
+        c.on(
+            at(start),
+            Event::Started {
+                batch: Load::items(n),
+                left: Load::default(),
+                reason: Reason::Drained,
+            },
+        );
+        let noise = if sigma > 0.0 {
+            l.rng.normal(sigma).exp()
+        } else {
+            1.0
+        };
+        let y = (1.0 + n as f64 / 256.0) * noise;
+        let end = start + y;
+        flushes += 1;
+        batch_max = batch_max.max(n);
+        for (t, caller) in batch {
+            latencies.push(end - t);
+            if let Callers::Closed { .. } = l.callers {
+                let next = end + l.think();
+                l.push(next, caller);
+            }
+        }
+        done += n as usize;
+        free = end;
+        running = Some((y * UNIT).round() as u64);
+    }
+    let mut l = latencies.split_off(latencies.len() / 10);
+    l.sort_unstable_by(f64::total_cmp);
+    CommitRun {
+        throughput: done as f64 / free,
+        mean: l.iter().sum::<f64>() / l.len() as f64,
+        p99: l[(0.99 * (l.len() - 1) as f64) as usize],
+        flushes: flushes as f64 / done as f64,
+        batch_max,
+    }
+}
+
+/// Lets the controller hold the batch back, and gathers who comes meanwhile.
+fn hold(mut start: f64, batch: &mut Vec<(f64, u32)>, l: &mut Loop, c: &mut dyn Controller) -> f64 {
+    loop {
+        let backlog = Load::items(batch.len() as u64);
+        let oldest = at(batch[0].0);
+        let until = match c.on(at(start), Event::Ready { backlog, oldest }).when {
+            When::Now => return start,
+            When::At(t) | When::After { until: t, .. } => t.as_nanos() as f64 / UNIT,
+        };
+        let next = l.peek();
+        if next > until {
+            return until.max(start);
+        }
+        start = next;
+        l.take(start, batch, c);
+    }
+}

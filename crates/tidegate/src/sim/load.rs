@@ -1,0 +1,139 @@
+//! Arrivals, and what a batch costs: the inputs of a scenario.
+//!
+//! Written in milliseconds as the model they come from; [`ns`] makes them moments. Unless a scenario says otherwise a
+//! batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so a/b is 256 messages.
+
+use super::Rng;
+
+/// Milliseconds a batch costs whatever its size.
+pub const A_MS: f64 = 3.0;
+/// Milliseconds one more message costs.
+pub const B_MS: f64 = 3.0 / 256.0;
+/// Messages a millisecond at the largest batch of 8192: what loads are relative to.
+pub const CAPACITY: f64 = 8192.0 / (A_MS + B_MS * 8192.0);
+
+/// `ms` milliseconds in nanoseconds, rounded.
+#[must_use]
+pub(super) fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+/// Poisson arrivals at `rate` a millisecond from `from` for `span` milliseconds, in milliseconds.
+pub fn poisson(rate: f64, span: f64, rng: &mut Rng, from: f64) -> Vec<f64> {
+    let mut out = Vec::new();
+    let mut t = from;
+    loop {
+        t += rng.exponential(rate);
+        if t > from + span {
+            return out;
+        }
+        out.push(t);
+    }
+}
+
+/// 20 times 150 ms at twice the capacity and 350 ms at a tenth of it.
+#[must_use]
+pub fn bursts(seed: u32) -> Vec<f64> {
+    let mut rng = Rng::new(seed);
+    let mut out = Vec::new();
+    let mut t = 0.0;
+    for _ in 0..20 {
+        out.extend(poisson(2.0 * CAPACITY, 150.0, &mut rng, t));
+        out.extend(poisson(0.1 * CAPACITY, 350.0, &mut rng, t + 150.0));
+        t += 500.0;
+    }
+    out
+}
+
+/// 100 times 2000 messages at once, every 100 ms.
+#[must_use]
+pub fn clumps() -> Vec<f64> {
+    (0..100)
+        .flat_map(|i| std::iter::repeat_n(f64::from(i) * 100.0, 2000))
+        .collect()
+}
+
+/// What a batch costs.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    a: f64,
+    b: f64,
+    shape: Shape,
+    sigma: f64,
+    spike: f64,
+    rng: Rng,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Linear,
+    /// From this moment on, other costs.
+    Step {
+        at_ms: f64,
+        a: f64,
+        b: f64,
+    },
+    /// Beyond this size every message costs three times as much.
+    Convex {
+        beyond: f64,
+    },
+}
+
+impl Cost {
+    /// 3 ms and 3 ms a MiB, with lognormal noise of `sigma` (0: none).
+    #[must_use]
+    pub fn linear(sigma: f64, seed: u32) -> Self {
+        Self {
+            a: A_MS,
+            b: B_MS,
+            shape: Shape::Linear,
+            sigma,
+            spike: 0.0,
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// The same until `at_ms`, then `a` and `b` milliseconds.
+    #[must_use]
+    pub fn step(at_ms: f64, a: f64, b: f64, sigma: f64, seed: u32) -> Self {
+        Self {
+            shape: Shape::Step { at_ms, a, b },
+            ..Self::linear(sigma, seed)
+        }
+    }
+
+    /// The same, but messages beyond 2048 cost three times as much: a cache, a garbage collector, a window.
+    #[must_use]
+    pub fn convex(sigma: f64, seed: u32) -> Self {
+        Self {
+            shape: Shape::Convex { beyond: 2048.0 },
+            ..Self::linear(sigma, seed)
+        }
+    }
+
+    /// This share of the batches takes ten times as long.
+    #[must_use]
+    pub fn with_spikes(self, share: f64) -> Self {
+        Self {
+            spike: share,
+            ..self
+        }
+    }
+
+    /// Milliseconds for a batch of `n` started at `t_ms`.
+    pub fn draw(&mut self, n: u64, t_ms: f64) -> f64 {
+        let n = n as f64;
+        let mut y = match self.shape {
+            Shape::Step { at_ms, a, b } if t_ms >= at_ms => a + b * n,
+            Shape::Convex { beyond } => self.a + self.b * n + (n - beyond).max(0.0) * 2.0 * self.b,
+            _ => self.a + self.b * n,
+        };
+        if self.sigma > 0.0 {
+            y *= self.rng.normal(self.sigma).exp();
+        }
+        if self.spike > 0.0 && self.rng.random() < self.spike {
+            y *= 10.0;
+        }
+        y
+    }
+}

@@ -1,0 +1,40 @@
+//! Virtual time: arrivals, servers and callers to try controllers on, without a clock and without waiting.
+//!
+//! [`Scenario`] names the workloads the controllers were designed on; [`Scenario::run`] answers their tables. The parts
+//! ([`serve`], [`commit`], [`produce`], [`acknowledge`], [`pipeline`]) run any [`Controller`](crate::controller::Controller),
+//! one's own too. Everything is seeded: the same call gives the same result. Times are simulated, so a figure here says
+//! how a controller decides under a cost model, never how fast this machine is.
+//!
+//! ```
+//! use tidegate::controller::{Bounds, Exponential, Knee, Objective};
+//! use tidegate::sim::{Cost, serve};
+//!
+//! let backlog = vec![0.0; 100_000];
+//! let mut exponential = Exponential::new().controller();
+//! let theirs = serve(&backlog, &mut exponential, &mut Cost::linear(0.0, 7), 0.0);
+//! let mut knee = Knee::new(Objective::Lean, Bounds::items(32, 8192))?;
+//! let ours = serve(&backlog, &mut knee, &mut Cost::linear(0.0, 7), 0.0);
+//! assert_eq!((theirs.batches, theirs.batch_max), (20, 8192));
+//! assert!(ours.ops_per_s > 0.97 * theirs.ops_per_s && ours.batch_max <= 4096);
+//! # Ok::<(), tidegate::controller::KneeError>(())
+//! ```
+
+mod ack;
+mod client;
+mod commit;
+mod load;
+mod producer;
+mod rng;
+mod scenario;
+mod server;
+mod tables;
+
+pub use ack::{ACK_NS, AckRun, acknowledge};
+pub use client::{ClientRun, Requests, pipeline};
+pub use commit::{Callers, CommitRun, commit};
+pub use load::{A_MS, B_MS, CAPACITY, Cost, bursts, clumps, poisson};
+pub use producer::{COST_NS, ProducerRun, produce};
+pub use rng::Rng;
+pub use scenario::{Scenario, UnknownScenario};
+pub use server::{Run, serve};
+pub use tables::{Row, Table};

@@ -1,0 +1,145 @@
+//! A producer inserting into a shared queue: each insertion costs a claim plus a little an item. In microseconds.
+
+use super::Rng;
+use crate::Time;
+use crate::controller::{Controller, Event, Load, Reason};
+
+/// Microseconds of work before each item.
+const WORK: f64 = 0.10;
+/// Microseconds an insertion costs, and each of its items.
+const CLAIM: f64 = 0.25;
+const ITEM: f64 = 0.01;
+/// The flush tick, in microseconds.
+const TICK: f64 = 1000.0;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProducerRun {
+    /// Million items a second.
+    pub mops: f64,
+    /// Median time from an item's arrival to its insertion, in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Items an insertion.
+    pub batch_mean: f64,
+    /// Insertions.
+    pub batches: u64,
+}
+
+/// The cost of a claim and of an item in nanoseconds, for controllers that are to be told.
+pub const COST_NS: (f64, f64) = (CLAIM * 1e3, ITEM * 1e3);
+
+struct Producer<'a> {
+    c: &'a mut dyn Controller,
+    now: f64,
+    buffer: Vec<f64>,
+    latencies: Vec<f64>,
+    insertions: u64,
+    limit: u64,
+}
+
+impl Producer<'_> {
+    fn at(&self) -> Time {
+        Time::from_nanos((self.now * 1e3).round() as u64)
+    }
+
+    /// Asks at the threshold, so that a controller can insert less on purpose; otherwise everything goes.
+    fn flush(&mut self, reason: Reason) {
+        let n = self.buffer.len() as u64;
+        if n == 0 {
+            return;
+        }
+        let oldest = Time::from_nanos((self.buffer[0] * 1e3).round() as u64);
+        let d = self.c.on(
+            self.at(),
+            Event::Ready {
+                backlog: Load::items(n),
+                oldest,
+            },
+        );
+        let take = if reason == Reason::Limit {
+            d.limit_items.min(n)
+        } else {
+            n
+        };
+        let (batch, left) = (Load::items(take), Load::items(n - take));
+        self.c.on(
+            self.at(),
+            Event::Started {
+                batch,
+                left,
+                reason,
+            },
+        );
+        let cost = CLAIM + ITEM * take as f64;
+        self.now += cost;
+        self.insertions += 1;
+        for t in self.buffer.drain(..take as usize) {
+            self.latencies.push(self.now - t);
+        }
+        let done = Event::Done {
+            cost_ns: (cost * 1e3).round() as u64,
+            ok: true,
+        };
+        self.limit = self.c.on(self.at(), done).limit_items;
+    }
+}
+
+/// `items` Poisson arrivals at `rate` a microsecond through a buffer whose threshold `c` decides. The buffer is flushed at
+/// the threshold, on a tick of 1 ms, and, if `flushes_idle`, before the producer blocks because nothing is there.
+pub fn produce(
+    rate: f64,
+    c: &mut dyn Controller,
+    items: usize,
+    flushes_idle: bool,
+    seed: u32,
+) -> ProducerRun {
+    let mut rng = Rng::new(seed);
+    let mut t = 0.0;
+    let limit = c.on(Time::ZERO, Event::Blocking).limit_items;
+    let latencies = Vec::with_capacity(items);
+    let mut p = Producer {
+        c,
+        now: 0.0,
+        buffer: Vec::new(),
+        latencies,
+        insertions: 0,
+        limit,
+    };
+    let mut tick = TICK;
+    for _ in 0..items {
+        t += rng.exponential(rate);
+        if t > p.now {
+            if flushes_idle {
+                p.flush(Reason::Blocking);
+            }
+            while tick < t {
+                p.now = p.now.max(tick);
+                p.flush(Reason::Linger);
+                tick += TICK;
+            }
+            p.now = p.now.max(t);
+        }
+        while tick < p.now {
+            p.flush(Reason::Linger);
+            tick += TICK;
+        }
+        p.now += WORK;
+        p.buffer.push(t);
+        if p.buffer.len() as u64 >= p.limit {
+            p.flush(Reason::Limit);
+        }
+    }
+    p.flush(Reason::Closing);
+    let l = &mut p.latencies;
+    l.sort_unstable_by(f64::total_cmp);
+    let q = |q: f64| l[(q * (l.len() - 1) as f64) as usize];
+    ProducerRun {
+        mops: items as f64 / p.now,
+        p50_us: q(0.5),
+        p99_us: q(0.99),
+        batch_mean: items as f64 / p.insertions as f64,
+        batches: p.insertions,
+    }
+}

@@ -1,0 +1,115 @@
+//! One server, one queue, one controller: the mailbox boundary in virtual time.
+
+use super::load::{Cost, ns};
+use crate::Time;
+use crate::controller::{Controller, Event, Load, Reason, When};
+
+/// What a run came to. Latencies are from arrival to the end of the batch, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Items a second, from the first arrival to the last completion.
+    pub ops_per_s: f64,
+    /// Mean latency.
+    pub mean_ms: f64,
+    /// Median latency.
+    pub p50_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// 99.9th percentile.
+    pub p999_ms: f64,
+    /// Largest latency.
+    pub max_ms: f64,
+    /// Batches.
+    pub batches: u64,
+    /// Largest batch.
+    pub batch_max: u64,
+    /// Share of the time the server was busy.
+    pub busy: f64,
+}
+
+/// Serves items that arrive at `arrivals` (milliseconds, ascending) in batches cut by `controller`, and leaves the first
+/// `skip` share of the latencies out of the result. O(items) memory.
+pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost, skip: f64) -> Run {
+    let at: Vec<u64> = arrivals.iter().map(|&ms| ns(ms)).collect();
+    let mut latencies = Vec::with_capacity(at.len());
+    let (mut i, mut t, mut busy) = (0, 0u64, 0u64);
+    let mut run = Run::default();
+    while i < at.len() {
+        let (limit, reason, j) = ready(&at, i, &mut t, controller);
+        let n = (limit as usize).clamp(1, j - i);
+        let left = Load::items((j - i - n) as u64);
+        let reason = if left.items == 0 {
+            Reason::Drained
+        } else {
+            reason
+        };
+        controller.on(
+            Time::from_nanos(t),
+            Event::Started {
+                batch: Load::items(n as u64),
+                left,
+                reason,
+            },
+        );
+        let y = ns(cost.draw(n as u64, t as f64 / 1e6));
+        t += y;
+        busy += y;
+        latencies.extend(at[i..i + n].iter().map(|&a| (t - a) as f64 / 1e6));
+        i += n;
+        run.batches += 1;
+        run.batch_max = run.batch_max.max(n as u64);
+        controller.on(
+            Time::from_nanos(t),
+            Event::Done {
+                cost_ns: y,
+                ok: true,
+            },
+        );
+    }
+    let elapsed = t.saturating_sub(at.first().copied().unwrap_or(0)) as f64;
+    run.ops_per_s = at.len() as f64 / elapsed * 1e9;
+    run.busy = busy as f64 / elapsed;
+    summarise(&mut run, latencies, skip);
+    run
+}
+
+/// Moves the time to when the next batch starts; answers its limit, the reason, and the end of what has arrived by then.
+fn ready(
+    at: &[u64],
+    i: usize,
+    t: &mut u64,
+    controller: &mut dyn Controller,
+) -> (u64, Reason, usize) {
+    *t = (*t).max(at[i]);
+    loop {
+        let j = i + at[i..].partition_point(|&a| a <= *t);
+        let backlog = Load::items((j - i) as u64);
+        let oldest = Time::from_nanos(at[i]);
+        let d = controller.on(Time::from_nanos(*t), Event::Ready { backlog, oldest });
+        let until = match d.when {
+            When::Now => return (d.limit_items, d.reason, j),
+            When::At(u) => at
+                .get(j)
+                .map_or(u.as_nanos(), |&next| next.min(u.as_nanos())),
+            When::After { items, until } => at
+                .get(i + items.max(1) as usize - 1)
+                .map_or(until.as_nanos(), |&a| a.min(until.as_nanos())),
+        };
+        if until <= *t {
+            return (d.limit_items, d.reason, j);
+        }
+        *t = until;
+    }
+}
+
+fn summarise(run: &mut Run, mut latencies: Vec<f64>, skip: f64) {
+    let from = (latencies.len() as f64 * skip) as usize;
+    let l = &mut latencies[from..];
+    l.sort_unstable_by(f64::total_cmp);
+    let q = |p: f64| l[((p * l.len() as f64) as usize).min(l.len() - 1)];
+    if l.is_empty() {
+        return;
+    }
+    run.mean_ms = l.iter().sum::<f64>() / l.len() as f64;
+    (run.p50_ms, run.p99_ms, run.p999_ms, run.max_ms) = (q(0.5), q(0.99), q(0.999), l[l.len() - 1]);
+}

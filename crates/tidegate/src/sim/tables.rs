@@ -1,0 +1,34 @@
+//! Results as rows, one form for every scenario.
+
+/// The rows of one workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// What was run.
+    pub case: String,
+    /// One row a controller.
+    pub rows: Vec<Row>,
+}
+
+/// What one controller did. What a scenario does not measure is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Row {
+    /// The controller.
+    pub controller: String,
+    /// Items a second.
+    pub ops_per_s: f64,
+    /// Mean latency, in microseconds.
+    pub mean_us: Option<f64>,
+    /// Median latency.
+    pub p50_us: Option<f64>,
+    /// 99th percentile.
+    pub p99_us: Option<f64>,
+    /// Batches.
+    pub batches: Option<u64>,
+    /// Mean batch, in items.
+    pub batch_mean: Option<f64>,
+    /// Largest batch.
+    pub batch_max: Option<u64>,
+    /// What only this scenario measures, by name.
+    pub extra: Vec<(&'static str, f64)>,
+}
