@@ -4,6 +4,7 @@
 //! is one movement: **producer -> [`queue`] -> [`controller`] -> batch -> handler -> reply.** Items go forward and never
 //! back; what returns is a reply or a count.
 
+pub mod batcher;
 pub mod controller;
 pub mod queue;
 #[cfg(feature = "sim")]

@@ -1,0 +1,370 @@
+//! The half of an actor that both drivers share: everything but waiting and calling the handler.
+//!
+//! It owns the consumer, the batch being gathered and the [`Core`]. Entries go from the queue straight into
+//! the batch; those taken out too many, because the batch was complete by bytes or by the handler's word, wait in the
+//! *stash* and come first in the next batch. Entries leave in the order of the queue, always.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::batch::Batch;
+use super::core::{Core, Cut, Step};
+use super::handler::{Append, Flow, Init, Op, StopReason};
+use super::reply::{ReplyError, after_panic};
+use super::shared::{Entry, Shared};
+use crate::controller::Load;
+use crate::queue::Consumer;
+use crate::{Clock, Time};
+
+pub(super) struct Actor<T: Send, R: Send, M: Send> {
+    shared: Arc<Shared<T, R, M>>,
+    pub(super) consumer: Consumer<Entry<T, R, M>>,
+    stash: VecDeque<Entry<T, R, M>>,
+    pub(super) batch: Batch<T, R, M>,
+    gathered: Gathered,
+    core: Core,
+    ages: Ages,
+    /// The handler panicked while it continued, and was not given a batch since.
+    restarted: bool,
+    ended: bool,
+}
+
+/// A call of the handler that panicked.
+#[derive(Debug)]
+pub(super) struct Panicked;
+
+impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
+    pub(super) fn new(
+        shared: Arc<Shared<T, R, M>>,
+        consumer: Consumer<Entry<T, R, M>>,
+        core: Core,
+    ) -> Self {
+        Self {
+            shared,
+            consumer,
+            stash: VecDeque::new(),
+            batch: Batch::new(),
+            gathered: Gathered::default(),
+            core,
+            ages: Ages::default(),
+            restarted: false,
+            ended: false,
+        }
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    /// Lets visitors look at the handler.
+    pub(super) fn receive_visits(&self, handler: &dyn Any) {
+        if !self.shared.inbox.is_empty() {
+            self.shared.inbox.serve(handler, &self.core.snapshot());
+        }
+    }
+
+    /// What to do at `now`.
+    pub(super) fn poll(&mut self, now: Time) -> Step {
+        if self.shared.life.is_stop() {
+            self.core.stop();
+        } else if self.shared.queue.is_closed() {
+            self.core.drain(self.consumer.is_finished() && self.stash.is_empty());
+        }
+        // Asked after the close was seen, so that no later item can be missed.
+        let items = (self.stash.len() + self.consumer.backlog()) as u64;
+        self.ages.mark(self.shared.stamp.take(), items);
+        let oldest = if items == 0 { now } else { self.ages.oldest() };
+        let backlog = Load::new(items, self.shared.backlog_bytes());
+        self.core.poll(now, backlog, oldest.min(now))
+    }
+
+    /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle after all.
+    pub(super) fn gather(
+        &mut self,
+        now: Time,
+        limit: Load,
+        mut append: impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> bool {
+        let Self { stash, batch, .. } = self;
+        let gathered = &mut self.gathered;
+        gathered.limit = limit;
+        let age = now.since(self.ages.oldest());
+        while gathered.cut.is_none()
+            && let Some(entry) = stash.pop_front()
+        {
+            if let Some(back) = gathered.offer(entry, batch, &mut append) {
+                stash.push_front(back);
+            }
+        }
+        while gathered.cut.is_none() {
+            let room = limit.items - gathered.load.items;
+            let room = self.consumer.capacity().min(room as usize);
+            let popped = self.consumer.drain(room, |entry| {
+                if let Some(back) = gathered.offer(entry, batch, &mut append) {
+                    stash.push_back(back);
+                }
+            });
+            self.ages.popped += popped.items as u64;
+            if popped.items < room {
+                break;
+            }
+        }
+        let (batch, cut) = self.settle();
+        let left = Load::new(
+            (self.stash.len() + self.consumer.backlog()) as u64,
+            self.shared.backlog_bytes(),
+        );
+        let cut = match cut {
+            None => Cut::Drained,
+            Some(Cut::Items) if left.items == 0 => Cut::Drained,
+            Some(cut) => cut,
+        };
+        let Some(reason) = self.core.handle_batch(now, batch, left, cut) else {
+            return false;
+        };
+        let age_ns = age.min(now.as_nanos());
+        self.shared.counters.started(batch, reason, age_ns);
+        self.batch
+            .describe(batch, reason, std::time::Duration::from_nanos(age_ns));
+        true
+    }
+
+    /// Accounts for what was taken out of the queue: its bytes make room.
+    fn settle(&mut self) -> (Load, Option<Cut>) {
+        let gathered = std::mem::take(&mut self.gathered);
+        if let Some(weights) = &self.shared.weights {
+            weights.gate.release(gathered.load.bytes + gathered.void);
+        }
+        self.shared.counters.cancelled(gathered.cancelled);
+        let stashed = self.stash.len() as u64;
+        self.ages.stashed = stashed;
+        self.shared.life.stashed.store(stashed, Relaxed);
+        (gathered.load, gathered.cut)
+    }
+
+    /// The handler returned at `now`, with its wish or a panic. What is left of the batch is dropped, and the panic is
+    /// passed on.
+    pub(super) fn finish(
+        &mut self,
+        now: Time,
+        returned: Result<Flow, Panicked>,
+    ) -> Result<(), Panicked> {
+        let flow = match returned {
+            Ok(flow) => flow,
+            Err(panicked) => {
+                // It may have happened in the middle of gathering.
+                self.settle();
+                after_panic(|| self.batch.clear());
+                self.shared.counters.panicked();
+                if let Some(took) = self.core.handle_done(now, false) {
+                    self.shared.counters.done(took, false);
+                }
+                return Err(panicked);
+            }
+        };
+        let failed = self.batch.clear();
+        if let Some(took) = self.core.handle_done(now, !failed) {
+            self.restarted = false;
+            self.shared.counters.done(took, !failed);
+        }
+        match flow {
+            Flow::Continue => {}
+            Flow::HandleContinue => self.core.ask_continue(),
+            Flow::Stop(cause) => self.stop(StopReason::Handler(cause)),
+        }
+        Ok(())
+    }
+
+    /// What the handler's `init` said.
+    pub(super) fn initialized(&mut self, init: Init) {
+        match init {
+            Init::Ready => {}
+            Init::Continue => self.core.ask_continue(),
+            Init::Stop(cause) => self.stop(StopReason::Handler(cause)),
+        }
+    }
+
+    pub(super) fn stop(&mut self, reason: StopReason) {
+        self.shared.stop(reason);
+    }
+
+    /// Whether a handler that panicked in `step` may go on. One that panics whenever it continues would do so for ever: once
+    /// without a batch in between is enough.
+    pub(super) fn may_restart(&mut self, step: Step) -> bool {
+        step != Step::Continue || !std::mem::replace(&mut self.restarted, true)
+    }
+
+    /// Before a wait: until when. To wait for more than what is in the queue, it is taken out. To rest with large buffers
+    /// is for a second only; then they are given back, and there is no further reason to wake up.
+    pub(super) fn prepare_wait(&mut self, step: Step, now: Time) -> Time {
+        match step {
+            Step::Hold { items, until } => {
+                let room = (items + 1).saturating_sub(self.stash.len() as u64);
+                let stash = &mut self.stash;
+                let popped = self.consumer.drain(room as usize, |entry| stash.push_back(entry));
+                self.ages.popped += popped.items as u64;
+                self.settle();
+                // Those that came since the core was asked may be enough.
+                if self.stash.len() as u64 > items { now } else { until }
+            }
+            _ if self.batch.capacity().max(self.stash.capacity()) > KEEP => now.after(IDLE_NS),
+            _ => Time::NEVER,
+        }
+    }
+
+    /// After that wait.
+    pub(super) fn waited(&mut self, step: Step, now: Time, until: Time) {
+        if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {
+            self.batch.shrink(KEEP);
+            self.stash.shrink_to(KEEP);
+        }
+    }
+
+    /// Why it ends.
+    pub(super) fn reason(&self) -> StopReason {
+        self.shared.life.reason().unwrap_or(StopReason::Panicked)
+    }
+
+    /// The end: nothing more is accepted, what was accepted and not handled is kept for who asks, callers are told.
+    pub(super) fn end(&mut self, reason: StopReason) {
+        self.ended = true;
+        self.shared.close();
+        self.shared.inbox.close();
+        let mut leftover = Vec::new();
+        let mut keep = |entry| match entry {
+            Entry::Cast(_, item) => leftover.push(item),
+            Entry::Call(_, item, reply) => {
+                reply.refuse(ReplyError::Stopped);
+                leftover.push(item);
+            }
+            Entry::Info(_) | Entry::Wake => {}
+        };
+        self.stash.drain(..).for_each(&mut keep);
+        // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
+        while self.consumer.drain_blocking(usize::MAX, &mut keep).is_ok() {}
+        self.shared.life.stashed.store(0, Relaxed);
+        self.shared.life.end(reason, leftover);
+    }
+}
+
+impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
+    /// Whatever befalls a driver (a runtime that shuts down drops its tasks): nobody waits for ever.
+    fn drop(&mut self) {
+        if !self.ended {
+            self.batch.clear();
+            let reason = self.shared.life.reason();
+            self.end(match reason {
+                Some(reason @ (StopReason::Asked(_) | StopReason::Handler(_))) => reason,
+                _ => StopReason::Panicked,
+            });
+        }
+    }
+}
+
+/// Room kept for operations when idle.
+const KEEP: usize = 256;
+
+/// How long to rest before memory is given back.
+const IDLE_NS: u64 = 1_000_000_000;
+
+/// What was taken out of the queue for the batch being gathered.
+#[derive(Default)]
+struct Gathered {
+    limit: Load,
+    load: Load,
+    /// Bytes of items that are not in the batch: their callers gave up.
+    void: u64,
+    cancelled: u64,
+    cut: Option<Cut>,
+}
+
+impl Gathered {
+    /// Puts an entry into the batch; gives it back if the batch is complete.
+    #[inline]
+    fn offer<T, R, M>(
+        &mut self,
+        entry: Entry<T, R, M>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Option<Entry<T, R, M>> {
+        if self.cut.is_some() {
+            return Some(entry);
+        }
+        let (weight, op) = match entry {
+            Entry::Wake => return None,
+            Entry::Call(weight, _, ref reply) if !reply.is_wanted() => {
+                self.void += u64::from(weight);
+                self.cancelled += 1;
+                return None;
+            }
+            Entry::Cast(weight, _) | Entry::Call(weight, _, _) if self.is_over(weight) => {
+                self.cut = Some(Cut::Bytes);
+                return Some(entry);
+            }
+            Entry::Cast(weight, item) => (weight, Op::Cast(item)),
+            Entry::Call(weight, item, reply) => (weight, Op::Call(item, reply)),
+            Entry::Info(message) => (0, Op::Info(message)),
+        };
+        // Counted before foreign code runs: if it panics, the item is gone with the batch.
+        self.load.items += 1;
+        self.load.bytes += u64::from(weight);
+        if append(batch, op) == Append::Finish {
+            self.cut = Some(Cut::Finished);
+        } else if self.load.bytes > self.limit.bytes {
+            self.cut = Some(Cut::Oversized);
+        } else if self.load.items >= self.limit.items {
+            self.cut = Some(Cut::Items);
+        }
+        None
+    }
+
+    /// Whether an item of this weight would pass the limit on bytes; alone it may.
+    #[inline]
+    fn is_over(&self, weight: u32) -> bool {
+        self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes
+    }
+}
+
+/// How old the oldest entry is, from marks in the stream of entries: one a batch at most.
+#[derive(Default)]
+struct Ages {
+    /// "Whatever has this position or a later one arrived at this time or later."
+    marks: VecDeque<(u64, Time)>,
+    /// The last mark passed.
+    passed: Time,
+    /// Where the mark that is out will go.
+    next: u64,
+    /// Entries that left the queue, and those of them in the stash.
+    popped: u64,
+    stashed: u64,
+}
+
+impl Ages {
+    /// A mark came back, and another goes out behind the `backlog` entries that wait.
+    fn mark(&mut self, at: Option<Time>, backlog: u64) {
+        if let Some(at) = at {
+            if self.marks.len() < 64 {
+                self.marks.push_back((self.next, at));
+            }
+            self.next = self.head() + backlog;
+        }
+    }
+
+    /// When the oldest entry arrived, at the earliest.
+    fn oldest(&mut self) -> Time {
+        let head = self.head();
+        while let Some(&(position, at)) = self.marks.front()
+            && position <= head
+        {
+            self.passed = at;
+            self.marks.pop_front();
+        }
+        self.passed
+    }
+
+    fn head(&self) -> u64 {
+        self.popped - self.stashed
+    }
+}

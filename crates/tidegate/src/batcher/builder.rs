@@ -1,0 +1,251 @@
+//! What an actor is to be, before it is one.
+
+use std::sync::Arc;
+use std::{fmt, thread};
+
+use super::actor::Actor;
+use super::core::Core;
+use super::error::SpawnError;
+use super::gate::Gate;
+use super::handle::Handle;
+use super::handler::Handler;
+use super::inspect::Inbox;
+use super::mend::Factory;
+use super::reply::{Reply, ReplyError, Request, pair};
+use super::shared::{Life, Shared, Stamp, Weigh, Weights};
+use super::stats::Counters;
+use super::default_controller;
+use crate::Clock;
+use crate::controller::{Bounded, Bounds, Controller};
+use crate::queue::{self, Wait};
+
+/// What a send does when there is no room and it was not told otherwise by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Full {
+    /// Waits for room.
+    #[default]
+    Wait,
+    /// Gives the item back.
+    Reject,
+}
+
+/// What becomes of an item heavier than a whole batch may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Oversized {
+    /// It goes alone.
+    #[default]
+    Alone,
+    /// It is refused where it is sent: [`SendError::Oversized`](super::SendError::Oversized).
+    Refuse,
+}
+
+/// Builds an actor. No option needs to be set.
+pub struct Builder<T> {
+    name: String,
+    capacity: usize,
+    capacity_bytes: u64,
+    full: Full,
+    wait: Wait,
+    oversized: Oversized,
+    weigh: Option<Weigh<T>>,
+    bounds: Bounds,
+    controller: Option<Box<dyn Controller>>,
+}
+
+impl<T: Send + 'static> Builder<T> {
+    /// Everything by default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            name: "batcher".to_owned(),
+            capacity: 16_384,
+            capacity_bytes: u64::MAX,
+            full: Full::Wait,
+            wait: Wait::Progressive,
+            oversized: Oversized::Alone,
+            weigh: None,
+            bounds: Bounds::default(),
+            controller: None,
+        }
+    }
+
+    /// The thread's name. "batcher" if not set.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The most items that may wait: room allocated once. 16384 if not set.
+    #[must_use]
+    pub const fn capacity(mut self, items: usize) -> Self {
+        self.capacity = items;
+        self
+    }
+
+    /// The most bytes that may wait, by the weight of [`Builder::weigh`]; a single heavier item is accepted when nothing else
+    /// waits. Not bounded if not set.
+    #[must_use]
+    pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
+        self.capacity_bytes = bytes;
+        self
+    }
+
+    /// What an item weighs: its bytes, or whatever [`Bounds::bytes_max`] and [`Builder::capacity_bytes`] shall bound. Asked
+    /// once an item, by its sender. Items have no weight if not set.
+    #[must_use]
+    pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
+        self.weigh = Some(Box::new(weigh));
+        self
+    }
+
+    /// What a plain send does without room. [`Full::Wait`] if not set.
+    #[must_use]
+    pub const fn full(mut self, full: Full) -> Self {
+        self.full = full;
+        self
+    }
+
+    /// How the actor's thread waits for items, and senders' threads for room. [`Wait::Progressive`] if not set.
+    #[must_use]
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// What becomes of an item heavier than [`Bounds::bytes_max`]. [`Oversized::Alone`] if not set.
+    #[must_use]
+    pub const fn oversized(mut self, oversized: Oversized) -> Self {
+        self.oversized = oversized;
+        self
+    }
+
+    /// What no batch may pass, whatever the controller thinks. [`Bounds::default`] if not set.
+    #[must_use]
+    pub const fn bounds(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
+    /// Who decides how many items the next batch takes, and when.
+    #[must_use]
+    pub fn controller(mut self, controller: impl Controller + 'static) -> Self {
+        self.controller = Some(Box::new(controller));
+        self
+    }
+
+    /// Starts the actor on a thread of its own, and waits for the handler's `init`.
+    ///
+    /// # Errors
+    /// Impossible settings, no thread, or a handler that does not start.
+    pub fn spawn<H>(self, handler: H) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
+    where
+        H: Handler<Item = T> + Send,
+    {
+        self.spawn_thread(once(handler))
+    }
+
+    /// Like [`Builder::spawn`], for a handler made on the actor's own thread, which it never leaves: it need not be `Send`. After
+    /// a panic it is made anew, see [`Handler::recover`].
+    ///
+    /// # Errors
+    /// Impossible settings, no thread, or a handler that does not start.
+    pub fn spawn_with<H, F>(
+        self,
+        mut factory: F,
+    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
+    where
+        H: Handler<Item = T>,
+        F: FnMut() -> H + Send + 'static,
+    {
+        self.spawn_thread(Box::new(move || Some(factory())))
+    }
+
+    fn spawn_thread<H: Handler<Item = T>>(
+        self,
+        factory: Factory<H>,
+    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError> {
+        let name = self.name.clone();
+        let (handle, actor) = self.build()?;
+        let (started, ready): (Reply<()>, Request<()>) = pair();
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || super::thread::run(actor, factory, started))
+            .map_err(SpawnError::Thread)?;
+        ready.wait().map_err(not_started)?;
+        Ok(handle)
+    }
+
+    /// The two halves, nobody driving them yet.
+    pub(super) fn build<R: Send, M: Send>(self) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
+        if self.capacity_bytes == 0 {
+            return Err(SpawnError::ZeroBytes);
+        }
+        let controller = self.controller.unwrap_or_else(default_controller);
+        let controller = Bounded::new(controller, self.bounds).map_err(SpawnError::Bounds)?;
+        let full = match self.full {
+            Full::Wait => queue::Full::Wait,
+            Full::Reject => queue::Full::Reject,
+        };
+        let (queue, consumer) = queue::Builder::new(self.capacity)
+            .wait(self.wait)
+            .full(full)
+            .build()
+            .map_err(SpawnError::Queue)?;
+        let item_max = match self.oversized {
+            Oversized::Alone => u64::MAX,
+            Oversized::Refuse => self.bounds.bytes_max,
+        };
+        let capacity_bytes = self.capacity_bytes;
+        let shared = Arc::new(Shared {
+            queue,
+            stamp: Stamp::new(),
+            clock: Clock::start(),
+            weights: self.weigh.map(|of| Weights {
+                of,
+                item_max,
+                gate: Gate::new(capacity_bytes),
+            }),
+            waits: self.full == Full::Wait,
+            life: Life::new(),
+            inbox: Inbox::new(),
+            counters: Counters::new(),
+        });
+        let actor = Actor::new(Arc::clone(&shared), consumer, Core::new(controller));
+        Ok((Handle::new(shared), actor))
+    }
+}
+
+impl<T: Send + 'static> Default for Builder<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("capacity", &self.capacity)
+            .field("capacity_bytes", &self.capacity_bytes)
+            .field("full", &self.full)
+            .field("oversized", &self.oversized)
+            .field("weighs", &self.weigh.is_some())
+            .field("bounds", &self.bounds)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn once<H: Send + 'static>(handler: H) -> Factory<H> {
+    let mut handler = Some(handler);
+    Box::new(move || handler.take())
+}
+
+pub(super) fn not_started(error: ReplyError) -> SpawnError {
+    match error {
+        ReplyError::Failed(cause) => SpawnError::Refused(cause),
+        _ => SpawnError::Panicked,
+    }
+}

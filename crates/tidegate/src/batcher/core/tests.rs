@@ -1,0 +1,253 @@
+//! The core alone: scenarios, then arbitrary operations against its invariants.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::controller::{Bounds, Rule, Ruled};
+
+fn at(ns: u64) -> Time {
+    Time::from_nanos(ns)
+}
+
+/// Doubles when full, halves when drained: gen_batch_server's rule, with a linger to try waits.
+#[derive(Clone)]
+struct Doubling {
+    limit: u64,
+    min: u64,
+    max: u64,
+    linger_ns: u64,
+}
+
+impl Rule for Doubling {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn observe(&mut self, b: crate::controller::Observed) {
+        if b.full {
+            self.limit = (self.limit * 2).min(self.max);
+        } else if b.left.items == 0 {
+            self.limit = (self.limit / 2).max(self.min);
+        }
+    }
+
+    fn linger_ns(&self) -> u64 {
+        self.linger_ns
+    }
+}
+
+fn core(linger_ns: u64, bounds: Bounds) -> Core {
+    let rule = Doubling {
+        limit: 2,
+        min: 2,
+        max: 64,
+        linger_ns,
+    };
+    let controller: Box<dyn Controller> = Box::new(Ruled::new(rule));
+    Core::new(Bounded::new(controller, bounds).unwrap())
+}
+
+fn ready(core: &mut Core, now: u64, items: u64) -> Step {
+    core.poll(at(now), Load::items(items), at(now))
+}
+
+fn take(core: &mut Core, now: u64, items: u64, left: u64, cut: Cut) -> Option<Reason> {
+    let reason = core.handle_batch(at(now), Load::items(items), Load::items(left), cut);
+    core.handle_done(at(now), true);
+    reason
+}
+
+#[test]
+fn a_backlog_is_taken_at_once_up_to_the_limit() {
+    let mut core = core(0, Bounds::default());
+    assert_eq!(
+        ready(&mut core, 0, 5),
+        Step::Take(Load::new(2, u64::MAX))
+    );
+    assert_eq!(take(&mut core, 0, 2, 3, Cut::Items), Some(Reason::Limit));
+    assert_eq!(
+        ready(&mut core, 0, 3),
+        Step::Take(Load::new(4, u64::MAX))
+    );
+    assert_eq!(
+        take(&mut core, 0, 3, 0, Cut::Drained),
+        Some(Reason::Drained)
+    );
+    assert_eq!(
+        ready(&mut core, 0, 1),
+        Step::Take(Load::new(2, u64::MAX))
+    );
+}
+
+#[test]
+fn idleness_is_told_once_between_two_batches() {
+    let mut core = core(0, Bounds::default());
+    assert_eq!(ready(&mut core, 0, 0), Step::Idle);
+    assert_eq!(ready(&mut core, 0, 0), Step::Rest);
+    assert_eq!(ready(&mut core, 0, 0), Step::Rest);
+    assert!(matches!(ready(&mut core, 1, 1), Step::Take(_)));
+    assert_eq!(take(&mut core, 1, 0, 0, Cut::Drained), None);
+    assert_eq!(ready(&mut core, 1, 0), Step::Rest, "nothing was handled");
+    assert!(matches!(ready(&mut core, 2, 1), Step::Take(_)));
+    take(&mut core, 2, 1, 0, Cut::Drained);
+    assert_eq!(ready(&mut core, 2, 0), Step::Idle);
+}
+
+#[test]
+fn a_linger_holds_the_batch_and_a_drain_does_not_wait_for_it() {
+    let mut core = core(100, Bounds::default());
+    let held = ready(&mut core, 0, 1);
+    assert_eq!(
+        held,
+        Step::Hold {
+            items: 1,
+            until: at(100)
+        }
+    );
+    assert!(matches!(ready(&mut core, 50, 2), Step::Take(_)));
+    take(&mut core, 50, 2, 0, Cut::Drained);
+    assert!(matches!(ready(&mut core, 60, 1), Step::Hold { .. }));
+    assert!(matches!(
+        core.poll(at(160), Load::items(1), at(60)),
+        Step::Take(_)
+    ));
+    assert_eq!(
+        take(&mut core, 160, 1, 0, Cut::Drained),
+        Some(Reason::Linger)
+    );
+    core.drain(false);
+    assert!(matches!(ready(&mut core, 170, 1), Step::Take(_)));
+    assert_eq!(
+        take(&mut core, 170, 1, 0, Cut::Drained),
+        Some(Reason::Closing)
+    );
+    assert_eq!(ready(&mut core, 180, 0), Step::Idle, "more may be on its way");
+    core.drain(true);
+    assert_eq!(ready(&mut core, 180, 0), Step::End);
+}
+
+#[test]
+fn a_continue_comes_before_the_next_batch_and_a_stop_before_both() {
+    let mut core = core(0, Bounds::default());
+    core.ask_continue();
+    assert_eq!(ready(&mut core, 0, 3), Step::Continue);
+    assert!(matches!(ready(&mut core, 0, 3), Step::Take(_)));
+    core.ask_continue();
+    core.stop();
+    assert_eq!(ready(&mut core, 0, 3), Step::End);
+    core.drain(true);
+    assert_eq!(ready(&mut core, 0, 3), Step::End);
+}
+
+#[derive(Clone, Debug)]
+enum Do {
+    Arrive(u64),
+    Pass(u64),
+    Step { cancelled: u64, bytes_cut: bool },
+    Continue,
+    Drain,
+    Stop,
+}
+
+fn operations() -> impl Strategy<Value = Vec<Do>> {
+    let one = prop_oneof![
+        6 => (1..200_u64).prop_map(Do::Arrive),
+        3 => (0..400_u64).prop_map(Do::Pass),
+        12 => (0..3_u64, any::<bool>())
+            .prop_map(|(cancelled, bytes_cut)| Do::Step { cancelled, bytes_cut }),
+        1 => Just(Do::Continue),
+        1 => Just(Do::Drain),
+    ];
+    let ops = proptest::collection::vec(one, 1..200);
+    (ops, any::<bool>()).prop_map(|(mut ops, stop)| {
+        if stop {
+            ops.push(Do::Stop);
+        }
+        ops.extend([
+            Do::Step {
+                cancelled: 0,
+                bytes_cut: false,
+            };
+            3
+        ]);
+        ops
+    })
+}
+
+impl Copy for Do {}
+
+proptest! {
+    /// Whatever comes in whatever order: items are conserved, limits hold, nothing is empty, waits end, the end is final.
+    #[test]
+    fn operations_keep_the_invariants(
+        ops in operations(),
+        linger in prop_oneof![Just(0), 1..300_u64],
+        items_max in 1..80_u64,
+    ) {
+        let bounds = Bounds::items(1, items_max);
+        let mut core = core(linger, bounds);
+        let (mut now, mut backlog, mut oldest) = (0, 0, 0);
+        let (mut arrived, mut taken) = (0, 0);
+        let (mut draining, mut ended, mut continues) = (false, false, 0_u32);
+        let mut idle_told = false;
+        for op in ops {
+            match op {
+                Do::Arrive(n) if !draining && !ended => {
+                    if backlog == 0 { oldest = now; }
+                    backlog += n;
+                    arrived += n;
+                }
+                Do::Arrive(_) => {}
+                Do::Pass(ns) => now += ns,
+                Do::Continue if !ended => { core.ask_continue(); continues = 1; }
+                Do::Continue => {}
+                Do::Drain => { core.drain(true); draining = true; }
+                Do::Stop => { core.stop(); ended = true; }
+                Do::Step { cancelled, bytes_cut } => {
+                    let step = core.poll(at(now), Load::items(backlog), at(oldest));
+                    if ended { prop_assert_eq!(step, Step::End); continue; }
+                    match step {
+                        Step::Take(limit) => {
+                            prop_assert!(backlog > 0);
+                            prop_assert!((1..=items_max).contains(&limit.items));
+                            let gone = cancelled.min(backlog);
+                            backlog -= gone;
+                            let mut n = limit.items.min(backlog);
+                            let cut = if bytes_cut && n > 1 { n -= 1; Cut::Bytes }
+                                else if n == backlog { Cut::Drained } else { Cut::Items };
+                            backlog -= n;
+                            taken += n + gone;
+                            let reason = core.handle_batch(
+                                at(now), Load::items(n), Load::items(backlog), cut);
+                            prop_assert_eq!(reason.is_none(), n == 0);
+                            if n > 0 { idle_told = false; }
+                            oldest = now;
+                            let took = core.handle_done(at(now + 5), true);
+                            prop_assert_eq!(took, (n > 0).then_some(5));
+                            now += 5;
+                        }
+                        Step::Hold { items, until } => {
+                            prop_assert!(linger > 0 && !draining && backlog > 0);
+                            prop_assert!(items >= backlog && until > at(now));
+                            prop_assert!(until.since(at(oldest)) <= linger);
+                            let then = core.poll(until, Load::items(backlog), at(oldest));
+                            prop_assert!(matches!(then, Step::Take(_)), "a wait ends: {then:?}");
+                            now = until.as_nanos();
+                        }
+                        Step::Continue => { prop_assert_eq!(continues, 1); continues = 0; }
+                        Step::Idle => {
+                            prop_assert!(backlog == 0 && !idle_told && !draining);
+                            idle_told = true;
+                        }
+                        Step::Rest => prop_assert!(backlog == 0 && idle_told && !draining),
+                        Step::End => {
+                            prop_assert!(draining && backlog == 0);
+                            ended = true;
+                        }
+                    }
+                    prop_assert_eq!(arrived, taken + backlog);
+                }
+            }
+        }
+    }
+}

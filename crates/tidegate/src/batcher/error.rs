@@ -1,0 +1,227 @@
+//! What can go wrong for those who hold a handle: one type an operation.
+
+use std::error::Error;
+use std::fmt;
+
+use super::handler::StopReason;
+use super::reply::ReplyError;
+use crate::controller::Load;
+
+/// An item that was not accepted, given back.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError<T> {
+    /// There is no room for it now.
+    Full(T),
+    /// The actor ended, or accepts nothing more.
+    Closed(T),
+    /// It is heavier than the actor takes.
+    Oversized {
+        /// The item.
+        item: T,
+        /// What it weighs.
+        bytes: u64,
+        /// The most an item may weigh.
+        limit: u64,
+    },
+}
+
+impl<T> SendError<T> {
+    /// The item.
+    pub fn into_item(self) -> T {
+        match self {
+            Self::Full(item) | Self::Closed(item) | Self::Oversized { item, .. } => item,
+        }
+    }
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("Full(..)"),
+            Self::Closed(_) => f.write_str("Closed(..)"),
+            Self::Oversized { bytes, limit, .. } => {
+                write!(f, "Oversized {{ bytes: {bytes}, limit: {limit}, .. }}")
+            }
+        }
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("there is no room for the item"),
+            Self::Closed(_) => f.write_str("the actor accepts nothing more"),
+            Self::Oversized { bytes, limit, .. } => {
+                write!(
+                    f,
+                    "the item weighs {bytes} bytes and at most {limit} are allowed"
+                )
+            }
+        }
+    }
+}
+
+impl<T> Error for SendError<T> {}
+
+/// Some of many items were not accepted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CastManyError<T> {
+    /// How many were sent before.
+    pub sent: usize,
+    /// Those that were not, in order.
+    pub rest: Vec<T>,
+    /// Whether trying again is useless: the actor accepts nothing more.
+    pub closed: bool,
+}
+
+impl<T> fmt::Debug for CastManyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastManyError")
+            .field("sent", &self.sent)
+            .field("rest", &self.rest.len())
+            .field("closed", &self.closed)
+            .finish()
+    }
+}
+
+impl<T> fmt::Display for CastManyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sent, rest) = (self.sent, self.rest.len());
+        write!(f, "{sent} items were accepted, {rest} were not")
+    }
+}
+
+impl<T> Error for CastManyError<T> {}
+
+/// A call without a reply.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum CallError<T> {
+    /// The item was not accepted.
+    Send(SendError<T>),
+    /// Something other than a reply came back.
+    Reply(ReplyError),
+    /// Nothing came in time. If the handler has not seen the item yet, it will not.
+    TimedOut,
+}
+
+impl<T> fmt::Debug for CallError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(error) => f.debug_tuple("Send").field(error).finish(),
+            Self::Reply(error) => f.debug_tuple("Reply").field(error).finish(),
+            Self::TimedOut => f.write_str("TimedOut"),
+        }
+    }
+}
+
+impl<T> fmt::Display for CallError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(error) => error.fmt(f),
+            Self::Reply(error) => error.fmt(f),
+            Self::TimedOut => f.write_str("no reply came in time"),
+        }
+    }
+}
+
+impl<T> Error for CallError<T> {}
+
+/// A drain or stop that did not come to its end.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StopError {
+    /// The actor has not ended in time: its handler has not returned, or there is more to drain.
+    TimedOut {
+        /// What still waits, besides the batch in the handler's hands.
+        backlog: Load,
+    },
+    /// The actor ended for another reason than this drain, so that not everything may have been handled.
+    Ended(StopReason),
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut { backlog } => write!(
+                f,
+                "the actor has not ended in time: its handler has not returned, {} items wait",
+                backlog.items
+            ),
+            Self::Ended(reason) => write!(f, "the actor ended without draining: {reason}"),
+        }
+    }
+}
+
+impl Error for StopError {}
+
+/// An actor that did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// Bounds no batch can satisfy.
+    Bounds(crate::controller::BoundsError),
+    /// A capacity no queue can have.
+    Queue(crate::queue::QueueError),
+    /// Room for no bytes.
+    ZeroBytes,
+    /// The operating system gave no thread.
+    Thread(std::io::Error),
+    /// The handler's `init` refused, for this cause.
+    Refused(super::reply::Cause),
+    /// The handler's factory or `init` panicked.
+    Panicked,
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bounds(error) => error.fmt(f),
+            Self::Queue(error) => error.fmt(f),
+            Self::ZeroBytes => f.write_str("room for 0 bytes: at least 1 is needed"),
+            Self::Thread(error) => write!(f, "no thread for the actor: {error}"),
+            Self::Refused(cause) => write!(f, "the handler refused to start: {cause}"),
+            Self::Panicked => f.write_str("the handler panicked while starting"),
+        }
+    }
+}
+
+impl Error for SpawnError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Bounds(error) => Some(error),
+            Self::Queue(error) => Some(error),
+            Self::Thread(error) => Some(error),
+            Self::Refused(cause) => Some(&**cause),
+            _ => None,
+        }
+    }
+}
+
+/// An inspection that was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// The actor ended.
+    Ended,
+    /// The inspection itself panicked.
+    Panicked,
+    /// The handler is not of the type asked for.
+    OtherType {
+        /// The type asked for.
+        asked: &'static str,
+    },
+}
+
+impl fmt::Display for InspectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("the actor ended"),
+            Self::Panicked => f.write_str("the inspection panicked"),
+            Self::OtherType { asked } => write!(f, "the handler is not a {asked}"),
+        }
+    }
+}
+
+impl Error for InspectError {}

@@ -1,0 +1,120 @@
+//! Folding: each operation goes at once into a batch of the user's own kind, which the actor never looks into.
+//!
+//! For handlers whose batch is not a list: a buffer of encoded bytes, a map that keeps the last write of a key, an
+//! aggregate. The fold says itself when its batch is complete (gen_batch_server's `append_batch`).
+
+use super::batch::Batch;
+use super::handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
+
+/// User code that folds operations into a batch of its own. [`Folded`] makes it a [`Handler`]; the calls it shares
+/// with one mean the same.
+pub trait Fold: 'static {
+    /// What producers hand in.
+    type Item: Send + 'static;
+    /// What callers get back.
+    type Reply: Send + 'static;
+    /// Messages of another kind.
+    type Info: Send + 'static;
+    /// What operations are folded into. It keeps the [`Reply`](super::Reply)s it wants to answer.
+    type Batch: 'static;
+
+    /// An empty batch. A fold that wants to use its buffers again keeps them and hands them out here.
+    fn start(&mut self) -> Self::Batch;
+
+    /// Folds `op` into `batch`, which may be complete with it.
+    fn append(
+        &mut self,
+        batch: &mut Self::Batch,
+        op: Op<Self::Item, Self::Reply, Self::Info>,
+    ) -> Append;
+
+    /// Handles a complete batch: at least one operation was folded into it.
+    fn handle_batch(&mut self, batch: Self::Batch) -> Flow;
+
+    /// See [`Handler::init`].
+    fn init(&mut self) -> Init {
+        Init::Ready
+    }
+
+    /// See [`Handler::handle_continue`].
+    fn handle_continue(&mut self) -> Flow {
+        Flow::Continue
+    }
+
+    /// See [`Handler::idle`].
+    fn idle(&mut self) {}
+
+    /// See [`Handler::recover`]. The batch that was open is dropped before.
+    fn recover(&mut self) -> Recover {
+        Recover::Rebuild
+    }
+
+    /// See [`Handler::terminate`].
+    fn terminate(&mut self, reason: &StopReason) {
+        let _ = reason;
+    }
+}
+
+/// A [`Fold`] as a [`Handler`].
+#[derive(Debug)]
+pub struct Folded<F: Fold> {
+    fold: F,
+    open: Option<F::Batch>,
+}
+
+impl<F: Fold> Folded<F> {
+    /// The fold as a handler.
+    #[must_use]
+    pub const fn new(fold: F) -> Self {
+        Self { fold, open: None }
+    }
+
+    /// The fold itself: what an inspection wants to see.
+    pub const fn fold(&self) -> &F {
+        &self.fold
+    }
+}
+
+impl<F: Fold> Handler for Folded<F> {
+    type Item = F::Item;
+    type Reply = F::Reply;
+    type Info = F::Info;
+
+    fn init(&mut self) -> Init {
+        self.fold.init()
+    }
+
+    fn handle_continue(&mut self) -> Flow {
+        self.fold.handle_continue()
+    }
+
+    fn append(
+        &mut self,
+        _batch: &mut Batch<F::Item, F::Reply, F::Info>,
+        op: Op<F::Item, F::Reply, F::Info>,
+    ) -> Append {
+        let Self { fold, open } = self;
+        let batch = open.get_or_insert_with(|| fold.start());
+        fold.append(batch, op)
+    }
+
+    fn handle_batch(&mut self, _batch: &mut Batch<F::Item, F::Reply, F::Info>) -> Flow {
+        match self.open.take() {
+            Some(batch) => self.fold.handle_batch(batch),
+            None => Flow::Continue,
+        }
+    }
+
+    fn idle(&mut self) {
+        self.fold.idle();
+    }
+
+    fn recover(&mut self) -> Recover {
+        self.open = None;
+        self.fold.recover()
+    }
+
+    fn terminate(&mut self, reason: &StopReason) {
+        self.fold.terminate(reason);
+    }
+}

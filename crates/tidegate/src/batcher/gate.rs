@@ -1,0 +1,191 @@
+//! The bound on bytes: credit is taken by whoever sends an item and returned when its batch is taken.
+//!
+//! One counter; a lock only for those that must wait. An item larger than the whole bound passes when nothing else
+//! waits, so that none waits for ever.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex};
+use std::task::{Poll, Waker};
+
+use super::reply::{lock, wait};
+
+pub(super) struct Gate {
+    limit: u64,
+    used: AtomicU64,
+    /// Threads and tasks in line, or about to be: looked at by `release` after it changed `used`, raised by a waiter
+    /// before it looks at `used` again, so that one of them sees the other.
+    waiting: AtomicUsize,
+    line: Mutex<Line>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Line {
+    tasks: Vec<Waker>,
+    closed: bool,
+}
+
+/// The gate was closed while somebody waited for credit.
+pub(super) struct GateClosed;
+
+impl Gate {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            used: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            line: Mutex::default(),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Bytes that wait.
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(SeqCst)
+    }
+
+    pub(super) fn try_credit(&self, bytes: u64) -> Option<Credit<'_>> {
+        self.try_acquire(bytes).then_some(Credit(self, bytes))
+    }
+
+    pub(super) fn credit(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
+        self.acquire(bytes)?;
+        Ok(Credit(self, bytes))
+    }
+
+    pub(super) async fn credit_async(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
+        self.acquire_async(bytes).await?;
+        Ok(Credit(self, bytes))
+    }
+
+    fn try_acquire(&self, bytes: u64) -> bool {
+        self.used
+            .fetch_update(SeqCst, SeqCst, |used| {
+                let then = used.saturating_add(bytes);
+                (used == 0 || then <= self.limit).then_some(then)
+            })
+            .is_ok()
+    }
+
+    fn acquire(&self, bytes: u64) -> Result<(), GateClosed> {
+        if self.try_acquire(bytes) {
+            return Ok(());
+        }
+        let _waiting = self.enter();
+        let mut line = lock(&self.line);
+        loop {
+            if self.try_acquire(bytes) {
+                return Ok(());
+            }
+            if line.closed {
+                return Err(GateClosed);
+            }
+            line = wait(&self.freed, line);
+        }
+    }
+
+    async fn acquire_async(&self, bytes: u64) -> Result<(), GateClosed> {
+        if self.try_acquire(bytes) {
+            return Ok(());
+        }
+        let _waiting = self.enter();
+        poll_fn(|cx| {
+            let mut line = lock(&self.line);
+            if self.try_acquire(bytes) {
+                return Poll::Ready(Ok(()));
+            }
+            if line.closed {
+                return Poll::Ready(Err(GateClosed));
+            }
+            line.tasks.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    pub(super) fn release(&self, bytes: u64) {
+        if bytes > 0 {
+            self.used.fetch_sub(bytes, SeqCst);
+            if self.waiting.load(SeqCst) > 0 {
+                self.wake(&mut lock(&self.line));
+            }
+        }
+    }
+
+    /// Nobody waits any longer.
+    pub(super) fn close(&self) {
+        let mut line = lock(&self.line);
+        line.closed = true;
+        self.wake(&mut line);
+    }
+
+    fn wake(&self, line: &mut Line) {
+        self.freed.notify_all();
+        line.tasks.drain(..).for_each(Waker::wake);
+    }
+
+    fn enter(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, SeqCst);
+        Waiting(self)
+    }
+}
+
+/// Bytes taken for an item that is not sent yet: returned on drop unless kept.
+pub(super) struct Credit<'a>(&'a Gate, u64);
+
+impl Credit<'_> {
+    /// The item is sent; the actor returns its bytes.
+    pub(super) fn keep(mut self) {
+        self.1 = 0;
+    }
+}
+
+impl Drop for Credit<'_> {
+    fn drop(&mut self) {
+        self.0.release(self.1);
+    }
+}
+
+struct Waiting<'a>(&'a Gate);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_above_the_bound_passes_alone() {
+        let gate = Gate::new(10);
+        assert!(gate.try_acquire(100));
+        assert!(!gate.try_acquire(1));
+        gate.release(100);
+        assert!(gate.try_acquire(4) && gate.try_acquire(6));
+        assert!(!gate.try_acquire(1));
+    }
+
+    #[test]
+    fn who_waits_gets_through_or_learns_of_the_end() {
+        let gate = Gate::new(1);
+        assert!(gate.try_acquire(1));
+        std::thread::scope(|s| {
+            let waiting = s.spawn(|| gate.acquire(1).is_ok());
+            while gate.waiting.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            gate.release(1);
+            assert!(waiting.join().unwrap());
+            let waiting = s.spawn(|| gate.acquire(1).is_ok());
+            while gate.waiting.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            gate.close();
+            assert!(!waiting.join().unwrap());
+        });
+    }
+}

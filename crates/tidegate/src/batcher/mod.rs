@@ -1,0 +1,116 @@
+//! The batch actor: one handler, many senders, and a controller between them.
+//!
+//! Any number of threads and tasks send items through a [`Handle`]. One actor takes what waits, as much as its
+//! [controller](crate::controller) allows, and gives it to a [`Handler`] that has its state to itself. While the handler
+//! works the next batch gathers by itself: nobody waits for company unless that pays, and nobody chooses a size.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rows = tidegate::batcher::spawn(|rows: &mut Vec<String>| {
+//!     println!("INSERT of {} rows", rows.len()); // one expensive call for all of them
+//! })?;
+//! rows.cast("a row".to_owned())?; // fire and forget
+//! rows.call("another".to_owned())?; // back when its batch is handled
+//! rows.drain(Duration::from_secs(5))?; // everything accepted is handled
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a sender can rely on
+//!
+//! - An item accepted is handled once, in order with the others of its sender, or given back by [`Handle::stop`], or lost with the
+//!   batch its handler panicked in. An item not accepted is given back by the send that failed.
+//! - A caller is always told: by a reply, or by a [`ReplyError`] that says what happened instead. A caller that gave up is
+//!   skipped before the handler sees its item.
+//! - What waits is bounded, in items and in bytes ([`Builder::capacity`], [`Builder::capacity_bytes`]). A full actor makes
+//!   senders wait or refuses them ([`Full`]).
+//! - A panic loses the batch it happened in, no more: see [`Handler::recover`].
+//! - Dropping the last handle drains: see [`Handle`].
+//!
+//! # Coming from gen_batch_server
+//!
+//! | there | here |
+//! | --- | --- |
+//! | `cast`, `cast_batch` | [`Handle::cast`], [`Handle::cast_many`] |
+//! | `call`, `send_request`, `reqids_*` | [`Handle::call`], [`Handle::send_request`], [`Requests`] |
+//! | a stray message, `{info, Msg}` | [`Handle::info`], [`Op::Info`] |
+//! | `init`, `handle_continue`, `handle_batch`, `terminate` | the same in [`Handler`] |
+//! | `append_batch`, `finish_batch` | [`Fold`], [`Append::Finish`] |
+//! | `{reply, From, Msg}` | [`Reply::send`], now or later, or [`Batch::answer`] |
+//! | `sys:get_state` | [`Handle::inspect`] |
+//! | `garbage_collect`, hibernation | [`Handler::idle`]; buffers shrink by themselves after a second of idleness |
+//! | `stop/3` | [`Handle::stop`], which gives back what waited, or [`Handle::drain`] |
+//! | min, max, growth | [`Builder::controller`], [`Builder::bounds`]; no need to set them |
+
+mod actor;
+mod batch;
+mod builder;
+mod caster;
+mod closure;
+mod core;
+mod error;
+mod fold;
+mod gate;
+mod handle;
+mod handler;
+mod inspect;
+mod mend;
+mod reply;
+mod requests;
+mod send;
+mod shared;
+mod stats;
+#[cfg(feature = "futures")]
+mod stream;
+#[cfg(feature = "tokio")]
+mod task;
+mod thread;
+
+pub use batch::Batch;
+pub use builder::{Builder, Full, Oversized};
+pub use caster::Caster;
+pub use closure::{EachBatch, MapBatch, each_batch, map_batch};
+pub use error::{CallError, CastManyError, InspectError, SendError, SpawnError, StopError};
+pub use fold::{Fold, Folded};
+pub use handle::Handle;
+pub use handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
+pub use reply::{Cause, Reply, ReplyError, Request};
+pub use requests::{Answered, ReceiveError, Requests};
+pub use stats::{Histogram, Stats};
+#[cfg(feature = "futures")]
+pub use stream::{Batched, StreamExt};
+#[cfg(feature = "tokio")]
+pub use task::AsyncHandler;
+
+use crate::controller::{Controller, Observed, Rule, Ruled};
+
+/// Starts an actor on a thread of its own with everything by default: `handle` is given the items of each batch. Callers are
+/// answered `()` when their batch is handled. For more, see [`Builder`], [`Handler`], [`map_batch`] and [`Fold`].
+///
+/// # Errors
+/// The operating system gave no thread.
+pub fn spawn<T, F>(handle: F) -> Result<Handle<T>, SpawnError>
+where
+    T: Send + 'static,
+    F: FnMut(&mut Vec<T>) + Send + 'static,
+{
+    Builder::new().spawn(each_batch(handle))
+}
+
+/// The controller of an actor that was given none.
+fn default_controller() -> Box<dyn Controller> {
+    Box::new(Ruled::new(Greedy))
+}
+
+/// Everything that waits, as far as the bounds allow.
+struct Greedy;
+
+impl Rule for Greedy {
+    fn limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn observe(&mut self, _batch: Observed) {}
+}

@@ -1,0 +1,367 @@
+//! The way back: a [`Reply`] in the handler's hands, a [`Request`] in the caller's.
+//!
+//! Both ends share one slot, one allocation a call. Either end may be given up: a dropped [`Reply`] tells its caller
+//! ([`ReplyError::NoReply`]), a dropped [`Request`] lets the actor skip the item. Answered at most once, read at most once.
+//! A waiting thread, a waiting task and a collection of requests are served by the same slot.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::requests::Group;
+
+/// Why something failed or stopped, shared by everybody it concerns.
+pub type Cause = Arc<dyn Error + Send + Sync>;
+
+/// The handler's end of a call. Answer it now, keep it and answer later, or drop it: its caller learns of each.
+pub struct Reply<R> {
+    /// `None` once answered.
+    slot: Option<Arc<Slot<R>>>,
+}
+
+impl<R> Reply<R> {
+    /// Answers. Nothing happens if nobody waits any more; [`Reply::is_wanted`] tells.
+    pub fn send(mut self, value: R) {
+        self.answer(Ok(value));
+    }
+
+    /// Answers that this item failed: its caller gets [`ReplyError::Failed`]. One cause may be shared by many.
+    pub fn fail(mut self, cause: Cause) {
+        self.answer(Err(ReplyError::Failed(cause)));
+    }
+
+    /// Whether the caller still waits: it neither dropped its [`Request`] nor ran out of time.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.slot
+            .as_ref()
+            .is_some_and(|slot| Arc::strong_count(slot) > 1)
+    }
+
+    pub(super) fn refuse(mut self, error: ReplyError) {
+        self.answer(Err(error));
+    }
+
+    fn answer(&mut self, answer: Result<R, ReplyError>) {
+        if let Some(slot) = self.slot.take() {
+            slot.answer(answer);
+        }
+    }
+}
+
+impl<R> Drop for Reply<R> {
+    fn drop(&mut self) {
+        if self.slot.is_some() {
+            let panicked = std::thread::panicking() || AFTER_PANIC.get();
+            self.answer(Err(if panicked {
+                ReplyError::Panicked
+            } else {
+                ReplyError::NoReply
+            }));
+        }
+    }
+}
+
+impl<R> fmt::Debug for Reply<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("wanted", &self.is_wanted())
+            .finish()
+    }
+}
+
+thread_local! {
+    /// Set while what a panic left behind is dropped, so that callers hear of the panic and not of a forgotten reply.
+    static AFTER_PANIC: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `clear`, which drops what a panic left behind.
+pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            AFTER_PANIC.set(false);
+        }
+    }
+    let _reset = Reset;
+    AFTER_PANIC.set(true);
+    clear()
+}
+
+/// The caller's end of a call, in flight. It can be awaited, polled, waited for with or without a deadline, or put
+/// into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if the handler has not seen the
+/// item yet, it never will.
+///
+/// Its answer is handed out once; asked again, it says [`ReplyError::NoReply`].
+#[must_use = "dropping a request gives its call up"]
+pub struct Request<R> {
+    slot: Arc<Slot<R>>,
+}
+
+impl<R> Request<R> {
+    /// Blocks until the answer is there.
+    ///
+    /// # Errors
+    /// What came instead of a reply.
+    pub fn wait(self) -> Result<R, ReplyError> {
+        let mut state = self.slot.lock();
+        loop {
+            if let Some(answer) = state.take_answer() {
+                return answer;
+            }
+            *state = State::Waiting(Waiter::Thread);
+            state = wait(&self.slot.changed, state);
+        }
+    }
+
+    /// Blocks until the answer is there, at most for `timeout`. `None`: not yet; the request stays in flight and can be
+    /// waited for again.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = self.slot.lock();
+        loop {
+            if let Some(answer) = state.take_answer() {
+                return Some(answer);
+            }
+            let left = match deadline {
+                Some(at) => at.saturating_duration_since(Instant::now()),
+                None => timeout,
+            };
+            if left.is_zero() {
+                *state = State::Waiting(Waiter::Nobody);
+                return None;
+            }
+            *state = State::Waiting(Waiter::Thread);
+            state = wait_timeout(&self.slot.changed, state, left);
+        }
+    }
+
+    /// The answer if it is there.
+    pub fn try_take(&mut self) -> Option<Result<R, ReplyError>> {
+        self.slot.lock().take_answer()
+    }
+
+    /// From now on the answer is announced to `group` under `key`; at once if it is there.
+    pub(super) fn join(&self, group: &Arc<Group>, key: usize) {
+        let mut state = self.slot.lock();
+        if matches!(*state, State::Waiting(_)) {
+            *state = State::Waiting(Waiter::Group(Arc::clone(group), key));
+        } else {
+            drop(state);
+            group.announce(key);
+        }
+    }
+}
+
+impl<R> Future for Request<R> {
+    type Output = Result<R, ReplyError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.slot.lock();
+        if let Some(answer) = state.take_answer() {
+            return Poll::Ready(answer);
+        }
+        match &mut *state {
+            State::Waiting(Waiter::Task(waker)) => waker.clone_from(cx.waker()),
+            _ => *state = State::Waiting(Waiter::Task(cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl<R> fmt::Debug for Request<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answered = !matches!(*self.slot.lock(), State::Waiting(_));
+        f.debug_struct("Request")
+            .field("answered", &answered)
+            .finish()
+    }
+}
+
+/// A new call: the two ends of one slot.
+pub(super) fn pair<R>() -> (Reply<R>, Request<R>) {
+    let slot = Arc::new(Slot {
+        state: Mutex::new(State::Waiting(Waiter::Nobody)),
+        changed: Condvar::new(),
+    });
+    let reply = Reply {
+        slot: Some(Arc::clone(&slot)),
+    };
+    (reply, Request { slot })
+}
+
+struct Slot<R> {
+    state: Mutex<State<R>>,
+    changed: Condvar,
+}
+
+enum State<R> {
+    Waiting(Waiter),
+    Answered(Result<R, ReplyError>),
+    Taken,
+}
+
+/// Whom to tell of the answer.
+enum Waiter {
+    Nobody,
+    Thread,
+    Task(Waker),
+    Group(Arc<Group>, usize),
+}
+
+impl<R> Slot<R> {
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
+        lock(&self.state)
+    }
+
+    fn answer(&self, answer: Result<R, ReplyError>) {
+        let before = std::mem::replace(&mut *self.lock(), State::Answered(answer));
+        let State::Waiting(waiter) = before else {
+            unreachable!("a reply is consumed by its answer");
+        };
+        match waiter {
+            Waiter::Nobody => {}
+            Waiter::Thread => self.changed.notify_one(),
+            Waiter::Task(waker) => waker.wake(),
+            Waiter::Group(group, key) => group.announce(key),
+        }
+    }
+}
+
+impl<R> State<R> {
+    fn take_answer(&mut self) -> Option<Result<R, ReplyError>> {
+        match self {
+            Self::Waiting(_) => None,
+            Self::Taken => Some(Err(ReplyError::NoReply)),
+            Self::Answered(_) => match std::mem::replace(self, Self::Taken) {
+                Self::Answered(answer) => Some(answer),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// What came instead of a reply.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// The handler dropped the reply without answering.
+    NoReply,
+    /// The handler panicked while it had the item.
+    Panicked,
+    /// The handler answered a batch with another number of results than it has items, so nobody can tell whose is whose.
+    ResultCount {
+        /// Items in the batch.
+        items: usize,
+        /// Results that came.
+        results: usize,
+    },
+    /// The handler says that this item, or its whole batch, failed. A batch's callers share the cause.
+    Failed(Cause),
+    /// The actor stopped before the handler saw the item.
+    Stopped,
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoReply => f.write_str("the handler dropped the reply without answering"),
+            Self::Panicked => f.write_str("the handler panicked while it had the item"),
+            Self::ResultCount { items, results } => {
+                write!(
+                    f,
+                    "the handler gave {results} results for a batch of {items} items"
+                )
+            }
+            Self::Failed(cause) => write!(f, "the handler failed: {cause}"),
+            Self::Stopped => f.write_str("the actor stopped before the item was handled"),
+        }
+    }
+}
+
+impl Error for ReplyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(cause) => Some(&**cause),
+            _ => None,
+        }
+    }
+}
+
+/// Locks; what a panic elsewhere left is whole, because no foreign code runs under these locks.
+pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn wait<'a, V>(on: &Condvar, guard: MutexGuard<'a, V>) -> MutexGuard<'a, V> {
+    on.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn wait_timeout<'a, V>(
+    on: &Condvar,
+    guard: MutexGuard<'a, V>,
+    timeout: Duration,
+) -> MutexGuard<'a, V> {
+    on.wait_timeout(guard, timeout)
+        .unwrap_or_else(PoisonError::into_inner)
+        .0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_once() {
+        let (reply, mut request) = pair();
+        assert!(request.try_take().is_none());
+        reply.send(7);
+        assert_eq!(request.try_take().unwrap().unwrap(), 7);
+        assert!(matches!(
+            request.try_take(),
+            Some(Err(ReplyError::NoReply))
+        ));
+    }
+
+    #[test]
+    fn each_end_notices_that_the_other_is_gone() {
+        let (reply, request) = pair::<()>();
+        assert!(reply.is_wanted());
+        drop(request);
+        assert!(!reply.is_wanted());
+        let (reply, request) = pair::<()>();
+        drop(reply);
+        assert!(matches!(request.wait(), Err(ReplyError::NoReply)));
+    }
+
+    #[test]
+    fn a_reply_lost_in_a_panic_says_so() {
+        let (reply, request) = pair::<()>();
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _held = reply;
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(unwound.is_err());
+        assert!(matches!(request.wait(), Err(ReplyError::Panicked)));
+        let (reply, request) = pair::<()>();
+        after_panic(|| drop(reply));
+        assert!(matches!(request.wait(), Err(ReplyError::Panicked)));
+        let (reply, request) = pair::<()>();
+        drop(reply);
+        assert!(matches!(request.wait(), Err(ReplyError::NoReply)));
+    }
+
+    #[test]
+    fn a_timeout_leaves_the_request_in_flight() {
+        let (reply, mut request) = pair();
+        assert!(request.wait_timeout(Duration::from_micros(1)).is_none());
+        let waiting = std::thread::spawn(move || request.wait_timeout(Duration::MAX));
+        reply.send(1);
+        assert_eq!(waiting.join().unwrap().unwrap().unwrap(), 1);
+    }
+}

@@ -1,0 +1,259 @@
+//! Collections of calls in flight: whichever is answered first comes first.
+//!
+//! gen_batch_server's `reqids`: requests to any number of actors, each under a label of the caller's choice, received in the
+//! order of their answers. A collection costs one queue of keys; each answer wakes its owner at most once.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::reply::{ReplyError, Request, lock, wait, wait_timeout};
+
+/// Calls in flight, each with a label. Dropping it gives up those that are left.
+pub struct Requests<L, R> {
+    group: Arc<Group>,
+    /// By key; `None` where a key is free.
+    slots: Vec<Option<(L, Request<R>)>>,
+    free: Vec<usize>,
+}
+
+/// An answered request: its label and what came back.
+pub type Answered<L, R> = (L, Result<R, ReplyError>);
+
+impl<L, R> Requests<L, R> {
+    /// None in flight.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            group: Arc::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Adds `request` under `label`. Labels need not differ.
+    pub fn add(&mut self, label: L, request: Request<R>) {
+        let key = self.free.pop().unwrap_or(self.slots.len());
+        request.join(&self.group, key);
+        let slot = Some((label, request));
+        if key == self.slots.len() {
+            self.slots.push(slot);
+        } else {
+            self.slots[key] = slot;
+        }
+    }
+
+    /// How many were added and not received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether none is left to receive.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next answer if one is there.
+    pub fn try_receive(&mut self) -> Option<Answered<L, R>> {
+        let key = lock(&self.group.state).answered.pop_front()?;
+        self.take(key)
+    }
+
+    /// Blocks for the next answer; `None` if no request is left.
+    pub fn receive(&mut self) -> Option<Answered<L, R>> {
+        if self.is_empty() {
+            return None;
+        }
+        let key = self.group.wait();
+        self.take(key)
+    }
+
+    /// Blocks for the next answer, at most for `timeout`.
+    ///
+    /// # Errors
+    /// Nothing is left to receive, or nothing came in time.
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Answered<L, R>, ReceiveError> {
+        if self.is_empty() {
+            return Err(ReceiveError::Empty);
+        }
+        let key = self
+            .group
+            .wait_timeout(timeout)
+            .ok_or(ReceiveError::TimedOut)?;
+        self.take(key).ok_or(ReceiveError::Empty)
+    }
+
+    /// Waits for the next answer; `None` if no request is left. Dropping the future loses nothing.
+    pub async fn receive_async(&mut self) -> Option<Answered<L, R>> {
+        if self.is_empty() {
+            return None;
+        }
+        let key = poll_fn(|cx| self.group.poll(cx)).await;
+        self.take(key)
+    }
+
+    /// Blocks until every request is answered, at most for `timeout`, and returns the answers in the order they came. Those
+    /// that did not come in time are still in the collection.
+    pub fn wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut all = Vec::with_capacity(self.len());
+        loop {
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            match self.receive_timeout(left) {
+                Ok(answered) => all.push(answered),
+                Err(_) => return all,
+            }
+        }
+    }
+
+    fn take(&mut self, key: usize) -> Option<Answered<L, R>> {
+        let (label, mut request) = self.slots.get_mut(key)?.take()?;
+        self.free.push(key);
+        Some((label, request.try_take()?))
+    }
+}
+
+impl<L, R> Default for Requests<L, R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<L, R> fmt::Debug for Requests<L, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requests").field("len", &self.len()).finish()
+    }
+}
+
+/// Why no answer was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// No request is left in the collection.
+    Empty,
+    /// No answer came in time; the requests are still in flight.
+    TimedOut,
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "no request is left in the collection",
+            Self::TimedOut => "no answer came in time",
+        })
+    }
+}
+
+impl std::error::Error for ReceiveError {}
+
+/// Where the slots of a collection announce their answers. Each key is announced once for each time it is joined.
+#[derive(Default)]
+pub(super) struct Group {
+    state: Mutex<Announced>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Announced {
+    answered: VecDeque<usize>,
+    task: Option<Waker>,
+}
+
+impl Group {
+    pub(super) fn announce(&self, key: usize) {
+        let mut state = lock(&self.state);
+        state.answered.push_back(key);
+        let task = state.task.take();
+        drop(state);
+        self.changed.notify_one();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    fn wait(&self) -> usize {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(key) = state.answered.pop_front() {
+                return key;
+            }
+            state = wait(&self.changed, state);
+        }
+    }
+
+    fn wait_timeout(&self, timeout: Duration) -> Option<usize> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(key) = state.answered.pop_front() {
+                return Some(key);
+            }
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return None;
+            }
+            state = wait_timeout(&self.changed, state, left);
+        }
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<usize> {
+        let mut state = lock(&self.state);
+        match state.answered.pop_front() {
+            Some(key) => Poll::Ready(key),
+            None => {
+                state.task = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reply::pair;
+    use super::*;
+
+    #[test]
+    fn answers_come_in_their_own_order_with_their_labels() {
+        let mut all = Requests::new();
+        let (first, request) = pair();
+        all.add("first", request);
+        let (second, request) = pair();
+        all.add("second", request);
+        assert!(all.try_receive().is_none());
+        second.send(2);
+        let (label, answer) = all.receive().unwrap();
+        assert_eq!((label, answer.unwrap()), ("second", 2));
+        assert_eq!(
+            all.receive_timeout(Duration::ZERO).unwrap_err(),
+            ReceiveError::TimedOut
+        );
+        let (third, request) = pair();
+        third.send(3);
+        all.add("third", request);
+        drop(first);
+        let answers = all.wait_all(Duration::MAX);
+        assert!(matches!(answers[0], ("third", Ok(3))));
+        assert!(matches!(answers[1], ("first", Err(ReplyError::NoReply))));
+        assert!(all.receive().is_none());
+        assert_eq!(
+            all.receive_timeout(Duration::MAX).unwrap_err(),
+            ReceiveError::Empty
+        );
+    }
+
+    #[test]
+    fn dropping_the_collection_gives_its_calls_up() {
+        let mut all = Requests::new();
+        let (reply, request) = pair::<()>();
+        all.add((), request);
+        assert!(reply.is_wanted());
+        drop(all);
+        assert!(!reply.is_wanted());
+    }
+}

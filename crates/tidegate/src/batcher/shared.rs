@@ -1,0 +1,223 @@
+//! What an actor and its handles share: the queue of entries, the bound on bytes, the life cycle, the counters.
+//!
+//! A queue that is closed accepts nothing more; that alone means "drain". A stop is a mark set before the queue is closed. The
+//! actor is the only one to end a life, once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::gate::Gate;
+use super::handler::StopReason;
+use super::inspect::Inbox;
+use super::reply::{Reply, lock, wait_timeout};
+use super::stats::{Counters, Stats};
+use crate::controller::Load;
+use crate::queue::Queue;
+use crate::{Clock, Time};
+
+/// One thing in the queue, items with their weight.
+pub(super) enum Entry<T, R, M> {
+    Cast(u32, T),
+    Call(u32, T, Reply<R>),
+    Info(M),
+    /// Nothing but a reason to look around.
+    Wake,
+}
+
+/// What an item weighs.
+pub(super) type Weigh<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
+
+pub(super) struct Shared<T: Send, R: Send, M: Send> {
+    pub(super) queue: Queue<Entry<T, R, M>>,
+    pub(super) stamp: Stamp,
+    pub(super) clock: Clock,
+    /// `None` where items have no weight.
+    pub(super) weights: Option<Weights<T>>,
+    /// A send that does not say otherwise waits for room.
+    pub(super) waits: bool,
+    pub(super) life: Life<T>,
+    pub(super) inbox: Inbox,
+    pub(super) counters: Counters,
+}
+
+pub(super) struct Weights<T> {
+    pub(super) of: Weigh<T>,
+    /// Heavier items are refused.
+    pub(super) item_max: u64,
+    pub(super) gate: Gate,
+}
+
+impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
+    /// Accept nothing more, handle what was accepted, end.
+    pub(super) fn drain(&self, reason: StopReason) {
+        lock(&self.life.state).reason.get_or_insert(reason);
+        self.close();
+    }
+
+    /// End after the batch in progress.
+    pub(super) fn stop(&self, reason: StopReason) {
+        lock(&self.life.state).reason = Some(reason);
+        self.life.stop.store(true, Ordering::Release);
+        self.close();
+    }
+
+    pub(super) fn close(&self) {
+        self.queue.close();
+        if let Some(weights) = &self.weights {
+            weights.gate.close();
+        }
+    }
+
+    /// Bytes that wait, the stash included.
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        self.weights.as_ref().map_or(0, |w| w.gate.used())
+    }
+
+    /// What waits.
+    pub(super) fn backlog(&self) -> Load {
+        let stashed = self.life.stashed.load(Ordering::Relaxed);
+        let queue = self.queue.metrics();
+        let items = (queue.population + queue.buffered) as u64 + stashed;
+        Load::new(items, self.backlog_bytes())
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.counters.read(self.backlog())
+    }
+}
+
+/// When something arrived after the actor last looked, at the price of one clock reading a batch: the first producer to find
+/// the mark set takes it away and says what time it is.
+pub(super) struct Stamp {
+    wanted: AtomicBool,
+    /// Nanoseconds, 0 for none.
+    at: AtomicU64,
+}
+
+impl Stamp {
+    pub(super) const fn new() -> Self {
+        Self {
+            wanted: AtomicBool::new(true),
+            at: AtomicU64::new(0),
+        }
+    }
+
+    /// A producer is about to send.
+    pub(super) fn touch(&self, clock: &Clock) {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.set(clock);
+        }
+    }
+
+    #[cold]
+    fn set(&self, clock: &Clock) {
+        if self.wanted.swap(false, Ordering::Relaxed) {
+            self.at
+                .store(clock.now().as_nanos().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// When the first send since the last call happened.
+    pub(super) fn take(&self) -> Option<Time> {
+        match self.at.load(Ordering::Relaxed) {
+            0 => None,
+            ns => {
+                self.at.store(0, Ordering::Relaxed);
+                self.wanted.store(true, Ordering::Relaxed);
+                Some(Time::from_nanos(ns))
+            }
+        }
+    }
+}
+
+pub(super) struct Life<T> {
+    stop: AtomicBool,
+    /// Entries the actor has taken out of the queue but not into a batch.
+    pub(super) stashed: AtomicU64,
+    state: Mutex<LifeState<T>>,
+    changed: Condvar,
+}
+
+struct LifeState<T> {
+    /// Why it is to end, or ended.
+    reason: Option<StopReason>,
+    ended: bool,
+    /// Items that were accepted and never handled.
+    leftover: Vec<T>,
+    tasks: Vec<Waker>,
+}
+
+impl<T> Life<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            stashed: AtomicU64::new(0),
+            state: Mutex::new(LifeState {
+                reason: None,
+                ended: false,
+                leftover: Vec::new(),
+                tasks: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn is_stop(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Why it is to end.
+    pub(super) fn reason(&self) -> Option<StopReason> {
+        lock(&self.state).reason.clone()
+    }
+
+    /// Why it ended, once it has.
+    pub(super) fn ended(&self) -> Option<StopReason> {
+        let state = lock(&self.state);
+        state.reason.clone().filter(|_| state.ended)
+    }
+
+    /// The actor's last word.
+    pub(super) fn end(&self, reason: StopReason, leftover: Vec<T>) {
+        let mut state = lock(&self.state);
+        state.reason = Some(reason);
+        state.ended = true;
+        state.leftover.extend(leftover);
+        let tasks = std::mem::take(&mut state.tasks);
+        drop(state);
+        self.changed.notify_all();
+        tasks.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn take_leftover(&self) -> Vec<T> {
+        std::mem::take(&mut lock(&self.state).leftover)
+    }
+
+    /// Blocks until the end, at most for `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Option<StopReason> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut state = lock(&self.state);
+        while !state.ended {
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return None;
+            }
+            state = wait_timeout(&self.changed, state, left);
+        }
+        state.reason.clone()
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<StopReason> {
+        let mut state = lock(&self.state);
+        match &state.reason {
+            Some(reason) if state.ended => Poll::Ready(reason.clone()),
+            _ => {
+                state.tasks.retain(|task| !task.will_wake(cx.waker()));
+                state.tasks.push(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

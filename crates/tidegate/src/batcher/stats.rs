@@ -1,0 +1,229 @@
+//! What an actor did, counted by the actor alone and read by anybody at any time.
+//!
+//! The actor is the only writer of nearly everything here, once a batch, with plain stores; a reader copies and is never waited
+//! for. Each number is exact; two of them may be one batch apart.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::controller::{Load, Reason};
+
+/// What an actor did so far. See [`Handle::stats`](super::Handle::stats).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Items handled, or in the handler's hands.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Batches that held them.
+    pub batches: u64,
+    /// The largest.
+    pub items_max: u64,
+    /// Batches by why they were cut: index with `reason as usize`.
+    pub by_reason: [u64; Reason::COUNT],
+    /// Batches that did not do their work, panics included.
+    pub failed: u64,
+    /// Panics of the handler.
+    pub panics: u64,
+    /// Calls given up by their callers before the handler saw them, and skipped.
+    pub cancelled: u64,
+    /// Sends refused because there was no room.
+    pub rejected: u64,
+    /// What waits now.
+    pub backlog: Load,
+    /// Items a batch.
+    pub sizes: Histogram,
+    /// Nanoseconds from taking a batch to its end.
+    pub service_ns: Histogram,
+    /// Nanoseconds the oldest item of a batch waited, to within one batch.
+    pub age_ns: Histogram,
+}
+
+impl Stats {
+    /// Batches cut for this reason.
+    #[must_use]
+    pub const fn batches_for(&self, reason: Reason) -> u64 {
+        self.by_reason[reason as usize]
+    }
+}
+
+/// Counts of values in buckets a quarter of an octave wide: a quantile is at most a quarter too high.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Histogram([u64; BUCKETS]);
+
+impl Histogram {
+    /// How many values were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The least value that is at or above the share `q` (0 to 1) of all values, rounded up to its bucket's end; 0
+    /// without values.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> u64 {
+        let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.0.iter().enumerate() {
+            seen += count;
+            if seen >= rank.max(1) {
+                return bucket_end(bucket);
+            }
+        }
+        0
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| self.quantile(q));
+        write!(
+            f,
+            "{{ count {}, p50 {p50}, p99 {p99}, max {max} }}",
+            self.count()
+        )
+    }
+}
+
+/// Up to 2^44: nearly five hours in nanoseconds. Larger values count as that.
+const BUCKETS: usize = 4 * 43;
+
+fn bucket(value: u64) -> usize {
+    if value < 4 {
+        return value as usize;
+    }
+    let octave = value.ilog2() as usize;
+    let quarter = (value >> (octave - 2)) as usize & 3;
+    (4 * (octave - 1) + quarter).min(BUCKETS - 1)
+}
+
+/// The largest value of a bucket.
+fn bucket_end(bucket: usize) -> u64 {
+    if bucket < 4 {
+        return bucket as u64;
+    }
+    let (octave, quarter) = (bucket / 4 + 1, bucket as u64 % 4);
+    ((4 + quarter + 1) << (octave - 2)) - 1
+}
+
+/// The actor's own side.
+pub(super) struct Counters {
+    items: AtomicU64,
+    bytes: AtomicU64,
+    items_max: AtomicU64,
+    by_reason: [AtomicU64; Reason::COUNT],
+    failed: AtomicU64,
+    panics: AtomicU64,
+    cancelled: AtomicU64,
+    sizes: [AtomicU64; BUCKETS],
+    service_ns: [AtomicU64; BUCKETS],
+    age_ns: [AtomicU64; BUCKETS],
+    /// Written by producers that were refused.
+    rejected: AtomicU64,
+}
+
+impl Counters {
+    pub(super) const fn new() -> Self {
+        Self {
+            items: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            items_max: AtomicU64::new(0),
+            by_reason: [const { AtomicU64::new(0) }; Reason::COUNT],
+            failed: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            sizes: [const { AtomicU64::new(0) }; BUCKETS],
+            service_ns: [const { AtomicU64::new(0) }; BUCKETS],
+            age_ns: [const { AtomicU64::new(0) }; BUCKETS],
+            rejected: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn started(&self, batch: Load, reason: Reason, age_ns: u64) {
+        add(&self.items, batch.items);
+        add(&self.bytes, batch.bytes);
+        add(&self.by_reason[reason as usize], 1);
+        add(&self.sizes[bucket(batch.items)], 1);
+        add(&self.age_ns[bucket(age_ns)], 1);
+        if batch.items > self.items_max.load(Relaxed) {
+            self.items_max.store(batch.items, Relaxed);
+        }
+    }
+
+    pub(super) fn done(&self, took_ns: u64, ok: bool) {
+        add(&self.service_ns[bucket(took_ns)], 1);
+        if !ok {
+            add(&self.failed, 1);
+        }
+    }
+
+    pub(super) fn panicked(&self) {
+        add(&self.panics, 1);
+    }
+
+    pub(super) fn cancelled(&self, calls: u64) {
+        add(&self.cancelled, calls);
+    }
+
+    /// The one counter with many writers.
+    pub(super) fn rejected(&self, items: u64) {
+        self.rejected.fetch_add(items, Relaxed);
+    }
+
+    pub(super) fn read(&self, backlog: Load) -> Stats {
+        let all = |of: &[AtomicU64; BUCKETS]| Histogram(std::array::from_fn(|i| of[i].load(Relaxed)));
+        let by_reason: [u64; Reason::COUNT] =
+            std::array::from_fn(|i| self.by_reason[i].load(Relaxed));
+        Stats {
+            items: self.items.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            batches: by_reason.iter().sum(),
+            items_max: self.items_max.load(Relaxed),
+            by_reason,
+            failed: self.failed.load(Relaxed),
+            panics: self.panics.load(Relaxed),
+            cancelled: self.cancelled.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
+            backlog,
+            sizes: all(&self.sizes),
+            service_ns: all(&self.service_ns),
+            age_ns: all(&self.age_ns),
+        }
+    }
+}
+
+/// There is one writer, so that a load and a store do.
+fn add(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_ends_at_most_a_quarter_above_its_values() {
+        for value in (0..5000).chain((12..44).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + 1])) {
+            let end = bucket_end(bucket(value));
+            assert!(end >= value && end <= value + value / 4, "{value}: {end}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_count_from_below() {
+        let counters = Counters::new();
+        for n in 1..=100 {
+            counters.started(Load::items(n), Reason::Limit, 0);
+        }
+        let stats = counters.read(Load::default());
+        assert_eq!((stats.batches, stats.items_max, stats.items), (100, 100, 5050));
+        let [p1, p50, p100] = [0.01, 0.5, 1.0].map(|q| stats.sizes.quantile(q));
+        assert_eq!((p1, p50), (1, 55));
+        assert!((100..=125).contains(&p100));
+        assert_eq!(stats.service_ns.quantile(0.5), 0);
+    }
+}

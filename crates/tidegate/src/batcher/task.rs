@@ -1,0 +1,252 @@
+//! The driver for tokio: a task that does what the [`Core`](super::core::Core) says next, and handlers that may await.
+//!
+//! The same loop as the thread's, with three differences: it awaits, it lets other tasks run between two batches, and
+//! its timed waits are tokio's, a millisecond at the finest.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use tokio::time::timeout_at;
+
+use super::actor::{Actor, Panicked};
+use super::batch::Batch;
+use super::builder::{Builder, not_started, once};
+use super::core::Step;
+use super::error::SpawnError;
+use super::handle::Handle;
+use super::handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
+use super::mend::{Factory, Mended, catch, mend};
+use super::reply::{Reply, after_panic, pair};
+use crate::Time;
+
+/// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
+///
+/// The calls and their order are a handler's. Between two awaits it should not block its thread for long.
+pub trait AsyncHandler: Send + 'static {
+    /// See [`Handler::Item`].
+    type Item: Send + 'static;
+    /// See [`Handler::Reply`].
+    type Reply: Send + 'static;
+    /// See [`Handler::Info`].
+    type Info: Send + 'static;
+
+    /// See [`Handler::init`].
+    fn init(&mut self) -> impl Future<Output = Init> + Send {
+        async { Init::Ready }
+    }
+
+    /// See [`Handler::handle_continue`].
+    fn handle_continue(&mut self) -> impl Future<Output = Flow> + Send {
+        async { Flow::Continue }
+    }
+
+    /// See [`Handler::append`].
+    fn append(
+        &mut self,
+        batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
+        op: Op<Self::Item, Self::Reply, Self::Info>,
+    ) -> Append {
+        batch.push(op);
+        Append::Continue
+    }
+
+    /// See [`Handler::handle_batch`].
+    fn handle_batch(
+        &mut self,
+        batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
+    ) -> impl Future<Output = Flow> + Send;
+
+    /// See [`Handler::idle`].
+    fn idle(&mut self) {}
+
+    /// See [`Handler::recover`].
+    fn recover(&mut self) -> Recover {
+        Recover::Rebuild
+    }
+
+    /// See [`Handler::terminate`].
+    fn terminate(&mut self, reason: &StopReason) -> impl Future<Output = ()> + Send {
+        let _ = reason;
+        async {}
+    }
+}
+
+impl<H: Handler + Send> AsyncHandler for H {
+    type Item = H::Item;
+    type Reply = H::Reply;
+    type Info = H::Info;
+
+    async fn init(&mut self) -> Init {
+        Handler::init(self)
+    }
+
+    async fn handle_continue(&mut self) -> Flow {
+        Handler::handle_continue(self)
+    }
+
+    fn append(
+        &mut self,
+        batch: &mut Batch<H::Item, H::Reply, H::Info>,
+        op: Op<H::Item, H::Reply, H::Info>,
+    ) -> Append {
+        Handler::append(self, batch, op)
+    }
+
+    async fn handle_batch(&mut self, batch: &mut Batch<H::Item, H::Reply, H::Info>) -> Flow {
+        Handler::handle_batch(self, batch)
+    }
+
+    fn idle(&mut self) {
+        Handler::idle(self);
+    }
+
+    fn recover(&mut self) -> Recover {
+        Handler::recover(self)
+    }
+
+    async fn terminate(&mut self, reason: &StopReason) {
+        Handler::terminate(self, reason);
+    }
+}
+
+impl<T: Send + 'static> Builder<T> {
+    /// Starts the actor as a task of the current tokio runtime, which needs its timer, and waits for the handler's `init`.
+    ///
+    /// # Errors
+    /// Impossible settings, or a handler that does not start.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn spawn_task<H>(
+        self,
+        handler: H,
+    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
+    where
+        H: AsyncHandler<Item = T>,
+    {
+        self.spawn_any(once(handler)).await
+    }
+
+    /// Like [`Builder::spawn_task`], with a factory that makes the handler anew after a panic.
+    ///
+    /// # Errors
+    /// Impossible settings, or a handler that does not start.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn spawn_task_with<H, F>(
+        self,
+        mut factory: F,
+    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
+    where
+        H: AsyncHandler<Item = T>,
+        F: FnMut() -> H + Send + 'static,
+    {
+        self.spawn_any(Box::new(move || Some(factory()))).await
+    }
+
+    async fn spawn_any<H: AsyncHandler<Item = T>>(
+        self,
+        factory: Factory<H>,
+    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError> {
+        let (handle, actor) = self.build()?;
+        let (started, ready) = pair();
+        tokio::spawn(run(actor, factory, started));
+        ready.await.map_err(not_started)?;
+        Ok(handle)
+    }
+}
+
+async fn run<H: AsyncHandler>(
+    mut actor: Actor<H::Item, H::Reply, H::Info>,
+    mut factory: Factory<H>,
+    started: Reply<()>,
+) {
+    let Ok(Some(mut handler)) = catch(&mut factory) else {
+        return after_panic(|| drop(started));
+    };
+    match catch_async(handler.init()).await {
+        Ok(Init::Stop(cause)) => return started.fail(cause),
+        Ok(init) => actor.initialized(init),
+        Err(Panicked) => return after_panic(|| drop(started)),
+    }
+    started.send(());
+    let clock = actor.clock();
+    let mut now = clock.now();
+    let lost = loop {
+        actor.receive_visits(&handler);
+        let step = actor.poll(now);
+        let returned = match step {
+            Step::Take(limit) => {
+                let any = catch(|| {
+                    actor.gather(now, limit, |batch, op| handler.append(batch, op))
+                });
+                match any {
+                    Ok(true) => catch_async(handler.handle_batch(&mut actor.batch)).await,
+                    Ok(false) => Ok(Flow::Continue),
+                    Err(Panicked) => Err(Panicked),
+                }
+            }
+            Step::Continue => catch_async(handler.handle_continue()).await,
+            Step::Idle => catch(|| handler.idle()).map(|()| Flow::Continue),
+            Step::Hold { .. } | Step::Rest => {
+                now = wait(&mut actor, step, now).await;
+                continue;
+            }
+            Step::End => break false,
+        };
+        now = clock.now();
+        if actor.finish(now, returned).is_ok() {
+            tokio::task::consume_budget().await;
+            continue;
+        }
+        let init = match mend(&mut handler, &mut factory, H::recover) {
+            Mended::Same => Ok(Init::Ready),
+            Mended::Fresh => catch_async(handler.init()).await,
+            Mended::Lost => Err(Panicked),
+        };
+        match init {
+            Ok(init) if actor.may_restart(step) => actor.initialized(init),
+            _ => break true,
+        }
+    };
+    if lost {
+        actor.stop(StopReason::Panicked);
+    }
+    let reason = actor.reason();
+    if !lost {
+        let _ = catch_async(handler.terminate(&reason)).await;
+    }
+    // A handler that could not be mended is dropped, no more.
+    let _ = catch(|| drop(handler));
+    actor.end(reason);
+}
+
+/// Until there is something to ask the core about; then it is the time returned.
+async fn wait<T: Send, R: Send, M: Send>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
+    let clock = actor.clock();
+    let until = actor.prepare_wait(step, now);
+    match clock.instant(until) {
+        Some(at) => {
+            let _ = timeout_at(at.into(), actor.consumer.wait_async()).await;
+        }
+        None => {
+            let _ = actor.consumer.wait_async().await;
+        }
+    }
+    let now = clock.now();
+    actor.waited(step, now, until);
+    now
+}
+
+/// Runs foreign code that awaits.
+async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
+    let mut call = pin!(call);
+    poll_fn(|cx| match catch(|| call.as_mut().poll(cx)) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+        Err(Panicked) => Poll::Ready(Err(Panicked)),
+    })
+    .await
+}
