@@ -17,7 +17,7 @@ use tidegate::queue::{Builder, Consumer, Metrics, Producer, Queue};
 use super::machine::{self, Meter};
 use super::peers::{self, Peers, System};
 use super::report::Row;
-use super::rounds::{Contestant, Failure, Sample};
+use super::rounds::{Contestant, Failure, Sample, calibrated};
 use super::session::Session;
 use super::{OURS, latency};
 
@@ -147,27 +147,6 @@ fn rival<'a>(
         controller: (!label.is_empty()).then(|| label.into()),
         subject: false,
         run: Box::new(run),
-    }
-}
-
-/// Runs of about `target`: the first measurement finds out how many items that takes, and warms up.
-fn calibrated<'a, C>(
-    target: Duration,
-    mut run: impl FnMut(&mut C, u64) -> Result<Sample, Failure> + 'a,
-) -> impl FnMut(&mut C) -> Result<Sample, Failure> + 'a {
-    let mut items = None;
-    move |context| {
-        let items = match items {
-            Some(items) => items,
-            None => {
-                let seconds = target.as_secs_f64();
-                // In two steps: a tenth of it guessed, then a tenth of it measured.
-                let guess = run(context, (1e6 * seconds) as u64 + 1)?;
-                let better = run(context, (guess.ops_per_s * seconds / 10.0) as u64 + 1)?;
-                *items.insert((better.ops_per_s * seconds) as u64 + 1)
-            }
-        };
-        run(context, items)
     }
 }
 

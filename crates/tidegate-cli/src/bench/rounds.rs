@@ -2,6 +2,7 @@
 //! in time, and only then the median: what the machine does meanwhile touches both.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -157,6 +158,27 @@ fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: 
                 .extra
                 .insert(key.into(), Value::Object(ratios));
         }
+    }
+}
+
+/// Runs of about `target`: the first measurement finds out how many items that takes, and warms up.
+pub(crate) fn calibrated<'a, C>(
+    target: Duration,
+    mut run: impl FnMut(&mut C, u64) -> Result<Sample, Failure> + 'a,
+) -> impl FnMut(&mut C) -> Result<Sample, Failure> + 'a {
+    let mut items = None;
+    move |context| {
+        let items = match items {
+            Some(items) => items,
+            None => {
+                let seconds = target.as_secs_f64();
+                // In two steps: a tenth of it guessed, then a tenth of it measured.
+                let guess = run(context, (1e6 * seconds) as u64 + 1)?;
+                let better = run(context, (guess.ops_per_s * seconds / 10.0) as u64 + 1)?;
+                *items.insert((better.ops_per_s * seconds) as u64 + 1)
+            }
+        };
+        run(context, items)
     }
 }
 

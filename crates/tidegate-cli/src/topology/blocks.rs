@@ -29,11 +29,6 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// The source it reads.
-    pub(crate) const fn source(&self) -> &R {
-        &self.source
-    }
-
     /// Reads once. `Some(block)`, never empty, if a word or line ended; `Ok(None)` to be called again unless it
     /// [ended](Self::ended).
     ///
