@@ -132,12 +132,12 @@ mod tests {
                 if std::mem::replace(&mut self.0, true) {
                     return Err(io::Error::other("gone"));
                 }
-                buffer[..3].copy_from_slice(b"a b");
+                buffer[..3].copy_from_slice(b"a\nb");
                 Ok(3)
             }
         }
         let mut blocks = Blocks::new(Fails(false), 64);
-        assert_eq!(blocks.read().unwrap().as_deref(), Some(&b"a "[..]));
+        assert_eq!(blocks.read().unwrap().as_deref(), Some(&b"a\n"[..]));
         assert!(blocks.read().is_err());
         assert_eq!(blocks.rest().as_deref(), Some(&b"b"[..]));
         assert_eq!(blocks.rest(), None);
