@@ -33,8 +33,8 @@ pub(crate) struct CountArgs {
     /// Files to count; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Who decides the batches of both edges: knee, knee:OBJECTIVE, greedy, fixed:LIMIT[,LINGER],
-    /// exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY.
+    /// Who decides the batches of both edges: knee, knee:OBJECTIVE, greedy, fixed:LIMIT,
+    /// fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
     /// Read this many lines a second, however late the counting is. Default: as fast as it goes.
@@ -73,7 +73,8 @@ pub(crate) struct BenchArgs {
     /// Rounds a cell: each runs every system once, one after the other.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Keep finished cells in this file and skip those it has [default with --full: bench/results/BENCH.jsonl].
+    /// Keep finished cells in this file and skip those it has. With --full that is
+    /// bench/results/BENCH.jsonl if not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
     /// Only the cells whose name contains this.

@@ -1,5 +1,7 @@
 //! `tidegate bench` as a program: the document's form, results kept, and peers that answer, fail and hang.
 
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,7 @@
 //! `tidegate count` as a program: exact counts, and what it says and answers when something is wrong.
 
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};

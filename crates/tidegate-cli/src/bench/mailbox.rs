@@ -16,7 +16,7 @@ use tidegate::controller::{Bounds, Choice};
 use super::OURS;
 use super::machine::{self, Meter};
 use super::peers::{self, Peers};
-use super::report::{Row, Table, count, number};
+use super::report::{Column, Row, Table, count, number};
 use super::rounds::{Contestant, Failure, Sample, calibrated, quantile};
 use super::session::Session;
 
@@ -219,7 +219,7 @@ fn settled_heap() -> u64 {
 
 /// The table as the pull request has it: a column a controller.
 fn pr29_table(rows: &[Row]) -> String {
-    let lines: [(&str, fn(&Row) -> Option<String>); 11] = [
+    let lines: [Column; 11] = [
         ("elapsed ms", |row| {
             row.extra("elapsed_ms").map(|ms| format!("{ms:.1}"))
         }),

@@ -6,7 +6,7 @@ mod machine;
 mod mailbox;
 mod peers;
 mod queue;
-mod report;
+pub(crate) mod report;
 mod rounds;
 mod session;
 mod soak;

@@ -33,13 +33,20 @@ pub(crate) struct System {
 #[derive(Default)]
 pub(crate) struct Peers {
     timeout: Duration,
+    /// No answer is waited for beyond this.
+    until: Option<Instant>,
     known: BTreeMap<String, Peer>,
 }
 
 struct Peer {
     start: PathBuf,
     state: State,
+    /// How often it hung or went.
+    lost: u32,
 }
+
+/// A peer lost so often is not started again in this call.
+const LOST_MAX: u32 = 3;
 
 enum State {
     Idle,
@@ -50,11 +57,12 @@ enum State {
 
 impl Peers {
     /// Those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`. Each answer is waited
-    /// for `timeout` beyond what the request takes by itself.
-    pub(crate) fn find(timeout: Duration) -> Self {
+    /// for `timeout` beyond what the request takes by itself, but not past `until`.
+    pub(crate) fn find(timeout: Duration, until: Option<Instant>) -> Self {
         let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
         Self {
             timeout,
+            until,
             known: directory.as_deref().map(starts).unwrap_or_default(),
         }
     }
@@ -96,7 +104,7 @@ impl Peers {
     }
 
     /// Sends one request that takes `takes` by itself and waits for its answer. A peer that does not answer in time is
-    /// killed; it is not started again.
+    /// killed, and started again for the next request, but not for ever.
     ///
     /// # Errors
     /// Its own `error`, or what became of it.
@@ -106,8 +114,11 @@ impl Peers {
         request: &str,
         takes: Duration,
     ) -> Result<Answer, Failure> {
-        let timeout = self.timeout + takes;
-        let Some(Peer { start, state }) = self.known.get_mut(peer) else {
+        let left = self.until.map_or(Duration::MAX, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
+        let timeout = (self.timeout + takes).min(left);
+        let Some(Peer { start, state, lost }) = self.known.get_mut(peer) else {
             return Err(format!("no such peer: {peer}"));
         };
         if matches!(state, State::Idle) {
@@ -127,8 +138,13 @@ impl Peers {
                 None => Ok(answer),
             },
             Err(failure) => {
+                *lost += 1;
                 // Dropped, so killed: what it still does would disturb the others.
-                *state = State::Lost(failure.clone());
+                *state = if *lost < LOST_MAX {
+                    State::Idle
+                } else {
+                    State::Lost(failure.clone())
+                };
                 Err(failure)
             }
         }
@@ -145,6 +161,7 @@ fn starts(directory: &Path) -> BTreeMap<String, Peer> {
             Peer {
                 start,
                 state: State::Idle,
+                lost: 0,
             },
         ))
     };

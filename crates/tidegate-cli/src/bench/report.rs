@@ -144,13 +144,16 @@ impl Table {
     }
 }
 
+/// A head, and a row's cell below it.
+pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
+
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
     let subjects: Vec<_> = rows
         .iter()
         .filter(|row| row.extra.contains_key("ratio"))
         .collect();
-    let columns: [(&str, fn(&Row) -> Option<String>); 14] = [
+    let columns: [Column; 14] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
         ("q3", |row| row.q3.map(count)),

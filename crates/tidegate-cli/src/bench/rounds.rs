@@ -28,6 +28,9 @@ pub(crate) struct Sample {
 /// Why there is no measurement. Its text becomes the row's note.
 pub(crate) type Failure = String;
 
+/// Measures once; the context is what contestants share.
+pub(crate) type Measure<'a, C> = Box<dyn FnMut(&mut C) -> Result<Sample, Failure> + 'a>;
+
 /// Somebody who takes part in a case.
 pub(crate) struct Contestant<'a, C> {
     pub(crate) system: String,
@@ -35,8 +38,7 @@ pub(crate) struct Contestant<'a, C> {
     pub(crate) controller: Option<String>,
     /// Whether its ratios to the others are wanted.
     pub(crate) subject: bool,
-    /// Measures once; the context is what contestants share.
-    pub(crate) run: Box<dyn FnMut(&mut C) -> Result<Sample, Failure> + 'a>,
+    pub(crate) run: Measure<'a, C>,
 }
 
 /// Runs `rounds` rounds of a case. One who fails is not asked again and keeps its reason as a note. Stops early if
@@ -126,9 +128,12 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
     row
 }
 
+/// One number of a sample.
+type Field = fn(&Sample) -> Option<f64>;
+
 /// The subject's ratios to every other row: of throughput, and of mean and p99 latency where both have them.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
-    let fields: [(&str, fn(&Sample) -> Option<f64>); 3] = [
+    let fields: [(&str, Field); 3] = [
         ("ratio", |sample| Some(sample.ops_per_s)),
         ("mean_ratio", |sample| sample.mean_us),
         ("p99_ratio", |sample| sample.p99_us),

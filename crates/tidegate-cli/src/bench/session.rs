@@ -16,8 +16,10 @@ use super::rounds::{Contestant, play};
 use crate::args::{BenchArgs, Effort};
 use crate::interrupt;
 
-/// A call without `--full` starts no cell after this, so that it ends within ten minutes.
+/// A call without `--full` starts no cell after this ...
 const BUDGET: Duration = Duration::from_secs(8 * 60);
+/// ... and no measurement after this, so that it ends within ten minutes.
+const END: Duration = Duration::from_secs(9 * 60 + 15);
 
 /// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
 const ELSEWHERE: [(&str, &[&str]); 3] = [
@@ -101,13 +103,9 @@ impl Session {
         case: &str,
         mut contestants: Vec<Contestant<'_, Peers>>,
     ) -> anyhow::Result<Vec<Row>> {
-        let rows = play(
-            case,
-            &mut contestants,
-            &mut self.peers,
-            self.rounds,
-            interrupt::asked,
-        );
+        let end = self.end();
+        let stop = || interrupt::asked() || end.is_some_and(|end| Instant::now() >= end);
+        let rows = play(case, &mut contestants, &mut self.peers, self.rounds, stop);
         // One that has no such thing at all is not part of the case.
         let rows: Vec<_> = rows
             .into_iter()
@@ -115,6 +113,15 @@ impl Session {
             .collect();
         self.keep(case, rows.clone())?;
         Ok(rows)
+    }
+
+    /// When the last measurement may start.
+    fn end(&self) -> Option<Instant> {
+        if self.args.full {
+            None
+        } else {
+            self.started.checked_add(END)
+        }
     }
 
     /// Takes in a cell measured otherwise.
@@ -165,7 +172,7 @@ impl Session {
     }
 
     fn meet_peers(&mut self, bench: &str) {
-        self.peers = Peers::find(Duration::from_secs_f64(self.args.peer_timeout));
+        self.peers = Peers::find(Duration::from_secs_f64(self.args.peer_timeout), self.end());
         if self.peers.is_empty() {
             self.say("no peers: there is no bench/peers/*/start here or above; in the repository, bench/peers/install.sh builds them");
         }

@@ -36,9 +36,9 @@ pub(super) struct Files {
 
 impl Files {
     /// All of `paths`, in order; `-` is standard input.
-    pub(super) fn new(paths: &[PathBuf], bar: ProgressBar) -> Self {
+    pub(super) fn new(paths: Vec<PathBuf>, bar: ProgressBar) -> Self {
         Self {
-            waiting: paths.to_vec().into_iter(),
+            waiting: paths.into_iter(),
             open: None,
             tried: Tried::default(),
             bar,

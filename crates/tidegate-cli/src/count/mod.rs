@@ -40,7 +40,7 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
             exact: false,
         }),
     };
-    let mut files = Files::new(&args.files, progress(&args.files));
+    let mut files = Files::new(args.files.clone(), progress(&args.files));
     let start = Instant::now();
     let outcome = topology::run(&plan, &mut files, &Live::new(plan.split))?;
     let elapsed = start.elapsed();
