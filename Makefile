@@ -3,7 +3,7 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-peers test check loom doc bench audit clean
+.PHONY: help deps deps-peers test check loom bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,11 @@ check: ## formatting, clippy and doc with warnings denied
 
 bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features
+
+fuzz: ## each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
+	@for target in event_log choice controller; do \
+	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=60 || exit 1; \
+	done
 
 audit: ## licences, bans and advisories of every dependency
 	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "missing: cargo install --locked cargo-deny"; exit 1; }

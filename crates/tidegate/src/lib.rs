@@ -12,3 +12,10 @@ pub mod sim;
 mod time;
 
 pub use time::{Clock, Time, nanos};
+
+/// The examples in `docs/` and the README compile.
+#[cfg(doctest)]
+mod docs {
+    #[doc = include_str!("../../../docs/controllers.md")]
+    struct Controllers;
+}

@@ -207,8 +207,8 @@ impl<C: Controller> Bounded<C> {
 
     fn started(&mut self, batch: Load, reason: Reason) {
         self.counts.by_reason[reason as usize] += 1;
-        self.counts.items += batch.items;
-        self.counts.bytes += batch.bytes;
+        self.counts.items = self.counts.items.saturating_add(batch.items);
+        self.counts.bytes = self.counts.bytes.saturating_add(batch.bytes);
         self.counts.items_max = self.counts.items_max.max(batch.items);
         if let Some(w) = self.wait.take() {
             self.counts.waits += 1;

@@ -91,15 +91,15 @@ impl<C: Controller> Controller for Recorder<C> {
 ///
 /// # Errors
 /// The first entry it decides differently.
-pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Divergence> {
+pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box<Divergence>> {
     for (at, entry) in log.iter().enumerate() {
         let decided = controller.on(entry.now, entry.event);
         if decided != entry.decision {
-            return Err(Divergence {
+            return Err(Box::new(Divergence {
                 at,
                 entry: *entry,
                 decided,
-            });
+            }));
         }
     }
     Ok(())

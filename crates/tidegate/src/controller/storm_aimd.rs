@@ -51,7 +51,7 @@ impl Rule for StormAimd {
 
     fn observe(&mut self, batch: Observed) {
         self.limit = if batch.full {
-            (self.limit + 1).min(self.ceiling)
+            self.limit.saturating_add(1).min(self.ceiling)
         } else {
             (self.limit / 2).max(1)
         };

@@ -45,7 +45,7 @@ impl Inflation {
     /// How long the oldest of `queued` items may wait, in nanoseconds; 0: flush now.
     pub(super) fn linger(&mut self, queued: u64) -> f64 {
         self.first_queued.get_or_insert(queued);
-        let total = (queued + self.in_flight) as f64;
+        let total = queued.saturating_add(self.in_flight) as f64;
         self.callers = self.callers.max(total);
         let everyone = total >= self.callers - 0.5;
         let costly = queued as f64 * self.slope >= self.share * self.base;
@@ -63,7 +63,7 @@ impl Inflation {
 
     pub(super) fn flushed(&mut self, items: u64) {
         self.flushes += 1;
-        self.in_flight += items;
+        self.in_flight = self.in_flight.saturating_add(items);
         if self.callers > items as f64 {
             self.callers -= self.callers / 4096.0;
         }

@@ -389,7 +389,7 @@ impl Knee {
         }
         let turn = self.saturated + 1;
         let small = || {
-            let milder = if backlog >= 4 * full {
+            let milder = if backlog / 4 >= full {
                 0
             } else {
                 full.min(backlog / 2)
@@ -397,13 +397,20 @@ impl Knee {
             (full / 4).max(self.floor).max(milder).max(1)
         };
         if self.cost.excite > 0 {
-            return (self.cost.excite % 2 == 0).then(|| (small(), Reason::Probe));
+            return self
+                .cost
+                .excite
+                .is_multiple_of(2)
+                .then(|| (small(), Reason::Probe));
         }
         if !self.targeted() || !turn.is_multiple_of(PROBE_EVERY) {
             return None;
         }
         if self.cost.convex.is_some() && turn.is_multiple_of(4 * PROBE_EVERY) {
-            return Some(((full + full / 2).min(self.ceiling), Reason::Probe));
+            return Some((
+                full.saturating_add(full / 2).min(self.ceiling),
+                Reason::Probe,
+            ));
         }
         Some((small(), Reason::Probe))
     }
@@ -467,17 +474,18 @@ impl Knee {
         } else {
             self.amount(left)
         };
+        let backlog = n.saturating_add(left);
         if self.fresh {
             // Nobody asked: the batch was cut by the standing limit, or by the driver.
             let limit = self.standing();
-            self.rate.look(now.as_nanos(), n + left, true);
+            self.rate.look(now.as_nanos(), backlog, true);
             self.plan = Plan {
                 limit,
                 full: limit,
                 reason: self.binding,
             };
         }
-        if n + left >= self.plan.full && self.cost.verify.is_none_or(|v| n + left < v) {
+        if backlog >= self.plan.full && self.cost.verify.is_none_or(|v| backlog < v) {
             self.saturated += 1;
             self.cost.excite = self.cost.excite.saturating_sub(1);
         }
