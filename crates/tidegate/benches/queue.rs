@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the rounds, with the
 //! lowest and the highest. The consumer adds the items up; it and every producer have a thread of their own.
+//! `paced` as filter instead measures latencies at a thousand items a second, unbatched and with a buffer for 100.
 
 use std::sync::Barrier;
 use std::thread;
@@ -13,7 +14,7 @@ use tidegate::queue::{Builder, Consumer, Producer, Queue};
 const CAPACITY: usize = 32_768;
 
 /// How the items of a producer get in.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum How {
     /// `Queue::push`: a claim each.
     Direct,
@@ -37,6 +38,17 @@ fn main() {
             "--bench" => {}
             other => filter = other.to_owned(),
         }
+    }
+    if filter == "paced" {
+        for how in [
+            How::Direct,
+            How::Fixed(100),
+            How::Controlled(100),
+            How::Direct,
+        ] {
+            paced(how);
+        }
+        return;
     }
     println!(
         "{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}",
@@ -73,6 +85,55 @@ fn cases() -> Vec<(String, How)> {
         all.push((format!("controlled {n}"), How::Controlled(n)));
     }
     all
+}
+
+/// 1000 items a second for two seconds: from the push to the hand-out.
+fn paced(how: How) {
+    let (queue, mut consumer) = Builder::new(CAPACITY)
+        .build::<Instant>()
+        .expect("a capacity");
+    let mut end = match how {
+        How::Fixed(n) => queue.fixed(n).expect("a limit"),
+        How::Controlled(n) => {
+            let rule = Growing {
+                limit: 1,
+                max: n as u64,
+            };
+            queue
+                .controlled(n, Box::new(Ruled::new(rule)))
+                .expect("a limit")
+        }
+        _ => queue.producer(),
+    };
+    drop(queue);
+    let producer = thread::spawn(move || {
+        let start = Instant::now();
+        for i in 0..2000 {
+            let due = start + std::time::Duration::from_millis(i);
+            while let Some(left) = due.checked_duration_since(Instant::now()) {
+                if left.as_micros() > 100 {
+                    thread::sleep(left - std::time::Duration::from_micros(100));
+                }
+            }
+            end.push(Instant::now()).expect("open");
+        }
+    });
+    let mut waits = Vec::new();
+    while consumer
+        .drain_blocking(usize::MAX, |at: Instant| waits.push(at.elapsed()))
+        .is_ok()
+    {}
+    producer.join().expect("producer");
+    waits.sort();
+    let at = |q: f64| waits[(waits.len() as f64 * q) as usize].as_nanos() as f64 / 1e3;
+    let m = consumer.metrics();
+    println!(
+        "{how:?}: p50 {:.1} us, p99 {:.1} us, {} waits, {} linger wakes",
+        at(0.5),
+        at(0.99),
+        m.consumer_waits,
+        m.linger_wakes
+    );
 }
 
 /// Millions of items a second, and the mean batch drained.
@@ -119,7 +180,8 @@ fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
     }
     let end = Instant::now();
     assert!(left == 0 && sum > 0);
-    (end, consumer.metrics().drains.mean())
+    let m = consumer.metrics();
+    (end, m.drains.mean())
 }
 
 enum End {

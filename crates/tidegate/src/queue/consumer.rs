@@ -17,7 +17,7 @@ use super::metrics::bump;
 use super::producer::Flush;
 use super::ring::{Reader, Ring};
 use super::shared::{CLOSED, GONE, IDLING, Shared};
-use super::sync::{Arc, Relaxed, SeqCst, fence, lock, yield_now};
+use super::sync::{Acquire, Arc, Relaxed, SeqCst, fence, lock, yield_now};
 use super::wait::{Backoff, Parker, Pass};
 use crate::Time;
 use crate::controller::Reason;
@@ -31,7 +31,10 @@ pub struct Consumer<T: Send> {
     hand: VecDeque<T>,
     parker: Option<(Handle<Parker>, Waker)>,
     idle: Idle,
-    slept: Time,
+    /// It went to sleep, and has drained nothing since.
+    asleep: bool,
+    /// When it last drained something after sleep.
+    awake: Time,
     swept: Time,
     finished: bool,
 }
@@ -95,7 +98,8 @@ impl<T: Send> Consumer<T> {
             hand: VecDeque::new(),
             parker: None,
             idle: if cfg!(loom) { Idle::Settled } else { Idle::No },
-            slept: Time::ZERO,
+            asleep: false,
+            awake: Time::ZERO,
             swept: Time::ZERO,
             finished: false,
         }
@@ -142,7 +146,7 @@ impl<T: Send> Consumer<T> {
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait()?;
+            self.wait_longer(None)?;
         }
     }
 
@@ -160,7 +164,7 @@ impl<T: Send> Consumer<T> {
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait()?;
+            self.wait_longer(None)?;
         }
     }
 
@@ -177,7 +181,7 @@ impl<T: Send> Consumer<T> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let drained = self.drain(limit, &mut each);
-            if drained.items > 0 || limit == 0 || !self.wait_deadline(deadline)? {
+            if drained.items > 0 || limit == 0 || !self.wait_longer(deadline)? {
                 return Ok(drained);
             }
         }
@@ -253,7 +257,12 @@ impl<T: Send> Consumer<T> {
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
             // A task has no timer of its own: it comes back again and again, for one linger after it went idle.
-            Next::Soon | Next::Sleep(Some(_)) => cx.waker().wake_by_ref(),
+            Next::Soon | Next::Sleep(Some(_)) => {
+                if cfg!(loom) {
+                    yield_now();
+                }
+                cx.waker().wake_by_ref();
+            }
         }
         Poll::Pending
     }
@@ -307,8 +316,9 @@ impl<T: Send> Consumer<T> {
         if items > 0 && self.shared.buffers_hint() {
             self.keep_linger();
         }
-        let left = self.backlog();
-        let reason = if left == 0 || items < limit {
+        // Where nothing more was found there is no need to look at the producers' line.
+        let left = if items < limit { 0 } else { self.backlog() };
+        let reason = if left == 0 {
             Reason::Drained
         } else {
             Reason::Limit
@@ -423,7 +433,8 @@ impl<T: Send> Consumer<T> {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
-        if self.shared.ring.is_closed() && !self.finished {
+        // The flag, not the mark: that lies on the producers' line.
+        if self.shared.flags.load(Acquire) & CLOSED != 0 && !self.finished {
             return matches!(self.settle_closed(), Next::Ready);
         }
         false
@@ -432,19 +443,29 @@ impl<T: Send> Consumer<T> {
     /// While the consumer is busy: fetches the items of quiet producers once a linger, and after a while without sleep
     /// tells them that they need not look any more whether it sleeps.
     fn keep_linger(&mut self) {
-        if self.linger_passed() {
-            self.sweep();
-            if self.idle != Idle::No
-                && !cfg!(loom)
-                && self.swept.since(self.slept) > 16 * self.shared.linger_ns
-            {
-                self.idle = Idle::No;
-                self.shared.flags.fetch_and(!IDLING, Relaxed);
-            }
+        if cfg!(loom) {
+            return;
+        }
+        let now = self.shared.clock.now();
+        if std::mem::take(&mut self.asleep) {
+            self.awake = now;
+        }
+        let linger = self.shared.linger_ns;
+        if now.since(self.swept) < linger {
+            return;
+        }
+        self.swept = now;
+        self.sweep();
+        if self.idle != Idle::No && now.since(self.awake) > linger.saturating_mul(16) {
+            self.idle = Idle::No;
+            self.shared.flags.fetch_and(!IDLING, Relaxed);
         }
     }
 
     fn linger_passed(&mut self) -> bool {
+        if cfg!(loom) {
+            return false;
+        }
         let now = self.shared.clock.now();
         let passed = now.since(self.swept) >= self.shared.linger_ns;
         if passed {
@@ -454,16 +475,25 @@ impl<T: Send> Consumer<T> {
     }
 
     fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
+        if self.ready() {
+            return Ok(true);
+        }
+        self.wait_longer(deadline)
+    }
+
+    /// Waits after a look that found nothing: another at once would only take the line away from the producers.
+    fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         let mut backoff = Backoff::new(self.shared.wait);
         loop {
-            if self.ready() {
-                return Ok(true);
-            }
             let sleeps = match backoff.pass() {
+                Pass::Again if self.ready() => return Ok(true),
                 Pass::Again => continue,
                 Pass::LookAround => false,
                 Pass::Sleep => true,
             };
+            if self.ready() {
+                return Ok(true);
+            }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Ok(false);
             }
@@ -493,11 +523,11 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// The current thread's parker.
+    /// Where the consumer's thread sleeps.
     fn parker(&mut self) -> (Handle<Parker>, Waker) {
         match &self.parker {
-            Some((parker, waker)) if parker.is_mine() => (parker.clone(), waker.clone()),
-            _ => {
+            Some((parker, waker)) => (parker.clone(), waker.clone()),
+            None => {
                 let parker = Parker::new();
                 let waker = Waker::from(parker.clone());
                 self.parker.insert((parker, waker)).clone()
@@ -563,9 +593,7 @@ impl<T: Send> Consumer<T> {
             self.shared.flags.fetch_or(IDLING, SeqCst);
             self.idle = Idle::Since(self.shared.clock.now());
         }
-        if !cfg!(loom) {
-            self.slept = self.shared.clock.now();
-        }
+        self.asleep = true;
     }
 
     /// How long until every producer with a buffer knows that the consumer may sleep; `None` if they all do.

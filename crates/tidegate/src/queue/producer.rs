@@ -136,18 +136,14 @@ impl<T: Send> Producer<T> {
             return self.queue.try_push(item);
         };
         let shared = &*self.queue.shared;
-        if own.writer.is_full() {
-            match own.flush_once(shared, Reason::Limit) {
-                Err(Refused::Closed) => return Err(PushError::Closed(item)),
-                _ if own.writer.is_full() => {
-                    add(&shared.rare.insert_failures, 1);
-                    add(&shared.rare.rejected, 1);
-                    return Err(PushError::Full(item));
-                }
-                _ => {}
+        match own.try_room(shared) {
+            Some(Ok(())) => own.put(shared, item),
+            Some(Err(_)) => Err(PushError::Closed(item)),
+            None => {
+                add(&shared.rare.rejected, 1);
+                Err(PushError::Full(item))
             }
         }
-        own.put(shared, item)
     }
 
     /// Takes all of `items`, in order, as by [`push`](Self::push). On an error what was not taken stays, in order.
@@ -184,14 +180,13 @@ impl<T: Send> Producer<T> {
             return self.queue.push_or_overflow(item);
         };
         let shared = &*self.queue.shared;
-        if own.writer.is_full() {
-            match own.flush_once(shared, Reason::Limit) {
-                Err(Refused::Closed) => return Err(PushError::Closed(item)),
-                Err(Refused::Full) if !own.spill(shared) => {
-                    add(&shared.rare.dropped_overflow, 1);
-                    return Err(PushError::Full(item));
-                }
-                _ => {}
+        match own.try_room(shared) {
+            Some(Ok(())) => {}
+            Some(Err(_)) => return Err(PushError::Closed(item)),
+            None if own.spill(shared) => {}
+            None => {
+                add(&shared.rare.dropped_overflow, 1);
+                return Err(PushError::Full(item));
             }
         }
         own.put(shared, item)
@@ -477,6 +472,7 @@ impl<T: Send> Own<T> {
     }
 
     /// Flushes until the buffer has room for one item. `None` if that takes waiting.
+    #[inline]
     fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
         let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
         while self.writer.is_full() {
@@ -541,7 +537,7 @@ impl<T: Send> Own<T> {
 impl Control {
     /// The first 64 flushes are measured, later ones one in 16.
     const fn samples(&self) -> bool {
-        self.flushes < 64 || self.flushes % 16 == 0
+        self.flushes < 64 || self.flushes.is_multiple_of(16)
     }
 
     /// Reports what left the buffer, and answers the next limit.

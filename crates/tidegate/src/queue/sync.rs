@@ -6,9 +6,9 @@
 #[cfg(not(loom))]
 mod imp {
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
-    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
-    pub(crate) use std::thread::{Thread, ThreadId, current, park, park_timeout, yield_now};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread::yield_now;
 
     /// Keeps the compiler from moving a load before an earlier store; what the processor may still do is covered by the
     /// linger (see the module's "Why nobody sleeps through an item").
@@ -21,13 +21,9 @@ mod imp {
 #[cfg(loom)]
 mod imp {
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
-    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
-    pub(crate) use loom::thread::{Thread, ThreadId, current, park, yield_now};
-
-    pub(crate) fn park_timeout(_: std::time::Duration) {
-        yield_now();
-    }
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread::yield_now;
 
     pub(crate) fn light_barrier() {
         fence(std::sync::atomic::Ordering::SeqCst);

@@ -1,20 +1,21 @@
 //! Waiting: how a thread passes the time, and who is to be woken.
 //!
-//! Threads and tasks wait alike, by a [`Waker`]; a thread's is a [`Parker`].
+//! Threads and tasks wait alike, by a [`Waker`]; a thread's wakes a [`Parker`].
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::Wait;
-use super::sync::{
-    self, AcqRel, AtomicBool, Mutex, Thread, ThreadId, current, lock, spin_loop, yield_now,
-};
+use super::sync::{Condvar, Mutex, lock, spin_loop, yield_now};
 
-/// Spins before yielding: a cache miss or two, no more, because the other side may need this very core.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 16 };
-/// Yields before sleeping.
-const YIELDS: u32 = if cfg!(loom) { 0 } else { 16 };
+/// Looks before the first yield: few, because the other side may need this very core.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 4 };
+/// Looks before sleeping: some 20 us, so that a busy queue need not wake anybody, and a slow one wastes little.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 48 };
+/// Pauses between two looks, once there were some. Each look takes a line away from whoever writes to it; left alone for
+/// a microsecond, the other side gets a batch ready.
+const PAUSES: u32 = 64;
 
 /// How often somebody looked in vain, and what to do about it.
 #[derive(Debug)]
@@ -44,13 +45,19 @@ impl Backoff {
         self.step += 1;
         match self.wait {
             Wait::Park => return Pass::Sleep,
-            Wait::Progressive if self.step > SPINS + YIELDS => return Pass::Sleep,
-            Wait::Progressive if self.step > SPINS => yield_now(),
+            Wait::Progressive if self.step > LOOKS => return Pass::Sleep,
             Wait::Yield => yield_now(),
-            Wait::Spin if self.step % 64 == 0 => yield_now(),
-            Wait::Progressive | Wait::Spin => spin_loop(),
+            Wait::Spin | Wait::Progressive => {
+                for _ in 0..PAUSES {
+                    spin_loop();
+                }
+                let often = if self.wait == Wait::Spin { 64 } else { 1 };
+                if self.step > SPINS && self.step.is_multiple_of(often) {
+                    yield_now();
+                }
+            }
         }
-        if self.step % 64 == 0 {
+        if self.step.is_multiple_of(64) {
             Pass::LookAround
         } else {
             Pass::Again
@@ -58,10 +65,10 @@ impl Backoff {
     }
 }
 
-/// A thread as a waker.
+/// Where a thread sleeps: any thread, and whoever holds the waker wakes it.
 pub(super) struct Parker {
-    woken: AtomicBool,
-    thread: Thread,
+    woken: Mutex<bool>,
+    change: Condvar,
 }
 
 impl Wake for Parker {
@@ -70,36 +77,35 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, std::sync::atomic::Ordering::Release);
-        self.thread.unpark();
+        *lock(&self.woken) = true;
+        self.change.notify_one();
     }
 }
 
 impl Parker {
-    /// The current thread's.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            woken: AtomicBool::new(false),
-            thread: current(),
+            woken: Mutex::new(false),
+            change: Condvar::new(),
         })
     }
 
-    /// Whether the current thread is its thread.
-    pub(super) fn is_mine(&self) -> bool {
-        let id: ThreadId = self.thread.id();
-        id == current().id()
-    }
-
-    /// Sleeps until woken, or for `timeout`; may return early. Says whether it was woken.
+    /// Sleeps until woken, or for `timeout`; may return early. Says whether it was woken, also before it slept.
     pub(super) fn park(&self, timeout: Option<Duration>) -> bool {
-        if self.woken.swap(false, AcqRel) {
-            return true;
+        let mut woken = lock(&self.woken);
+        if !*woken {
+            woken = match timeout {
+                None => self
+                    .change
+                    .wait(woken)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(time) => {
+                    let slept = self.change.wait_timeout(woken, time);
+                    slept.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
-        match timeout {
-            None => sync::park(),
-            Some(t) => sync::park_timeout(t),
-        }
-        self.woken.swap(false, AcqRel)
+        std::mem::take(&mut *woken)
     }
 }
 

@@ -1,0 +1,223 @@
+//! Models of the queue: every interleaving of a few steps, weak memory included, up to a few preemptions.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p tidegate --release --test loom_queue`
+//!
+//! loom knows no time, so the models run settled: the flag `IDLING` is always up and every push into a buffer takes the
+//! fence (see the module's "Why nobody sleeps through an item"). A lost wake-up shows as a deadlock.
+#![cfg(loom)]
+
+use loom::thread;
+use tidegate::queue::{Builder, Consumer, Full, PushError, Queue, Wait};
+
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(f);
+}
+
+fn queue(capacity: usize) -> (Queue<u32>, Consumer<u32>) {
+    Builder::new(capacity)
+        .wait(Wait::Park)
+        .build()
+        .expect("a capacity")
+}
+
+/// Everything until the queue is closed, by blocking drains.
+fn rest(consumer: &mut Consumer<u32>) -> Vec<u32> {
+    let mut all = Vec::new();
+    while consumer.drain_into_blocking(&mut all, 8).is_ok() {}
+    all
+}
+
+fn in_order(all: &[u32], of: impl Fn(u32) -> bool) -> Vec<u32> {
+    all.iter().copied().filter(|&i| of(i)).collect()
+}
+
+#[test]
+fn two_producers_and_a_sleeping_consumer() {
+    model(1, || {
+        let (queue, mut consumer) = queue(4);
+        let other = queue.clone();
+        let a = thread::spawn(move || {
+            queue.push(1).unwrap();
+            queue.push(2).unwrap();
+        });
+        let b = thread::spawn(move || {
+            other.push_many(&mut vec![11, 12]).unwrap();
+        });
+        let all = rest(&mut consumer);
+        assert_eq!(in_order(&all, |i| i < 10), [1, 2]);
+        assert_eq!(in_order(&all, |i| i > 10), [11, 12]);
+        a.join().unwrap();
+        b.join().unwrap();
+    });
+}
+
+#[test]
+fn a_full_ring_makes_producers_wait() {
+    model(2, || {
+        let (queue, mut consumer) = queue(1);
+        let a = thread::spawn(move || {
+            queue.push_many(&mut vec![1, 2, 3]).unwrap();
+        });
+        assert_eq!(rest(&mut consumer), [1, 2, 3]);
+        a.join().unwrap();
+    });
+}
+
+#[test]
+fn two_waiting_producers_are_both_called() {
+    model(1, || {
+        let (queue, mut consumer) = queue(1);
+        queue.push(0).unwrap();
+        let other = queue.clone();
+        let a = thread::spawn(move || queue.push(1).unwrap());
+        let b = thread::spawn(move || other.push(2).unwrap());
+        let mut all = rest(&mut consumer);
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+        a.join().unwrap();
+        b.join().unwrap();
+    });
+}
+
+#[test]
+fn a_quiet_producer_is_swept_or_flushes() {
+    model(3, || {
+        let (queue, mut consumer) = queue(2);
+        let mut producer = queue.fixed(4).unwrap();
+        drop(queue);
+        let a = thread::spawn(move || {
+            producer.push(1).unwrap();
+            producer.push(2).unwrap();
+            // Not dropped before the consumer has both: it must not need that.
+            producer
+        });
+        let mut all = Vec::new();
+        while all.len() < 2 {
+            consumer.drain_into_blocking(&mut all, 8).unwrap();
+        }
+        assert_eq!(all, [1, 2]);
+        let producer = a.join().unwrap();
+        drop(producer);
+        assert!(rest(&mut consumer).is_empty());
+    });
+}
+
+#[test]
+fn a_flush_and_a_sweep_keep_order() {
+    model(3, || {
+        let (queue, mut consumer) = queue(2);
+        let mut producer = queue.fixed(2).unwrap();
+        drop(queue);
+        let a = thread::spawn(move || {
+            for i in 1..4 {
+                producer.push(i).unwrap();
+            }
+        });
+        assert_eq!(rest(&mut consumer), [1, 2, 3]);
+        a.join().unwrap();
+    });
+}
+
+#[test]
+fn what_was_taken_before_closing_is_handed_out() {
+    model(2, || {
+        let (queue, mut consumer) = queue(2);
+        let closer = queue.clone();
+        let mut producer = queue.fixed(2).unwrap();
+        drop(queue);
+        let a = thread::spawn(move || match producer.push(1) {
+            Ok(()) => (producer, true),
+            Err(PushError::Closed(1)) => (producer, false),
+            Err(other) => panic!("{other:?}"),
+        });
+        let b = thread::spawn(move || closer.close());
+        let all = rest(&mut consumer);
+        let (producer, taken) = a.join().unwrap();
+        assert_eq!(all.len(), usize::from(taken));
+        b.join().unwrap();
+        drop(producer);
+    });
+}
+
+#[test]
+fn dropping_the_consumer_gives_items_back_or_drops_them() {
+    model(2, || {
+        let (queue, consumer) = queue(1);
+        let item = loom::sync::Arc::new(());
+        let (typed, other) = Builder::new(1)
+            .wait(Wait::Park)
+            .build::<loom::sync::Arc<()>>()
+            .expect("a capacity");
+        drop((queue, consumer));
+        let sent = item.clone();
+        let a = thread::spawn(move || {
+            let _ = typed.push(sent.clone());
+            let _ = typed.push(sent);
+        });
+        drop(other);
+        a.join().unwrap();
+        assert_eq!(loom::sync::Arc::strong_count(&item), 1);
+    });
+}
+
+#[test]
+fn the_oldest_is_dropped_once() {
+    model(2, || {
+        let (queue, mut consumer) = Builder::new(1)
+            .wait(Wait::Park)
+            .full(Full::DropOldest)
+            .build()
+            .expect("a capacity");
+        let metrics = queue.clone();
+        let a = thread::spawn(move || {
+            queue.push(1).unwrap();
+            queue.push(2).unwrap();
+        });
+        let mut all = Vec::new();
+        consumer.drain_into_blocking(&mut all, 8).unwrap();
+        a.join().unwrap();
+        consumer.drain_into(&mut all, 8);
+        let dropped = metrics.metrics().dropped_oldest;
+        assert_eq!(all.len() as u64 + dropped, 2);
+        assert_eq!(all.last(), Some(&2));
+    });
+}
+
+#[test]
+fn the_lane_keeps_a_producers_order() {
+    model(2, || {
+        let (queue, mut consumer) = Builder::new(1)
+            .wait(Wait::Park)
+            .overflow(2)
+            .build()
+            .expect("a capacity");
+        let a = thread::spawn(move || {
+            queue.push(1).unwrap();
+            queue.push_or_overflow(2).unwrap();
+            queue.push(3).unwrap();
+        });
+        assert_eq!(rest(&mut consumer), [1, 2, 3]);
+        a.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_waits_for_items_and_for_room() {
+    model(2, || {
+        let (queue, mut consumer) = queue(1);
+        let a = thread::spawn(move || {
+            loom::future::block_on(async {
+                for i in 1..3 {
+                    queue.push_async(i).await.unwrap();
+                }
+                drop(queue);
+            });
+        });
+        let mut all = Vec::new();
+        loom::future::block_on(async { while consumer.drain_async(&mut all, 8).await.is_ok() {} });
+        assert_eq!(all, [1, 2]);
+        a.join().unwrap();
+    });
+}

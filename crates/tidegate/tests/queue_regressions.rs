@@ -1,0 +1,226 @@
+//! Bugs other queues had, each a test here. Numbered as in the notes on prior art the project started from.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tidegate::controller::Reason;
+use tidegate::queue::{Builder, FlushError, Full, PushError, Queue, Wait, bounded};
+
+/// Lets `time` pass without touching the queue under test.
+fn pass(time: Duration) {
+    let (idle, mut consumer) = bounded::<()>(1).expect("a capacity");
+    let drained = consumer.drain_timeout(1, time, drop);
+    assert!(drained.is_ok_and(|d| d.items == 0));
+    drop(idle);
+}
+
+fn until<T: Send>(queue: &Queue<T>, f: impl Fn(&tidegate::queue::Metrics) -> bool) {
+    while !f(&queue.metrics()) {
+        thread::yield_now();
+    }
+}
+
+/// No. 4: No decay when idle: the first items after a lull waited a whole tick. Here they wake the consumer at once, whatever
+/// limit the producer was left with.
+#[test]
+fn r04_the_first_item_after_a_lull_does_not_wait() {
+    let (queue, mut consumer) = Builder::new(4096).wait(Wait::Park).build().unwrap();
+    let mut producer = queue.fixed(1000).unwrap();
+    let reader = thread::spawn(move || {
+        let mut seen = 0;
+        while consumer.drain_blocking(4096, |_| seen += 1).is_ok() {}
+        seen
+    });
+    for i in 0..2500 {
+        producer.push(i).unwrap();
+    }
+    // Settled: it now sleeps without a timeout, so only the push itself can wake it.
+    until(&queue, |m| m.drained == 2500);
+    until(&queue, |m| m.consumer_waits >= 2);
+    pass(Duration::from_millis(4));
+    producer.push(0).unwrap();
+    until(&queue, |m| m.drained == 2501);
+    drop((producer, queue));
+    assert_eq!(reader.join().unwrap(), 2501);
+}
+
+/// No. 6: A bulk insert exceeded the bound silently.
+#[test]
+fn r06_many_items_never_exceed_the_capacity() {
+    let (queue, mut consumer) = Builder::new(5).full(Full::Reject).build().unwrap();
+    let mut items: Vec<_> = (0..12).collect();
+    assert_eq!(
+        queue.try_push_many(&mut items),
+        Err(FlushError::Full { left: 7 })
+    );
+    assert_eq!(queue.metrics().population, 5);
+    assert_eq!(items, (5..12).collect::<Vec<_>>());
+    assert_eq!(
+        queue.push_many(&mut items),
+        Err(FlushError::Full { left: 7 })
+    );
+    let mut out = Vec::new();
+    consumer.drain_into(&mut out, 100);
+    assert_eq!(out, [0, 1, 2, 3, 4]);
+}
+
+/// No. 11: A timer made empty batches.
+#[test]
+fn r11_no_batch_is_empty() {
+    let (queue, mut consumer) = bounded::<u8>(4).unwrap();
+    let mut producer = queue.fixed(2).unwrap();
+    producer.flush().unwrap();
+    producer
+        .flush_if_due(tidegate::Time::from_nanos(u64::MAX / 2))
+        .unwrap();
+    consumer
+        .drain_timeout(4, Duration::from_millis(3), drop)
+        .unwrap();
+    assert_eq!(consumer.drain(4, drop).items, 0);
+    let m = queue.metrics();
+    assert_eq!((m.drains.batches(), m.flushes.batches()), (0, 0));
+}
+
+/// No. 12: Shutdown lost the last partial batch, or items pushed meanwhile.
+#[test]
+fn r12_closing_loses_nothing_that_was_taken() {
+    for round in 0..200 {
+        let (queue, mut consumer) = bounded(8).unwrap();
+        let producers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut producer = queue.fixed(3).unwrap();
+                thread::spawn(move || {
+                    let mut taken = 0u32;
+                    while producer.push(taken).is_ok() {
+                        taken += 1;
+                    }
+                    // What a closed ring did not take is fetched by the consumer or still here.
+                    (taken, producer)
+                })
+            })
+            .collect();
+        let mut seen = 0;
+        for _ in 0..round % 7 {
+            seen += consumer.drain_blocking(4, drop).unwrap().items;
+        }
+        queue.close();
+        while let Ok(batch) = consumer.drain_blocking(4, drop) {
+            seen += batch.items;
+        }
+        let mut taken = 0;
+        for producer in producers {
+            let (n, producer) = producer.join().unwrap();
+            taken += n as usize;
+            assert_eq!(producer.buffered(), 0);
+        }
+        assert_eq!(seen, taken);
+    }
+}
+
+/// Nos. 13 and 14: Buffers outlived their producers, or their queue, and what was in them was discarded silently.
+#[test]
+fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
+    let witness = Arc::new(());
+    let (queue, mut consumer) = bounded(4).unwrap();
+    for _ in 0..1000 {
+        let mut producer = queue.fixed(100).unwrap();
+        producer.push(witness.clone()).unwrap();
+        drop(producer);
+        consumer.drain(4, drop);
+    }
+    assert_eq!(
+        (queue.metrics().buffers, Arc::strong_count(&witness)),
+        (0, 1)
+    );
+
+    // No room at its end: the consumer finds what is left, then forgets the buffer.
+    let mut producer = queue.fixed(100).unwrap();
+    for _ in 0..10 {
+        producer.push(witness.clone()).unwrap();
+    }
+    drop(producer);
+    assert_eq!(queue.metrics().buffers, 1);
+    let mut seen = 0;
+    while seen < 10 {
+        seen += consumer.drain_blocking(3, drop).unwrap().items;
+    }
+    pass(Duration::from_millis(2));
+    assert_eq!(consumer.drain(3, drop).items, 0);
+    assert_eq!(queue.metrics().buffers, 0);
+
+    // A dead queue keeps nothing, whoever still holds a handle.
+    let mut producer = queue.fixed(100).unwrap();
+    for _ in 0..10 {
+        producer.push(witness.clone()).unwrap();
+    }
+    drop(consumer);
+    assert_eq!(
+        (queue.metrics().buffers, Arc::strong_count(&witness)),
+        (0, 1)
+    );
+    assert!(matches!(
+        producer.push(witness.clone()),
+        Err(PushError::Closed(_))
+    ));
+    assert_eq!(Arc::strong_count(&witness), 1);
+}
+
+/// No. 15: Partial accept: what was left over lost its order, or its count.
+#[test]
+fn r15_leftovers_keep_order_and_count() {
+    let (queue, mut consumer) = bounded(3).unwrap();
+    let mut producer = queue.fixed(7).unwrap();
+    let mut out = Vec::new();
+    for i in 0..7 {
+        producer.try_push(i).unwrap();
+    }
+    assert_eq!((producer.buffered(), consumer.backlog()), (4, 3));
+    assert_eq!(producer.try_flush(), Err(FlushError::Full { left: 4 }));
+    for i in 7..10 {
+        producer.try_push(i).unwrap();
+    }
+    assert_eq!(producer.buffered(), 7);
+    assert_eq!(producer.try_push(10), Err(PushError::Full(10)));
+    consumer.drain_into(&mut out, 2);
+    producer.try_push(10).unwrap();
+    assert_eq!(producer.buffered() + consumer.backlog(), 9);
+    drop((producer, queue));
+    while consumer.drain_into_blocking(&mut out, 2).is_ok() {}
+    assert_eq!(out, (0..11).collect::<Vec<_>>());
+}
+
+/// No. 19: Low rates burnt whole cores. Here the consumer sleeps: after one linger it is not woken by anything but an item.
+#[test]
+fn r19_an_idle_queue_wakes_nobody() {
+    let (queue, mut consumer) = Builder::new(64)
+        .linger(Duration::from_millis(1))
+        .build()
+        .unwrap();
+    let mut producer = queue.fixed(10).unwrap();
+    let reader = thread::spawn(move || {
+        let mut seen = 0;
+        while consumer.drain_blocking(64, |_: u32| seen += 1).is_ok() {}
+        seen
+    });
+    until(&queue, |m| m.linger_wakes == 1 && m.consumer_waits == 2);
+    pass(Duration::from_millis(60));
+    let m = queue.metrics();
+    assert_eq!(
+        (m.consumer_waits, m.linger_wakes, m.consumer_wakes),
+        (2, 1, 0)
+    );
+    // A slow stream costs one wake-up an item and no more lingers.
+    for i in 0..20 {
+        pass(Duration::from_millis(2));
+        producer.push(i).unwrap();
+        until(&queue, |m| {
+            m.drained > u64::from(i) && m.consumer_waits > 2 + u64::from(i)
+        });
+    }
+    let m = queue.metrics();
+    assert_eq!((m.linger_wakes, m.consumer_wakes), (1, 20));
+    assert_eq!(m.flushes.batches_for(Reason::Drained), 20);
+    drop((producer, queue));
+    assert_eq!(reader.join().unwrap(), 20);
+}
