@@ -70,14 +70,15 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         if self.shared.life.is_stop() {
             self.core.stop();
         } else if self.shared.queue.is_closed() {
-            self.core.drain(self.consumer.is_finished() && self.stash.is_empty());
+            self.core
+                .drain(self.consumer.is_finished() && self.stash.is_empty());
         }
         // Asked after the close was seen, so that no later item can be missed.
         let items = (self.stash.len() + self.consumer.backlog()) as u64;
         self.ages.mark(self.shared.stamp.take(), items);
-        let oldest = if items == 0 { now } else { self.ages.oldest() };
+        let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
-        self.core.poll(now, backlog, oldest.min(now))
+        self.core.poll(now, backlog, oldest)
     }
 
     /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle after all.
@@ -90,7 +91,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let Self { stash, batch, .. } = self;
         let gathered = &mut self.gathered;
         gathered.limit = limit;
-        let age = now.since(self.ages.oldest());
+        let age_ns = now.since(self.ages.passed);
         while gathered.cut.is_none()
             && let Some(entry) = stash.pop_front()
         {
@@ -107,6 +108,10 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 }
             });
             self.ages.popped += popped.items as u64;
+            if popped.items == 0 && gathered.load.items == 0 {
+                // Claimed, but not published yet: its sender may be waiting for this core.
+                std::thread::yield_now();
+            }
             if popped.items < room {
                 break;
             }
@@ -124,7 +129,6 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let Some(reason) = self.core.handle_batch(now, batch, left, cut) else {
             return false;
         };
-        let age_ns = age.min(now.as_nanos());
         self.shared.counters.started(batch, reason, age_ns);
         self.batch
             .describe(batch, reason, std::time::Duration::from_nanos(age_ns));
@@ -203,11 +207,19 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Step::Hold { items, until } => {
                 let room = (items + 1).saturating_sub(self.stash.len() as u64);
                 let stash = &mut self.stash;
-                let popped = self.consumer.drain(room as usize, |entry| stash.push_back(entry));
+                let popped = self.consumer.drain(room as usize, |entry| {
+                    if !matches!(entry, Entry::Wake) {
+                        stash.push_back(entry);
+                    }
+                });
                 self.ages.popped += popped.items as u64;
                 self.settle();
                 // Those that came since the core was asked may be enough.
-                if self.stash.len() as u64 > items { now } else { until }
+                if self.stash.len() as u64 > items {
+                    now
+                } else {
+                    until
+                }
             }
             _ if self.batch.capacity().max(self.stash.capacity()) > KEEP => now.after(IDLE_NS),
             _ => Time::NEVER,
@@ -332,8 +344,10 @@ impl Gathered {
 struct Ages {
     /// "Whatever has this position or a later one arrived at this time or later."
     marks: VecDeque<(u64, Time)>,
-    /// The last mark passed.
+    /// The last mark passed: nothing that waits is older.
     passed: Time,
+    /// Nothing waited since that mark, so that it says nothing about what comes.
+    empty: bool,
     /// Where the mark that is out will go.
     next: u64,
     /// Entries that left the queue, and those of them in the stash.
@@ -352,19 +366,111 @@ impl Ages {
         }
     }
 
-    /// When the oldest entry arrived, at the earliest.
-    fn oldest(&mut self) -> Time {
+    /// When the oldest of `backlog` entries arrived, at the earliest.
+    fn oldest(&mut self, now: Time, backlog: u64) -> Time {
+        if backlog == 0 {
+            self.empty = true;
+            return now;
+        }
         let head = self.head();
         while let Some(&(position, at)) = self.marks.front()
             && position <= head
         {
-            self.passed = at;
+            self.passed = at.min(now);
+            self.empty = false;
             self.marks.pop_front();
+        }
+        if std::mem::take(&mut self.empty) {
+            // Its mark is still to come, or was another's.
+            self.passed = now;
         }
         self.passed
     }
 
     fn head(&self) -> u64 {
         self.popped - self.stashed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Builder, Handle};
+    use super::*;
+
+    fn actor() -> (Handle<u64>, Actor<u64, (), std::convert::Infallible>) {
+        Builder::new().weigh(|n| *n).build().unwrap()
+    }
+
+    fn at(ns: u64) -> Time {
+        Time::from_nanos(ns)
+    }
+
+    #[test]
+    fn regression_19_an_idle_actor_has_no_reason_to_wake_up() {
+        let (handle, mut actor) = actor();
+        assert_eq!(actor.poll(at(1)), Step::Idle);
+        assert_eq!(actor.poll(at(1)), Step::Rest);
+        assert_eq!(actor.prepare_wait(Step::Rest, at(1)), Time::NEVER);
+        // Large buffers are one, once.
+        handle.cast_many(vec![1; 5000]).unwrap();
+        assert!(matches!(actor.poll(at(2)), Step::Take(_)));
+        let all = Load::new(5000, u64::MAX);
+        assert!(actor.gather(at(2), all, |batch, op| {
+            batch.push(op);
+            Append::Continue
+        }));
+        assert!(actor.finish(at(3), Ok(Flow::Continue)).is_ok());
+        let until = actor.prepare_wait(Step::Rest, at(3));
+        assert_eq!(until, at(3 + IDLE_NS));
+        actor.waited(Step::Rest, until, until);
+        assert_eq!(actor.prepare_wait(Step::Rest, until), Time::NEVER);
+    }
+
+    #[test]
+    fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
+        let (handle, mut actor) = actor();
+        handle.cast_many([1, 2, 3, 4]).unwrap();
+        let hold = Step::Hold {
+            items: 5,
+            until: at(100),
+        };
+        assert_eq!(actor.prepare_wait(hold, at(1)), at(100));
+        assert_eq!((actor.stash.len(), actor.consumer.backlog()), (4, 0));
+        assert_eq!(handle.backlog(), Load::new(4, 10));
+        handle.cast_many([5, 6, 7]).unwrap();
+        assert_eq!(actor.prepare_wait(hold, at(2)), at(2), "enough came");
+        assert_eq!((actor.stash.len(), actor.consumer.backlog()), (6, 1));
+        assert_eq!(handle.backlog(), Load::new(7, 28));
+        let mut taken = Vec::new();
+        let limit = Load::new(100, 16);
+        actor.gather(at(3), limit, |_, op| {
+            taken.extend(match op {
+                Op::Cast(n) => Some(n),
+                _ => None,
+            });
+            Append::Continue
+        });
+        assert_eq!(taken, [1, 2, 3, 4, 5], "the sixth would pass 16 bytes");
+        assert_eq!(handle.backlog(), Load::new(2, 13));
+        drop(actor);
+        assert_eq!(handle.stop("", std::time::Duration::ZERO).unwrap(), [6, 7]);
+    }
+
+    #[test]
+    fn ages_follow_the_marks() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(at(10), 0), at(10));
+        ages.mark(Some(at(12)), 5);
+        assert_eq!(ages.oldest(at(20), 5), at(12));
+        // Three of five leave; the next mark lies behind the five.
+        ages.popped = 3;
+        ages.mark(Some(at(25)), 4);
+        assert_eq!(ages.oldest(at(30), 4), at(12));
+        ages.popped = 5;
+        assert_eq!(ages.oldest(at(31), 2), at(25));
+        ages.popped = 7;
+        assert_eq!(ages.oldest(at(40), 0), at(40));
+        // What comes without its mark is not as old as the mark before.
+        assert_eq!(ages.oldest(at(1000), 1), at(1000));
     }
 }

@@ -234,7 +234,11 @@ mod tests {
     fn an_item_may_fail_for_itself() {
         let (mut batch, one, two) = batch();
         batch.take_items(&mut Vec::new());
-        let refused = || Err(Cause::from(Box::<dyn std::error::Error + Send + Sync>::from("no")));
+        let refused = || {
+            Err(Cause::from(
+                Box::<dyn std::error::Error + Send + Sync>::from("no"),
+            ))
+        };
         batch.answer_each([Ok(0), refused(), refused(), Ok(3)]);
         assert!(matches!(one.wait(), Err(ReplyError::Failed(_))));
         assert_eq!(two.wait().unwrap(), 3);

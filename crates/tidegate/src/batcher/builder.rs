@@ -14,9 +14,8 @@ use super::mend::Factory;
 use super::reply::{Reply, ReplyError, Request, pair};
 use super::shared::{Life, Shared, Stamp, Weigh, Weights};
 use super::stats::Counters;
-use super::default_controller;
 use crate::Clock;
-use crate::controller::{Bounded, Bounds, Controller};
+use crate::controller::{Bounded, Bounds, Controller, Knee, Objective};
 use crate::queue::{self, Wait};
 
 /// What a send does when there is no room and it was not told otherwise by its name.
@@ -51,7 +50,12 @@ pub struct Builder<T> {
     oversized: Oversized,
     weigh: Option<Weigh<T>>,
     bounds: Bounds,
-    controller: Option<Box<dyn Controller>>,
+    control: Control,
+}
+
+enum Control {
+    Objective(Objective),
+    Controller(Box<dyn Controller>),
 }
 
 impl<T: Send + 'static> Builder<T> {
@@ -67,7 +71,7 @@ impl<T: Send + 'static> Builder<T> {
             oversized: Oversized::Alone,
             weigh: None,
             bounds: Bounds::default(),
-            controller: None,
+            control: Control::Objective(Objective::Lean),
         }
     }
 
@@ -129,10 +133,17 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Who decides how many items the next batch takes, and when.
+    /// What is wanted of the batches: the default controller, [`Knee`], finds their size by it. [`Objective::Lean`] if not set.
+    #[must_use]
+    pub fn objective(mut self, objective: Objective) -> Self {
+        self.control = Control::Objective(objective);
+        self
+    }
+
+    /// Another controller than [`Knee`] decides how many items the next batch takes, and when; it takes the place of an objective.
     #[must_use]
     pub fn controller(mut self, controller: impl Controller + 'static) -> Self {
-        self.controller = Some(Box::new(controller));
+        self.control = Control::Controller(Box::new(controller));
         self
     }
 
@@ -179,11 +190,18 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The two halves, nobody driving them yet.
-    pub(super) fn build<R: Send, M: Send>(self) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
+    pub(super) fn build<R: Send, M: Send>(
+        self,
+    ) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
         if self.capacity_bytes == 0 {
             return Err(SpawnError::ZeroBytes);
         }
-        let controller = self.controller.unwrap_or_else(default_controller);
+        let controller: Box<dyn Controller> = match self.control {
+            Control::Controller(controller) => controller,
+            Control::Objective(objective) => {
+                Box::new(Knee::new(objective, self.bounds).map_err(SpawnError::Knee)?)
+            }
+        };
         let controller = Bounded::new(controller, self.bounds).map_err(SpawnError::Bounds)?;
         let full = match self.full {
             Full::Wait => queue::Full::Wait,

@@ -174,7 +174,11 @@ impl Core {
     /// Nothing more is accepted: handle what waits, and end after it if all of it `has_come`.
     pub(super) fn drain(&mut self, has_come: bool) {
         if self.life != Life::Stopped {
-            self.life = if has_come { Life::Drained } else { Life::Draining };
+            self.life = if has_come {
+                Life::Drained
+            } else {
+                Life::Draining
+            };
         }
     }
 

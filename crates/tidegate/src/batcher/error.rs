@@ -160,6 +160,8 @@ impl Error for StopError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SpawnError {
+    /// An objective outside its range, or bounds no batch can satisfy.
+    Knee(crate::controller::KneeError),
     /// Bounds no batch can satisfy.
     Bounds(crate::controller::BoundsError),
     /// A capacity no queue can have.
@@ -177,6 +179,7 @@ pub enum SpawnError {
 impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Knee(error) => error.fmt(f),
             Self::Bounds(error) => error.fmt(f),
             Self::Queue(error) => error.fmt(f),
             Self::ZeroBytes => f.write_str("room for 0 bytes: at least 1 is needed"),
@@ -190,6 +193,7 @@ impl fmt::Display for SpawnError {
 impl Error for SpawnError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
+            Self::Knee(error) => Some(error),
             Self::Bounds(error) => Some(error),
             Self::Queue(error) => Some(error),
             Self::Thread(error) => Some(error),

@@ -46,7 +46,7 @@ impl Gate {
     }
 
     pub(super) fn try_credit(&self, bytes: u64) -> Option<Credit<'_>> {
-        self.try_acquire(bytes).then_some(Credit(self, bytes))
+        self.try_acquire(bytes).then(|| Credit(self, bytes))
     }
 
     pub(super) fn credit(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
@@ -164,7 +164,10 @@ mod tests {
         let gate = Gate::new(10);
         assert!(gate.try_acquire(100));
         assert!(!gate.try_acquire(1));
+        assert!(gate.try_credit(1).is_none());
+        assert_eq!(gate.used(), 100, "nothing is returned that was not taken");
         gate.release(100);
+        drop(gate.try_credit(7));
         assert!(gate.try_acquire(4) && gate.try_acquire(6));
         assert!(!gate.try_acquire(1));
     }

@@ -129,7 +129,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The item was not accepted and is given back.
     pub fn send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = pair();
-        self.shared.send(item, |weight, item| Entry::Call(weight, item, reply))?;
+        self.shared
+            .send(item, |weight, item| Entry::Call(weight, item, reply))?;
         Ok(request)
     }
 
@@ -139,7 +140,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The item was not accepted and is given back.
     pub fn try_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = pair();
-        self.shared.try_send(item, |weight, item| Entry::Call(weight, item, reply))?;
+        self.shared
+            .try_send(item, |weight, item| Entry::Call(weight, item, reply))?;
         Ok(request)
     }
 
@@ -149,7 +151,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The item was not accepted and is given back.
     pub async fn send_request_async(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = pair();
-        self.shared.send_async(item, |weight, item| Entry::Call(weight, item, reply))
+        self.shared
+            .send_async(item, |weight, item| Entry::Call(weight, item, reply))
             .await?;
         Ok(request)
     }

@@ -43,10 +43,7 @@ pub trait Handler: 'static {
 
     /// Handles one batch, never empty, its items in the order in which each producer sent them. What is left in `batch`
     /// afterwards is dropped, and callers without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)).
-    fn handle_batch(
-        &mut self,
-        batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
-    ) -> Flow;
+    fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Flow;
 
     /// The backlog became empty: called once, before the actor waits. The place to shrink, collect or publish.
     fn idle(&mut self) {}

@@ -42,7 +42,7 @@
 //! | `sys:get_state` | [`Handle::inspect`] |
 //! | `garbage_collect`, hibernation | [`Handler::idle`]; buffers shrink by themselves after a second of idleness |
 //! | `stop/3` | [`Handle::stop`], which gives back what waited, or [`Handle::drain`] |
-//! | min, max, growth | [`Builder::controller`], [`Builder::bounds`]; no need to set them |
+//! | min, max, growth | [`Builder::bounds`], [`Builder::controller`]; no need to set them |
 
 mod actor;
 mod batch;
@@ -84,8 +84,6 @@ pub use stream::{Batched, StreamExt};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-use crate::controller::{Controller, Observed, Rule, Ruled};
-
 /// Starts an actor on a thread of its own with everything by default: `handle` is given the items of each batch. Callers are
 /// answered `()` when their batch is handled. For more, see [`Builder`], [`Handler`], [`map_batch`] and [`Fold`].
 ///
@@ -97,20 +95,4 @@ where
     F: FnMut(&mut Vec<T>) + Send + 'static,
 {
     Builder::new().spawn(each_batch(handle))
-}
-
-/// The controller of an actor that was given none.
-fn default_controller() -> Box<dyn Controller> {
-    Box::new(Ruled::new(Greedy))
-}
-
-/// Everything that waits, as far as the bounds allow.
-struct Greedy;
-
-impl Rule for Greedy {
-    fn limit(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn observe(&mut self, _batch: Observed) {}
 }

@@ -322,10 +322,7 @@ mod tests {
         assert!(request.try_take().is_none());
         reply.send(7);
         assert_eq!(request.try_take().unwrap().unwrap(), 7);
-        assert!(matches!(
-            request.try_take(),
-            Some(Err(ReplyError::NoReply))
-        ));
+        assert!(matches!(request.try_take(), Some(Err(ReplyError::NoReply))));
     }
 
     #[test]

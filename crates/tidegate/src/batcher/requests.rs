@@ -126,7 +126,9 @@ impl<L, R> Default for Requests<L, R> {
 
 impl<L, R> fmt::Debug for Requests<L, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Requests").field("len", &self.len()).finish()
+        f.debug_struct("Requests")
+            .field("len", &self.len())
+            .finish()
     }
 }
 

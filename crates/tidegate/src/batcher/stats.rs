@@ -172,7 +172,8 @@ impl Counters {
     }
 
     pub(super) fn read(&self, backlog: Load) -> Stats {
-        let all = |of: &[AtomicU64; BUCKETS]| Histogram(std::array::from_fn(|i| of[i].load(Relaxed)));
+        let all =
+            |of: &[AtomicU64; BUCKETS]| Histogram(std::array::from_fn(|i| of[i].load(Relaxed)));
         let by_reason: [u64; Reason::COUNT] =
             std::array::from_fn(|i| self.by_reason[i].load(Relaxed));
         Stats {
@@ -220,7 +221,10 @@ mod tests {
             counters.started(Load::items(n), Reason::Limit, 0);
         }
         let stats = counters.read(Load::default());
-        assert_eq!((stats.batches, stats.items_max, stats.items), (100, 100, 5050));
+        assert_eq!(
+            (stats.batches, stats.items_max, stats.items),
+            (100, 100, 5050)
+        );
         let [p1, p50, p100] = [0.01, 0.5, 1.0].map(|q| stats.sizes.quantile(q));
         assert_eq!((p1, p50), (1, 55));
         assert!((100..=125).contains(&p100));

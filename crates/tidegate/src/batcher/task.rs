@@ -118,10 +118,7 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn spawn_task<H>(
-        self,
-        handler: H,
-    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
+    pub async fn spawn_task<H>(self, handler: H) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
     where
         H: AsyncHandler<Item = T>,
     {
@@ -179,9 +176,7 @@ async fn run<H: AsyncHandler>(
         let step = actor.poll(now);
         let returned = match step {
             Step::Take(limit) => {
-                let any = catch(|| {
-                    actor.gather(now, limit, |batch, op| handler.append(batch, op))
-                });
+                let any = catch(|| actor.gather(now, limit, |batch, op| handler.append(batch, op)));
                 match any {
                     Ok(true) => catch_async(handler.handle_batch(&mut actor.batch)).await,
                     Ok(false) => Ok(Flow::Continue),
@@ -224,7 +219,11 @@ async fn run<H: AsyncHandler>(
 }
 
 /// Until there is something to ask the core about; then it is the time returned.
-async fn wait<T: Send, R: Send, M: Send>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
+async fn wait<T: Send, R: Send, M: Send>(
+    actor: &mut Actor<T, R, M>,
+    step: Step,
+    now: Time,
+) -> Time {
     let clock = actor.clock();
     let until = actor.prepare_wait(step, now);
     match clock.instant(until) {

@@ -60,23 +60,14 @@ fn take(core: &mut Core, now: u64, items: u64, left: u64, cut: Cut) -> Option<Re
 #[test]
 fn a_backlog_is_taken_at_once_up_to_the_limit() {
     let mut core = core(0, Bounds::default());
-    assert_eq!(
-        ready(&mut core, 0, 5),
-        Step::Take(Load::new(2, u64::MAX))
-    );
+    assert_eq!(ready(&mut core, 0, 5), Step::Take(Load::new(2, u64::MAX)));
     assert_eq!(take(&mut core, 0, 2, 3, Cut::Items), Some(Reason::Limit));
-    assert_eq!(
-        ready(&mut core, 0, 3),
-        Step::Take(Load::new(4, u64::MAX))
-    );
+    assert_eq!(ready(&mut core, 0, 3), Step::Take(Load::new(4, u64::MAX)));
     assert_eq!(
         take(&mut core, 0, 3, 0, Cut::Drained),
         Some(Reason::Drained)
     );
-    assert_eq!(
-        ready(&mut core, 0, 1),
-        Step::Take(Load::new(2, u64::MAX))
-    );
+    assert_eq!(ready(&mut core, 0, 1), Step::Take(Load::new(2, u64::MAX)));
 }
 
 #[test]
@@ -121,7 +112,11 @@ fn a_linger_holds_the_batch_and_a_drain_does_not_wait_for_it() {
         take(&mut core, 170, 1, 0, Cut::Drained),
         Some(Reason::Closing)
     );
-    assert_eq!(ready(&mut core, 180, 0), Step::Idle, "more may be on its way");
+    assert_eq!(
+        ready(&mut core, 180, 0),
+        Step::Idle,
+        "more may be on its way"
+    );
     core.drain(true);
     assert_eq!(ready(&mut core, 180, 0), Step::End);
 }
@@ -163,13 +158,12 @@ fn operations() -> impl Strategy<Value = Vec<Do>> {
         if stop {
             ops.push(Do::Stop);
         }
-        ops.extend([
-            Do::Step {
+        ops.extend(
+            [Do::Step {
                 cancelled: 0,
                 bytes_cut: false,
-            };
-            3
-        ]);
+            }; 3],
+        );
         ops
     })
 }

@@ -77,6 +77,7 @@ fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
                     for i in 0..each {
                         caster.cast(i).expect("open");
                     }
+                    caster.flush().expect("open");
                 }
             });
         }
@@ -93,14 +94,16 @@ fn backlog() -> Result<(), Box<dyn Error>> {
     let payload: Arc<[u8]> = vec![0; 4096].into();
     let actor = Builder::new()
         .capacity(100_001)
-        .spawn(tidegate::batcher::each_batch(|items: &mut Vec<Arc<[u8]>>| {
-            let bytes: usize = items.iter().map(|item| item.len()).sum();
-            let cost = Duration::from_millis(3).mul_f64(1.0 + bytes as f64 / 1_048_576.0);
-            let start = Instant::now();
-            while start.elapsed() < cost {
-                std::hint::spin_loop();
-            }
-        }))?;
+        .spawn(tidegate::batcher::each_batch(
+            |items: &mut Vec<Arc<[u8]>>| {
+                let bytes: usize = items.iter().map(|item| item.len()).sum();
+                let cost = Duration::from_millis(3).mul_f64(1.0 + bytes as f64 / 1_048_576.0);
+                let start = Instant::now();
+                while start.elapsed() < cost {
+                    std::hint::spin_loop();
+                }
+            },
+        ))?;
     let start = Instant::now();
     for _ in 0..100_000 {
         actor.cast(Arc::clone(&payload))?;

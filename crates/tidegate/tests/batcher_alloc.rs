@@ -1,0 +1,143 @@
+//! What an actor allocates: nothing for a cast, one slot for a call, and large buffers only while it is busy.
+//!
+//! In a process of their own and one after the other, because they count every allocation of the process.
+#![allow(unsafe_code)]
+
+mod batcher_common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard};
+
+use batcher_common::{LONG, until};
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op};
+use tidegate::controller::Greedy;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does the work; counting changes nothing about it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, SeqCst);
+        LIVE.fetch_add(layout.size(), SeqCst);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+struct Sum(u64);
+
+impl Handler for Sum {
+    type Item = u64;
+    type Reply = u64;
+    type Info = std::convert::Infallible;
+
+    fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Flow {
+        for op in batch.drain() {
+            match op {
+                Op::Cast(n) => self.0 += n,
+                Op::Call(n, reply) => {
+                    self.0 += n;
+                    reply.send(self.0);
+                }
+                _ => {}
+            }
+        }
+        Flow::Continue
+    }
+}
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap()
+}
+
+const ROUND: u64 = 10_000;
+
+fn casts(handle: &Handle<u64, u64>) {
+    for n in 0..ROUND {
+        handle.cast(n).unwrap();
+    }
+    handle.call(0).unwrap();
+}
+
+#[test]
+fn a_cast_allocates_nothing_and_a_call_one_slot() {
+    let _alone = alone();
+    let live = LIVE.load(SeqCst);
+    let handle = Builder::new().spawn(Sum(0)).unwrap();
+    let mut caster = handle.buffered();
+    let mut round = |n: u64| {
+        casts(&handle);
+        (0..ROUND).for_each(|n| caster.cast(n).unwrap());
+        caster.flush().unwrap();
+        for n in 0..n {
+            handle.call(n).unwrap();
+        }
+    };
+    // Until the buffers have the size they need, whatever the batches.
+    for _ in 0..200 {
+        round(1);
+    }
+    // Batches of any size up to the largest may still be news to the actor.
+    let before = ALLOCATIONS.load(SeqCst);
+    for _ in 0..100 {
+        round(10);
+    }
+    let allocations = ALLOCATIONS.load(SeqCst) - before;
+    let calls = 100 * 11;
+    println!("2 M casts and {calls} calls: {allocations} allocations");
+    assert!(
+        (calls..calls + 20).contains(&allocations),
+        "2 M casts and {calls} calls: {allocations} allocations"
+    );
+    // All of it goes with the actor.
+    drop(caster);
+    drop(handle);
+    until(|| LIVE.load(SeqCst) < live + 16_384);
+}
+
+/// Memory of a burst is not kept for ever. (Elsewhere it was that of idle keys; there are no keys here.)
+#[test]
+fn regression_13_idle_memory_is_given_back() {
+    let _alone = alone();
+    let handle = Builder::new()
+        .controller(Greedy.controller())
+        .spawn(Sum(0))
+        .unwrap();
+    // The actor finds the burst in one piece, because it had a visitor meanwhile.
+    let door = Arc::new(Barrier::new(2));
+    let visiting = std::thread::spawn({
+        let (handle, door) = (handle.clone(), Arc::clone(&door));
+        move || {
+            handle.inspect(move |_: &Sum| {
+                door.wait();
+                door.wait();
+            })
+        }
+    });
+    door.wait();
+    (0..8192).for_each(|n| handle.cast(n).unwrap());
+    door.wait();
+    visiting.join().unwrap().unwrap();
+    handle.call(0).unwrap();
+    assert_eq!(handle.stats().items_max, 8192);
+    let busy = LIVE.load(SeqCst);
+    let buffer = 8192 * size_of::<Op<u64, u64, std::convert::Infallible>>();
+    until(|| LIVE.load(SeqCst) + buffer / 2 < busy);
+    // And it is awake again when needed.
+    casts(&handle);
+    handle.drain(LONG).unwrap();
+}
