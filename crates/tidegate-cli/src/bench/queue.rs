@@ -53,20 +53,21 @@ impl Mode {
     }
 
     /// What the rivals are asked for beside it: their own dynamic rule where they have one, else the best constant.
-    fn rival(self, system: &System) -> (String, &'static str) {
+    /// What a rival is asked for beside it, and how to call that: its own dynamic rule where it has one, else a constant.
+    fn rival(self, system: &System) -> (String, String) {
         let dynamic = system.name.contains("jcqueue");
-        match self {
-            Self::Single => ("mode=single".into(), "single"),
-            Self::Batch(limit) => (format!("mode=batch batch={limit}"), ""),
-            Self::Controlled(Choice::StormAimd { ceiling }) if dynamic => {
-                (format!("mode=dynamic batch={ceiling}"), "dynamic")
-            }
-            Self::Controlled(Choice::StormAimd { ceiling }) => {
-                (format!("mode=batch batch={ceiling}"), "batch")
-            }
-            Self::Controlled(_) if dynamic => ("mode=dynamic batch=1000".into(), "dynamic 1000"),
-            Self::Controlled(_) => ("mode=batch batch=1000".into(), "batch 1000"),
-        }
+        let (mode, batch) = match self {
+            Self::Single => return ("mode=single".into(), "single".into()),
+            Self::Batch(limit) => ("batch", limit as u64),
+            Self::Controlled(Choice::StormAimd { ceiling }) if dynamic => ("dynamic", ceiling),
+            Self::Controlled(Choice::StormAimd { ceiling }) => ("batch", ceiling),
+            Self::Controlled(_) if dynamic => ("dynamic", 1000),
+            Self::Controlled(_) => ("batch", 1000),
+        };
+        (
+            format!("mode={mode} batch={batch}"),
+            format!("{mode} {batch}"),
+        )
     }
 }
 
@@ -126,7 +127,7 @@ fn throughput_cell(session: &mut Session, producers: usize, mode: Mode) -> anyho
         let peer = system.peer.clone();
         contestants.push(rival(
             &system,
-            label,
+            &label,
             calibrated(target, move |peers: &mut Peers, items| {
                 let answer = peers.ask(&peer, &format!("{head} items={items}"), Duration::ZERO)?;
                 peers::sample(&answer)
@@ -144,7 +145,7 @@ fn rival<'a>(
     Contestant {
         system: system.name.clone(),
         version: Some(system.version.clone()),
-        controller: (!label.is_empty()).then(|| label.into()),
+        controller: Some(label.into()),
         subject: false,
         run: Box::new(run),
     }

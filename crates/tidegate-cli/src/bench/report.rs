@@ -88,7 +88,7 @@ impl Row {
     }
 }
 
-/// A table in which columns without a value in any row are left out.
+/// A table in which columns without a value in any row are left out. The first column is set to the left.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     heads: Vec<String>,
@@ -96,7 +96,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns; the first two are set to the left.
+    /// A table with these columns.
     pub(crate) fn new(heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             heads: heads.into_iter().map(Into::into).collect(),
@@ -149,11 +149,7 @@ pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
-    let subjects: Vec<_> = rows
-        .iter()
-        .filter(|row| row.extra.contains_key("ratio"))
-        .collect();
-    let columns: [Column; 14] = [
+    let columns: [Column; 13] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
         ("q3", |row| row.q3.map(count)),
@@ -167,13 +163,26 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("allocs", |row| row.allocs.map(count)),
         ("rss MiB", |row| row.rss_mb.map(number)),
         ("rounds", |row| row.rounds.map(|n| n.to_string())),
-        ("", |row| row.note().map(Into::into)),
     ];
-    let ratio = |subject: &Row| format!("{} / it", subject.label());
-    let heads = ["".to_owned()]
-        .into_iter()
-        .chain(columns.iter().map(|(head, _)| (*head).to_owned()));
-    let mut table = Table::new(heads.chain(subjects.iter().map(|subject| ratio(subject))));
+    // The share of throughput, and of latency where both have one.
+    let kinds = [
+        ("ratio", ""),
+        ("mean_ratio", "mean: "),
+        ("p99_ratio", "p99: "),
+    ];
+    let mut subjects = Vec::new();
+    for row in rows {
+        let name = row.controller.as_ref().unwrap_or(&row.system);
+        for (key, of) in kinds {
+            if let Some(ratios) = row.extra.get(key) {
+                subjects.push((ratios, format!("{of}{name} / it")));
+            }
+        }
+    }
+    let heads = std::iter::once("")
+        .chain(columns.iter().map(|(head, _)| *head))
+        .chain(subjects.iter().map(|(_, head)| head.as_str()));
+    let mut table = Table::new(heads.chain([""]));
     for row in rows {
         let name = match &row.version {
             Some(version) if row.system != super::OURS => format!("{} ({version})", row.label()),
@@ -182,17 +191,12 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         let cells = columns
             .iter()
             .map(|(_, cell)| cell(row).unwrap_or_default());
-        let ratios = subjects.iter().map(|subject| {
-            let ratio = subject
-                .extra
-                .get("ratio")
-                .and_then(|ratios| ratios.get(row.label()));
-            ratio
-                .and_then(Value::as_f64)
-                .map(|ratio| format!("{ratio:.3}"))
-                .unwrap_or_default()
+        let ratios = subjects.iter().map(|(ratios, _)| {
+            let ratio = ratios.get(row.label()).and_then(Value::as_f64);
+            ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
         });
-        table.row([name].into_iter().chain(cells).chain(ratios));
+        let note = row.note().unwrap_or_default().to_owned();
+        table.row([name].into_iter().chain(cells).chain(ratios).chain([note]));
     }
     table.print()
 }
