@@ -46,6 +46,9 @@ pub(crate) struct Plan {
     pub(crate) pace: Option<Pace>,
 }
 
+/// No producer's buffer is larger, whoever decides: 32 KiB of words, as much as stays in the nearest cache.
+pub(crate) const BATCH_MAX: usize = 1024;
+
 /// Where the text comes from.
 pub(crate) trait Feed: Send {
     /// The next block: whole words. `None` at the end.
@@ -170,8 +173,8 @@ fn producers<T: Send>(
     queues: &[Queue<T>],
     capacity: usize,
 ) -> anyhow::Result<Vec<Producer<T>>> {
-    // At most half a queue at once: while one half is drained the other is filled.
-    let limit_max = (capacity / 2).max(1);
+    // And never more than half a queue at once: while one half is drained the other is filled.
+    let limit_max = BATCH_MAX.min(capacity / 2).max(1);
     let producer = |queue: &Queue<T>| -> anyhow::Result<Producer<T>> {
         Ok(match plan.controller {
             Choice::Fixed { limit: 1, .. } => queue.producer(),

@@ -40,13 +40,21 @@ impl Pacer {
         (self.start, self.line) = (self.clock.now(), 0);
     }
 
-    /// Waits until the next line is due; answers when that was, or `None` if `stop` says so while it waits.
+    /// Waits until the next line is due, but first calls `before`; answers when that was, or `None` if `stop` says so
+    /// while it waits.
     #[inline]
-    pub(super) fn next(&mut self, stop: impl Fn() -> bool) -> Option<Time> {
+    pub(super) fn next(
+        &mut self,
+        mut before: impl FnMut(),
+        stop: impl Fn() -> bool,
+    ) -> Option<Time> {
         let due = self
             .start
             .after((self.line as f64 * 1e9 / self.pace.per_s) as u64);
         self.line += 1;
+        if due > self.clock.now() {
+            before();
+        }
         loop {
             let left = Duration::from_nanos(due.since(self.clock.now()));
             if left.is_zero() {

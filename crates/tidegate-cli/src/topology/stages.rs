@@ -46,7 +46,11 @@ impl Reader<'_> {
                     break 'feed;
                 }
                 let now = match &mut pacer {
-                    Some(pacer) => match pacer.next(|| live.stopped()) {
+                    // About to wait: what is buffered would wait with it.
+                    Some(pacer) => match pacer.next(
+                        || self.outputs.iter_mut().for_each(Flush::flush_before_wait),
+                        || live.stopped(),
+                    ) {
                         Some(due) => due,
                         None => break 'feed,
                     },
