@@ -1,9 +1,10 @@
 //! `tidegate bench mailbox`: the batch actor beside gen_batch_server.
 //!
-//! The workload of its PR 29: one thread casts 100,000 times the same 4 KiB and then calls as a barrier; the handler is busy
-//! for 3 ms a batch and 3 ms a MiB. Its whole table is printed. **Heap** means for us: the bytes the process has allocated at
-//! the moment a batch is in the handler's hands, less those before the actor was started: its queue, the batch, its
-//! bookkeeping. The payload is shared and not in it, as in the original. Then a handler that does nothing, with 5-byte casts.
+//! The workload of its PR 29: one thread casts 100,000 times the same 4 KiB and then calls as a barrier; the handler
+//! is busy for 3 ms a batch and 3 ms a MiB. Its whole table is printed. **Heap** means for us: the bytes the process
+//! has allocated at the moment a batch is in the handler's hands, less those before the actor was started: its queue,
+//! the batch, its bookkeeping. The payload is shared and not in it, as in the original. Then a handler that does
+//! nothing, with 5-byte casts.
 
 use std::sync::Arc;
 use std::thread;

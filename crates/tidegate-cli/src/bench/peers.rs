@@ -1,5 +1,6 @@
-//! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a line and answers
-//! a JSON object a line (bench/peers/README.md). They are killed, with all they started, when they hang and at the end.
+//! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a line and
+//! answers a JSON object a line (bench/peers/README.md). They are killed, with all they started, when they hang and
+//! at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -56,8 +57,8 @@ enum State {
 }
 
 impl Peers {
-    /// Those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`. Each answer is waited
-    /// for `timeout` beyond what the request takes by itself, but not past `until`.
+    /// Those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`. Each answer is
+    /// waited for `timeout` beyond what the request takes by itself, but not past `until`.
     pub(crate) fn find(timeout: Duration, until: Option<Instant>) -> Self {
         let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
         Self {
@@ -75,6 +76,15 @@ impl Peers {
     /// Their names.
     pub(crate) fn names(&self) -> Vec<String> {
         self.known.keys().cloned().collect()
+    }
+
+    /// Ends those that run; the next request starts them again.
+    pub(crate) fn rest(&mut self) {
+        for peer in self.known.values_mut() {
+            if matches!(peer.state, State::Running(_)) {
+                peer.state = State::Idle;
+            }
+        }
     }
 
     /// Starts `peer` and asks for its systems.

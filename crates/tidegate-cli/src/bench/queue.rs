@@ -53,7 +53,8 @@ impl Mode {
     }
 
     /// What the rivals are asked for beside it: their own dynamic rule where they have one, else the best constant.
-    /// What a rival is asked for beside it, and how to call that: its own dynamic rule where it has one, else a constant.
+    /// What a rival is asked for beside it, and how to call that: its own dynamic rule where it has one, else a
+    /// constant.
     fn rival(self, system: &System) -> (String, String) {
         let dynamic = system.name.contains("jcqueue");
         let (mode, batch) = match self {

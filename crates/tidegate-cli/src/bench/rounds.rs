@@ -1,5 +1,5 @@
-//! Interleaved rounds: in each, every contestant of a case runs once. Ratios are taken within a round, between neighbours
-//! in time, and only then the median: what the machine does meanwhile touches both.
+//! Interleaved rounds: in each, every contestant of a case runs once. Ratios are taken within a round, between
+//! neighbours in time, and only then the median: what the machine does meanwhile touches both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

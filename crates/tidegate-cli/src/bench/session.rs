@@ -134,6 +134,11 @@ impl Session {
         Ok(())
     }
 
+    /// Ends the peers' processes; the next question starts them again.
+    pub(crate) fn rest_peers(&mut self) {
+        self.peers.rest();
+    }
+
     /// A remark for people: on standard error, so that it is in no document.
     pub(crate) fn say(&self, text: &str) {
         eprintln!("tidegate: {text}");
@@ -174,7 +179,10 @@ impl Session {
     fn meet_peers(&mut self, bench: &str) {
         self.peers = Peers::find(Duration::from_secs_f64(self.args.peer_timeout), self.end());
         if self.peers.is_empty() {
-            self.say("no peers: there is no bench/peers/*/start here or above; in the repository, bench/peers/install.sh builds them");
+            self.say(
+                "no peers: there is no bench/peers/*/start here or above; in the repository, \
+                 bench/peers/install.sh builds them",
+            );
         }
         let elsewhere = ELSEWHERE
             .iter()

@@ -1,5 +1,5 @@
-//! `tidegate bench topology --soak`: Knee and the best static size, each in a topology of its own that lives through the
-//! whole run, in turns of one window: whatever the machine does, it does to both.
+//! `tidegate bench topology --soak`: Knee and the best static size, each in a topology of its own that lives through
+//! the whole run, in turns of one window: whatever the machine does, it does to both.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ fn turns<const N: usize>(
             live.pause(false);
             std::thread::sleep(times.settle);
             let mut window = Window::start(live);
-            std::thread::sleep(times.window);
+            window.pass(live, times.window);
             let sample = window.end(live);
             live.pause(true);
             seen[turn % N].push(Seen {

@@ -1,5 +1,6 @@
 //! Text for the topology: a file's, or a generated one with the frequencies of a natural language.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ impl Text {
             }
         };
         if file.is_none() {
-            std::fs::write(&path, &text).with_context(|| path.display().to_string())?;
+            write_new(&path, &text).with_context(|| path.display().to_string())?;
         }
         let mut source = Blocks::new(&text[..], 64 * 1024);
         let mut blocks = Vec::new();
@@ -80,6 +81,16 @@ impl Feed for Endless<'_> {
         self.next = (self.next + 1) % self.blocks.len();
         block
     }
+}
+
+/// Writes a file where there is none: in a directory for all, what stands there already may lead elsewhere.
+fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    if let Err(e) = std::fs::remove_file(path)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(e);
+    }
+    std::fs::File::create_new(path)?.write_all(text)
 }
 
 /// Lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The same on every machine.

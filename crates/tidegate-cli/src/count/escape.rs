@@ -1,12 +1,13 @@
-//! A word as it can be shown: what is text as it is, everything else so that it can be told apart and harms no terminal.
+//! A word as it can be shown: what is text as it is, everything else so that it can be told apart and harms no
+//! terminal.
 
 use std::fmt::Write as _;
 
 /// Longest word shown whole, in characters of its text.
 const SHOWN_MAX: usize = 200;
 
-/// Bytes that are not UTF-8 as `\xNN`, characters that cannot be seen as `\u{..}`, a backslash doubled. A very long word is
-/// cut, and its length told.
+/// Bytes that are not UTF-8 as `\xNN`, characters that cannot be seen as `\u{..}`, a backslash doubled. A very long
+/// word is cut, and its length told.
 pub(super) fn escape(word: &[u8]) -> String {
     let mut text = String::new();
     for chunk in word.utf8_chunks() {

@@ -1,4 +1,5 @@
-//! What a running topology shows, and how it is told to pause or stop. Nothing on the way of an item waits for a reader.
+//! What a running topology shows, and how it is told to pause or stop. Nothing on the way of an item waits for a
+//! reader.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,7 +1,7 @@
 //! Complete latency, sampled: from reading a line to its last word counted.
 //!
-//! Every so many lines one gets a ticket: a slot with the time it was read and the number of its words still on the way.
-//! Whoever finishes the last of them takes the time. A slot still taken when its turn comes is passed over.
+//! Every so many lines one gets a ticket: a slot with the time it was read and the number of its words still on the
+//! way. Whoever finishes the last of them takes the time. A slot still taken when its turn comes is passed over.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -52,7 +52,8 @@ impl Samples {
         }
     }
 
-    /// One part is finished. Answers the line's latency in nanoseconds if it was the last; only then the time is asked for.
+    /// One part is finished. Answers the line's latency in nanoseconds if it was the last; only then the time is
+    /// asked for.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
         // Read first: once the slot is free the reader may take it.

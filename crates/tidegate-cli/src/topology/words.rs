@@ -1,4 +1,5 @@
-//! What a word is: a maximal run of bytes other than 0x09-0x0D and 0x20. Bytes, not characters: any file can be counted.
+//! What a word is: a maximal run of bytes other than 0x09-0x0D and 0x20. Bytes, not characters: any file can be
+//! counted.
 
 use std::ops::Range;
 
