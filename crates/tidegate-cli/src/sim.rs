@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 use tidegate::sim::{Row as Simulated, Scenario};
 
-use crate::bench::report::{Document, Row, case_table};
 use crate::bench::OURS;
+use crate::bench::report::{Document, Row, case_table};
 
 /// What `tidegate sim` takes.
 #[derive(Args, Debug)]
@@ -28,7 +28,9 @@ fn scenarios(name: &str) -> Result<Scenarios, String> {
     if name == "all" {
         return Ok(Scenarios(Scenario::ALL.into()));
     }
-    name.parse().map(|s| Scenarios(vec![s])).map_err(|e: tidegate::sim::UnknownScenario| format!("{e}, or all"))
+    name.parse()
+        .map(|s| Scenarios(vec![s]))
+        .map_err(|e: tidegate::sim::UnknownScenario| format!("{e}, or all"))
 }
 
 /// Runs the scenarios in virtual time and prints what each controller did.
@@ -37,9 +39,18 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for scenario in &args.scenario.0 {
         for table in scenario.run() {
-            let rows: Vec<_> = table.rows.into_iter().map(|row| to_row(&table.case, row)).collect();
+            let rows: Vec<_> = table
+                .rows
+                .into_iter()
+                .map(|row| to_row(&table.case, row))
+                .collect();
             if !args.json {
-                writeln!(out, "{}\n{}", table.case, case_table(&rows.iter().collect::<Vec<_>>()))?;
+                writeln!(
+                    out,
+                    "{}\n{}",
+                    table.case,
+                    case_table(&rows.iter().collect::<Vec<_>>())
+                )?;
             }
             document.rows.extend(rows);
         }
@@ -64,7 +75,11 @@ fn to_row(case: &str, row: Simulated) -> Row {
         batches: row.batches.map(|n| n as f64),
         batch_mean: row.batch_mean,
         batch_max: row.batch_max.map(|n| n as f64),
-        extra: row.extra.into_iter().map(|(key, value)| (key.into(), json!(value))).collect(),
+        extra: row
+            .extra
+            .into_iter()
+            .map(|(key, value)| (key.into(), json!(value)))
+            .collect(),
         ..Row::default()
     }
 }
