@@ -29,7 +29,7 @@ test: ## every test (installs what is missing when run as root)
 	@$(MAKE) --no-print-directory loom
 
 loom: ## the ring and the buffers under every interleaving loom finds
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --lib loom
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --test loom_queue
 
 check: ## formatting, clippy and doc with warnings denied
 	$(CARGO) fmt --all --check

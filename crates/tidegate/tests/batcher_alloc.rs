@@ -1,7 +1,7 @@
 //! What an actor allocates: nothing for a cast, one slot for a call, and large buffers only while it is busy.
 //!
 //! In a process of their own and one after the other, because they count every allocation of the process.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, clippy::unwrap_used)]
 
 mod batcher_common;
 

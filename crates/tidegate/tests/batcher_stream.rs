@@ -1,4 +1,5 @@
 //! Batches of a stream.
+#![allow(clippy::unwrap_used)]
 #![cfg(feature = "futures")]
 
 mod batcher_common;

@@ -1,4 +1,5 @@
 //! gen_batch_server's behaviour, seen through the actor: the batches of its benchmark, one by one.
+#![allow(clippy::unwrap_used)]
 
 mod batcher_common;
 

@@ -1,5 +1,8 @@
 //! Every controller against a model of a boundary: random operations, invariants after each.
 
+// Clippy knows tests by their attribute; these helpers are tests too.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -3,6 +3,9 @@
 //! A transcript is read, replayed and compared entry by entry, so it also holds the log format still. After a change that
 //! is meant, `TRANSCRIPTS=write cargo test -p tidegate --test controllers_transcripts` writes them anew: read the diff.
 
+// Clippy knows tests by their attribute; these helpers are tests too.
+#![allow(clippy::unwrap_used)]
+
 use std::path::PathBuf;
 
 use tidegate::Time;

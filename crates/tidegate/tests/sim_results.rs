@@ -4,6 +4,9 @@
 //! it. Arrivals and noise are drawn alike (see `Rng`), so agreement is close to exact; the bound is 2 %, none where there
 //! is no noise.
 
+// Clippy knows tests by their attribute; these helpers are tests too.
+#![allow(clippy::unwrap_used)]
+
 use tidegate::Time;
 use tidegate::controller::{
     Aimd, Bounds, Controller, Event, Exponential, Fixed, Greedy, Knee, Load, Objective, Reason,

@@ -304,7 +304,8 @@ impl Gathered {
         if self.cut.is_some() {
             return Some(entry);
         }
-        let (weight, op) = match entry {
+        // Each operation is built where it goes: moving it there would cost more than all the rest.
+        let appended = match entry {
             Entry::Wake => return None,
             Entry::Call(weight, _, ref reply) if !reply.is_wanted() => {
                 self.void += u64::from(weight);
@@ -315,14 +316,20 @@ impl Gathered {
                 self.cut = Some(Cut::Bytes);
                 return Some(entry);
             }
-            Entry::Cast(weight, item) => (weight, Op::Cast(item)),
-            Entry::Call(weight, item, reply) => (weight, Op::Call(item, reply)),
-            Entry::Info(message) => (0, Op::Info(message)),
+            Entry::Cast(weight, item) => {
+                self.count(weight);
+                append(batch, Op::Cast(item))
+            }
+            Entry::Call(weight, item, reply) => {
+                self.count(weight);
+                append(batch, Op::Call(item, reply))
+            }
+            Entry::Info(message) => {
+                self.count(0);
+                append(batch, Op::Info(message))
+            }
         };
-        // Counted before foreign code runs: if it panics, the item is gone with the batch.
-        self.load.items += 1;
-        self.load.bytes += u64::from(weight);
-        if append(batch, op) == Append::Finish {
+        if appended == Append::Finish {
             self.cut = Some(Cut::Finished);
         } else if self.load.bytes > self.limit.bytes {
             self.cut = Some(Cut::Oversized);
@@ -330,6 +337,13 @@ impl Gathered {
             self.cut = Some(Cut::Items);
         }
         None
+    }
+
+    /// Before foreign code runs: if that panics, the item is gone with the batch.
+    #[inline]
+    fn count(&mut self, weight: u32) {
+        self.load.items += 1;
+        self.load.bytes += u64::from(weight);
     }
 
     /// Whether an item of this weight would pass the limit on bytes; alone it may.

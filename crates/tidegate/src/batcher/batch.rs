@@ -69,6 +69,7 @@ impl<T, R, M> Batch<T, R, M> {
     }
 
     /// Adds an operation: for [`Handler::append`](super::Handler::append).
+    #[inline]
     pub fn push(&mut self, op: Op<T, R, M>) {
         self.ops.push(op);
     }

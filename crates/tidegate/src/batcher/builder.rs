@@ -190,9 +190,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The two halves, nobody driving them yet.
-    pub(super) fn build<R: Send, M: Send>(
-        self,
-    ) -> Result<(Handle<T, R, M>, Actor<T, R, M>), SpawnError> {
+    pub(super) fn build<R: Send, M: Send>(self) -> Result<Halves<T, R, M>, SpawnError> {
         if self.capacity_bytes == 0 {
             return Err(SpawnError::ZeroBytes);
         }
@@ -235,6 +233,9 @@ impl<T: Send + 'static> Builder<T> {
         Ok((Handle::new(shared), actor))
     }
 }
+
+/// Both sides of an actor.
+type Halves<T, R, M> = (Handle<T, R, M>, Actor<T, R, M>);
 
 impl<T: Send + 'static> Default for Builder<T> {
     fn default() -> Self {

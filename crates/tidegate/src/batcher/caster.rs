@@ -3,18 +3,18 @@
 use std::fmt;
 
 use super::error::SendError;
+use super::gate::Credit;
 use super::handle::Handle;
-use super::send::refused;
-use super::shared::Entry;
+use super::shared::{Entry, Shared, Weights};
 use crate::queue::{FlushError, Producer};
 
 /// Casts through a buffer of its own: several times faster than through a [`Handle`] where one thread or task sends much. Made by
 /// [`Handle::buffered`].
 ///
 /// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster, or given back by
-/// [`Handle::stop`]. The buffer is flushed when it is full, when asked, on drop, and at once if the actor has nothing
-/// to do; a busy actor fetches the items of a quiet caster itself within about a millisecond. Between a caster and other handles
-/// of the same thread there is no order unless it is flushed.
+/// [`Handle::stop`]. The buffer is flushed when it is full, when asked, and at once if the actor has nothing to do; a busy
+/// actor fetches the items of a quiet or dropped caster itself within about a millisecond. Between a caster and other
+/// handles of the same thread there is no order, except that what was flushed comes before what is sent afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     // Dropped, and so flushed, before the handle.
     producer: Producer<Entry<T, R, M>>,
@@ -49,19 +49,31 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     pub fn cast(&mut self, item: T) -> Result<(), SendError<T>> {
         let shared = &*self.handle.shared;
         shared.stamp.touch(&shared.clock);
-        if shared.weights.is_some() {
-            return self.cast_weighed(item);
+        let (item, weight, credit) = match &shared.weights {
+            None => (item, 0, None),
+            Some(weights) => Self::admit(&mut self.producer, weights, shared, item)?,
+        };
+        // The one place where an entry is pushed, so that it is built where it goes.
+        let sent = self.producer.push(Entry::Cast(weight, item));
+        if let Err(error) = sent {
+            return Err(shared.refused(error));
         }
-        self.producer.push(Entry::Cast(0, item)).map_err(refused)
+        if let Some(credit) = credit {
+            credit.keep();
+        }
+        Ok(())
     }
 
-    fn cast_weighed(&mut self, item: T) -> Result<(), SendError<T>> {
-        let shared = &*self.handle.shared;
-        let Some(weights) = &shared.weights else {
-            return self.producer.push(Entry::Cast(0, item)).map_err(refused);
-        };
+    #[cold]
+    fn admit<'a>(
+        producer: &mut Producer<Entry<T, R, M>>,
+        weights: &'a Weights<T>,
+        shared: &Shared<T, R, M>,
+        item: T,
+    ) -> Result<(T, u32, Option<Credit<'a>>), SendError<T>> {
         let (item, weight) = weights.weigh(item)?;
-        let credit = match weights.gate.try_credit(weight.into()) {
+        let bytes = weight.into();
+        let credit = match weights.gate.try_credit(bytes) {
             Some(credit) => credit,
             None if !shared.waits => {
                 shared.counters.rejected(1);
@@ -69,19 +81,16 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
             }
             None => {
                 // The room this waits for may be taken by its own buffer.
-                if self.producer.flush().is_err() {
+                if producer.flush().is_err() {
                     return Err(SendError::Closed(item));
                 }
-                match weights.gate.credit(weight.into()) {
+                match weights.gate.credit(bytes) {
                     Ok(credit) => credit,
                     Err(_) => return Err(SendError::Closed(item)),
                 }
             }
         };
-        let sent = self.producer.push(Entry::Cast(weight, item));
-        sent.map_err(refused)?;
-        credit.keep();
-        Ok(())
+        Ok((item, weight, Some(credit)))
     }
 
     /// Hands what is buffered to the actor; waits for room if the actor was built so.

@@ -2,7 +2,7 @@
 //!
 //! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the queue. It is
 //! the counterpart of a pid. For each way of sending there is one that follows the actor's [`Full`](super::Full) setting, one that never
-//! waits (`try_`) and one that waits without blocking its thread (`_async`). A send that fails gives the item back.
+//! waits (`try_`) and one that does what the plain one does without blocking its thread (`_async`). A send that fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -49,6 +49,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The item was not accepted and is given back.
+    #[inline]
     pub fn cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send(item, Entry::Cast)
     }
@@ -61,7 +62,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.try_send(item, Entry::Cast)
     }
 
-    /// Sends an item nobody waits for, and waits for room without blocking the thread. Dropping the future takes the item back.
+    /// Like [`Handle::cast`], waiting without blocking the thread. Dropping the future drops the item.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -213,9 +214,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         drained(poll_fn(|cx| self.shared.life.poll(cx)).await)
     }
 
-    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the items it had accepted
-    /// and not handled, in order; their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped). An actor that ended before, whatever the
-    /// reason, gives back what it left.
+    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the items it had
+    /// accepted and not handled, in order. Their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos
+    /// are dropped. An actor that ended before, whatever the reason, gives back what it left.
     ///
     /// # Errors
     /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and the items can be

@@ -32,6 +32,7 @@ pub trait Handler: 'static {
     /// user's own encoding, by memory, by a key. The operation given last is always in. The default puts it into `batch`.
     ///
     /// An early finish does not count as a full batch, so it never moves a controller's limit.
+    #[inline]
     fn append(
         &mut self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,

@@ -1,31 +1,28 @@
 //! Sending: weigh, take credit, stamp, push. What fails on the way gives everything back.
+//!
+//! The queue waits for room or refuses as it was built to; only the bound on bytes is seen to here.
 
 use super::error::SendError;
+use super::gate::{Credit, GateClosed};
 use super::shared::{Entry, Shared, Weights};
 use crate::queue::PushError;
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     /// Waits for room or refuses, as the actor was built.
+    #[inline]
     pub(super) fn send(
         &self,
         item: T,
         entry: impl FnOnce(u32, T) -> Entry<T, R, M>,
     ) -> Result<(), SendError<T>> {
-        if !self.waits {
-            return self.try_send(item, entry);
-        }
-        let Some(weights) = &self.weights else {
-            self.stamp.touch(&self.clock);
-            return self.queue.push(entry(0, item)).map_err(refused);
-        };
-        let (item, weight) = weights.weigh(item)?;
-        let Ok(credit) = weights.gate.credit(weight.into()) else {
-            return Err(SendError::Closed(item));
+        let (item, weight, credit) = match &self.weights {
+            None => (item, 0, None),
+            Some(weights) => self.admit(weights, item, self.waits)?,
         };
         self.stamp.touch(&self.clock);
-        self.queue.push(entry(weight, item)).map_err(refused)?;
-        credit.keep();
-        Ok(())
+        // The one place where it is pushed, so that an entry is built where it goes.
+        let sent = self.queue.push(entry(weight, item));
+        self.sent(sent, credit)
     }
 
     /// Never waits.
@@ -34,20 +31,13 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         item: T,
         entry: impl FnOnce(u32, T) -> Entry<T, R, M>,
     ) -> Result<(), SendError<T>> {
-        let Some(weights) = &self.weights else {
-            return self.try_push(entry(0, item));
+        let (item, weight, credit) = match &self.weights {
+            None => (item, 0, None),
+            Some(weights) => self.admit(weights, item, false)?,
         };
-        let (item, weight) = weights.weigh(item)?;
-        let Some(credit) = weights.gate.try_credit(weight.into()) else {
-            if self.queue.is_closed() {
-                return Err(SendError::Closed(item));
-            }
-            self.counters.rejected(1);
-            return Err(SendError::Full(item));
-        };
-        self.try_push(entry(weight, item))?;
-        credit.keep();
-        Ok(())
+        self.stamp.touch(&self.clock);
+        let sent = self.queue.try_push(entry(weight, item));
+        self.sent(sent, credit)
     }
 
     /// Waits for room as a task.
@@ -56,39 +46,80 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         item: T,
         entry: impl FnOnce(u32, T) -> Entry<T, R, M>,
     ) -> Result<(), SendError<T>> {
-        let Some(weights) = &self.weights else {
-            self.stamp.touch(&self.clock);
-            return self.queue.push_async(entry(0, item)).await.map_err(refused);
-        };
-        let (item, weight) = weights.weigh(item)?;
-        let Ok(credit) = weights.gate.credit_async(weight.into()).await else {
-            return Err(SendError::Closed(item));
+        let (item, weight, credit) = match &self.weights {
+            None => (item, 0, None),
+            Some(weights) if !self.waits => self.admit(weights, item, false)?,
+            Some(weights) => {
+                let (item, weight) = weights.weigh(item)?;
+                match weights.gate.credit_async(weight.into()).await {
+                    Ok(credit) => (item, weight, Some(credit)),
+                    Err(GateClosed) => return Err(SendError::Closed(item)),
+                }
+            }
         };
         self.stamp.touch(&self.clock);
         let sent = self.queue.push_async(entry(weight, item)).await;
-        sent.map_err(refused)?;
-        credit.keep();
+        self.sent(sent, credit)
+    }
+
+    /// Weighs an item and takes credit for it.
+    #[cold]
+    fn admit<'a>(
+        &self,
+        weights: &'a Weights<T>,
+        item: T,
+        waits: bool,
+    ) -> Result<(T, u32, Option<Credit<'a>>), SendError<T>> {
+        let (item, weight) = weights.weigh(item)?;
+        let bytes = weight.into();
+        let credit = if waits {
+            weights.gate.credit(bytes).ok()
+        } else {
+            weights.gate.try_credit(bytes)
+        };
+        if credit.is_some() {
+            return Ok((item, weight, credit));
+        }
+        if waits || self.queue.is_closed() {
+            return Err(SendError::Closed(item));
+        }
+        self.counters.rejected(1);
+        Err(SendError::Full(item))
+    }
+
+    #[inline]
+    fn sent(
+        &self,
+        sent: Result<(), PushError<Entry<T, R, M>>>,
+        credit: Option<Credit<'_>>,
+    ) -> Result<(), SendError<T>> {
+        if let Err(error) = sent {
+            return Err(self.refused(error));
+        }
+        if let Some(credit) = credit {
+            credit.keep();
+        }
         Ok(())
     }
 
-    fn try_push(&self, entry: Entry<T, R, M>) -> Result<(), SendError<T>> {
-        self.stamp.touch(&self.clock);
-        self.queue.try_push(entry).map_err(|error| {
-            if !error.is_closed() {
+    /// The item out of an entry that was not taken; a caller's reply is dropped.
+    #[cold]
+    pub(super) fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
+        let closed = error.is_closed();
+        match error.into_item() {
+            Entry::Cast(_, item) | Entry::Call(_, item, _) if closed => SendError::Closed(item),
+            Entry::Cast(_, item) | Entry::Call(_, item, _) => {
                 self.counters.rejected(1);
+                SendError::Full(item)
             }
-            refused(error)
-        })
+            Entry::Info(_) | Entry::Wake => unreachable!("a queue gives back what it was given"),
+        }
     }
 
     pub(super) fn send_info(&self, message: M) -> Result<(), SendError<M>> {
         self.stamp.touch(&self.clock);
         let entry = Entry::Info(message);
-        let sent = if self.waits {
-            self.queue.push(entry)
-        } else {
-            self.queue.try_push(entry)
-        };
+        let sent = self.queue.push(entry);
         sent.map_err(|error| match error {
             PushError::Full(Entry::Info(message)) => {
                 self.counters.rejected(1);
@@ -113,15 +144,5 @@ impl<T> Weights<T> {
         }
         // Four gigabytes in one item count as that.
         Ok((item, u32::try_from(bytes).unwrap_or(u32::MAX)))
-    }
-}
-
-/// The item out of an entry that was not taken; a caller's reply is dropped.
-pub(super) fn refused<T, R, M>(error: PushError<Entry<T, R, M>>) -> SendError<T> {
-    let closed = error.is_closed();
-    match error.into_item() {
-        Entry::Cast(_, item) | Entry::Call(_, item, _) if closed => SendError::Closed(item),
-        Entry::Cast(_, item) | Entry::Call(_, item, _) => SendError::Full(item),
-        Entry::Info(_) | Entry::Wake => unreachable!("a queue gives back what it was given"),
     }
 }

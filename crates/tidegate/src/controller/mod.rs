@@ -52,8 +52,8 @@ use crate::Time;
 pub trait Controller: Send {
     /// Takes in what happened at `now` and answers what to do.
     ///
-    /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the limits in force, so
-    /// that a buffer can be sized by them, with [`When::Now`]. `now` never goes back; a controller treats a `now` before
+    /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the limits in force, with
+    /// [`When::Now`]: a boundary that never asks, such as a producer's buffer, is sized by the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now` before
     /// the last one as the last one.
     fn on(&mut self, now: Time, event: Event) -> Decision;
 
@@ -121,7 +121,7 @@ pub enum Event {
     Done {
         /// What it cost the stage that runs it.
         cost_ns: u64,
-        /// Whether it did its work. The cost of a failed batch teaches nothing and is left out.
+        /// Whether it did its work and the cost was measured. That of a failed batch teaches nothing.
         ok: bool,
     },
     /// The producer is about to block: nothing arrives until something else happens.

@@ -76,11 +76,7 @@ impl<T: Send> Producer<T> {
         let mut limit = slots as u64;
         let control = controller.map(|mut controller| {
             let now = queue.shared.clock.now();
-            let ready = Event::Ready {
-                backlog: Load::items(1),
-                oldest: now,
-            };
-            let decision = controller.on(now, ready);
+            let decision = controller.on(now, Event::Blocking);
             limit = decision.limit_items.clamp(1, limit);
             Control {
                 controller,
@@ -535,9 +531,10 @@ impl<T: Send> Own<T> {
 }
 
 impl Control {
-    /// The first 64 flushes are measured, later ones one in 16.
+    /// The first 64 flushes are measured, later ones one in 13: a controller's probes come every so many flushes, and no
+    /// common factor may keep them from being seen.
     const fn samples(&self) -> bool {
-        self.flushes < 64 || self.flushes.is_multiple_of(16)
+        self.flushes < 64 || self.flushes.is_multiple_of(13)
     }
 
     /// Reports what left the buffer, and answers the next limit.
@@ -558,23 +555,26 @@ impl Control {
             left: Load::items(left),
             reason,
         };
+        let mut done = Event::Done {
+            cost_ns: 0,
+            ok: false,
+        };
         if swept > 0 {
             self.controller
                 .on(now, started(swept, flushed + left, Reason::Linger));
+            self.controller.on(now, done);
         }
         if flushed > 0 {
             self.flushes += 1;
             self.controller.on(now, started(flushed, left, reason));
             if let Some((start, end)) = measured {
-                let cost_ns = end.since(start);
-                self.controller.on(now, Event::Done { cost_ns, ok: true });
+                done = Event::Done {
+                    cost_ns: end.since(start),
+                    ok: true,
+                };
             }
         }
-        let ready = Event::Ready {
-            backlog: Load::items(left.max(1)),
-            oldest: now,
-        };
-        let decision = self.controller.on(now, ready);
+        let decision = self.controller.on(now, done);
         self.reason = cut_by(decision.reason);
         decision.limit_items
     }

@@ -1,5 +1,5 @@
 //! A handler that does what a test says, and the rules tests run it under.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod driver;
 

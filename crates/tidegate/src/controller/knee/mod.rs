@@ -9,7 +9,7 @@
 //! ([`Reason::Anticipate`]).
 //!
 //! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile` anticipation, `inflation` the waiting of
-//! flushes that block nobody; this file joins them into decisions. State is some 3 KiB, no allocation after creation.
+//! flushes that block nobody; this file joins them into decisions. Nothing is allocated after creation.
 
 mod buckets;
 mod cost;
@@ -43,7 +43,9 @@ const LEAN: f64 = 16.0;
 /// The same where another term is meant to bind.
 const AMPLE: f64 = 32.0;
 
-/// The default controller: see the [module documentation](self).
+/// The default controller: measures what a batch costs and limits batches where larger ones would buy next to nothing.
+///
+/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB; nothing is allocated after creation.
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
@@ -303,7 +305,18 @@ impl Knee {
         }
     }
 
-    /// The limit in force when nobody asks for a batch.
+    /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a backlog.
+    fn unasked(&self) -> Plan {
+        let full = self.standing();
+        let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
+        Plan {
+            limit,
+            full,
+            reason,
+        }
+    }
+
+    /// The limit in force.
     fn standing(&self) -> u64 {
         (self.limit as u64).clamp(self.floor, self.ceiling)
     }
@@ -475,17 +488,15 @@ impl Knee {
             self.amount(left)
         };
         let backlog = n.saturating_add(left);
-        if self.fresh {
-            // Nobody asked: the batch was cut by the standing limit, or by the driver.
-            let limit = self.standing();
+        let saturated = if self.fresh {
+            // Nobody asked: a buffer was sized by the limit in force, and was full or not.
             self.rate.look(now.as_nanos(), backlog, true);
-            self.plan = Plan {
-                limit,
-                full: limit,
-                reason: self.binding,
-            };
-        }
-        if backlog >= self.plan.full && self.cost.verify.is_none_or(|v| backlog < v) {
+            self.plan = self.unasked();
+            n >= self.plan.limit && self.cost.verify.is_none()
+        } else {
+            backlog >= self.plan.full && self.cost.verify.is_none_or(|v| backlog < v)
+        };
+        if saturated {
             self.saturated += 1;
             self.cost.excite = self.cost.excite.saturating_sub(1);
         }
@@ -620,7 +631,8 @@ impl Controller for Knee {
             }
             Event::Blocking | Event::Expected { .. } => {}
         }
-        self.decision(self.standing(), When::Now, self.binding)
+        let plan = self.unasked();
+        self.decision(plan.limit, When::Now, plan.reason)
     }
 
     fn snapshot(&self) -> Snapshot {
