@@ -128,7 +128,7 @@ impl Splitter<'_> {
 fn limit<T: Send>(output: &Producer<T>) -> u64 {
     output
         .controller()
-        .map_or(output.limit() as u64, |seen| seen.limit)
+        .map_or_else(|| output.limit() as u64, |seen| seen.limit)
 }
 
 /// A splitter's producers, one a counter.
