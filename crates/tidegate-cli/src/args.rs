@@ -33,7 +33,7 @@ pub(crate) struct CountArgs {
     /// Files to count; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Who decides the batches of both edges: knee, knee:OBJECTIVE, greedy, fixed:LIMIT,
+    /// Who decides the batches of both edges, none of more than 1024 items: knee, knee:OBJECTIVE, greedy, fixed:LIMIT,
     /// fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
@@ -44,7 +44,7 @@ pub(crate) struct CountArgs {
     #[arg(long, value_name = "K", default_value = "10")]
     pub(crate) top: NonZeroUsize,
     /// Splitters, and as many counters.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) split: u16,
 }
 

@@ -341,7 +341,9 @@ fn noop(choice: Choice, buffered: bool, producers: usize, items: u64) -> anyhow:
                 // Should the actor end, the count at the end tells.
                 if buffered {
                     let mut caster = handle.buffered();
-                    (0..casts).try_for_each(|_| caster.cast(*b"hello").ok())
+                    let cast = (0..casts).try_for_each(|_| caster.cast(*b"hello").ok());
+                    // The barrier comes by another handle: what a full queue left in the buffer would come after it.
+                    cast.and_then(|()| caster.flush().ok())
                 } else {
                     (0..casts).try_for_each(|_| handle.cast(*b"hello").ok())
                 }

@@ -259,11 +259,19 @@ impl Running {
 
     /// Its last words.
     fn gone(&mut self) -> Failure {
-        let status = self
-            .child
-            .wait()
-            .map(|status| status.to_string())
-            .unwrap_or_default();
+        // It may have closed its output and live on.
+        let mut status = None;
+        for _ in 0..100 {
+            status = self.child.try_wait().ok().flatten();
+            if status.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let status = status.map_or_else(
+            || "its output is closed".into(),
+            |status| status.to_string(),
+        );
         // Its standard error closed with it, but the thread that reads it may be behind.
         let mut words = String::new();
         for _ in 0..50 {

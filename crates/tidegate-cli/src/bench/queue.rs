@@ -24,6 +24,9 @@ use super::{OURS, latency};
 /// Storm's default, for all.
 const CAPACITY: usize = 32_768;
 
+/// The most a controller may decide: a buffer of 32 KiB, as much as stays in the nearest cache.
+const LIMIT_MAX: usize = 4096;
+
 /// How items get in.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
@@ -46,8 +49,8 @@ impl Mode {
             Self::Single => queue.producer(),
             Self::Batch(limit) => queue.fixed(limit)?,
             Self::Controlled(choice) => {
-                let limit_max = CAPACITY / 2;
-                queue.controlled(limit_max, choice.build(Bounds::items(1, limit_max as u64))?)?
+                let bounds = Bounds::items(1, LIMIT_MAX as u64);
+                queue.controlled(LIMIT_MAX, choice.build(bounds)?)?
             }
         })
     }

@@ -111,7 +111,16 @@ impl Session {
             .into_iter()
             .filter(|row| !row.note().is_some_and(is_unsupported))
             .collect();
-        self.keep(case, rows.clone())?;
+        // Half a cell would pass for a whole one when the run is resumed.
+        let rounds = self.rounds as u64;
+        let whole = rows
+            .iter()
+            .all(|row| row.rounds.is_none_or(|n| n == rounds));
+        if whole {
+            self.keep(case, rows.clone())?;
+        } else {
+            self.show(case, rows.clone());
+        }
         Ok(rows)
     }
 
@@ -126,7 +135,6 @@ impl Session {
 
     /// Takes in a cell measured otherwise.
     pub(crate) fn keep(&mut self, case: &str, rows: Vec<Row>) -> anyhow::Result<()> {
-        // Half a cell would pass for a whole one when the run is resumed.
         if let Some(store) = self.store.as_mut().filter(|_| !interrupt::asked()) {
             store.keep(case, &rows)?;
         }

@@ -213,12 +213,11 @@ impl Window {
 
     /// Lets `time` pass, and more if nothing was counted: then others have the machine.
     pub(super) fn pass(&self, live: &Live, time: Duration) {
-        std::thread::sleep(time);
-        for _ in 0..100 {
-            if live.words() > self.words || interrupt::asked() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        let over = |elapsed| elapsed >= time && (live.words() > self.words || elapsed > time * 100);
+        while !over(start.elapsed()) && !interrupt::asked() {
+            let left = time.saturating_sub(start.elapsed());
+            std::thread::sleep(left.clamp(Duration::from_millis(1), Duration::from_millis(100)));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::topology::{Blocks, Feed};
 
 /// How much is read at once. A line longer than that is counted in parts.
-const BLOCK: usize = 64 * 1024;
+const BLOCK: usize = 32 * 1024;
 
 /// What became of the files.
 #[derive(Clone, Debug, Default)]
@@ -128,9 +128,12 @@ impl Read for Source {
                 tv_sec: 1,
                 tv_nsec: 0,
             };
-            while poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&second)).unwrap_or(0)
-                == 0
-            {
+            loop {
+                match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&second)) {
+                    Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                    Ok(_) => break,
+                    Err(e) => return Err(e.into()),
+                }
                 if interrupt::asked() {
                     return Err(io::ErrorKind::Interrupted.into());
                 }

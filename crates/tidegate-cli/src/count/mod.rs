@@ -18,7 +18,7 @@ use files::Files;
 use report::Report;
 
 /// Lines on the way to one splitter, each a part of a block: they bound the memory that input takes.
-const LINES: usize = 1024;
+const LINES: usize = 2048;
 /// Words on the way to one counter: 256 KiB.
 const WORDS: usize = 8192;
 /// One line in so many has its latency taken; every one when they are paced.

@@ -55,7 +55,7 @@ impl Report<'_> {
         if failed > 0 {
             write!(
                 out,
-                "; {failed} of {} not counted, see above",
+                "; {failed} of {} could not be read, see above",
                 counted + failed
             )?;
         }

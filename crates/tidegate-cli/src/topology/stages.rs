@@ -116,12 +116,19 @@ impl Splitter<'_> {
                 }
             });
             for output in &outputs.0 {
-                live.saw_limit(who, output.limit() as u64);
+                live.saw_limit(who, limit(output));
             }
         }
         closed?;
         Ok(outputs.0.iter().map(Producer::limit).collect())
     }
+}
+
+/// The limit in force: the controller's own where there is one, which a probe does not change.
+fn limit<T: Send>(output: &Producer<T>) -> u64 {
+    output
+        .controller()
+        .map_or_else(|| output.limit() as u64, |seen| seen.limit)
 }
 
 /// A splitter's producers, one a counter.
