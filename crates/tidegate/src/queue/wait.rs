@@ -147,16 +147,23 @@ impl Waiters {
         Self(Mutex::new(Line::default()))
     }
 
-    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket.
-    pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) {
+    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket. Says whether it was called since.
+    pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> bool {
         let mut line = lock(&self.0);
+        let stood = ticket.is_some();
         let ticket = *ticket.get_or_insert_with(|| {
             line.next += 1;
             line.next
         });
         match line.waiting.binary_search_by_key(&ticket, |w| w.0) {
-            Ok(at) => line.waiting[at].1.clone_from(waker),
-            Err(at) => line.waiting.insert(at, (ticket, waker.clone())),
+            Ok(at) => {
+                line.waiting[at].1.clone_from(waker);
+                false
+            }
+            Err(at) => {
+                line.waiting.insert(at, (ticket, waker.clone()));
+                stood
+            }
         }
     }
 
