@@ -11,10 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use tidegate::batcher::{Batch, Builder, Flow, Handler, Op};
-use tidegate::controller::{Bounds, Choice};
+use tidegate::batcher::{Batch, Builder, Flow, Handler, Op, each_batch};
+use tidegate::controller::{Bounds, Choice, Objective};
 
 use super::OURS;
+use super::latency;
 use super::machine::{self, Meter};
 use super::peers::{self, Peers};
 use super::report::{Column, Row, Table, count, number};
@@ -40,6 +41,11 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     };
     for &producers in producers {
         noop_cell(session, producers)?;
+    }
+    for work in [Work::Busy(500), Work::Asleep(5000)] {
+        for callers in [1, 2, 8, 64] {
+            calls_cell(session, work, callers)?;
+        }
     }
     Ok(())
 }
@@ -300,6 +306,95 @@ fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
         });
     }
     session.cell(&case, contestants).map(drop)
+}
+
+// Callers in a closed loop: each calls again as soon as it is answered.
+
+/// What the handler does with a batch, for so many microseconds.
+#[derive(Clone, Copy)]
+enum Work {
+    /// Computes.
+    Busy(u64),
+    /// Waits for something, such as a disk.
+    Asleep(u64),
+}
+
+fn calls_cell(session: &mut Session, work: Work, callers: usize) -> anyhow::Result<()> {
+    let what = match work {
+        Work::Busy(us) => format!("busy {us} us a batch"),
+        Work::Asleep(us) => format!("asleep {us} us a batch"),
+    };
+    let plural = if callers == 1 { "" } else { "s" };
+    let case = format!("closed loop, handler {what}, {callers} caller{plural}");
+    if !session.wants(&case) {
+        return Ok(());
+    }
+    let time = Duration::from_millis(if session.is_smoke() { 5 } else { 600 });
+    let own = |name: &str, objective: Option<Objective>| {
+        let run = move |_: &mut Peers| {
+            calls(objective, work, callers, time).map_err(|e| format!("{e:#}"))
+        };
+        ours(name.into(), objective.is_some(), run)
+    };
+    let contestants = vec![own("knee", Some(Objective::Lean)), own("greedy", None)];
+    session.cell(&case, contestants).map(drop)
+}
+
+/// `None`: the greedy drain.
+fn calls(
+    objective: Option<Objective>,
+    work: Work,
+    callers: usize,
+    time: Duration,
+) -> anyhow::Result<Sample> {
+    let builder = Builder::new();
+    let builder = match objective {
+        Some(objective) => builder.objective(objective),
+        None => builder.controller(Choice::Greedy.build(Bounds::default())?),
+    };
+    let handle = move |_: &mut Vec<()>| match work {
+        Work::Asleep(us) => thread::sleep(Duration::from_micros(us)),
+        Work::Busy(us) => {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(us) {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    let actor = builder.spawn(each_batch(handle))?;
+    let (start, meter) = (Instant::now(), Meter::start());
+    let mut latency = latency::histogram();
+    thread::scope(|scope| -> anyhow::Result<()> {
+        let caller = || -> anyhow::Result<_> {
+            let mut latency = latency::histogram();
+            while start.elapsed() < time {
+                let called = Instant::now();
+                actor.call(()).ok().context("the actor ended")?;
+                latency.record(called.elapsed().as_nanos() as u64)?;
+            }
+            Ok(latency)
+        };
+        let callers: Vec<_> = (0..callers).map(|_| scope.spawn(caller)).collect();
+        for caller in callers {
+            let own = caller
+                .join()
+                .map_err(|_| anyhow::anyhow!("a caller panicked"))??;
+            latency.add(own)?;
+        }
+        Ok(())
+    })?;
+    let (elapsed, spent, stats) = (start.elapsed(), meter.spent(), actor.stats());
+    actor.drain(Duration::from_secs(10))?;
+    let mut sample = Sample {
+        ops_per_s: latency.len() as f64 / elapsed.as_secs_f64(),
+        cpu_s: Some(spent.cpu.as_secs_f64()),
+        allocs: Some(spent.allocs as f64),
+        batches: Some(stats.batches as f64),
+        batch_mean: Some(latency.len() as f64 / stats.batches.max(1) as f64),
+        ..Sample::default()
+    };
+    latency::put(&mut sample, &latency);
+    Ok(sample)
 }
 
 /// Counts casts; the reply is how many, and in how many batches.
