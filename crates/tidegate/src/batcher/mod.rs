@@ -46,6 +46,7 @@
 
 mod actor;
 mod batch;
+mod block;
 mod builder;
 mod caster;
 mod closure;
