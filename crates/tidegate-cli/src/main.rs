@@ -1,3 +1,65 @@
-//! The program `tidegate`.
+//! The program `tidegate`: parses what is asked for, runs it, and turns the outcome into an exit code.
 
-fn main() {}
+mod args;
+mod bench;
+mod count;
+mod interrupt;
+mod sim;
+mod topology;
+
+use std::alloc::System;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+use args::{Cli, Command};
+
+/// Counts allocations, for the benches: two added numbers each.
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Something asked for that cannot be had: exit code 2, as for any other wrong argument.
+#[derive(Debug)]
+struct Usage(String);
+
+impl Usage {
+    fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = interrupt::listen()
+        .map_err(Into::into)
+        .and_then(|()| match &cli.command {
+            Command::Count(args) => count::run(args),
+            Command::Bench(bench) => bench::run(bench),
+            Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
+        });
+    match outcome {
+        Ok(code) => code,
+        // Whoever read our output has enough.
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("tidegate: {e:#}");
+            ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

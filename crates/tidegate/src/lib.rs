@@ -18,4 +18,6 @@ pub use time::{Clock, Time, nanos};
 mod docs {
     #[doc = include_str!("../../../docs/controllers.md")]
     struct Controllers;
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
 }

@@ -224,3 +224,39 @@ fn r19_an_idle_queue_wakes_nobody() {
     drop((producer, queue));
     assert_eq!(reader.join().unwrap(), 20);
 }
+
+/// A producer that waits for room may have its buffer swept meanwhile; called, it then takes nothing, and must pass the call on to
+/// the next in line. It did not, and with few slots and many producers everybody slept.
+#[test]
+fn a_call_for_room_that_is_not_needed_is_passed_on() {
+    for _ in 0..200 {
+        let builder = Builder::new(1)
+            .linger(Duration::from_nanos(1))
+            .wait(Wait::Park);
+        let (queue, mut consumer) = builder.build::<u32>().unwrap();
+        queue.try_push(0).unwrap();
+        let (done, finished) = std::sync::mpsc::sync_channel(3);
+        for i in 1..=3 {
+            let mut producer = queue.fixed(4).unwrap();
+            let done = done.clone();
+            thread::spawn(move || {
+                producer.push(i).unwrap();
+                producer.flush().unwrap();
+                done.send(i).unwrap();
+            });
+        }
+        while queue.metrics().producer_waits < 3 {
+            thread::yield_now();
+        }
+        // One slot is freed and the first in line called; before it is awake all three buffers are swept.
+        let mut items = 0;
+        while items < 4 {
+            consumer.drain(8, |_| items += 1);
+        }
+        for _ in 0..3 {
+            finished
+                .recv_timeout(Duration::from_secs(20))
+                .expect("everybody is called");
+        }
+    }
+}

@@ -27,6 +27,8 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     gathered: Gathered,
     core: Core,
     ages: Ages,
+    /// Calls announced to the controller.
+    announced: u64,
     /// The handler panicked while it continued, and was not given a batch since.
     restarted: bool,
     ended: bool,
@@ -50,6 +52,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             gathered: Gathered::default(),
             core,
             ages: Ages::default(),
+            announced: 0,
             restarted: false,
             ended: false,
         }
@@ -74,6 +77,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             self.core
                 .drain(self.consumer.is_finished() && self.stash.is_empty());
         }
+        self.announce();
         // Asked after the close was seen, so that no later item can be missed.
         let items = (self.stash.len() + self.consumer.backlog()) as u64;
         self.ages.mark(self.shared.stamp.take(), items);
@@ -161,6 +165,16 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         (gathered.load, gathered.cut)
     }
 
+    /// Tells the controller which calls arrived since it was last told.
+    fn announce(&mut self) {
+        if let Some(arrivals) = &self.shared.arrivals {
+            let core = &mut self.core;
+            arrivals.take(&mut self.announced, |at, calls| {
+                core.handle_arrived(at, calls)
+            });
+        }
+    }
+
     /// The handler returned at `now`, with its wish or a panic. What is left of the batch is dropped, and the panic is
     /// passed on.
     pub(super) fn finish(
@@ -168,6 +182,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         now: Time,
         returned: Result<Flow, Panicked>,
     ) -> Result<(), Panicked> {
+        self.announce();
         // What is left is the user's, too, and may panic when dropped.
         let cleared = returned.and_then(|flow| Ok((flow, catch(|| self.batch.clear())?)));
         let (flow, failed) = match cleared {

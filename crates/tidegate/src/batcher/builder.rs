@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::{fmt, thread};
 
 use super::actor::Actor;
+use super::arrivals::Arrivals;
 use super::core::Core;
 use super::error::SpawnError;
 use super::gate::Gate;
@@ -202,10 +203,14 @@ impl<T: Send + 'static> Builder<T> {
         if self.capacity_bytes == 0 {
             return Err(SpawnError::ZeroBytes);
         }
+        let mut arrivals = None;
         let controller: Box<dyn Controller> = match self.control {
             Control::Controller(controller) => controller,
             Control::Objective(objective) => {
-                Box::new(Knee::new(objective, self.bounds).map_err(SpawnError::Knee)?)
+                // Callers come back when they are answered: worth waiting for, where it pays.
+                arrivals = Some(Arrivals::new());
+                let knee = Knee::new(objective, self.bounds).map_err(SpawnError::Knee)?;
+                Box::new(knee.anticipating())
             }
         };
         let controller = Bounded::new(controller, self.bounds).map_err(SpawnError::Bounds)?;
@@ -227,6 +232,7 @@ impl<T: Send + 'static> Builder<T> {
             queue,
             stamp: Stamp::new(),
             clock: Clock::start(),
+            arrivals,
             weights: self.weigh.map(|of| Weights {
                 of,
                 item_max,

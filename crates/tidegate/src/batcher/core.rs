@@ -175,6 +175,11 @@ impl Core {
         }
     }
 
+    /// `calls` calls arrived at `at`, told before whatever happened later.
+    pub(super) fn handle_arrived(&mut self, at: Time, calls: u64) {
+        self.controller.on(at, Event::Arrived(Load::items(calls)));
+    }
+
     /// The batch taken last is finished; `ok` if it did its work. Returns what it took.
     pub(super) fn handle_done(&mut self, now: Time, ok: bool) -> Option<u64> {
         let cost_ns = now.since(self.running.take()?);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::block::block_until;
 use super::error::{CallError, CastManyError, SendError, StopError};
 use super::handler::StopReason;
-use super::reply::{Cause, Request, pair};
+use super::reply::{Cause, Reply, Request, pair};
 use super::shared::{Entry, Shared};
 use super::stats::Stats;
 use crate::controller::Load;
@@ -140,12 +140,20 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         request.await.map_err(CallError::Reply)
     }
 
+    /// The two ends of an answer to a call that arrives now.
+    fn pair(&self) -> (Reply<R>, Request<R>) {
+        if let Some(arrivals) = &self.shared.arrivals {
+            arrivals.note(&self.shared.clock);
+        }
+        pair()
+    }
+
     /// Sends an item; the answer can be awaited, polled, waited for, or collected with others.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
     pub fn send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
-        let (reply, request) = pair();
+        let (reply, request) = self.pair();
         self.shared
             .send(item, |weight, item| Entry::Call(weight, item, reply))?;
         Ok(request)
@@ -156,7 +164,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// # Errors
     /// The item was not accepted and is given back.
     pub fn try_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
-        let (reply, request) = pair();
+        let (reply, request) = self.pair();
         self.shared
             .try_send(item, |weight, item| Entry::Call(weight, item, reply))?;
         Ok(request)
@@ -167,7 +175,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// # Errors
     /// The item was not accepted and is given back.
     pub async fn send_request_async(&self, item: T) -> Result<Request<R>, SendError<T>> {
-        let (reply, request) = pair();
+        let (reply, request) = self.pair();
         self.shared
             .send_async(item, |weight, item| Entry::Call(weight, item, reply))
             .await?;

@@ -45,6 +45,7 @@
 //! | min, max, growth | [`Builder::bounds`], [`Builder::controller`]; no need to set them |
 
 mod actor;
+mod arrivals;
 mod batch;
 mod block;
 mod builder;

@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::arrivals::Arrivals;
 use super::gate::Gate;
 use super::handler::StopReason;
 use super::inspect::Inbox;
@@ -33,6 +34,8 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
     pub(super) queue: Queue<Entry<T, R, M>>,
     pub(super) stamp: Stamp,
     pub(super) clock: Clock,
+    /// `None` where the controller does not ask when calls arrive.
+    pub(super) arrivals: Option<Arrivals>,
     /// `None` where items have no weight.
     pub(super) weights: Option<Weights<T>>,
     /// A send that does not say otherwise waits for room.

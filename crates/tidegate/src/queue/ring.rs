@@ -132,6 +132,11 @@ impl<T> Ring<T> {
         self.head.load(Acquire) & POSITION
     }
 
+    /// Whether a claim would find room.
+    pub(super) fn has_room(&self) -> bool {
+        self.claimed() < self.taken() + self.capacity
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.tail.at.load(Acquire) & CLOSED != 0
     }

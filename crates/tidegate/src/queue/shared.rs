@@ -350,6 +350,8 @@ impl<T> Registry<T> {
 pub(super) struct Place<'a, T> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,
+    /// It was called, and its attempt has not yet shown whether it takes what it was called for.
+    called: bool,
 }
 
 impl<'a, T> Place<'a, T> {
@@ -357,6 +359,7 @@ impl<'a, T> Place<'a, T> {
         Self {
             shared,
             ticket: None,
+            called: false,
         }
     }
 
@@ -366,18 +369,22 @@ impl<'a, T> Place<'a, T> {
         waker: &Waker,
         attempt: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
-        self.shared.room.stand(&mut self.ticket, waker);
+        self.called = self.shared.room.stand(&mut self.ticket, waker);
         self.shared.ring.mark_room_wanted();
-        attempt()
+        let done = attempt();
+        // Without room it stands there, and its mark is left: nobody's call is lost.
+        self.called &= done.is_some();
+        done
     }
 }
 
 impl<T> Drop for Place<'_, T> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket
-            && !self.shared.room.leave(ticket)
-        {
-            // We were called, and may not have taken what we were called for.
+        let Some(ticket) = self.ticket else { return };
+        let called = !self.shared.room.leave(ticket) || self.called;
+        // It may not have taken what it was called for: given up, or its items were swept meanwhile. Then it is the next one's.
+        // Without room that one is called when there is.
+        if called && self.shared.ring.has_room() {
             self.shared.call_producers(1);
         }
     }

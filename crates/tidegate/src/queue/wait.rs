@@ -150,23 +150,28 @@ impl Waiters {
         Self(Mutex::new(Line::default()))
     }
 
-    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket.
-    pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) {
+    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket. Says whether it was called since.
+    pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> bool {
         let mut line = lock(&self.0);
+        let stood = ticket.is_some();
         let ticket = *ticket.get_or_insert_with(|| {
             line.next += 1;
             line.next
         });
-        let old = match line.waiting.binary_search_by_key(&ticket, |w| w.0) {
-            Ok(at) if line.waiting[at].1.will_wake(waker) => None,
-            Ok(at) => Some(std::mem::replace(&mut line.waiting[at].1, waker.clone())),
+        let (called, old) = match line.waiting.binary_search_by_key(&ticket, |w| w.0) {
+            Ok(at) if line.waiting[at].1.will_wake(waker) => (false, None),
+            Ok(at) => {
+                let place = &mut line.waiting[at].1;
+                (false, Some(std::mem::replace(place, waker.clone())))
+            }
             Err(at) => {
                 line.waiting.insert(at, (ticket, waker.clone()));
-                None
+                (stood, None)
             }
         };
         drop(line);
         drop(old);
+        called
     }
 
     /// Leaves the line. False if the ticket was called: the caller then took what it was called for, or passes it on.

@@ -178,10 +178,9 @@ fn knee(objective: Objective) -> Knee {
     Knee::new(objective, Bounds::items(32, 8192)).unwrap_or_default()
 }
 
-/// Greedy within gen_batch_server's bounds: what a mailbox that takes all it may does.
-fn greedy() -> Bounded<Ruled<Greedy>> {
-    Bounded::new(Greedy.controller(), Bounds::items(1, 8192))
-        .unwrap_or_else(|_| unreachable!("valid bounds"))
+/// Within gen_batch_server's bounds, for those that have none of their own.
+fn bounded<C: Controller>(c: C) -> Bounded<C> {
+    Bounded::new(c, Bounds::items(1, 8192)).unwrap_or_else(|_| unreachable!("valid bounds"))
 }
 
 /// Every controller that makes sense at a mailbox; fixed limits from `fixed_min` up.
@@ -204,11 +203,11 @@ fn mailbox(fixed_min: u64) -> Vec<Named> {
     ));
     all.push(named("knee throughput", knee(Objective::Throughput)));
     all.push(named("knee within 5%", knee(Objective::Within(0.05))));
-    all.push(named("greedy", greedy()));
+    all.push(named("greedy", bounded(Greedy.controller())));
     all.push(named("storm-aimd 1000", StormAimd::new(1000).controller()));
     all.push(named(
         "rueidis-stats 10ms",
-        RueidisStats::new(Duration::from_millis(10)),
+        bounded(RueidisStats::new(Duration::from_millis(10))),
     ));
     all
 }

@@ -20,7 +20,7 @@ mod rate;
 use buckets::Line;
 use cost::Cost;
 use inflation::Inflation;
-use profile::Profile;
+use profile::{Gate, Profile};
 use rate::{Rate, drain_chunk};
 
 use super::{
@@ -84,6 +84,7 @@ pub struct Knee {
     last_done: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
+    gate: Gate,
     infeasible: bool,
     infeasible_ns: u64,
 }
@@ -191,6 +192,7 @@ impl Knee {
             last_done: Time::ZERO,
             last_started: None,
             waiting_until: None,
+            gate: Gate::new(),
             infeasible: false,
             infeasible_ns: 0,
         })
@@ -456,8 +458,15 @@ impl Knee {
             return None;
         }
         let profile = self.profile.as_ref()?;
+        if self.gate.is_closed() {
+            return None;
+        }
         let wait = profile.wait(now.since(self.last_done) as f64, a, load.items);
-        (wait >= 1.0).then(|| (now.after(wait as u64), Reason::Anticipate))
+        if wait < 1.0 {
+            return None;
+        }
+        self.gate.held(now.as_nanos(), load.items);
+        Some((now.after(wait as u64), Reason::Anticipate))
     }
 
     /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the cost counts
@@ -503,6 +512,8 @@ impl Knee {
         if let Some(i) = &mut self.inflation {
             i.flushed(batch.items);
         }
+        let saved = self.flush_cost().unwrap_or(0.0);
+        self.gate.started(now.as_nanos(), batch.items, saved);
         self.open = Some((n, self.plan));
         self.left = left;
         self.rate.left(left);

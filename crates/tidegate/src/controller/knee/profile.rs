@@ -73,6 +73,48 @@ impl Profile {
     }
 }
 
+/// Closes where waits do not pay after all: the profile knows when arrivals come, not whether they are new. A caller that
+/// returns before the driver has said that its batch is done looks like one more caller, for example.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gate {
+    /// What a wait came to, in flushes saved less waiting, as a moving average.
+    worth: f64,
+    batches: u64,
+    /// The wait in progress: since when, and how many waited then.
+    held: Option<(u64, u64)>,
+}
+
+/// While the gate is closed one batch in so many may still wait, to see.
+const PROBE: u64 = 64;
+
+impl Gate {
+    pub(super) const fn new() -> Self {
+        Self {
+            worth: 0.5,
+            batches: 0,
+            held: None,
+        }
+    }
+
+    pub(super) const fn is_closed(&self) -> bool {
+        self.held.is_none() && self.worth < 0.0 && !self.batches.is_multiple_of(PROBE)
+    }
+
+    pub(super) fn held(&mut self, now_ns: u64, queued: u64) {
+        self.held.get_or_insert((now_ns, queued));
+    }
+
+    /// A batch starts. If it was held back: did those that came save more, `flush` each, than those that waited lost?
+    pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
+        self.batches += 1;
+        if let Some((since, queued)) = self.held.take() {
+            let lost = now_ns.saturating_sub(since) as f64 * queued as f64;
+            let saved = items.saturating_sub(queued) as f64 * flush;
+            self.worth += ((saved - lost) / flush.max(1.0) - self.worth) / 16.0;
+        }
+    }
+}
+
 /// The slot `dt` falls into; [`SLOTS`] or more if none.
 fn slot_of(dt: f64, a: f64) -> usize {
     (dt / a * SLOTS as f64) as usize

@@ -1,0 +1,26 @@
+//! Latencies in nanoseconds, and what of them goes into a sample.
+
+use hdrhistogram::Histogram;
+
+use super::rounds::Sample;
+
+/// To three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    // Three digits are always a valid precision.
+    Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"))
+}
+
+/// Puts mean, p50 and p99 into `sample`.
+pub(crate) fn put(sample: &mut Sample, latency: &Histogram<u64>) {
+    if latency.is_empty() {
+        return;
+    }
+    sample.mean_us = Some(latency.mean() / 1e3);
+    sample.p50_us = Some(quantile_us(latency, 0.5));
+    sample.p99_us = Some(quantile_us(latency, 0.99));
+}
+
+/// A quantile in microseconds.
+pub(crate) fn quantile_us(latency: &Histogram<u64>, q: f64) -> f64 {
+    latency.value_at_quantile(q) as f64 / 1e3
+}

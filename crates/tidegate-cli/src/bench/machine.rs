@@ -1,0 +1,115 @@
+//! The machine a bench runs on, and what a stretch of work cost this process.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor model and cores.
+pub(crate) fn name() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
+    format!("{model}, {cores} cores")
+}
+
+/// The commit checked out around the current directory.
+pub(crate) fn commit() -> Option<String> {
+    let git = Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let hash = String::from_utf8(git.stdout).ok()?.trim().to_owned();
+    (git.status.success() && !hash.is_empty()).then_some(hash)
+}
+
+/// The nearest directory, from the current one upwards, that has `path` in it.
+pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors()
+        .map(Path::to_path_buf)
+        .find(|dir| dir.join(path).exists())
+}
+
+/// What was spent since it was started.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    cpu: Duration,
+    allocs: u64,
+}
+
+/// What a [`Meter`] saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// Processor time of all threads.
+    pub(crate) cpu: Duration,
+    /// Allocations.
+    pub(crate) allocs: u64,
+}
+
+impl Meter {
+    /// Starts now.
+    pub(crate) fn start() -> Self {
+        Self {
+            cpu: cpu(),
+            allocs: allocs(),
+        }
+    }
+
+    /// What was spent up to now.
+    pub(crate) fn spent(&self) -> Spent {
+        Spent {
+            cpu: cpu().saturating_sub(self.cpu),
+            allocs: allocs() - self.allocs,
+        }
+    }
+}
+
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+fn allocs() -> u64 {
+    let stats = crate::ALLOCATOR.stats();
+    (stats.allocations + stats.reallocations) as u64
+}
+
+/// Bytes allocated and not freed, now.
+pub(crate) fn heap_bytes() -> u64 {
+    // A reallocation is in both sums already.
+    let stats = crate::ALLOCATOR.stats();
+    stats
+        .bytes_allocated
+        .saturating_sub(stats.bytes_deallocated) as u64
+}
+
+/// Resident memory, MiB.
+pub(crate) fn rss_mb() -> Option<f64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_is_seen() {
+        let (meter, before) = (Meter::start(), heap_bytes());
+        let held = vec![1u8; 1 << 20];
+        assert!(meter.spent().allocs >= 1);
+        assert!(heap_bytes() >= before + (1 << 19), "{}", held.len());
+        assert!(rss_mb().unwrap() > 0.1);
+        assert!(name().ends_with("cores"));
+    }
+}

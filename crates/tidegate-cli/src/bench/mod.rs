@@ -1,0 +1,50 @@
+//! `tidegate bench`: real time on this machine, the rivals beside it in the same rounds. The parts here, [`report`],
+//! [`rounds`], [`peers`], [`session`] and [`machine`], know nothing of what is measured: every bench uses them.
+
+mod latency;
+mod machine;
+mod mailbox;
+mod peers;
+mod queue;
+pub(crate) mod report;
+mod rounds;
+mod session;
+mod soak;
+mod text;
+mod topology;
+
+use std::process::ExitCode;
+
+use crate::args::Bench;
+use crate::interrupt;
+use session::Session;
+
+/// The name of our own system in every row.
+pub(crate) const OURS: &str = "tidegate";
+
+/// Runs a bench.
+pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
+    let session = match bench {
+        Bench::Mailbox(args) => {
+            let mut session = Session::open("mailbox", args)?;
+            mailbox::run(&mut session)?;
+            session
+        }
+        Bench::Queue(args) => {
+            let mut session = Session::open("queue", args)?;
+            queue::run(&mut session)?;
+            session
+        }
+        Bench::Topology(args) => {
+            let mut session = Session::open("topology", &args.bench)?;
+            topology::run(&mut session, args)?;
+            session
+        }
+    };
+    session.close()?;
+    Ok(if interrupt::asked() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}

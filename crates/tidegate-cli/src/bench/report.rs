@@ -1,0 +1,286 @@
+//! The one form of every bench's result: rows in one JSON document, or tables of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::machine;
+
+/// What a bench found. Every later bench and `tidegate sim` print this.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    pub(crate) bench: String,
+    /// Processor and cores.
+    pub(crate) machine: String,
+    /// The commit of the working tree it ran in, if it is one.
+    pub(crate) commit: Option<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Document {
+    /// An empty one, for this machine and commit.
+    pub(crate) fn new(bench: &str) -> Self {
+        Self {
+            bench: bench.into(),
+            machine: machine::name(),
+            commit: machine::commit(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// As one line of JSON.
+    pub(crate) fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+}
+
+/// One system in one case: medians over the rounds. What was not measured is null.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// `tidegate`, or the rival.
+    pub(crate) system: String,
+    pub(crate) version: Option<String>,
+    /// The cell it belongs to: rows of one case are comparable.
+    pub(crate) case: String,
+    /// Who decides the batches, or how they are made.
+    pub(crate) controller: Option<String>,
+    pub(crate) ops_per_s: Option<f64>,
+    /// First and third quartile of `ops_per_s`.
+    pub(crate) q1: Option<f64>,
+    pub(crate) q3: Option<f64>,
+    pub(crate) rounds: Option<u64>,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) mean_us: Option<f64>,
+    pub(crate) batches: Option<f64>,
+    pub(crate) batch_mean: Option<f64>,
+    pub(crate) batch_max: Option<f64>,
+    /// Processor time of the whole process during one measurement, seconds.
+    pub(crate) cpu_s: Option<f64>,
+    /// Allocations during one measurement.
+    pub(crate) allocs: Option<f64>,
+    /// Resident memory after it, MiB.
+    pub(crate) rss_mb: Option<f64>,
+    /// What only some benches have: `ratio` (to others of the case), `note`, percentiles of batches, ...
+    #[serde(flatten)]
+    pub(crate) extra: BTreeMap<String, Value>,
+}
+
+impl Row {
+    /// Who this is within its case.
+    pub(crate) fn label(&self) -> String {
+        match &self.controller {
+            Some(controller) => format!("{} {controller}", self.system),
+            None => self.system.clone(),
+        }
+    }
+
+    /// Why there are no numbers.
+    pub(crate) fn note(&self) -> Option<&str> {
+        self.extra.get("note").and_then(Value::as_str)
+    }
+
+    /// A further number.
+    pub(crate) fn extra(&self, key: &str) -> Option<f64> {
+        self.extra.get(key).and_then(Value::as_f64)
+    }
+}
+
+/// A table in which columns without a value in any row are left out. The first column is set to the left.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub(crate) fn new(heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            heads: heads.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Appends a row.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The text, a line a row.
+    pub(crate) fn print(&self) -> String {
+        let width = |column: usize| {
+            let cells = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count());
+            cells
+                .max()
+                .filter(|&width| width > 0)
+                .map(|width| width.max(self.heads[column].chars().count()))
+        };
+        let widths: Vec<_> = (0..self.heads.len()).map(width).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&self.heads).chain(&self.rows) {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let Some(width) = widths[column] else {
+                    continue;
+                };
+                let gap = if line.is_empty() { "" } else { "  " };
+                let _ = if column == 0 {
+                    write!(line, "{gap}{cell:<width$}")
+                } else {
+                    write!(line, "{gap}{cell:>width$}")
+                };
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A head, and a row's cell below it.
+pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
+
+/// The rows of one case as a table, with a column of ratios for every row that has them.
+pub(crate) fn case_table(rows: &[&Row]) -> String {
+    let columns: [Column; 13] = [
+        ("ops/s", |row| row.ops_per_s.map(count)),
+        ("q1", |row| row.q1.map(count)),
+        ("q3", |row| row.q3.map(count)),
+        ("mean us", |row| row.mean_us.map(number)),
+        ("p50 us", |row| row.p50_us.map(number)),
+        ("p99 us", |row| row.p99_us.map(number)),
+        ("batches", |row| row.batches.map(count)),
+        ("batch mean", |row| row.batch_mean.map(number)),
+        ("batch max", |row| row.batch_max.map(number)),
+        ("cpu s", |row| row.cpu_s.map(number)),
+        ("allocs", |row| row.allocs.map(count)),
+        ("rss MiB", |row| row.rss_mb.map(number)),
+        ("rounds", |row| row.rounds.map(|n| n.to_string())),
+    ];
+    // The share of throughput, and of latency where both have one.
+    let kinds = [
+        ("ratio", ""),
+        ("mean_ratio", "mean: "),
+        ("p99_ratio", "p99: "),
+    ];
+    let mut subjects = Vec::new();
+    for row in rows {
+        let name = row.controller.as_ref().unwrap_or(&row.system);
+        for (key, of) in kinds {
+            if let Some(ratios) = row.extra.get(key) {
+                subjects.push((ratios, format!("{of}{name} / it")));
+            }
+        }
+    }
+    let heads = std::iter::once("")
+        .chain(columns.iter().map(|(head, _)| *head))
+        .chain(subjects.iter().map(|(_, head)| head.as_str()));
+    let mut table = Table::new(heads.chain([""]));
+    for row in rows {
+        let name = match &row.version {
+            Some(version) if row.system != super::OURS => format!("{} ({version})", row.label()),
+            _ => row.label(),
+        };
+        let cells = columns
+            .iter()
+            .map(|(_, cell)| cell(row).unwrap_or_default());
+        let ratios = subjects.iter().map(|(ratios, _)| {
+            let ratio = ratios.get(row.label()).and_then(Value::as_f64);
+            ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
+        });
+        let note = row.note().unwrap_or_default().to_owned();
+        table.row([name].into_iter().chain(cells).chain(ratios).chain([note]));
+    }
+    table.print()
+}
+
+/// A number with three or four significant digits.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// A count, in thousands or millions where it is long.
+pub(crate) fn count(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{:.2}G", value / 1e9),
+        v if v >= 1e6 => format!("{:.2}M", value / 1e6),
+        v if v >= 1e5 => format!("{:.1}k", value / 1e3),
+        _ => number(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_key_is_there() {
+        let mut row = Row {
+            system: "tidegate".into(),
+            case: "c".into(),
+            ..Row::default()
+        };
+        row.extra.insert("note".into(), json!("hung"));
+        let value = serde_json::to_value(&row).unwrap();
+        for key in [
+            "system",
+            "version",
+            "case",
+            "controller",
+            "ops_per_s",
+            "q1",
+            "q3",
+            "rounds",
+            "p50_us",
+            "p99_us",
+            "mean_us",
+            "batches",
+            "batch_mean",
+            "batch_max",
+            "cpu_s",
+            "allocs",
+            "rss_mb",
+            "note",
+        ] {
+            assert!(value.get(key).is_some(), "{key}");
+        }
+        assert_eq!(serde_json::from_value::<Row>(value).unwrap(), row);
+    }
+
+    #[test]
+    fn columns_without_values_are_left_out() {
+        let mut fast = Row {
+            system: "tidegate".into(),
+            ops_per_s: Some(2e6),
+            ..Row::default()
+        };
+        fast.extra.insert("ratio".into(), json!({"slow x": 2.0}));
+        let slow = Row {
+            system: "slow".into(),
+            controller: Some("x".into()),
+            ops_per_s: Some(1e6),
+            ..Row::default()
+        };
+        let text = case_table(&[&fast, &slow]);
+        assert_eq!(
+            text,
+            "          ops/s  tidegate / it\n\
+             tidegate  2.00M\n\
+             slow x    1.00M          2.000\n"
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! The files to count, one after the other, as one feed. One that fails is named at once, and the others go on.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::interrupt;
+use crate::topology::{Blocks, Feed};
+
+/// How much is read at once. A line longer than that is counted in parts.
+const BLOCK: usize = 32 * 1024;
+
+/// What became of the files.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tried {
+    /// Files counted, whole.
+    pub(super) counted: usize,
+    /// Files that could not be read, or not to their end.
+    pub(super) failed: usize,
+    /// Bytes counted.
+    pub(super) bytes: u64,
+}
+
+/// See the module.
+pub(super) struct Files {
+    waiting: std::vec::IntoIter<PathBuf>,
+    open: Option<(PathBuf, Blocks<Source>)>,
+    tried: Tried,
+    bar: ProgressBar,
+}
+
+impl Files {
+    /// All of `paths`, in order; `-` is standard input.
+    pub(super) fn new(paths: Vec<PathBuf>, bar: ProgressBar) -> Self {
+        Self {
+            waiting: paths.into_iter(),
+            open: None,
+            tried: Tried::default(),
+            bar,
+        }
+    }
+
+    /// Takes the progress bar away.
+    pub(super) fn finish(self) -> Tried {
+        self.bar.finish_and_clear();
+        self.tried
+    }
+
+    fn failed(&mut self, path: &Path, error: &io::Error) {
+        self.tried.failed += 1;
+        self.bar.suspend(|| {
+            // As the system words it, without the number Rust adds.
+            let text = error.to_string();
+            let reason = text.split(" (os error").next().unwrap_or_default();
+            eprintln!("tidegate: {}: {reason}", path.display());
+        });
+    }
+
+    fn block(&mut self, block: Arc<[u8]>) -> Option<Arc<[u8]>> {
+        self.tried.bytes += block.len() as u64;
+        self.bar.inc(block.len() as u64);
+        Some(block)
+    }
+}
+
+impl Feed for Files {
+    fn next(&mut self) -> Option<Arc<[u8]>> {
+        while !interrupt::asked() {
+            let Some((path, blocks)) = &mut self.open else {
+                let path = self.waiting.next()?;
+                match Source::open(&path) {
+                    Ok(source) => self.open = Some((path, Blocks::new(source, BLOCK))),
+                    Err(e) => self.failed(&path, &e),
+                }
+                continue;
+            };
+            match blocks.read() {
+                Ok(block) => {
+                    if blocks.ended() {
+                        self.tried.counted += 1;
+                        self.open = None;
+                    }
+                    if let Some(block) = block {
+                        return self.block(block);
+                    }
+                }
+                // What came before the error is counted.
+                Err(e) => {
+                    let (path, rest) = (std::mem::take(path), blocks.rest());
+                    self.open = None;
+                    self.failed(&path, &e);
+                    if let Some(block) = rest {
+                        return self.block(block);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A file or standard input. Where a read may wait for long it waits for input in a way that Ctrl-C ends.
+struct Source {
+    file: File,
+    waits: bool,
+}
+
+impl Source {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = match path.as_os_str() == "-" {
+            true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
+            false => File::open(path)?,
+        };
+        let waits = !file.metadata()?.is_file();
+        Ok(Self { file, waits })
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.waits {
+            let second = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            loop {
+                match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&second)) {
+                    Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                    Ok(_) => break,
+                    Err(e) => return Err(e.into()),
+                }
+                if interrupt::asked() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+        }
+        self.file.read(buffer)
+    }
+}

@@ -1,0 +1,91 @@
+//! `tidegate count`: the words of files, over the count topology.
+
+mod escape;
+mod files;
+mod report;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tidegate::controller::Bounds;
+
+use crate::args::CountArgs;
+use crate::interrupt;
+use crate::topology::{self, Live, Pace, Plan};
+use files::Files;
+use report::Report;
+
+/// Lines on the way to one splitter, each a part of a block: they bound the memory that input takes.
+const LINES: usize = 2048;
+/// Words on the way to one counter: 256 KiB.
+const WORDS: usize = 8192;
+/// One line in so many has its latency taken; every one when they are paced.
+const SAMPLE_EVERY: u32 = 16;
+
+/// Counts and prints. Fails with 1 if a file could not be counted, 130 if interrupted.
+pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
+    args.controller
+        .build(Bounds::default())
+        .map_err(crate::Usage::new)?;
+    let plan = Plan {
+        split: args.split.into(),
+        controller: args.controller,
+        lines: LINES,
+        words: WORDS,
+        sample_every: if args.rate.is_some() { 1 } else { SAMPLE_EVERY },
+        pace: args.rate.map(|rate| Pace {
+            per_s: rate as f64,
+            exact: false,
+        }),
+    };
+    let mut files = Files::new(args.files.clone(), progress(&args.files));
+    let start = Instant::now();
+    let outcome = topology::run(&plan, &mut files, &Live::new(plan.split))?;
+    let elapsed = start.elapsed();
+    let interrupted = interrupt::asked();
+    let read = files.finish();
+    let report = Report {
+        outcome: &outcome,
+        read: &read,
+        elapsed,
+        top: args.top.get(),
+        interrupted,
+    };
+    // Somebody who reads the first lines only is no error.
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match report.print(&mut out).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
+        _ => {}
+    }
+    Ok(match (interrupted, read.failed) {
+        (true, _) => ExitCode::from(interrupt::EXIT_CODE),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => ExitCode::FAILURE,
+    })
+}
+
+/// A bar over the bytes of all files, a running count where there is standard input; nothing if nobody watches.
+fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
+    let sizes = files.iter().map(|file| {
+        std::fs::metadata(file)
+            .ok()
+            .filter(std::fs::Metadata::is_file)
+    });
+    let known: Option<u64> = sizes.map(|size| Some(size?.len())).sum();
+    let (bar, template) = match known {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+        ),
+        None => (
+            ProgressBar::no_length(),
+            "{spinner} {bytes}, {bytes_per_sec}",
+        ),
+    };
+    // A template of our own is always well formed.
+    bar.with_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    )
+}

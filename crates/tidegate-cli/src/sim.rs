@@ -1,0 +1,85 @@
+//! `tidegate sim`: the simulator's tables.
+
+use std::io::Write as _;
+
+use clap::Args;
+use serde_json::json;
+use tidegate::sim::{Row as Simulated, Scenario};
+
+use crate::bench::OURS;
+use crate::bench::report::{Document, Row, case_table};
+
+/// What `tidegate sim` takes.
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    /// Which scenario: backlog is PR 29's workload without noise. `all` runs every one.
+    #[arg(value_parser = scenarios)]
+    pub(crate) scenario: Scenarios,
+    /// Print one JSON document instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One scenario, or every one.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenarios(Vec<Scenario>);
+
+fn scenarios(name: &str) -> Result<Scenarios, String> {
+    if name == "all" {
+        return Ok(Scenarios(Scenario::ALL.into()));
+    }
+    name.parse()
+        .map(|s| Scenarios(vec![s]))
+        .map_err(|e: tidegate::sim::UnknownScenario| format!("{e}, or all"))
+}
+
+/// Runs the scenarios in virtual time and prints what each controller did.
+pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    let mut document = Document::new("sim");
+    let mut out = std::io::stdout().lock();
+    for scenario in &args.scenario.0 {
+        for table in scenario.run() {
+            let rows: Vec<_> = table
+                .rows
+                .into_iter()
+                .map(|row| to_row(&table.case, row))
+                .collect();
+            if !args.json {
+                writeln!(
+                    out,
+                    "{}\n{}",
+                    table.case,
+                    case_table(&rows.iter().collect::<Vec<_>>())
+                )?;
+            }
+            document.rows.extend(rows);
+        }
+    }
+    if args.json {
+        writeln!(out, "{}", document.json()?)?;
+    }
+    Ok(())
+}
+
+fn to_row(case: &str, row: Simulated) -> Row {
+    Row {
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        case: case.into(),
+        controller: Some(row.controller),
+        ops_per_s: Some(row.ops_per_s),
+        rounds: Some(1),
+        p50_us: row.p50_us,
+        p99_us: row.p99_us,
+        mean_us: row.mean_us,
+        batches: row.batches.map(|n| n as f64),
+        batch_mean: row.batch_mean,
+        batch_max: row.batch_max.map(|n| n as f64),
+        extra: row
+            .extra
+            .into_iter()
+            .map(|(key, value)| (key.into(), json!(value)))
+            .collect(),
+        ..Row::default()
+    }
+}

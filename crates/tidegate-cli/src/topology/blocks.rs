@@ -1,0 +1,145 @@
+//! Reads a source in blocks that end between words, however its reads fall: words across reads are whole again, and one
+//! longer than the buffer makes it grow.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use super::words::is_space;
+
+/// The blocks of one source.
+pub(crate) struct Blocks<R> {
+    source: R,
+    /// Read and not yet given out; only `..filled` holds bytes of the source.
+    buffer: Vec<u8>,
+    filled: usize,
+    /// Bytes at the front known to hold no end of line: they are not searched again.
+    searched: usize,
+    ended: bool,
+}
+
+impl<R: Read> Blocks<R> {
+    /// Blocks of about `len` bytes.
+    pub(crate) fn new(source: R, len: usize) -> Self {
+        Self {
+            source,
+            buffer: vec![0; len.max(1)],
+            filled: 0,
+            searched: 0,
+            ended: false,
+        }
+    }
+
+    /// Reads once. `Some(block)`, never empty, if a word or line ended; `Ok(None)` to be called again unless it
+    /// [ended](Self::ended).
+    ///
+    /// # Errors
+    /// What the source answers. What was read before it is given out by [`rest`](Self::rest).
+    pub(crate) fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
+        if self.filled == self.buffer.len() {
+            self.buffer.resize(self.filled * 2, 0);
+        }
+        match self.source.read(&mut self.buffer[self.filled..]) {
+            Ok(0) => {
+                self.ended = true;
+                Ok(self.rest())
+            }
+            Ok(read) => {
+                self.filled += read;
+                Ok(self.cut())
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether the source has ended.
+    pub(crate) const fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What was read and not given out yet, as the last block.
+    pub(crate) fn rest(&mut self) -> Option<Arc<[u8]>> {
+        let end = self.filled;
+        self.take(end)
+    }
+
+    /// The bytes up to the last end of line; if a line fills the buffer alone, up to its last space.
+    fn cut(&mut self) -> Option<Arc<[u8]>> {
+        let read = &self.buffer[..self.filled];
+        let line = memchr::memrchr(b'\n', &read[self.searched..]).map(|at| self.searched + at);
+        let full = self.filled == self.buffer.len();
+        let last = line.or_else(|| read.iter().rposition(|&byte| full && is_space(byte)));
+        self.searched = self.filled;
+        last.and_then(|last| self.take(last + 1))
+    }
+
+    fn take(&mut self, end: usize) -> Option<Arc<[u8]>> {
+        let block = (end > 0).then(|| Arc::from(&self.buffer[..end]));
+        self.buffer.copy_within(end..self.filled, 0);
+        self.filled -= end;
+        self.searched = 0;
+        block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::words::words;
+    use proptest::prelude::*;
+
+    /// Gives at most so many bytes a read, in turn.
+    struct Dribble<'a>(&'a [u8], Vec<usize>, usize);
+
+    impl Read for Dribble<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let most = self.1[self.2 % self.1.len()];
+            self.2 += 1;
+            let len = most.min(buffer.len()).min(self.0.len());
+            buffer[..len].copy_from_slice(&self.0[..len]);
+            self.0 = &self.0[len..];
+            Ok(len)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_whole_however_reads_fall(
+            text in proptest::collection::vec(prop_oneof![2 => Just(b' '), 1 => Just(b'\n'), 9 => any::<u8>()], 0..400),
+            reads in proptest::collection::vec(1usize..40, 1..6),
+            len in 1usize..50,
+        ) {
+            let mut blocks = Blocks::new(Dribble(&text, reads, 0), len);
+            let (mut seen, mut joined) = (Vec::new(), Vec::new());
+            while !blocks.ended() {
+                if let Some(block) = blocks.read().unwrap() {
+                    prop_assert!(!block.is_empty());
+                    seen.extend(words(&block).map(|word| block[word].to_vec()));
+                    joined.extend_from_slice(&block);
+                }
+            }
+            prop_assert_eq!(&joined, &text);
+            let plain: Vec<_> = words(&text).map(|word| text[word].to_vec()).collect();
+            prop_assert_eq!(seen, plain);
+        }
+    }
+
+    #[test]
+    fn a_failing_source_gives_what_it_had() {
+        struct Fails(bool);
+        impl Read for Fails {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                if std::mem::replace(&mut self.0, true) {
+                    return Err(io::Error::other("gone"));
+                }
+                buffer[..3].copy_from_slice(b"a\nb");
+                Ok(3)
+            }
+        }
+        let mut blocks = Blocks::new(Fails(false), 64);
+        assert_eq!(blocks.read().unwrap().as_deref(), Some(&b"a\n"[..]));
+        assert!(blocks.read().is_err());
+        assert_eq!(blocks.rest().as_deref(), Some(&b"b"[..]));
+        assert_eq!(blocks.rest(), None);
+    }
+}

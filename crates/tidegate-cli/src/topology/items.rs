@@ -1,0 +1,187 @@
+//! What travels over the edges: lines to the splitters, words to the counters.
+//!
+//! A line is a range of a shared block. A word of up to 16 bytes is carried whole, so that most words cost neither an
+//! allocation nor a shared count; its tail is zero, so that comparing two is comparing two numbers.
+
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::samples::Ticket;
+
+/// A line of text with its end, or a part of one too long to be read at once.
+pub(crate) struct Line {
+    block: Arc<[u8]>,
+    range: Range<usize>,
+    /// The sample it belongs to.
+    pub(crate) ticket: Ticket,
+}
+
+impl Line {
+    /// The bytes `range` of `block`.
+    pub(crate) fn new(block: &Arc<[u8]>, range: Range<usize>, ticket: Ticket) -> Self {
+        Self {
+            block: Arc::clone(block),
+            range,
+            ticket,
+        }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.block[self.range.clone()]
+    }
+
+    /// The word at `word` of [`bytes`](Self::bytes).
+    #[inline]
+    pub(crate) fn word(&self, word: Range<usize>, seed: &foldhash::fast::RandomState) -> Word {
+        let range = self.range.start + word.start..self.range.start + word.end;
+        Word::new(&self.block, range, self.ticket, seed)
+    }
+}
+
+/// Longest word carried whole.
+const SHORT_MAX: usize = 16;
+
+/// A word with its hash, which chooses its counter and finds it there.
+pub(crate) enum Word {
+    /// Little-endian, zero beyond `len`.
+    Short {
+        len: u8,
+        ticket: Ticket,
+        hash: u64,
+        bytes: [u8; SHORT_MAX],
+    },
+    /// More than 16 bytes.
+    Long {
+        ticket: Ticket,
+        hash: u64,
+        bytes: Box<[u8]>,
+    },
+}
+
+// Two to a cache line.
+const _: () = assert!(size_of::<Word>() == 32);
+
+impl Word {
+    /// The bytes `range` of `text`, never empty.
+    #[inline]
+    pub(crate) fn new(
+        text: &[u8],
+        range: Range<usize>,
+        ticket: Ticket,
+        seed: &foldhash::fast::RandomState,
+    ) -> Self {
+        let len = range.len();
+        if len > SHORT_MAX {
+            let bytes = Box::from(&text[range]);
+            return Self::Long {
+                ticket,
+                hash: seed.hash_one(&bytes),
+                bytes,
+            };
+        }
+        let number = match text.get(range.start..range.start + SHORT_MAX) {
+            // One load of 16 bytes, what does not belong to it masked: cheaper than a copy of unknown length.
+            Some(whole) => {
+                let whole: [u8; SHORT_MAX] = whole.try_into().unwrap_or_default();
+                u128::from_le_bytes(whole) & (u128::MAX >> (8 * (SHORT_MAX - len)))
+            }
+            None => {
+                let mut bytes = [0; SHORT_MAX];
+                bytes[..len].copy_from_slice(&text[range]);
+                u128::from_le_bytes(bytes)
+            }
+        };
+        // At most 16, so it fits.
+        let len = len as u8;
+        let hash = seed.hash_one((number, len));
+        Self::Short {
+            len,
+            ticket,
+            hash,
+            bytes: number.to_le_bytes(),
+        }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
+            Self::Long { bytes, .. } => bytes,
+        }
+    }
+
+    /// Its hash.
+    #[inline]
+    pub(crate) const fn hash(&self) -> u64 {
+        match self {
+            Self::Short { hash, .. } | Self::Long { hash, .. } => *hash,
+        }
+    }
+
+    /// The sample its line belongs to.
+    #[inline]
+    pub(crate) const fn ticket(&self) -> Ticket {
+        match self {
+            Self::Short { ticket, .. } | Self::Long { ticket, .. } => *ticket,
+        }
+    }
+
+    /// Field grouping: which of `counters` counts it. Bits the counters' tables hardly look at.
+    #[inline]
+    pub(crate) const fn counter(&self, counters: usize) -> usize {
+        let bits = (self.hash() >> 20) & 0xFFFF_FFFF;
+        ((bits * counters as u64) >> 32) as usize
+    }
+}
+
+impl PartialEq for Word {
+    /// Whether they are the same word, whatever their samples.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Short {
+                    len: a, bytes: x, ..
+                },
+                Self::Short {
+                    len: b, bytes: y, ..
+                },
+            ) => a == b && x == y,
+            (Self::Long { bytes: x, .. }, Self::Long { bytes: y, .. }) => x == y,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_word_is_its_bytes(before in 0usize..20, word in proptest::collection::vec(any::<u8>(), 1..40), after in 0usize..20) {
+            let seed = foldhash::fast::RandomState::default();
+            let mut text = vec![0xAA; before];
+            text.extend_from_slice(&word);
+            text.resize(text.len() + after, 0xBB);
+            let here = Word::new(&text, before..before + word.len(), Ticket::NONE, &seed);
+            let alone = Word::new(&word, 0..word.len(), Ticket::NONE, &seed);
+            prop_assert_eq!(here.bytes(), &word[..]);
+            prop_assert!(here == alone);
+            prop_assert_eq!(here.hash(), alone.hash());
+            prop_assert!(here.counter(3) < 3);
+        }
+    }
+
+    #[test]
+    fn zero_bytes_count() {
+        let seed = foldhash::fast::RandomState::default();
+        let short = Word::new(b"a", 0..1, Ticket::NONE, &seed);
+        let longer = Word::new(b"a\0", 0..2, Ticket::NONE, &seed);
+        assert!(short != longer);
+        assert_ne!(short.hash(), longer.hash());
+    }
+}

@@ -1,0 +1,143 @@
+//! What a running topology shows, and how it is told to pause or stop. Nothing on the way of an item waits for a
+//! reader.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+use hdrhistogram::Histogram;
+
+/// Latencies in nanoseconds, to two digits.
+pub(crate) type Latency = Histogram<u64>;
+
+/// An empty histogram: up to hours, growing as it must.
+pub(crate) fn latency() -> Latency {
+    // Two digits are always a valid precision.
+    Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits"))
+}
+
+/// The switches and counters of one topology.
+pub(crate) struct Live {
+    stop: AtomicBool,
+    pause: AtomicBool,
+    lines: AtomicU64,
+    counters: Box<[Counter]>,
+    limits: Box<[LimitRange]>,
+}
+
+struct Counter {
+    words: AtomicU64,
+    latency: Mutex<Latency>,
+}
+
+/// The limits of one splitter's producers since they were last asked for.
+struct LimitRange {
+    min: AtomicU64,
+    max: AtomicU64,
+}
+
+impl Live {
+    /// For `split` splitters and counters.
+    pub(crate) fn new(split: usize) -> Self {
+        let counter = |_| Counter {
+            words: AtomicU64::new(0),
+            latency: Mutex::new(latency()),
+        };
+        let limits = |_| LimitRange {
+            min: AtomicU64::new(u64::MAX),
+            max: AtomicU64::new(0),
+        };
+        Self {
+            stop: AtomicBool::new(false),
+            pause: AtomicBool::new(false),
+            lines: AtomicU64::new(0),
+            counters: (0..split).map(counter).collect(),
+            limits: (0..split).map(limits).collect(),
+        }
+    }
+
+    /// Reads nothing more; what was read is still counted.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Reads nothing until told otherwise.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.pause.store(pause, Relaxed);
+    }
+
+    /// Whether to stop: by the switch or by Ctrl-C.
+    #[inline]
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Relaxed) || crate::interrupt::asked()
+    }
+
+    #[inline]
+    pub(super) fn paused(&self) -> bool {
+        self.pause.load(Relaxed)
+    }
+
+    /// Lines read.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines.load(Relaxed)
+    }
+
+    pub(super) fn set_lines(&self, lines: u64) {
+        self.lines.store(lines, Relaxed);
+    }
+
+    /// Words counted.
+    pub(crate) fn words(&self) -> u64 {
+        self.counters
+            .iter()
+            .map(|counter| counter.words.load(Relaxed))
+            .sum()
+    }
+
+    pub(super) fn set_words(&self, counter: usize, words: u64) {
+        self.counters[counter].words.store(words, Relaxed);
+    }
+
+    pub(super) fn record(&self, counter: usize, latency_ns: u64) {
+        let mut latency = self.counters[counter]
+            .latency
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // It grows as it must, so that nothing is out of range.
+        let _ = latency.record(latency_ns);
+    }
+
+    /// The latencies since they were last taken.
+    pub(crate) fn take_latency(&self) -> Latency {
+        let mut all = latency();
+        for counter in &self.counters {
+            let mut latency = counter
+                .latency
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            // It resizes itself, so it takes whatever another could.
+            let _ = all.add(&*latency);
+            latency.reset();
+        }
+        all
+    }
+
+    pub(super) fn saw_limit(&self, splitter: usize, limit: u64) {
+        let range = &self.limits[splitter];
+        range.min.fetch_min(limit, Relaxed);
+        range.max.fetch_max(limit, Relaxed);
+    }
+
+    /// The smallest and largest limit of the splitters' producers since they were last taken.
+    pub(crate) fn take_limits(&self) -> Option<(u64, u64)> {
+        let ranges = self.limits.iter().map(|range| {
+            (
+                range.min.swap(u64::MAX, Relaxed),
+                range.max.swap(0, Relaxed),
+            )
+        });
+        ranges
+            .filter(|(min, max)| min <= max)
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+}

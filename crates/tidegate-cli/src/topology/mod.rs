@@ -1,0 +1,219 @@
+//! The word count topology: reader -> splitters -> counters, over queues; the shape of Storm's FileReadWordCountTopo.
+//!
+//! Lines are dealt out in turn, words by their hash (field grouping), so no two counters count the same word and
+//! their tallies only need putting side by side. An item is a line, then a word: each is pushed by itself, and the
+//! producers batch. It serves `tidegate count` and `tidegate bench topology`; both bring their own [`Feed`].
+
+mod blocks;
+mod items;
+mod live;
+mod pace;
+mod samples;
+mod stages;
+mod tally;
+mod words;
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use tidegate::Clock;
+use tidegate::controller::{Bounds, Choice, Counts};
+use tidegate::queue::{Builder, Consumer, Metrics, Producer, Queue};
+
+pub(crate) use blocks::Blocks;
+pub(crate) use live::{Latency, Live};
+pub(crate) use pace::Pace;
+pub(crate) use tally::{Tally, top};
+
+use items::{Line, Word};
+use samples::Samples;
+use stages::{Counter, Reader, Splitter};
+
+/// How a topology is built.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Splitters, and as many counters.
+    pub(crate) split: usize,
+    /// Who decides the batches of every producer.
+    pub(crate) controller: Choice,
+    /// Lines a splitter's queue has room for.
+    pub(crate) lines: usize,
+    /// Words a counter's queue has room for.
+    pub(crate) words: usize,
+    /// Every so many lines one's latency is taken.
+    pub(crate) sample_every: u32,
+    /// Lines a second, or as many as there is room for.
+    pub(crate) pace: Option<Pace>,
+}
+
+/// No producer's buffer is larger, whoever decides: 32 KiB of words, as much as stays in the nearest cache.
+pub(crate) const BATCH_MAX: usize = 1024;
+
+/// Where the text comes from.
+pub(crate) trait Feed: Send {
+    /// The next block: whole words. `None` at the end.
+    fn next(&mut self) -> Option<Arc<[u8]>>;
+}
+
+/// What a topology found and did.
+pub(crate) struct Outcome {
+    /// One a counter.
+    pub(crate) tallies: Vec<Tally>,
+    /// Complete latencies, in nanoseconds.
+    pub(crate) latency: Latency,
+    /// Reader to splitters, splitters to counters.
+    pub(crate) edges: [Edge; 2],
+}
+
+/// What went over the queues of one edge.
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    pub(crate) name: &'static str,
+    /// Items.
+    pub(crate) items: u64,
+    /// Batches the producers handed in, by reason.
+    pub(crate) batches: Counts,
+    /// Smallest and largest limit of its producers at the end.
+    pub(crate) limits: (u64, u64),
+}
+
+/// Runs a topology until the feed ends or `live` says stop, and everything read is counted.
+pub(crate) fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
+    let clock = Clock::start();
+    let seed = foldhash::fast::RandomState::default();
+    // Room for every line on the way, so that none is passed over.
+    let on_the_way = plan.split * (plan.lines + plan.words) * 2;
+    let samples = Samples::new(u32::try_from(on_the_way / plan.sample_every as usize + 64)?);
+    let (line_queues, line_ends) = queues::<Line>(plan, plan.lines)?;
+    let (word_queues, word_ends) = queues::<Word>(plan, plan.words)?;
+    let reader = Reader {
+        outputs: producers(plan, &line_queues, plan.lines)?,
+        clock,
+        samples: &samples,
+        live,
+    };
+    let splitter = |input| -> anyhow::Result<_> {
+        let outputs = producers(plan, &word_queues, plan.words)?;
+        Ok(Splitter {
+            input,
+            outputs,
+            seed: seed.clone(),
+            clock,
+            samples: &samples,
+            live,
+        })
+    };
+    let splitters = line_ends
+        .into_iter()
+        .map(splitter)
+        .collect::<Result<Vec<_>, _>>()?;
+    let counters = word_ends.into_iter().map(|input| Counter {
+        input,
+        clock,
+        samples: &samples,
+        live,
+    });
+
+    std::thread::scope(|scope| {
+        let counters: Vec<_> = counters
+            .enumerate()
+            .map(|(who, counter)| scope.spawn(move || counter.run(who)))
+            .collect();
+        let splitters: Vec<_> = splitters
+            .into_iter()
+            .enumerate()
+            .map(|(who, splitter)| scope.spawn(move || splitter.run(who)))
+            .collect();
+        let line_limits = reader.run(feed, plan);
+        // Closed at the end only: whatever stage fails, those behind it see their input end.
+        line_queues.iter().for_each(Queue::close);
+        let word_limits: Vec<_> = splitters
+            .into_iter()
+            .map(|splitter| join(splitter))
+            .collect();
+        word_queues.iter().for_each(Queue::close);
+        let tallies: Vec<_> = counters.into_iter().map(|counter| join(counter)).collect();
+
+        let line_limits = line_limits?;
+        let word_limits = word_limits
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?
+            .concat();
+        Ok(Outcome {
+            tallies: tallies.into_iter().collect::<Result<_, _>>()?,
+            latency: live.take_latency(),
+            edges: [
+                edge("reader -> splitters", &line_queues, &line_limits),
+                edge("splitters -> counters", &word_queues, &word_limits),
+            ],
+        })
+    })
+}
+
+fn join<T>(stage: std::thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
+    stage.join().map_err(|_| anyhow!("a stage panicked"))?
+}
+
+type Ends<T> = (Vec<Queue<T>>, Vec<Consumer<T>>);
+
+fn queues<T: Send>(plan: &Plan, capacity: usize) -> anyhow::Result<Ends<T>> {
+    let mut builder = Builder::new(capacity);
+    if let Choice::Fixed { linger, .. } = plan.controller
+        && !linger.is_zero()
+    {
+        builder = builder.linger(linger);
+    }
+    let ends = (0..plan.split).map(|_| builder.build());
+    Ok(ends.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
+}
+
+/// A producer for each queue.
+fn producers<T: Send>(
+    plan: &Plan,
+    queues: &[Queue<T>],
+    capacity: usize,
+) -> anyhow::Result<Vec<Producer<T>>> {
+    // And never more than half a queue at once: while one half is drained the other is filled.
+    let limit_max = BATCH_MAX.min(capacity / 2).max(1);
+    let producer = |queue: &Queue<T>| -> anyhow::Result<Producer<T>> {
+        Ok(match plan.controller {
+            Choice::Fixed { limit: 1, .. } => queue.producer(),
+            Choice::Fixed { limit, .. } => queue.fixed(usize::try_from(limit)?.min(limit_max))?,
+            controlled => {
+                let controller = controlled
+                    .build(Bounds::items(1, limit_max as u64))
+                    .context("the controller")?;
+                queue.controlled(limit_max, controller)?
+            }
+        })
+    };
+    queues.iter().map(producer).collect()
+}
+
+fn edge<T: Send>(name: &'static str, queues: &[Queue<T>], limits: &[usize]) -> Edge {
+    let metrics: Vec<_> = queues.iter().map(Queue::metrics).collect();
+    let mut batches = Counts::default();
+    for flushes in metrics.iter().map(|metrics: &Metrics| &metrics.flushes) {
+        batches.items += flushes.items;
+        batches.items_max = batches.items_max.max(flushes.items_max);
+        for (sum, count) in batches.by_reason.iter_mut().zip(flushes.by_reason) {
+            *sum += count;
+        }
+    }
+    let range = |pick: fn(u64, u64) -> u64| {
+        limits
+            .iter()
+            .map(|&limit| limit as u64)
+            .reduce(pick)
+            .unwrap_or(0)
+    };
+    Edge {
+        name,
+        items: metrics.iter().map(|metrics| metrics.arrived).sum(),
+        batches,
+        limits: (range(u64::min), range(u64::max)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

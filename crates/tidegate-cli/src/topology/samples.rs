@@ -1,0 +1,146 @@
+//! Complete latency, sampled: from reading a line to its last word counted.
+//!
+//! Every so many lines one gets a ticket: a slot with the time it was read and the number of its words still on the
+//! way. Whoever finishes the last of them takes the time. A slot still taken when its turn comes is passed over.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use tidegate::Time;
+
+/// A line's place among the samples, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u32);
+
+impl Ticket {
+    /// Not sampled.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Whether the line is sampled.
+    #[inline]
+    pub(crate) const fn is_some(self) -> bool {
+        self.0 != 0
+    }
+}
+
+/// The slots, shared by all stages.
+pub(crate) struct Samples {
+    slots: Box<[Slot]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// When its line was read, in nanoseconds.
+    read_at: AtomicU64,
+    /// Words of it on the way, and one for the line itself until it is split; 0 if the slot is free.
+    left: AtomicU32,
+}
+
+impl Samples {
+    /// Room for so many lines at once.
+    pub(crate) fn new(slots: u32) -> Self {
+        Self {
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+        }
+    }
+
+    /// Takes up what was read and split: `more` further words are on the way. Only for who holds a part of it.
+    pub(crate) fn add(&self, ticket: Ticket, more: u32) {
+        if let Some(slot) = self.slot(ticket) {
+            slot.left.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// One part is finished. Answers the line's latency in nanoseconds if it was the last; only then the time is
+    /// asked for.
+    pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
+        let slot = self.slot(ticket)?;
+        // Read first: once the slot is free the reader may take it.
+        let read_at = slot.read_at.load(Relaxed);
+        (slot.left.fetch_sub(1, AcqRel) == 1).then(|| now().as_nanos().saturating_sub(read_at))
+    }
+
+    fn slot(&self, ticket: Ticket) -> Option<&Slot> {
+        self.slots.get((ticket.0 as usize).checked_sub(1)?)
+    }
+}
+
+/// Gives out the tickets: the reader's part.
+pub(crate) struct Sampler<'a> {
+    samples: &'a Samples,
+    every: u32,
+    until_next: u32,
+    next: u32,
+}
+
+impl<'a> Sampler<'a> {
+    /// A ticket for every `every`-th line, the first included.
+    pub(crate) const fn new(samples: &'a Samples, every: u32) -> Self {
+        Self {
+            samples,
+            every,
+            until_next: 0,
+            next: 0,
+        }
+    }
+
+    /// Whether [`next`](Self::next) will want the time: it costs more than the rest.
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.until_next == 0
+    }
+
+    /// The next line's ticket; `now` counts only if it [is due](Self::is_due).
+    #[inline]
+    pub(crate) fn next(&mut self, now: Time) -> Ticket {
+        if self.until_next > 0 {
+            self.until_next -= 1;
+            return Ticket::NONE;
+        }
+        self.until_next = self.every.saturating_sub(1);
+        let slot = &self.samples.slots[self.next as usize];
+        if slot.left.load(Acquire) != 0 {
+            return Ticket::NONE;
+        }
+        slot.read_at.store(now.as_nanos(), Relaxed);
+        slot.left.store(1, Release);
+        self.next = (self.next + 1) % self.samples.slots.len() as u32;
+        Ticket(if self.next == 0 {
+            self.samples.slots.len() as u32
+        } else {
+            self.next
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_takes_the_time() {
+        let samples = Samples::new(2);
+        let mut sampler = Sampler::new(&samples, 2);
+        let at = Time::from_nanos;
+        let first = sampler.next(at(100));
+        assert!(first.is_some() && !sampler.next(at(101)).is_some());
+        let second = sampler.next(at(200));
+        assert!(second.is_some() && second != first);
+        sampler.next(at(201));
+        assert_eq!(sampler.next(at(300)), Ticket::NONE, "both slots are taken");
+
+        samples.add(first, 2);
+        assert_eq!(samples.finish(first, || at(400)), None);
+        assert_eq!(samples.finish(first, || at(500)), None);
+        assert_eq!(samples.finish(first, || at(600)), Some(500));
+        assert_eq!(
+            samples.finish(second, || at(700)),
+            Some(500),
+            "a line without words"
+        );
+        sampler.next(at(701));
+        assert_eq!(sampler.next(at(800)), first);
+        assert_eq!(samples.finish(Ticket::NONE, || at(900)), None);
+    }
+}

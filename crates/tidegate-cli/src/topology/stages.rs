@@ -1,0 +1,198 @@
+//! The three stages, one thread each: a loop that takes what is there and hands on what it makes.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate::queue::{Consumer, Flush, Producer};
+use tidegate::{Clock, Time};
+
+use super::items::{Line, Word};
+use super::live::Live;
+use super::pace::Pacer;
+use super::samples::{Sampler, Samples};
+use super::tally::Tally;
+use super::words::words;
+use super::{Feed, Plan};
+
+/// The most lines taken at once: some hundred microseconds of work before their room is free again.
+const LINES: usize = 256;
+/// The most words.
+const WORDS: usize = 4096;
+
+/// Cuts blocks into lines and deals them out in turn.
+pub(super) struct Reader<'a> {
+    pub(super) outputs: Vec<Producer<Line>>,
+    pub(super) clock: Clock,
+    pub(super) samples: &'a Samples,
+    pub(super) live: &'a Live,
+}
+
+impl Reader<'_> {
+    /// Runs until the feed ends; answers the limits of its producers.
+    pub(super) fn run(mut self, feed: &mut dyn Feed, plan: &Plan) -> anyhow::Result<Vec<usize>> {
+        let (clock, live) = (self.clock, self.live);
+        let mut sampler = Sampler::new(self.samples, plan.sample_every);
+        let mut pacer = plan.pace.map(|pace| Pacer::new(pace, clock));
+        let (mut turn, mut read) = (0, 0);
+        'feed: while let Some(block) = feed.next() {
+            for range in lines(&block) {
+                while live.paused() && !live.stopped() {
+                    std::thread::sleep(Duration::from_millis(1));
+                    if let Some(pacer) = &mut pacer {
+                        pacer.restart();
+                    }
+                }
+                if live.stopped() {
+                    break 'feed;
+                }
+                let now = match &mut pacer {
+                    // About to wait: what is buffered would wait with it.
+                    Some(pacer) => match pacer.next(
+                        || self.outputs.iter_mut().for_each(Flush::flush_before_wait),
+                        || live.stopped(),
+                    ) {
+                        Some(due) => due,
+                        None => break 'feed,
+                    },
+                    None if sampler.is_due() => clock.now(),
+                    None => Time::ZERO,
+                };
+                let line = Line::new(&block, range, sampler.next(now));
+                self.outputs[turn].push(line)?;
+                turn = (turn + 1) % self.outputs.len();
+                read += 1;
+            }
+            live.set_lines(read);
+        }
+        live.set_lines(read);
+        Ok(self.outputs.iter().map(Producer::limit).collect())
+    }
+}
+
+/// Where the lines of a block are, each with its end; the last may have none.
+fn lines(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = block.get(start..).filter(|rest| !rest.is_empty())?;
+        let len = memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+        let line = start..start + len;
+        start = line.end;
+        Some(line)
+    })
+}
+
+/// Cuts lines into words and sends each to its counter.
+pub(super) struct Splitter<'a> {
+    pub(super) input: Consumer<Line>,
+    pub(super) outputs: Vec<Producer<Word>>,
+    pub(super) seed: foldhash::fast::RandomState,
+    pub(super) clock: Clock,
+    pub(super) samples: &'a Samples,
+    pub(super) live: &'a Live,
+}
+
+impl Splitter<'_> {
+    /// Runs until its input ends; answers the limits of its producers.
+    pub(super) fn run(self, who: usize) -> anyhow::Result<Vec<usize>> {
+        let Self {
+            mut input,
+            outputs,
+            seed,
+            clock,
+            samples,
+            live,
+        } = self;
+        let mut outputs = Outputs(outputs);
+        let mut closed = Ok(());
+        while closed.is_ok() && input.wait_flushing(&mut [&mut outputs]).is_ok() {
+            input.drain(LINES, |line| {
+                if closed.is_ok() {
+                    closed = outputs.split(&line, &seed, samples);
+                }
+                if line.ticket.is_some()
+                    && let Some(latency_ns) = samples.finish(line.ticket, || clock.now())
+                {
+                    live.record(who, latency_ns);
+                }
+            });
+            for output in &outputs.0 {
+                live.saw_limit(who, limit(output));
+            }
+        }
+        closed?;
+        Ok(outputs.0.iter().map(Producer::limit).collect())
+    }
+}
+
+/// The limit in force: the controller's own where there is one, which a probe does not change.
+fn limit<T: Send>(output: &Producer<T>) -> u64 {
+    output
+        .controller()
+        .map_or_else(|| output.limit() as u64, |seen| seen.limit)
+}
+
+/// A splitter's producers, one a counter.
+struct Outputs(Vec<Producer<Word>>);
+
+impl Outputs {
+    #[inline]
+    fn split(
+        &mut self,
+        line: &Line,
+        seed: &foldhash::fast::RandomState,
+        samples: &Samples,
+    ) -> Result<(), tidegate::queue::PushError<()>> {
+        let counters = self.0.len();
+        for range in words(line.bytes()) {
+            let word = line.word(range, seed);
+            if line.ticket.is_some() {
+                samples.add(line.ticket, 1);
+            }
+            let output = &mut self.0[word.counter(counters)];
+            if output.push(word).is_err() {
+                return Err(tidegate::queue::PushError::Closed(()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Flush for Outputs {
+    fn flush_before_wait(&mut self) {
+        self.0.iter_mut().for_each(Flush::flush_before_wait);
+    }
+}
+
+/// Counts the words that are its own.
+pub(super) struct Counter<'a> {
+    pub(super) input: Consumer<Word>,
+    pub(super) clock: Clock,
+    pub(super) samples: &'a Samples,
+    pub(super) live: &'a Live,
+}
+
+impl Counter<'_> {
+    /// Runs until its input ends; answers what it counted.
+    pub(super) fn run(self, who: usize) -> anyhow::Result<Tally> {
+        let Self {
+            mut input,
+            clock,
+            samples,
+            live,
+        } = self;
+        let mut tally = Tally::default();
+        while input.wait().is_ok() {
+            input.drain(WORDS, |word| {
+                let ticket = word.ticket();
+                tally.add(word);
+                if ticket.is_some()
+                    && let Some(latency_ns) = samples.finish(ticket, || clock.now())
+                {
+                    live.record(who, latency_ns);
+                }
+            });
+            live.set_words(who, tally.total());
+        }
+        Ok(tally)
+    }
+}

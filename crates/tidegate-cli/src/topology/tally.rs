@@ -1,0 +1,90 @@
+//! How often each word came: one table a counter, no word in two of them.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::items::Word;
+
+/// Words and how often each came.
+#[derive(Default)]
+pub(crate) struct Tally {
+    table: HashTable<(Word, u64)>,
+    total: u64,
+}
+
+impl Tally {
+    /// Counts a word.
+    #[inline]
+    pub(crate) fn add(&mut self, word: Word) {
+        self.total += 1;
+        let hash = word.hash();
+        match self
+            .table
+            .entry(hash, |(seen, _)| *seen == word, |(seen, _)| seen.hash())
+        {
+            Entry::Occupied(mut seen) => seen.get_mut().1 += 1,
+            Entry::Vacant(slot) => {
+                slot.insert((word, 1));
+            }
+        }
+    }
+
+    /// Words counted.
+    pub(crate) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Different words.
+    pub(crate) fn distinct(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The words with their counts, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.table
+            .iter()
+            .map(|(word, count)| (word.bytes(), *count))
+    }
+}
+
+/// The `k` most frequent words of several tallies, the most frequent first, ties by the order of their bytes.
+pub(crate) fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
+    let mut all: Vec<_> = tallies.iter().flat_map(Tally::iter).collect();
+    let order = |a: &(&[u8], u64), b: &(&[u8], u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));
+    if k < all.len() {
+        all.select_nth_unstable_by(k, order);
+        all.truncate(k);
+    }
+    all.sort_unstable_by(order);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::samples::Ticket;
+    use crate::topology::words::words;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn as_a_plain_count(text in proptest::collection::vec(prop_oneof![2 => Just(b' '), 3 => 97u8..100, 1 => any::<u8>()], 0..600), k in 1usize..20) {
+            let seed = foldhash::fast::RandomState::default();
+            let mut tallies = [Tally::default(), Tally::default(), Tally::default()];
+            let mut plain: BTreeMap<&[u8], u64> = BTreeMap::new();
+            for word in words(&text) {
+                *plain.entry(&text[word.clone()]).or_default() += 1;
+                let word = Word::new(&text, word, Ticket::NONE, &seed);
+                tallies[word.counter(3)].add(word);
+            }
+            prop_assert_eq!(tallies.iter().map(Tally::total).sum::<u64>(), plain.values().sum::<u64>());
+            prop_assert_eq!(tallies.iter().map(Tally::distinct).sum::<usize>(), plain.len());
+            let mut plain: Vec<_> = plain.into_iter().collect();
+            // Stable: ties stay in byte order.
+            plain.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+            plain.truncate(k);
+            prop_assert_eq!(top(&tallies, k), plain);
+        }
+    }
+}
