@@ -221,3 +221,21 @@ fn a_task_waits_for_items_and_for_room() {
         a.join().unwrap();
     });
 }
+
+#[test]
+fn a_push_during_the_close_is_refused_or_drained() {
+    model(3, || {
+        let (queue, mut consumer) = queue(2);
+        let other = queue.clone();
+        let push = thread::spawn(move || usize::from(other.push(1).is_ok()));
+        let close = thread::spawn(move || queue.close());
+        // Without a wait: the end shows by a drain that finds nothing.
+        let mut got = 0;
+        while !consumer.is_finished() {
+            got += consumer.drain(2, drop).items;
+            thread::yield_now();
+        }
+        assert_eq!(push.join().unwrap(), got);
+        close.join().unwrap();
+    });
+}

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::Batch;
 use super::core::{Core, Cut, Step};
 use super::handler::{Append, Flow, Init, Op, StopReason};
+use super::mend::catch;
 use super::reply::{ReplyError, after_panic};
 use super::shared::{Entry, Shared};
 use crate::controller::Load;
@@ -82,7 +83,16 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.ages.mark(self.shared.stamp.take(), items);
         let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
-        self.core.poll(now, backlog, oldest)
+        match self.core.poll(now, backlog, oldest) {
+            Step::Hold { .. } if self.is_pressed() => self.core.take_now(),
+            step => step,
+        }
+    }
+
+    /// Somebody found no room for the bytes of an item.
+    fn is_pressed(&self) -> bool {
+        let weights = self.shared.weights.as_ref();
+        weights.is_some_and(|weights| weights.gate.is_pressed())
     }
 
     /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle after all.
@@ -92,6 +102,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         limit: Load,
         mut append: impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
     ) -> bool {
+        if let Some(weights) = &self.shared.weights {
+            weights.gate.relieve();
+        }
         let Self { stash, batch, .. } = self;
         let gathered = &mut self.gathered;
         gathered.limit = limit;
@@ -170,12 +183,14 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         returned: Result<Flow, Panicked>,
     ) -> Result<(), Panicked> {
         self.announce();
-        let flow = match returned {
-            Ok(flow) => flow,
+        // What is left is the user's, too, and may panic when dropped.
+        let cleared = returned.and_then(|flow| Ok((flow, catch(|| self.batch.clear())?)));
+        let (flow, failed) = match cleared {
+            Ok(cleared) => cleared,
             Err(panicked) => {
                 // It may have happened in the middle of gathering.
                 self.settle();
-                after_panic(|| self.batch.clear());
+                self.lose_batch();
                 self.shared.counters.panicked();
                 if let Some(took) = self.core.handle_done(now, false) {
                     self.shared.counters.done(took, false);
@@ -183,7 +198,6 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 return Err(panicked);
             }
         };
-        let failed = self.batch.clear();
         if let Some(took) = self.core.handle_done(now, !failed) {
             self.restarted = false;
             self.shared.counters.done(took, !failed);
@@ -194,6 +208,11 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Flow::Stop(cause) => self.stop(StopReason::Handler(cause)),
         }
         Ok(())
+    }
+
+    /// Drops the batch after a panic. A second panic on the way leaves nothing in it either.
+    fn lose_batch(&mut self) {
+        while catch(|| after_panic(|| self.batch.clear())).is_err() {}
     }
 
     /// What the handler's `init` said.
@@ -229,8 +248,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 });
                 self.ages.popped += popped.items as u64;
                 self.settle();
-                // Those that came since the core was asked may be enough.
-                if self.stash.len() as u64 > items {
+                // Those that came since the core was asked may be enough, and what a wake was for is not to be missed.
+                let enough = self.stash.len() as u64 > items;
+                if enough || self.is_pressed() || !self.shared.inbox.is_empty() {
                     now
                 } else {
                     until
@@ -260,18 +280,30 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.close();
         self.shared.inbox.close();
         let mut leftover = Vec::new();
+        let mut bytes = 0;
         let mut keep = |entry| match entry {
-            Entry::Cast(_, item) => leftover.push(item),
-            Entry::Call(_, item, reply) => {
+            Entry::Cast(weight, item) => {
+                bytes += u64::from(weight);
+                leftover.push(item);
+            }
+            Entry::Call(weight, item, reply) => {
+                bytes += u64::from(weight);
                 reply.refuse(ReplyError::Stopped);
                 leftover.push(item);
             }
-            Entry::Info(_) | Entry::Wake => {}
+            // Foreign code, and the end must be told whatever it does.
+            Entry::Info(message) => {
+                let _ = catch(|| drop(message));
+            }
+            Entry::Wake => {}
         };
         self.stash.drain(..).for_each(&mut keep);
         // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
         while self.consumer.drain_blocking(usize::MAX, &mut keep).is_ok() {}
         self.shared.life.stashed.store(0, Relaxed);
+        if let Some(weights) = &self.shared.weights {
+            weights.gate.release(bytes);
+        }
         self.shared.life.end(reason, leftover);
     }
 }
@@ -280,7 +312,7 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
     /// Whatever befalls a driver (a runtime that shuts down drops its tasks): nobody waits for ever.
     fn drop(&mut self) {
         if !self.ended {
-            self.batch.clear();
+            let _ = catch(|| self.batch.clear());
             let reason = self.shared.life.reason();
             self.end(match reason {
                 Some(reason @ (StopReason::Asked(_) | StopReason::Handler(_))) => reason,

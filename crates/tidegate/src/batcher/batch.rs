@@ -181,11 +181,13 @@ impl<T, R, M> Batch<T, R, M> {
 
     /// Drops what is left and tells whether the handler called it a failure.
     pub(super) fn clear(&mut self) -> bool {
-        self.ops.clear();
-        self.callers.clear();
         self.taken = 0;
         self.load = Load::default();
-        std::mem::take(&mut self.failed)
+        let failed = std::mem::take(&mut self.failed);
+        // Items last: they may panic.
+        self.callers.clear();
+        self.ops.clear();
+        failed
     }
 
     /// Gives memory back, keeping room for `keep` operations.
@@ -196,7 +198,12 @@ impl<T, R, M> Batch<T, R, M> {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.ops.capacity().max(self.spare.capacity())
+        let spare = match size_of::<T>() {
+            // Its capacity is boundless, and no memory.
+            0 => 0,
+            _ => self.spare.capacity(),
+        };
+        self.ops.capacity().max(spare)
     }
 }
 

@@ -83,7 +83,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// The most items that may wait: room allocated once. 16384 if not set.
+    /// The most items that may wait: room allocated once. What a controller that waits for company has set aside for its next
+    /// batch and what lies in [`Caster`](super::Caster)s' buffers come on top. 16384 if not set.
     #[must_use]
     pub const fn capacity(mut self, items: usize) -> Self {
         self.capacity = items;
@@ -180,6 +181,13 @@ impl<T: Send + 'static> Builder<T> {
         factory: Factory<H>,
     ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError> {
         let name = self.name.clone();
+        if name.contains('\0') {
+            let error = "a name with a zero byte";
+            return Err(SpawnError::Thread(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                error,
+            )));
+        }
         let (handle, actor) = self.build()?;
         let (started, ready): (Reply<()>, Request<()>) = pair();
         thread::Builder::new()

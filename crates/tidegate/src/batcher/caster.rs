@@ -72,8 +72,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         item: T,
     ) -> Result<(T, u32, Option<Credit<'a>>), SendError<T>> {
         let (item, weight) = weights.weigh(item)?;
-        let bytes = weight.into();
-        let credit = match weights.gate.try_credit(bytes) {
+        let credit = match shared.try_credit(weights, weight) {
             Some(credit) => credit,
             None if !shared.waits => {
                 shared.counters.rejected(1);
@@ -84,7 +83,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
                 if producer.flush().is_err() {
                     return Err(SendError::Closed(item));
                 }
-                match weights.gate.credit(bytes) {
+                match weights.gate.credit(weight.into()) {
                     Ok(credit) => credit,
                     Err(_) => return Err(SendError::Closed(item)),
                 }

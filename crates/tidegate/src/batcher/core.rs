@@ -20,6 +20,8 @@ pub(super) struct Core {
     idle: bool,
     /// The decision that the next batch is taken under.
     decision: Decision,
+    /// It was taken before its time, because there was no room for more.
+    pressed: bool,
     /// When the batch in the handler's hands was taken.
     running: Option<Time>,
 }
@@ -74,6 +76,7 @@ impl Core {
             continuing: false,
             idle: false,
             decision: Decision::now(1, Reason::Drained),
+            pressed: false,
             running: None,
         }
     }
@@ -92,6 +95,7 @@ impl Core {
         }
         let decision = self.controller.on(now, Event::Ready { backlog, oldest });
         self.decision = decision;
+        self.pressed = false;
         let limit = Load::new(decision.limit_items, decision.limit_bytes);
         let (items, until) = match decision.when {
             _ if self.life != Life::Running => return Step::Take(limit),
@@ -104,6 +108,17 @@ impl Core {
             return Step::Take(limit);
         }
         Step::Hold { items, until }
+    }
+
+    /// Instead of the wait just answered: what that waits for has no room to come.
+    pub(super) fn take_now(&mut self) -> Step {
+        self.pressed = true;
+        let Decision {
+            limit_items,
+            limit_bytes,
+            ..
+        } = self.decision;
+        Step::Take(Load::new(limit_items, limit_bytes))
     }
 
     fn poll_empty(&mut self) -> Step {
@@ -152,6 +167,7 @@ impl Core {
             Cut::Items if decided == Reason::Drained => Reason::Limit,
             Cut::Items => decided,
             Cut::Drained if self.life != Life::Running => Reason::Closing,
+            Cut::Drained if self.pressed => Reason::Memory,
             Cut::Drained => match decided {
                 Reason::Linger | Reason::Age | Reason::Anticipate | Reason::Pace => decided,
                 _ => Reason::Drained,

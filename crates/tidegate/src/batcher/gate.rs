@@ -4,8 +4,8 @@
 //! waits, so that none waits for ever.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use super::reply::{lock, wait};
@@ -16,13 +16,17 @@ pub(super) struct Gate {
     /// Threads and tasks in line, or about to be: looked at by `release` after it changed `used`, raised by a waiter
     /// before it looks at `used` again, so that one of them sees the other.
     waiting: AtomicUsize,
+    /// Somebody found no room since the actor last took a batch.
+    pressed: AtomicBool,
     line: Mutex<Line>,
     freed: Condvar,
 }
 
 #[derive(Default)]
 struct Line {
-    tasks: Vec<Waker>,
+    /// Each task once, by its ticket.
+    tasks: Vec<(u64, Waker)>,
+    next: u64,
     closed: bool,
 }
 
@@ -35,6 +39,7 @@ impl Gate {
             limit,
             used: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            pressed: AtomicBool::new(false),
             line: Mutex::default(),
             freed: Condvar::new(),
         }
@@ -73,6 +78,7 @@ impl Gate {
             return Ok(());
         }
         let _waiting = self.enter();
+        // Declared later, so unlocked before that place is given up.
         let mut line = lock(&self.line);
         loop {
             if self.try_acquire(bytes) {
@@ -89,7 +95,7 @@ impl Gate {
         if self.try_acquire(bytes) {
             return Ok(());
         }
-        let _waiting = self.enter();
+        let waiting = self.enter();
         poll_fn(|cx| {
             let mut line = lock(&self.line);
             if self.try_acquire(bytes) {
@@ -98,7 +104,11 @@ impl Gate {
             if line.closed {
                 return Poll::Ready(Err(GateClosed));
             }
-            line.tasks.push(cx.waker().clone());
+            let old = line.leave(waiting.ticket);
+            line.tasks.push((waiting.ticket, cx.waker().clone()));
+            // A waker may own its task, and that whatever it likes: none is dropped or called under the lock.
+            drop(line);
+            drop(old);
             Poll::Pending
         })
         .await
@@ -108,7 +118,7 @@ impl Gate {
         if bytes > 0 {
             self.used.fetch_sub(bytes, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
-                self.wake(&mut lock(&self.line));
+                self.wake(lock(&self.line));
             }
         }
     }
@@ -117,17 +127,48 @@ impl Gate {
     pub(super) fn close(&self) {
         let mut line = lock(&self.line);
         line.closed = true;
-        self.wake(&mut line);
+        self.wake(line);
     }
 
-    fn wake(&self, line: &mut Line) {
+    /// There was no room. Says whether nobody told the actor yet.
+    pub(super) fn press(&self) -> bool {
+        !self.pressed.swap(true, SeqCst)
+    }
+
+    /// Whether there is somebody for whom there was no room: then waiting for company is in vain.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.pressed.load(SeqCst)
+    }
+
+    /// The actor is about to take a batch.
+    pub(super) fn relieve(&self) {
+        self.pressed.store(false, SeqCst);
+    }
+
+    fn wake(&self, mut line: MutexGuard<'_, Line>) {
+        let tasks = std::mem::take(&mut line.tasks);
+        drop(line);
         self.freed.notify_all();
-        line.tasks.drain(..).for_each(Waker::wake);
+        for (_, task) in tasks {
+            task.wake();
+        }
     }
 
     fn enter(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, SeqCst);
-        Waiting(self)
+        let mut line = lock(&self.line);
+        line.next += 1;
+        Waiting {
+            gate: self,
+            ticket: line.next,
+        }
+    }
+}
+
+impl Line {
+    fn leave(&mut self, ticket: u64) -> Option<(u64, Waker)> {
+        let at = self.tasks.iter().position(|task| task.0 == ticket)?;
+        Some(self.tasks.swap_remove(at))
     }
 }
 
@@ -147,11 +188,17 @@ impl Drop for Credit<'_> {
     }
 }
 
-struct Waiting<'a>(&'a Gate);
+/// A place in the line; given up when dropped.
+struct Waiting<'a> {
+    gate: &'a Gate,
+    ticket: u64,
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, SeqCst);
+        let left = lock(&self.gate.line).leave(self.ticket);
+        drop(left);
+        self.gate.waiting.fetch_sub(1, SeqCst);
     }
 }
 

@@ -7,8 +7,9 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::block::block_until;
 use super::error::{CallError, CastManyError, SendError, StopError};
 use super::handler::StopReason;
 use super::reply::{Cause, Reply, Request, pair};
@@ -24,6 +25,15 @@ use crate::controller::Load;
 /// dropped: then it handles everything it accepted and ends**, as after a drain. A drop does not wait for that; a program that
 /// must not lose the last batch calls `drain` before it returns from `main`. What was accepted is handled or given back
 /// by `stop`; what is sent to an actor that ends is either accepted or refused with the item.
+///
+/// # In its own handler
+///
+/// A handler may keep a handle to its own actor and send with it, but must not wait there for what only the actor can do:
+/// [`call`](Handle::call), [`inspect`](Handle::inspect), the `_async` forms of these, [`drain_async`](Handle::drain_async) and
+/// [`stop_async`](Handle::stop_async) never come back, nor does a cast that finds no room; with a timeout or deadline they come
+/// back with the error that says so. `drain` and `stop` with [`Duration::ZERO`] are the way to end an actor from within: they
+/// ask for the end, answer [`StopError::TimedOut`], and take effect after the batch. A handle the handler keeps is a handle:
+/// with it in its hands the actor does not end for want of others.
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
     /// Shared by the handles only.
@@ -70,7 +80,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_async(item, Entry::Cast).await
     }
 
-    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Says how many were sent.
+    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Says how many were sent. The items
+    /// must come to an end, because on an error the rest of them is collected.
     ///
     /// # Errors
     /// Some were not accepted: those are given back in order.
@@ -101,14 +112,19 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         request.wait().map_err(CallError::Reply)
     }
 
-    /// Sends an item and blocks until it is answered, from then on at most for `timeout`. After that the call is
+    /// Sends an item and blocks until it is answered, at most for `timeout`, waiting for room included. After that the call is
     /// given up: unless the handler has the item already, it will not see it.
     ///
     /// # Errors
     /// It was not accepted, something other than a reply came back, or nothing came in time.
     pub fn call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
-        let mut request = self.send_request(item).map_err(CallError::Send)?;
-        match request.wait_timeout(timeout) {
+        let deadline = Instant::now().checked_add(timeout);
+        let Some(sent) = block_until(self.send_request_async(item), deadline) else {
+            return Err(CallError::TimedOut);
+        };
+        let mut request = sent.map_err(CallError::Send)?;
+        let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+        match request.wait_timeout(left) {
             Some(answer) => answer.map_err(CallError::Reply),
             None => Err(CallError::TimedOut),
         }

@@ -21,7 +21,13 @@ pub(super) enum Mended {
 
 /// Runs foreign code. Whatever it panics with has been reported by the panic hook already.
 pub(super) fn catch<V>(call: impl FnOnce() -> V) -> Result<V, Panicked> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|_| Panicked)
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
+        // It may be of the kind that panics when dropped. The second one is let be.
+        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(second);
+        }
+        Panicked
+    })
 }
 
 pub(super) fn mend<H>(

@@ -47,6 +47,7 @@
 mod actor;
 mod arrivals;
 mod batch;
+mod block;
 mod builder;
 mod caster;
 mod closure;

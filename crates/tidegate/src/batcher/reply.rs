@@ -166,10 +166,16 @@ impl<R> Future for Request<R> {
         if let Some(answer) = state.take_answer() {
             return Poll::Ready(answer);
         }
-        match &mut *state {
-            State::Waiting(Waiter::Task(waker)) => waker.clone_from(cx.waker()),
-            _ => *state = State::Waiting(Waiter::Task(cx.waker().clone())),
+        if let State::Waiting(Waiter::Task(waker)) = &*state
+            && waker.will_wake(cx.waker())
+        {
+            return Poll::Pending;
         }
+        let waiter = Waiter::Task(cx.waker().clone());
+        let old = std::mem::replace(&mut *state, State::Waiting(waiter));
+        // A waker may own its task, and that the other end of this slot.
+        drop(state);
+        drop(old);
         Poll::Pending
     }
 }

@@ -51,7 +51,11 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             Some(weights) if !self.waits => self.admit(weights, item, false)?,
             Some(weights) => {
                 let (item, weight) = weights.weigh(item)?;
-                match weights.gate.credit_async(weight.into()).await {
+                let credit = match self.try_credit(weights, weight) {
+                    Some(credit) => Ok(credit),
+                    None => weights.gate.credit_async(weight.into()).await,
+                };
+                match credit {
                     Ok(credit) => (item, weight, Some(credit)),
                     Err(GateClosed) => return Err(SendError::Closed(item)),
                 }
@@ -71,11 +75,9 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         waits: bool,
     ) -> Result<(T, u32, Option<Credit<'a>>), SendError<T>> {
         let (item, weight) = weights.weigh(item)?;
-        let bytes = weight.into();
-        let credit = if waits {
-            weights.gate.credit(bytes).ok()
-        } else {
-            weights.gate.try_credit(bytes)
+        let credit = match self.try_credit(weights, weight) {
+            None if waits => weights.gate.credit(weight.into()).ok(),
+            credit => credit,
         };
         if credit.is_some() {
             return Ok((item, weight, credit));
@@ -85,6 +87,20 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
         self.counters.rejected(1);
         Err(SendError::Full(item))
+    }
+
+    /// Credit if there is some. If not the actor is told: it may be waiting for company that cannot come.
+    pub(super) fn try_credit<'a>(
+        &self,
+        weights: &'a Weights<T>,
+        weight: u32,
+    ) -> Option<Credit<'a>> {
+        let credit = weights.gate.try_credit(weight.into());
+        if credit.is_none() && weights.gate.press() {
+            // If there is no room for it the actor is awake anyway.
+            let _ = self.queue.try_push(Entry::Wake);
+        }
+        credit
     }
 
     #[inline]

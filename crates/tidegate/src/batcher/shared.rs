@@ -61,7 +61,11 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
 
     /// End after the batch in progress.
     pub(super) fn stop(&self, reason: StopReason) {
-        lock(&self.life.state).reason = Some(reason);
+        let mut state = lock(&self.life.state);
+        if !state.ended {
+            state.reason = Some(reason);
+        }
+        drop(state);
         self.life.stop.store(true, Ordering::Release);
         self.close();
     }
@@ -82,7 +86,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     pub(super) fn backlog(&self) -> Load {
         let stashed = self.life.stashed.load(Ordering::Relaxed);
         let queue = self.queue.metrics();
-        let items = (queue.population + queue.buffered) as u64 + stashed;
+        let items = (queue.population + queue.buffered + queue.fetched) as u64 + stashed;
         Load::new(items, self.backlog_bytes())
     }
 

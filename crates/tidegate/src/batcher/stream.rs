@@ -85,7 +85,7 @@ impl<S: Stream, C: Controller> Stream for Batched<S, C> {
         let decision = this.controller.on(
             now,
             Event::Ready {
-                backlog: Load::items(1 + more),
+                backlog: Load::items(more.saturating_add(1)),
                 oldest: now,
             },
         );

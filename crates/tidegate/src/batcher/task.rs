@@ -163,7 +163,7 @@ async fn run<H: AsyncHandler>(
     let Ok(Some(mut handler)) = catch(&mut factory) else {
         return after_panic(|| drop(started));
     };
-    match catch_async(handler.init()).await {
+    match catch_async(async { handler.init().await }).await {
         Ok(Init::Stop(cause)) => return started.fail(cause),
         Ok(init) => actor.initialized(init),
         Err(Panicked) => return after_panic(|| drop(started)),
@@ -178,12 +178,14 @@ async fn run<H: AsyncHandler>(
             Step::Take(limit) => {
                 let any = catch(|| actor.gather(now, limit, |batch, op| handler.append(batch, op)));
                 match any {
-                    Ok(true) => catch_async(handler.handle_batch(&mut actor.batch)).await,
+                    Ok(true) => {
+                        catch_async(async { handler.handle_batch(&mut actor.batch).await }).await
+                    }
                     Ok(false) => Ok(Flow::Continue),
                     Err(Panicked) => Err(Panicked),
                 }
             }
-            Step::Continue => catch_async(handler.handle_continue()).await,
+            Step::Continue => catch_async(async { handler.handle_continue().await }).await,
             Step::Idle => catch(|| handler.idle()).map(|()| Flow::Continue),
             Step::Hold { .. } | Step::Rest => {
                 now = wait(&mut actor, step, now).await;
@@ -198,7 +200,7 @@ async fn run<H: AsyncHandler>(
         }
         let init = match mend(&mut handler, &mut factory, H::recover) {
             Mended::Same => Ok(Init::Ready),
-            Mended::Fresh => catch_async(handler.init()).await,
+            Mended::Fresh => catch_async(async { handler.init().await }).await,
             Mended::Lost => Err(Panicked),
         };
         match init {
@@ -211,7 +213,7 @@ async fn run<H: AsyncHandler>(
     }
     let reason = actor.reason();
     if !lost {
-        let _ = catch_async(handler.terminate(&reason)).await;
+        let _ = catch_async(async { handler.terminate(&reason).await }).await;
     }
     // A handler that could not be mended is dropped, no more.
     let _ = catch(|| drop(handler));
@@ -239,7 +241,7 @@ async fn wait<T: Send, R: Send, M: Send>(
     now
 }
 
-/// Runs foreign code that awaits.
+/// Runs foreign code that awaits: an `async` block, so that what a handler does before its first await is inside.
 async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
     let mut call = pin!(call);
     poll_fn(|cx| match catch(|| call.as_mut().poll(cx)) {

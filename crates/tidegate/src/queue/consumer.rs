@@ -39,12 +39,16 @@ pub struct Consumer<T: Send> {
     finished: bool,
 }
 
+/// How long a push that did not see the flag `IDLING` may take to become visible: nanoseconds, in truth. Whatever the linger
+/// is: a shorter one would not be safe, and for a longer one a task would be busy all that time.
+const SETTLE_NS: u64 = 1_000_000;
+
 /// How far producers with buffers are known to look whether the consumer waits. See the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
     /// They need not.
     No,
-    /// They were told at this moment: one linger later they all know.
+    /// They were told at this moment: [`SETTLE_NS`] later they all know.
     Since(Time),
     /// They all know.
     Settled,
@@ -109,6 +113,8 @@ impl<T: Send> Consumer<T> {
 
     /// Hands up to `limit` waiting items to `each`, in order, without waiting; their slots are free afterwards. Never more
     /// than the queue's capacity at once.
+    ///
+    /// `each` may push to this very queue, but must not wait there for room: that is its own to make.
     ///
     /// Should `each` panic, the item it was given is gone, and everything after it remains.
     #[inline]
@@ -317,7 +323,11 @@ impl<T: Send> Consumer<T> {
             self.keep_linger();
         }
         // Where nothing more was found there is no need to look at the producers' line.
-        let left = if items < limit { 0 } else { self.backlog() };
+        let left = if items < limit && self.hand.is_empty() {
+            0
+        } else {
+            self.backlog()
+        };
         let reason = if left == 0 {
             Reason::Drained
         } else {
@@ -339,6 +349,8 @@ impl<T: Send> Consumer<T> {
         let mut items = 0;
         if !self.hand.is_empty() {
             items = out.hand(&mut self.hand, limit);
+            let held = &self.shared.drains.held;
+            held.store(self.hand.len() as u64, Relaxed);
         }
         if self.reader.is_none() {
             return items + self.take_locked(limit - items, out);
@@ -372,9 +384,21 @@ impl<T: Send> Consumer<T> {
 
     /// The same where the reader is shared: items are taken out under the lock and handed out after it.
     fn take_locked(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
+        let mut items = 0;
+        loop {
+            let (taken, more) = self.take_locked_run(limit - items, out);
+            items += taken;
+            if !more || items == limit {
+                return items;
+            }
+        }
+    }
+
+    /// One run of it. True if the lane ended it, so that there may be more in the ring.
+    fn take_locked_run(&mut self, limit: usize, out: &mut impl Out<T>) -> (usize, bool) {
         let shared = &*self.shared;
         let Some(oldest) = &shared.oldest else {
-            return 0;
+            return (0, false);
         };
         let mut reader = lock(oldest);
         let due = || shared.lane.as_ref().map_or(u64::MAX, |lane| lane.due());
@@ -386,12 +410,13 @@ impl<T: Send> Consumer<T> {
         if let Some(freed) = wanted {
             shared.call_producers(freed);
         }
+        let mut more = false;
         if let Some(lane) = &shared.lane
             && lane.due() <= head
         {
-            lane.take_due(head, limit - n as usize, hand);
+            more = lane.take_due(head, limit - n as usize, hand) > 0;
         }
-        out.hand(hand, limit)
+        (out.hand(hand, limit), more)
     }
 
     fn head(&self) -> u64 {
@@ -423,6 +448,8 @@ impl<T: Send> Consumer<T> {
     fn sweep(&mut self) -> bool {
         let head = self.head();
         let found = self.shared.sweep(head, &mut self.hand);
+        let held = &self.shared.drains.held;
+        held.store(self.hand.len() as u64, Relaxed);
         bump(&self.shared.drains.swept, found.items);
         found.items > 0
     }
@@ -433,8 +460,11 @@ impl<T: Send> Consumer<T> {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
-        // The flag, not the mark: that lies on the producers' line.
-        if self.shared.flags.load(Acquire) & CLOSED != 0 && !self.finished {
+        // The flag first, not the mark: that lies on the producers' line. Only with the mark nothing more can be claimed.
+        if self.shared.flags.load(Acquire) & CLOSED != 0
+            && !self.finished
+            && self.shared.ring.is_closed()
+        {
             return matches!(self.settle_closed(), Next::Ready);
         }
         false
@@ -456,7 +486,8 @@ impl<T: Send> Consumer<T> {
         }
         self.swept = now;
         self.sweep();
-        if self.idle != Idle::No && now.since(self.awake) > linger.saturating_mul(16) {
+        if self.idle != Idle::No && now.since(self.awake) > linger.max(SETTLE_NS).saturating_mul(16)
+        {
             self.idle = Idle::No;
             self.shared.flags.fetch_and(!IDLING, Relaxed);
         }
@@ -487,6 +518,7 @@ impl<T: Send> Consumer<T> {
         loop {
             let sleeps = match backoff.pass() {
                 Pass::Again if self.ready() => return Ok(true),
+                Pass::Again if deadline.is_some_and(|d| Instant::now() >= d) => return Ok(false),
                 Pass::Again => continue,
                 Pass::LookAround => false,
                 Pass::Sleep => true,
@@ -602,8 +634,8 @@ impl<T: Send> Consumer<T> {
     fn settled_in(&mut self) -> Option<Duration> {
         if let Idle::Since(since) = self.idle {
             let passed = self.shared.clock.now().since(since);
-            if passed < self.shared.linger_ns && self.shared.buffers_hint() {
-                return Some(Duration::from_nanos(self.shared.linger_ns - passed));
+            if passed < SETTLE_NS && self.shared.buffers_hint() {
+                return Some(Duration::from_nanos(SETTLE_NS - passed));
             }
             self.idle = Idle::Settled;
         }
@@ -627,7 +659,9 @@ impl<T: Send> Drop for Consumer<T> {
         shared.consumer.take();
         let buffers = std::mem::take(&mut lock(&shared.registry).buffers);
         for buffer in buffers {
-            drop(buffer.lock().take_all());
+            // Dropped without the lock: items may use their own producer.
+            let items = buffer.lock().take_all();
+            drop(items);
         }
         if let Some(lane) = &shared.lane {
             drop(lane.take_all());

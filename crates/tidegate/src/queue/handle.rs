@@ -111,6 +111,7 @@ impl<T: Send> Queue<T> {
             _ if left == 0 => Ok(()),
             _ => {
                 self.failed();
+                add(&self.shared.rare.rejected, left as u64);
                 Err(FlushError::Full { left })
             }
         }

@@ -22,11 +22,13 @@ pub struct Metrics {
     pub population: usize,
     /// Items that lie in producers' buffers.
     pub buffered: usize,
+    /// Items the consumer fetched out of producers' buffers and has not handed out yet.
+    pub fetched: usize,
     /// Items that wait in the overflow lane.
     pub overflow: usize,
-    /// Items that came in, without those still buffered.
+    /// Items that came in, without those still buffered: as many as were drained, dropped as the oldest, are `fetched`, or wait.
     pub arrived: u64,
-    /// Items handed to the consumer.
+    /// Items handed to the consumer, without those of drains that panicked.
     pub drained: u64,
     /// Batches drained, by reason: [`Reason::Drained`] if nothing was left, [`Reason::Limit`] if the limit cut them.
     pub drains: Counts,
@@ -121,6 +123,8 @@ pub(super) struct Drains {
     by_limit: AtomicU64,
     items_max: AtomicU64,
     pub(super) swept: AtomicU64,
+    /// Items in the consumer's hand.
+    pub(super) held: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) linger_wakes: AtomicU64,
 }

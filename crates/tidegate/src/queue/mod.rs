@@ -34,18 +34,18 @@
 //! *A push into a buffer* is two plain stores and touches no word of the consumer's. A full fence between the store and a
 //! look at the mark would do (the consumer has one between its mark and its sweep of the buffers, and of two such fences one
 //! comes first), but costs more than the push. So the fence is taken only while the flag `IDLING` is up, and the consumer
-//! relies on it only when it has been up for one linger:
+//! relies on it only when it has been up for a millisecond:
 //!
-//! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps for at most one
-//!    linger; then it sweeps once more. A push whose look at the flag came too early has long left its processor's store
+//! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps for at most a
+//!    millisecond; then it sweeps once more. A push whose look at the flag came too early has long left its processor's store
 //!    buffer by then (that takes nanoseconds, and an interrupt of the thread empties it too), so this sweep finds it.
 //!    This is the only step that rests on time.
 //! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps without a timeout,
 //!    as often as it likes.
-//! 3. When it has been awake for 16 lingers it takes the flag down, and pushes are two stores again.
+//! 3. When it has been awake for 16 lingers, and 16 milliseconds, it takes the flag down, and pushes are two stores again.
 //!
-//! A task has no timer of its own. In step 1 it asks to be polled again until the linger has passed, so it is busy for at most
-//! one linger in 16; without producers that have a buffer the step is left out.
+//! A task has no timer of its own. In step 1 it asks to be polled again until the millisecond has passed, so it is busy for at
+//! most one in 16; without producers that have a buffer the step is left out.
 //!
 //! The same steps end a closed queue: it is finished when a sweep after step 1 finds nothing, or when no producer is left.
 

@@ -6,7 +6,7 @@ use std::task::Poll;
 use super::error::{FlushError, PushError, QueueError};
 use super::metrics::{add, count};
 use super::ring::{Refused, Writer};
-use super::shared::{CLOSED, GONE, IDLING, Place, Shared};
+use super::shared::{CLOSED, GONE, Place, Shared};
 use super::sync::{Relaxed, SeqCst, fence, light_barrier};
 use super::{Full, Queue};
 use crate::Time;
@@ -20,6 +20,10 @@ use crate::controller::{Controller, Event, Load, Reason, Snapshot};
 /// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer is waiting, and
 /// when the producer is dropped. What did not fit stays in front of what comes next. A consumer that finds the ring empty
 /// fetches the items of a quiet producer itself, and a busy one does so once a linger.
+///
+/// A drop never waits: with the ring full the buffer stays behind, with what is in it, until the consumer fetches it. Who makes
+/// producers one after the other beside a consumer that stands still calls [`flush`](Self::flush) first, or their buffers
+/// add up.
 pub struct Producer<T: Send> {
     queue: Queue<T>,
     own: Option<Own<T>>,
@@ -164,6 +168,8 @@ impl<T: Send> Producer<T> {
                 return Err(if closed {
                     FlushError::Closed { left }
                 } else {
+                    // The first of them counted itself.
+                    add(&self.queue.shared.rare.rejected, left as u64 - 1);
                     FlushError::Full { left }
                 });
             }
@@ -379,23 +385,28 @@ impl<T: Send> Own<T> {
     /// After a push: the buffer is full, or the consumer has something to say.
     #[cold]
     fn look_up(&mut self, shared: &Shared<T>, flags: u32) -> Result<(), PushError<T>> {
-        if flags & CLOSED != 0 {
-            // Whoever took it meanwhile hands it out.
-            return match self.writer.take_back() {
-                Some(item) => Err(PushError::Closed(item)),
-                None => Ok(()),
-            };
-        }
-        let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
-        if self.writer.is_full() {
-            // What does not fit stays; the next push sees to it.
-            let _ = self.flush_once(shared, reason);
-        } else if flags & IDLING != 0 {
+        let outcome = if flags & CLOSED != 0 {
+            Err(Refused::Closed)
+        } else if self.writer.is_full() {
+            let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+            self.flush_once(shared, reason)
+        } else {
             fence(SeqCst);
-            if shared.ring.consumer_waits() {
-                let _ = self.flush_once(shared, Reason::Drained);
+            // Again: the consumer may have closed and swept between the item and the first look.
+            if shared.flags.load(Relaxed) & CLOSED != 0 {
+                Err(Refused::Closed)
+            } else if shared.ring.consumer_waits() {
+                self.flush_once(shared, Reason::Drained)
+            } else {
+                Ok(())
             }
+        };
+        if outcome == Err(Refused::Closed)
+            && let Some(item) = self.writer.take_back()
+        {
+            return Err(PushError::Closed(item));
         }
+        // Whoever took it meanwhile hands it out; what does not fit stays, and the next push sees to it.
         Ok(())
     }
 

@@ -175,7 +175,8 @@ impl<T> Ring<T> {
     pub(super) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Pushed, Refused> {
         let len = items.len();
         debug_assert!(len > 0);
-        let claim = self.claim(len as u64)?;
+        // Of items without a size there may be more than there are positions.
+        let claim = self.claim((len as u64).min(self.capacity))?;
         let moved = claim.items as usize;
         // SAFETY: the claim makes these slots ours. The items are moved: the length is set before anything could see
         // them twice, and what stays is moved to the front.

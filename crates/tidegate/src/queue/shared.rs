@@ -282,6 +282,7 @@ impl<T> Shared<T> {
             capacity: self.ring.capacity() as usize,
             population: (claimed - taken) as usize + overflow,
             buffered: buffered as usize,
+            fetched: drains.held.load(Relaxed) as usize,
             overflow,
             arrived: claimed + overflowed + swept,
             drained: drains.drained.load(Relaxed),

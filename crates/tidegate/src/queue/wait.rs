@@ -120,10 +120,13 @@ impl WakerSlot {
     /// Leaves `waker`, in place of the last one.
     pub(super) fn set(&self, waker: &Waker) {
         let mut slot = lock(&self.0);
-        match &mut *slot {
-            Some(old) => old.clone_from(waker),
-            None => *slot = Some(waker.clone()),
+        if slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            return;
         }
+        let old = slot.replace(waker.clone());
+        // A waker may own the task it wakes, and that whatever it likes: it is dropped without the lock, here and below.
+        drop(slot);
+        drop(old);
     }
 
     /// Takes the waker away.
@@ -155,26 +158,29 @@ impl Waiters {
             line.next += 1;
             line.next
         });
-        match line.waiting.binary_search_by_key(&ticket, |w| w.0) {
+        let (called, old) = match line.waiting.binary_search_by_key(&ticket, |w| w.0) {
+            Ok(at) if line.waiting[at].1.will_wake(waker) => (false, None),
             Ok(at) => {
-                line.waiting[at].1.clone_from(waker);
-                false
+                let place = &mut line.waiting[at].1;
+                (false, Some(std::mem::replace(place, waker.clone())))
             }
             Err(at) => {
                 line.waiting.insert(at, (ticket, waker.clone()));
-                stood
+                (stood, None)
             }
-        }
+        };
+        drop(line);
+        drop(old);
+        called
     }
 
     /// Leaves the line. False if the ticket was called: the caller then took what it was called for, or passes it on.
     pub(super) fn leave(&self, ticket: u64) -> bool {
         let mut line = lock(&self.0);
         let found = line.waiting.binary_search_by_key(&ticket, |w| w.0);
-        if let Ok(at) = found {
-            line.waiting.remove(at);
-        }
-        found.is_ok()
+        let left = found.ok().map(|at| line.waiting.remove(at));
+        drop(line);
+        left.is_some()
     }
 
     /// Calls the first `n`. Says whether others still wait.

@@ -1,0 +1,39 @@
+//! A thread that waits for a future, up to a deadline: for what only a task can give up waiting for.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+/// The output of `future`, polled on this thread; `None`, and the future dropped, if it is not there at `deadline`.
+pub(super) fn block_until<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
+    let mut future = pin!(future);
+    // Most are ready at once, and need no waker.
+    let mut noop = Context::from_waker(Waker::noop());
+    if let Poll::Ready(output) = future.as_mut().poll(&mut noop) {
+        return Some(output);
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return Some(output);
+        }
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match left {
+            None => thread::park(),
+            Some(left) if left.is_zero() => return None,
+            Some(left) => thread::park_timeout(left),
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
