@@ -31,6 +31,8 @@ pub struct Consumer<T: Send> {
     hand: VecDeque<T>,
     parker: Option<(Handle<Parker>, Waker)>,
     idle: Idle,
+    /// The last drain found items, and then an empty ring.
+    caught_up: bool,
     /// It went to sleep, and has drained nothing since.
     asleep: bool,
     /// When it last drained something after sleep.
@@ -98,6 +100,7 @@ impl<T: Send> Consumer<T> {
             hand: VecDeque::new(),
             parker: None,
             idle: if cfg!(loom) { Idle::Settled } else { Idle::No },
+            caught_up: false,
             asleep: false,
             awake: Time::ZERO,
             swept: Time::ZERO,
@@ -141,6 +144,7 @@ impl<T: Send> Consumer<T> {
         limit: usize,
         mut each: impl FnMut(T),
     ) -> Result<Drained, Closed> {
+        self.let_gather();
         loop {
             let drained = self.drain(limit, &mut each);
             if drained.items > 0 || limit == 0 {
@@ -159,6 +163,7 @@ impl<T: Send> Consumer<T> {
         out: &mut Vec<T>,
         limit: usize,
     ) -> Result<Drained, Closed> {
+        self.let_gather();
         loop {
             let drained = self.drain_into(out, limit);
             if drained.items > 0 || limit == 0 {
@@ -179,6 +184,7 @@ impl<T: Send> Consumer<T> {
         mut each: impl FnMut(T),
     ) -> Result<Drained, Closed> {
         let deadline = Instant::now().checked_add(timeout);
+        self.let_gather();
         loop {
             let drained = self.drain(limit, &mut each);
             if drained.items > 0 || limit == 0 || !self.wait_longer(deadline)? {
@@ -325,6 +331,7 @@ impl<T: Send> Consumer<T> {
         };
         if items > 0 {
             self.shared.drains.batch(items as u64, reason);
+            self.caught_up = items < limit;
         }
         Drained {
             items,
@@ -474,7 +481,17 @@ impl<T: Send> Consumer<T> {
         passed
     }
 
+    /// The last look, at the end of a drain, found an empty ring: another at once would find an item or two, and again, and
+    /// both sides would spend their time on handing each other the same few lines.
+    #[inline]
+    fn let_gather(&mut self) {
+        if std::mem::take(&mut self.caught_up) {
+            self.shared.wait.pause();
+        }
+    }
+
     fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
+        self.let_gather();
         if self.ready() {
             return Ok(true);
         }
