@@ -35,8 +35,8 @@ pub struct Consumer<T: Send> {
     caught_up: bool,
     /// It went to sleep, and has drained nothing since.
     asleep: bool,
-    /// When it last drained something after sleep.
-    awake: Time,
+    /// When it last drained something after sleep, and what it had drained by then.
+    awake: (Time, u64),
     swept: Time,
     finished: bool,
 }
@@ -51,6 +51,9 @@ enum Idle {
     /// They all know.
     Settled,
 }
+
+/// So many items without sleep, and looking after each push whether the consumer waits costs more than going idle again.
+const BUSY_ITEMS: u64 = 1 << 16;
 
 /// What a drain handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +105,7 @@ impl<T: Send> Consumer<T> {
             idle: if cfg!(loom) { Idle::Settled } else { Idle::No },
             caught_up: false,
             asleep: false,
-            awake: Time::ZERO,
+            awake: (Time::ZERO, 0),
             swept: Time::ZERO,
             finished: false,
         }
@@ -454,18 +457,21 @@ impl<T: Send> Consumer<T> {
             return;
         }
         let now = self.shared.clock.now();
-        if std::mem::take(&mut self.asleep) {
-            self.awake = now;
-        }
         let linger = self.shared.linger_ns;
-        if now.since(self.swept) < linger {
-            return;
+        if self.idle != Idle::No {
+            let drained = self.shared.drains.drained.load(Relaxed);
+            if std::mem::take(&mut self.asleep) {
+                self.awake = (now, drained);
+            }
+            let (since, before) = self.awake;
+            if drained - before > BUSY_ITEMS || now.since(since) > linger.saturating_mul(16) {
+                self.idle = Idle::No;
+                self.shared.flags.fetch_and(!IDLING, Relaxed);
+            }
         }
-        self.swept = now;
-        self.sweep();
-        if self.idle != Idle::No && now.since(self.awake) > linger.saturating_mul(16) {
-            self.idle = Idle::No;
-            self.shared.flags.fetch_and(!IDLING, Relaxed);
+        if now.since(self.swept) >= linger {
+            self.swept = now;
+            self.sweep();
         }
     }
 

@@ -64,7 +64,7 @@ impl<T: Send> Queue<T> {
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
-    #[inline]
+    #[inline(always)]
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
             Err(PushError::Full(item)) => self.push_full(item),

@@ -105,7 +105,7 @@ impl<T: Send> Producer<T> {
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
             return self.queue.push(item);
@@ -361,7 +361,7 @@ impl<T: Send> Own<T> {
     }
 
     /// Puts `item` into the buffer, which has room.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
         self.writer.push(item);
         light_barrier();

@@ -152,7 +152,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes `item` in.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&self, item: T) -> Result<bool, (T, Refused)> {
         match self.claim(1) {
             Ok(claim) => {
@@ -188,7 +188,7 @@ impl<T> Ring<T> {
     }
 
     /// Claims up to `want` positions, at least one.
-    #[inline]
+    #[inline(always)]
     fn claim(&self, want: u64) -> Result<Claim, Refused> {
         let mut tail = self.tail.at.load(Relaxed);
         loop {
