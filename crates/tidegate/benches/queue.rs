@@ -23,6 +23,10 @@ enum How {
     Direct,
     /// `Queue::push_many`: a vector, a claim.
     Many(usize),
+    /// `Queue::push_slice`: a slice, a claim.
+    Slice(usize),
+    /// Whole batches into a producer with a buffer of that limit.
+    FixedSlice(usize),
     /// A producer with a buffer of that limit.
     Fixed(usize),
     /// A producer whose rule grows the limit up to that.
@@ -86,6 +90,8 @@ fn cases() -> Vec<(String, How)> {
     let mut all = vec![("direct".to_owned(), How::Direct)];
     for n in [8, 100, 1000] {
         all.push((format!("many {n}"), How::Many(n)));
+        all.push((format!("slice {n}"), How::Slice(n)));
+        all.push((format!("fixed, slice {n}"), How::FixedSlice(n)));
     }
     for n in [1, 8, 100, 1000] {
         all.push((format!("fixed {n}"), How::Fixed(n)));
@@ -109,6 +115,8 @@ fn serve() {
         let n = number(n) as usize;
         let how = match how {
             "many" => How::Many(n),
+            "slice" => How::Slice(n),
+            "fixedslice" => How::FixedSlice(n),
             "fixed" => How::Fixed(n),
             "controlled" => How::Controlled(n),
             "knee" => How::Knee(n),
@@ -218,6 +226,8 @@ fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
 
 enum End {
     Queue(Queue<u64>, usize),
+    /// Slices of that length.
+    Slices(Producer<u64>, usize),
     Producer(Producer<u64>),
 }
 
@@ -229,6 +239,8 @@ impl End {
         match how {
             How::Direct => Self::Queue(queue.clone(), 1),
             How::Many(n) => Self::Queue(queue.clone(), n),
+            How::Slice(n) => Self::Slices(queue.producer(), n),
+            How::FixedSlice(n) => Self::Slices(queue.fixed(n).expect("a limit"), n),
             How::Fixed(n) => Self::Producer(queue.fixed(n).expect("a limit")),
             How::Controlled(n) => {
                 let max = n as u64;
@@ -244,7 +256,22 @@ impl End {
 
     fn push_all(self, items: u64) {
         match self {
-            Self::Queue(queue, 1) => (1..=items).for_each(|i| queue.push(i).expect("open")),
+            Self::Queue(queue, 1) => {
+                for i in 0..items {
+                    queue.push(i).expect("open");
+                }
+            }
+            Self::Slices(mut producer, n) => {
+                let mut batch = Vec::with_capacity(n);
+                let mut next = 0;
+                while next < items {
+                    let until = items.min(next + n as u64);
+                    batch.clear();
+                    batch.extend(next..until);
+                    producer.push_slice(&batch).expect("open");
+                    next = until;
+                }
+            }
             Self::Queue(queue, n) => {
                 let mut batch = Vec::with_capacity(n);
                 let mut next = 0;
@@ -256,7 +283,9 @@ impl End {
                 }
             }
             Self::Producer(mut producer) => {
-                (1..=items).for_each(|i| producer.push(i).expect("open"));
+                for i in 0..items {
+                    producer.push(i).expect("open");
+                }
             }
         }
     }

@@ -107,6 +107,19 @@ impl<T: Send> Producer<T> {
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
     #[inline(always)]
     pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
+        let item = match &mut self.own {
+            Some(own) => match own.writer.push_early(item) {
+                Ok(()) => return own.look_at_flags(&self.queue.shared),
+                Err(item) => item,
+            },
+            None => item,
+        };
+        self.push_last(item)
+    }
+
+    /// Takes an item that fills the buffer, or finds it full, or finds none.
+    #[inline(never)]
+    fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
             return self.queue.push(item);
         };
@@ -147,24 +160,32 @@ impl<T: Send> Producer<T> {
     /// # Errors
     /// As for [`push`](Self::push).
     pub fn push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
-        if self.own.is_none() {
+        let Some(own) = &mut self.own else {
             return self.queue.push_many(items);
-        }
+        };
         let mut rest = std::mem::take(items).into_iter();
-        while let Some(item) = rest.next() {
-            if let Err(back) = self.push(item) {
-                let closed = back.is_closed();
-                items.push(back.into_item());
-                items.extend(rest);
-                let left = items.len();
-                return Err(if closed {
-                    FlushError::Closed { left }
-                } else {
-                    FlushError::Full { left }
-                });
-            }
-        }
-        Ok(())
+        let outcome = own.extend(&self.queue.shared, &mut rest);
+        outcome.map_err(|(closed, back)| {
+            items.extend(back);
+            items.extend(rest);
+            no_room(closed, items.len())
+        })
+    }
+
+    /// Takes copies of all `items`, in order, as by [`push`](Self::push).
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push); says how many of the last items were not taken.
+    pub fn push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
+    where
+        T: Copy,
+    {
+        let Some(own) = &mut self.own else {
+            return self.queue.push_slice(items);
+        };
+        let mut rest = items.iter().copied();
+        let outcome = own.extend(&self.queue.shared, &mut rest);
+        outcome.map_err(|(closed, back)| no_room(closed, back.len() + rest.len()))
     }
 
     /// Takes `item` without ever waiting: into the buffer or the ring, else into the overflow lane, in order.
@@ -361,29 +382,77 @@ impl<T: Send> Own<T> {
     }
 
     /// Puts `item` into the buffer, which has room.
-    #[inline(always)]
+    #[inline]
     fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
         self.writer.push(item);
-        light_barrier();
-        let flags = shared.flags.load(Relaxed);
-        if flags != 0 || self.writer.is_full() {
-            return self.look_up(shared, flags);
+        if self.writer.is_full() {
+            return self.look_up(shared);
+        }
+        self.look_at_flags(shared)
+    }
+
+    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there last may come
+    /// back; it is followed by what `items` still has. Says whether the queue is closed.
+    #[inline]
+    fn extend(
+        &mut self,
+        shared: &Shared<T>,
+        items: &mut impl ExactSizeIterator<Item = T>,
+    ) -> Result<(), (bool, Vec<T>)> {
+        while items.len() > 0 {
+            if self.writer.is_full()
+                && let Err(out) = self.make_room(shared)
+            {
+                match out {
+                    NoRoom::Dropped => drop(items.next()),
+                    NoRoom::Full => return Err((false, Vec::new())),
+                    NoRoom::Closed => return Err((true, Vec::new())),
+                }
+                continue;
+            }
+            let n = self.writer.extend(items);
+            light_barrier();
+            let flags = shared.flags.load(Relaxed);
+            if flags != 0 || self.writer.is_full() {
+                let back = self.look_around(shared, flags, n);
+                if !back.is_empty() {
+                    return Err((true, back));
+                }
+            }
         }
         Ok(())
     }
 
-    /// After a push: the buffer is full, or the consumer has something to say.
-    #[cold]
-    fn look_up(&mut self, shared: &Shared<T>, flags: u32) -> Result<(), PushError<T>> {
-        if flags & CLOSED != 0 {
-            // Whoever took it meanwhile hands it out.
-            return match self.writer.take_back() {
-                Some(item) => Err(PushError::Closed(item)),
-                None => Ok(()),
-            };
+    /// After a push: has the consumer something to say?
+    #[inline(always)]
+    fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
+        light_barrier();
+        if shared.flags.load(Relaxed) == 0 {
+            return Ok(());
         }
-        let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+        self.look_up(shared)
+    }
+
+    /// After a push: the buffer is full, or the consumer has something to say.
+    #[inline(never)]
+    fn look_up(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
+        light_barrier();
+        let flags = shared.flags.load(Relaxed);
+        match self.look_around(shared, flags, 1).pop() {
+            Some(item) => Err(PushError::Closed(item)),
+            None => Ok(()),
+        }
+    }
+
+    /// After `n` items were put into the buffer. Gives those back that a closed queue does not take.
+    #[inline]
+    fn look_around(&mut self, shared: &Shared<T>, flags: u32, n: u64) -> Vec<T> {
+        if flags & CLOSED != 0 {
+            // Whoever took one meanwhile hands it out.
+            return self.writer.take_back(n);
+        }
         if self.writer.is_full() {
+            let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
             // What does not fit stays; the next push sees to it.
             let _ = self.flush_once(shared, reason);
         } else if flags & IDLING != 0 {
@@ -392,7 +461,7 @@ impl<T: Send> Own<T> {
                 let _ = self.flush_once(shared, Reason::Drained);
             }
         }
-        Ok(())
+        Vec::new()
     }
 
     /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
@@ -577,6 +646,15 @@ impl Control {
         let decision = self.controller.on(now, done);
         self.reason = cut_by(decision.reason);
         decision.limit_items
+    }
+}
+
+/// Why `left` items were not taken.
+const fn no_room(closed: bool, left: usize) -> FlushError {
+    if closed {
+        FlushError::Closed { left }
+    } else {
+        FlushError::Full { left }
     }
 }
 

@@ -187,6 +187,23 @@ impl<T> Ring<T> {
         Ok(claim.pushed())
     }
 
+    /// Copies as many items from the front of `items` as there is room for.
+    #[inline]
+    pub(super) fn push_copies(&self, items: &[T]) -> Result<Pushed, Refused>
+    where
+        T: Copy,
+    {
+        debug_assert!(!items.is_empty());
+        let claim = self.claim(items.len() as u64)?;
+        // SAFETY: the claim makes these slots ours, and is at most as long as `items`; copies need no care.
+        unsafe {
+            self.slots
+                .fill(claim.at, items.as_ptr(), claim.items as usize);
+        }
+        self.publish(&claim);
+        Ok(claim.pushed())
+    }
+
     /// Claims up to `want` positions, at least one.
     #[inline(always)]
     fn claim(&self, want: u64) -> Result<Claim, Refused> {
@@ -574,8 +591,22 @@ pub(super) struct Writer<T> {
     buffer: Arc<Buffer<T>>,
     /// The position after the last item written: the buffer's `tail`.
     tail: u64,
-    /// Where the buffer counts as full: at most its length after a past `head`.
+    /// Where the buffer counts as full: at most its length after a past `head`, and not before `tail`.
     full_at: u64,
+}
+
+/// Items written at the end of a buffer, published when it goes, should the caller's iterator unwind.
+struct Unpublished<'a, T> {
+    at: u64,
+    writer: &'a mut Writer<T>,
+}
+
+impl<T> Drop for Unpublished<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.writer.tail = self.at;
+        self.writer.buffer.tail.store(self.at, Release);
+    }
 }
 
 impl<T> Writer<T> {
@@ -593,30 +624,62 @@ impl<T> Writer<T> {
         self.buffer.slots.len()
     }
 
+    /// Appends an item, unless it would be the last the buffer takes, or one more: then gives it back.
+    #[inline(always)]
+    pub(super) fn push_early(&mut self, item: T) -> Result<(), T> {
+        if self.full_at - self.tail < 2 {
+            return Err(item);
+        }
+        self.put(item);
+        Ok(())
+    }
+
     /// Appends an item.
     ///
     /// # Panics
     /// If the buffer [is full](Self::is_full).
-    #[inline(always)]
+    #[inline]
     pub(super) fn push(&mut self, item: T) {
-        assert!(self.tail < self.full_at);
-        // SAFETY: `full_at` is at most the number of slots after `head`, so this slot holds no item; slots from `tail` on are
-        // ours, and there is no other writer.
+        assert!(!self.is_full());
+        self.put(item);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, item: T) {
+        // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so this slot holds no
+        // item; slots from `tail` on are ours, and there is no other writer.
         unsafe { self.buffer.slots.write(self.tail, item) };
         self.tail += 1;
         self.buffer.tail.store(self.tail, Release);
     }
 
-    /// Takes the last item back unless somebody took it first.
-    pub(super) fn take_back(&mut self) -> Option<T> {
-        let taking = self.buffer.lock();
-        if taking.len() == 0 {
-            return None;
+    /// Appends what `items` yields until the buffer is full, and says how many; they are published together.
+    #[inline]
+    pub(super) fn extend(&mut self, items: &mut impl Iterator<Item = T>) -> u64 {
+        let mut all = Unpublished {
+            at: self.tail,
+            writer: self,
+        };
+        while all.at < all.writer.full_at
+            && let Some(item) = items.next()
+        {
+            // SAFETY: as in `put`.
+            unsafe { all.writer.buffer.slots.write(all.at, item) };
+            all.at += 1;
         }
-        self.tail -= 1;
+        all.at - all.writer.tail
+    }
+
+    /// Takes the last `n` items back, in order, except those somebody took first.
+    pub(super) fn take_back(&mut self, n: u64) -> Vec<T> {
+        let taking = self.buffer.lock();
+        let n = taking.len().min(n);
+        self.tail -= n;
         self.buffer.tail.store(self.tail, Relaxed);
-        // SAFETY: it was written by us, and under the lock nobody takes it; below it `tail` ends now.
-        Some(unsafe { self.buffer.slots.read(self.tail) })
+        // SAFETY: they were written by us, and under the lock nobody takes them; before them `tail` ends now.
+        (self.tail..self.tail + n)
+            .map(|at| unsafe { self.buffer.slots.read(at) })
+            .collect()
     }
 
     /// From now on the buffer counts as full with `limit` items. `head` is what [`Taken::head`] was lately.
@@ -627,7 +690,8 @@ impl<T> Writer<T> {
 
     fn set_limit_from(&mut self, head: u64, limit: u64) {
         let limit = limit.clamp(1, self.buffer.slots.len() as u64);
-        self.full_at = head + limit;
+        // A lower limit than what is there already: full, then.
+        self.full_at = (head + limit).max(self.tail);
     }
 
     /// Locks, lets `f` take items, and sets the limit `f` answers from where the buffer then starts.
@@ -778,16 +842,16 @@ impl<T> Slots<T> {
     /// The slot is the caller's and holds no item.
     #[inline(always)]
     unsafe fn write(&self, at: u64, item: T) {
-        // SAFETY: the caller's.
-        unsafe { (*self.0[self.index(at)].get()).write(item) };
+        // SAFETY: the caller's; the index is below a length that is never 0.
+        unsafe { (*self.0.get_unchecked(self.index(at)).get()).write(item) };
     }
 
     /// # Safety
     /// The slot is the caller's and holds an item, which moves out.
     #[inline(always)]
     unsafe fn read(&self, at: u64) -> T {
-        // SAFETY: the caller's.
-        unsafe { (*self.0[self.index(at)].get()).assume_init_read() }
+        // SAFETY: the caller's; the index is below a length that is never 0.
+        unsafe { (*self.0.get_unchecked(self.index(at)).get()).assume_init_read() }
     }
 
     /// # Safety
