@@ -22,6 +22,12 @@
 //! cannot be overlooked, and looking for it costs nothing: a marked `tail` is merely too large to have room, and leads
 //! into the slow path that finds out why. The same goes for the mark that says the queue is closed.
 //!
+//! # Lines fetched ahead
+//!
+//! What a producer writes next the consumer read a lap ago, so its lines are in the other core's cache; and a claim, being a
+//! locked instruction, waits until every store before it is done. So whoever publishes a claim asks for the lines of claims to
+//! come, where there is room: with distant cores that makes small claims two to three times as fast.
+//!
 //! # Invariants
 //!
 //! - `head <= tail <= head + capacity`, marks aside. Positions never wrap (62 bits).
@@ -42,6 +48,11 @@ use crate::controller::Counts;
 const CLOSED: u64 = 1 << 63;
 const WAITING: u64 = 1 << 62;
 const POSITION: u64 = WAITING - 1;
+
+/// How far ahead of its claims, in items, a producer fetches lines.
+const AHEAD: u64 = 32;
+/// How much of the next claim it fetches at most, in items: more would not fit between two claims.
+const AHEAD_MOST: u64 = 128;
 
 /// Why a claim was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,10 +270,11 @@ impl<T> Ring<T> {
     fn publish(&self, claim: &Claim) {
         let end = claim.at + claim.items;
         self.stamp(claim.at).store(end, Release);
+        // Only lines the consumer is done with: those it still has to read it would have to fetch back.
         let ahead = end + AHEAD;
         if ahead + claim.items <= claim.room_end {
             fetch_to_write(self.stamp(ahead));
-            fetch_to_write(self.slots.at(ahead));
+            fetch_to_write(self.slots.place(ahead));
             if claim.items > AHEAD {
                 self.fetch_for(end, claim.items);
             }
@@ -275,7 +287,7 @@ impl<T> Ring<T> {
         let line = (64 / size_of::<T>().max(1)).max(1);
         fetch_to_write(self.stamp(at));
         for at in (at..at + items.min(AHEAD_MOST)).step_by(line) {
-            fetch_to_write(self.slots.at(at));
+            fetch_to_write(self.slots.place(at));
         }
     }
 
@@ -286,10 +298,7 @@ impl<T> Ring<T> {
     }
 }
 
-const AHEAD: u64 = 32;
-const AHEAD_MOST: u64 = 128;
-
-/// Asks for the line of `place`, to be written soon: it is in the other side's cache, and a claim waits for the stores before it.
+/// Asks for the line of `place`, to be written soon.
 #[inline(always)]
 fn fetch_to_write<P>(place: *const P) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
@@ -516,7 +525,6 @@ impl<T> Buffer<T> {
         });
         let writer = Writer {
             buffer: Arc::clone(&buffer),
-            tail: 0,
             full_at: 0,
         };
         (buffer, writer)
@@ -631,8 +639,6 @@ impl<T> Taking<'_, T> {
 /// The writing end of one [`Buffer`].
 pub(super) struct Writer<T> {
     buffer: Arc<Buffer<T>>,
-    /// The position after the last item written: the buffer's `tail`.
-    tail: u64,
     /// Where the buffer counts as full: at most its length after a past `head`, and not before `tail`.
     full_at: u64,
 }
@@ -646,15 +652,20 @@ struct Unpublished<'a, T> {
 impl<T> Drop for Unpublished<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.writer.tail = self.at;
         self.writer.buffer.tail.store(self.at, Release);
     }
 }
 
 impl<T> Writer<T> {
     #[inline(always)]
-    pub(super) const fn is_full(&self) -> bool {
-        self.tail >= self.full_at
+    pub(super) fn is_full(&self) -> bool {
+        self.tail() >= self.full_at
+    }
+
+    /// The position after the last item written, which nobody else changes.
+    #[inline(always)]
+    fn tail(&self) -> u64 {
+        self.buffer.tail.load(Relaxed)
     }
 
     pub(super) fn buffer(&self) -> &Arc<Buffer<T>> {
@@ -669,10 +680,11 @@ impl<T> Writer<T> {
     /// Appends an item, unless it would be the last the buffer takes, or one more: then gives it back.
     #[inline(always)]
     pub(super) fn push_early(&mut self, item: T) -> Result<(), T> {
-        if self.full_at - self.tail < 2 {
+        let tail = self.tail();
+        if self.full_at - tail < 2 {
             return Err(item);
         }
-        self.put(item);
+        self.put(tail, item);
         Ok(())
     }
 
@@ -682,24 +694,25 @@ impl<T> Writer<T> {
     /// If the buffer [is full](Self::is_full).
     #[inline]
     pub(super) fn push(&mut self, item: T) {
-        assert!(!self.is_full());
-        self.put(item);
+        let tail = self.tail();
+        assert!(tail < self.full_at);
+        self.put(tail, item);
     }
 
     #[inline(always)]
-    fn put(&mut self, item: T) {
+    fn put(&mut self, tail: u64, item: T) {
         // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so this slot holds no
         // item; slots from `tail` on are ours, and there is no other writer.
-        unsafe { self.buffer.slots.write(self.tail, item) };
-        self.tail += 1;
-        self.buffer.tail.store(self.tail, Release);
+        unsafe { self.buffer.slots.write(tail, item) };
+        self.buffer.tail.store(tail + 1, Release);
     }
 
     /// Appends what `items` yields until the buffer is full, and says how many; they are published together.
     #[inline]
     pub(super) fn extend(&mut self, items: &mut impl Iterator<Item = T>) -> u64 {
+        let first = self.tail();
         let mut all = Unpublished {
-            at: self.tail,
+            at: first,
             writer: self,
         };
         while all.at < all.writer.full_at
@@ -709,17 +722,17 @@ impl<T> Writer<T> {
             unsafe { all.writer.buffer.slots.write(all.at, item) };
             all.at += 1;
         }
-        all.at - all.writer.tail
+        all.at - first
     }
 
     /// Takes the last `n` items back, in order, except those somebody took first.
     pub(super) fn take_back(&mut self, n: u64) -> Vec<T> {
         let taking = self.buffer.lock();
         let n = taking.len().min(n);
-        self.tail -= n;
-        self.buffer.tail.store(self.tail, Relaxed);
+        let tail = self.tail() - n;
+        self.buffer.tail.store(tail, Relaxed);
         // SAFETY: they were written by us, and under the lock nobody takes them; before them `tail` ends now.
-        (self.tail..self.tail + n)
+        (tail..tail + n)
             .map(|at| unsafe { self.buffer.slots.read(at) })
             .collect()
     }
@@ -733,7 +746,7 @@ impl<T> Writer<T> {
     fn set_limit_from(&mut self, head: u64, limit: u64) {
         let limit = limit.clamp(1, self.buffer.slots.len() as u64);
         // A lower limit than what is there already: full, then.
-        self.full_at = (head + limit).max(self.tail);
+        self.full_at = (head + limit).max(self.tail());
     }
 
     /// Locks, lets `f` take items, and sets the limit `f` answers from where the buffer then starts.
@@ -869,9 +882,10 @@ impl<T> Slots<T> {
         at as usize & (self.0.len() - 1)
     }
 
+    /// Where a position's slot is.
     #[inline(always)]
-    fn at(&self, at: u64) -> *const Cell<MaybeUninit<T>> {
-        &self.0[self.index(at)]
+    fn place(&self, at: u64) -> *const Cell<MaybeUninit<T>> {
+        self.0.as_ptr().wrapping_add(self.index(at))
     }
 
     /// The slots from `at` on that lie side by side, at most `n`.
