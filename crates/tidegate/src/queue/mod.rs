@@ -51,6 +51,7 @@
 
 mod builder;
 mod consumer;
+mod control;
 mod error;
 mod handle;
 mod lane;

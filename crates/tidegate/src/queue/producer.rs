@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use super::control::Control;
 use super::error::{FlushError, PushError, QueueError};
 use super::metrics::{add, count};
 use super::ring::{Refused, Writer};
@@ -10,7 +11,7 @@ use super::shared::{CLOSED, GONE, IDLING, Place, Shared};
 use super::sync::{Relaxed, SeqCst, fence, light_barrier};
 use super::{Full, Queue};
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason, Snapshot};
+use crate::controller::{Controller, Reason, Snapshot};
 
 /// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
 ///
@@ -32,14 +33,6 @@ struct Own<T> {
     control: Option<Control>,
     /// When [`Producer::flush_if_due`] first saw what is in the buffer now.
     seen: Option<Time>,
-}
-
-/// A controller and its bookkeeping.
-struct Control {
-    controller: Box<dyn Controller>,
-    flushes: u64,
-    now: Time,
-    reason: Reason,
 }
 
 /// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
@@ -74,16 +67,10 @@ impl<T: Send> Producer<T> {
         }
         let (buffer, mut writer) = super::ring::Buffer::new(slots);
         let mut limit = slots as u64;
-        let control = controller.map(|mut controller| {
-            let now = queue.shared.clock.now();
-            let decision = controller.on(now, Event::Blocking);
-            limit = decision.limit_items.clamp(1, limit);
-            Control {
-                controller,
-                flushes: 0,
-                now,
-                reason: cut_by(decision.reason),
-            }
+        let control = controller.map(|controller| {
+            let control = Control::new(controller, queue.shared.clock.now());
+            limit = control.limit.clamp(1, limit);
+            control
         });
         writer.set_limit(limit);
         queue.shared.register(buffer);
@@ -323,7 +310,7 @@ impl<T: Send> Producer<T> {
     #[must_use]
     pub fn controller(&self) -> Option<Snapshot> {
         let control = self.own.as_ref()?.control.as_ref()?;
-        Some(control.controller.snapshot())
+        Some(control.snapshot())
     }
 
     /// The queue it belongs to.
@@ -452,7 +439,7 @@ impl<T: Send> Own<T> {
             return self.writer.take_back(n);
         }
         if self.writer.is_full() {
-            let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+            let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
             // What does not fit stays; the next push sees to it.
             let _ = self.flush_once(shared, reason);
         } else if flags & IDLING != 0 {
@@ -539,7 +526,7 @@ impl<T: Send> Own<T> {
     /// Flushes until the buffer has room for one item. `None` if that takes waiting.
     #[inline]
     fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
-        let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+        let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
         while self.writer.is_full() {
             match self.flush_once(shared, reason) {
                 Ok(()) => {}
@@ -599,70 +586,12 @@ impl<T: Send> Own<T> {
     }
 }
 
-impl Control {
-    /// The first 64 flushes are measured, later ones one in 13: a controller's probes come every so many flushes, and no
-    /// common factor may keep them from being seen.
-    const fn samples(&self) -> bool {
-        self.flushes < 64 || self.flushes.is_multiple_of(13)
-    }
-
-    /// Reports what left the buffer, and answers the next limit.
-    fn told(
-        &mut self,
-        swept: u64,
-        flushed: u64,
-        left: u64,
-        reason: Reason,
-        measured: Option<(Time, Time)>,
-    ) -> u64 {
-        if let Some((_, end)) = measured {
-            self.now = end;
-        }
-        let now = self.now;
-        let started = |items, left, reason| Event::Started {
-            batch: Load::items(items),
-            left: Load::items(left),
-            reason,
-        };
-        let mut done = Event::Done {
-            cost_ns: 0,
-            ok: false,
-        };
-        if swept > 0 {
-            self.controller
-                .on(now, started(swept, flushed + left, Reason::Linger));
-            self.controller.on(now, done);
-        }
-        if flushed > 0 {
-            self.flushes += 1;
-            self.controller.on(now, started(flushed, left, reason));
-            if let Some((start, end)) = measured {
-                done = Event::Done {
-                    cost_ns: end.since(start),
-                    ok: true,
-                };
-            }
-        }
-        let decision = self.controller.on(now, done);
-        self.reason = cut_by(decision.reason);
-        decision.limit_items
-    }
-}
-
 /// Why `left` items were not taken.
 const fn no_room(closed: bool, left: usize) -> FlushError {
     if closed {
         FlushError::Closed { left }
     } else {
         FlushError::Full { left }
-    }
-}
-
-/// The reason of a batch that reaches the limit: with next to nothing waiting, a controller says nothing bound it.
-const fn cut_by(reason: Reason) -> Reason {
-    match reason {
-        Reason::Drained => Reason::Limit,
-        other => other,
     }
 }
 

@@ -1,4 +1,5 @@
-//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers fill.
+//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers fill. It is one long file because
+//! nowhere else is any allowed.
 //!
 //! # The ring
 //!
