@@ -64,15 +64,6 @@ pub(super) enum Refused {
     Closed,
 }
 
-/// What a claim took in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pushed {
-    /// Items moved: at least one.
-    pub(super) items: u64,
-    /// The consumer had marked itself as waiting: wake it.
-    pub(super) wake: bool,
-}
-
 /// The ring. Producers share it by reference; what the consumer may do it does through the one [`Reader`].
 pub(super) struct Ring<T> {
     tail: Padded<Tail>,
@@ -97,10 +88,14 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: it owns its items.
 unsafe impl<T: Send> Send for Ring<T> {}
 
-struct Claim {
+/// A claim, and what it took in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
     at: u64,
-    items: u64,
-    wake: bool,
+    /// Items moved: at least one.
+    pub(super) items: u64,
+    /// The consumer had marked itself as waiting: wake it.
+    pub(super) wake: bool,
     /// Positions below it are known to be free.
     room_end: u64,
 }
@@ -181,7 +176,7 @@ impl<T> Ring<T> {
 
     /// Moves in as many items from the front of `items` as there is room for; the rest stays, in order.
     #[inline]
-    pub(super) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Pushed, Refused> {
+    pub(super) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Claim, Refused> {
         let len = items.len();
         debug_assert!(len > 0);
         let claim = self.claim(len as u64)?;
@@ -198,12 +193,12 @@ impl<T> Ring<T> {
             }
         }
         self.publish(&claim);
-        Ok(claim.pushed())
+        Ok(claim)
     }
 
     /// Copies as many items from the front of `items` as there is room for.
     #[inline]
-    pub(super) fn push_copies(&self, items: &[T]) -> Result<Pushed, Refused>
+    pub(super) fn push_copies(&self, items: &[T]) -> Result<Claim, Refused>
     where
         T: Copy,
     {
@@ -215,7 +210,7 @@ impl<T> Ring<T> {
                 .fill(claim.at, items.as_ptr(), claim.items as usize);
         }
         self.publish(&claim);
-        Ok(claim.pushed())
+        Ok(claim)
     }
 
     /// Claims up to `want` positions, at least one.
@@ -318,15 +313,6 @@ impl<T> Drop for Ring<T> {
         for at in head..tail {
             // SAFETY: published, never read, and we have the ring to ourselves.
             drop(unsafe { self.slots.read(at) });
-        }
-    }
-}
-
-impl Claim {
-    const fn pushed(&self) -> Pushed {
-        Pushed {
-            items: self.items,
-            wake: self.wake,
         }
     }
 }
@@ -454,7 +440,7 @@ impl Reader {
         ring.tail
             .at
             .compare_exchange(self.head, self.head | WAITING, SeqCst, Relaxed)
-            .is_ok_and(|_| true)
+            .is_ok()
             || ring.tail.at.load(Relaxed) == self.head | WAITING
     }
 
@@ -575,7 +561,7 @@ impl<T> Taking<'_, T> {
 
     /// Moves as many items as there is room for into `ring`, by one claim; the rest stays, in order.
     #[inline]
-    pub(super) fn flush_into(&mut self, ring: &Ring<T>) -> Result<Pushed, Refused> {
+    pub(super) fn flush_into(&mut self, ring: &Ring<T>) -> Result<Claim, Refused> {
         let len = self.len();
         debug_assert!(len > 0);
         let claim = ring.claim(len)?;
@@ -593,7 +579,7 @@ impl<T> Taking<'_, T> {
         self.taken.head += claim.items;
         self.taken.ring_end = claim.at + claim.items;
         ring.publish(&claim);
-        Ok(claim.pushed())
+        Ok(claim)
     }
 
     /// Moves everything to the end of `out`.
@@ -738,12 +724,12 @@ impl<T> Writer<T> {
             .collect()
     }
 
-    /// From now on the buffer counts as full with `limit` items. `head` is what [`Taken::head`] was lately.
+    /// From now on the buffer counts as full with `limit` items.
     pub(super) fn set_limit(&mut self, limit: u64) {
-        let head = self.buffer.lock().taken.head;
-        self.set_limit_from(head, limit);
+        self.taking(limit, |_| ());
     }
 
+    /// `head` is what [`Taken::head`] was lately.
     fn set_limit_from(&mut self, head: u64, limit: u64) {
         let limit = limit.clamp(1, self.buffer.slots.len() as u64);
         // A lower limit than what is there already: full, then.
@@ -883,6 +869,14 @@ impl<T> Slots<T> {
         at as usize & (self.0.len() - 1)
     }
 
+    /// # Safety
+    /// The slot is the caller's and holds an item, which moves out.
+    #[inline(always)]
+    unsafe fn read(&self, at: u64) -> T {
+        // SAFETY: the caller's.
+        unsafe { taken_from(&self.0[self.index(at)]) }
+    }
+
     /// Where a position's slot is.
     #[inline(always)]
     fn place(&self, at: u64) -> *const Cell<MaybeUninit<T>> {
@@ -913,6 +907,13 @@ unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
     slot.with_mut(|slot| unsafe { (*slot).assume_init_read() })
 }
 
+/// The items in `slots`, or the places for them.
+#[cfg(not(loom))]
+#[inline(always)]
+const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
+    Cell::raw_get(slots.as_ptr()).cast()
+}
+
 #[cfg(not(loom))]
 impl<T> Slots<T> {
     /// # Safety
@@ -924,27 +925,15 @@ impl<T> Slots<T> {
     }
 
     /// # Safety
-    /// The slot is the caller's and holds an item, which moves out.
-    #[inline(always)]
-    unsafe fn read(&self, at: u64) -> T {
-        // SAFETY: the caller's; the index is below a length that is never 0.
-        unsafe { (*self.0.get_unchecked(self.index(at)).get()).assume_init_read() }
-    }
-
-    /// # Safety
     /// `n <= len` slots from `at` are the caller's and hold no items; the `n` at `from` move in and are elsewhere.
     #[inline]
     unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         let (slots, run) = self.run(at, n);
         // SAFETY: the caller's; a cell of a `MaybeUninit<T>` is laid out like a `T`, and `run` of them are in bounds.
         unsafe {
-            ptr::copy_nonoverlapping(from, Cell::raw_get(slots.as_ptr()).cast::<T>(), run);
+            ptr::copy_nonoverlapping(from, items(slots), run);
             if run < n {
-                ptr::copy_nonoverlapping(
-                    from.add(run),
-                    Cell::raw_get(self.0.as_ptr()).cast::<T>(),
-                    n - run,
-                );
+                ptr::copy_nonoverlapping(from.add(run), items(&self.0), n - run);
             }
         }
     }
@@ -954,7 +943,7 @@ impl<T> Slots<T> {
     #[inline]
     unsafe fn fill_from(&self, at: u64, from: &[Cell<MaybeUninit<T>>], n: usize) {
         // SAFETY: the caller's.
-        unsafe { self.fill(at, Cell::raw_get(from.as_ptr()).cast::<T>(), n) }
+        unsafe { self.fill(at, items(from), n) }
     }
 
     /// # Safety
@@ -964,13 +953,9 @@ impl<T> Slots<T> {
         let (slots, run) = self.run(at, n);
         // SAFETY: as in `fill`.
         unsafe {
-            ptr::copy_nonoverlapping(Cell::raw_get(slots.as_ptr()).cast::<T>(), to, run);
+            ptr::copy_nonoverlapping(items(slots), to, run);
             if run < n {
-                ptr::copy_nonoverlapping(
-                    Cell::raw_get(self.0.as_ptr()).cast::<T>(),
-                    to.add(run),
-                    n - run,
-                );
+                ptr::copy_nonoverlapping(items(&self.0), to.add(run), n - run);
             }
         }
     }
@@ -984,11 +969,6 @@ impl<T> Slots<T> {
         self.0[self.index(at)].with_mut(|slot| unsafe { (*slot).write(item) });
     }
 
-    unsafe fn read(&self, at: u64) -> T {
-        // SAFETY: the caller's.
-        self.0[self.index(at)].with_mut(|slot| unsafe { (*slot).assume_init_read() })
-    }
-
     unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         for i in 0..n {
             // SAFETY: the caller's.
@@ -999,9 +979,7 @@ impl<T> Slots<T> {
     unsafe fn fill_from(&self, at: u64, from: &[Cell<MaybeUninit<T>>], n: usize) {
         for (i, cell) in from[..n].iter().enumerate() {
             // SAFETY: the caller's.
-            let item = cell.with_mut(|slot| unsafe { (*slot).assume_init_read() });
-            // SAFETY: the caller's.
-            unsafe { self.write(at + i as u64, item) };
+            unsafe { self.write(at + i as u64, taken_from(cell)) };
         }
     }
 
