@@ -3,12 +3,15 @@
 //! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the rounds, with the
 //! lowest and the highest. The consumer adds the items up; it and every producer have a thread of their own.
 //! `paced` as filter instead measures latencies at a thousand items a second, unbatched and with a buffer for 100.
+//! `serve` reads cases from stdin (`PRODUCERS HOW LIMIT MILLIONS`, say `1 fixed 8 20`) and answers each by its M/s at once,
+//! so that a script can interleave them with a rival's.
 
+use std::io::BufRead;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use tidegate::controller::{Observed, Rule, Ruled};
+use tidegate::controller::{Bounds, Controller, Knee, Objective, Observed, Rule, Ruled};
 use tidegate::queue::{Builder, Consumer, Producer, Queue};
 
 const CAPACITY: usize = 32_768;
@@ -20,10 +23,16 @@ enum How {
     Direct,
     /// `Queue::push_many`: a vector, a claim.
     Many(usize),
+    /// `Queue::push_slice`: a slice, a claim.
+    Slice(usize),
+    /// Whole batches into a producer with a buffer of that limit.
+    FixedSlice(usize),
     /// A producer with a buffer of that limit.
     Fixed(usize),
     /// A producer whose rule grows the limit up to that.
     Controlled(usize),
+    /// The same with the default controller.
+    Knee(usize),
 }
 
 fn main() {
@@ -38,6 +47,10 @@ fn main() {
             "--bench" => {}
             other => filter = other.to_owned(),
         }
+    }
+    if filter == "serve" {
+        serve();
+        return;
     }
     if filter == "paced" {
         for how in [
@@ -77,14 +90,41 @@ fn cases() -> Vec<(String, How)> {
     let mut all = vec![("direct".to_owned(), How::Direct)];
     for n in [8, 100, 1000] {
         all.push((format!("many {n}"), How::Many(n)));
+        all.push((format!("slice {n}"), How::Slice(n)));
+        all.push((format!("fixed, slice {n}"), How::FixedSlice(n)));
     }
     for n in [1, 8, 100, 1000] {
         all.push((format!("fixed {n}"), How::Fixed(n)));
     }
     for n in [100, 1000] {
         all.push((format!("controlled {n}"), How::Controlled(n)));
+        all.push((format!("knee {n}"), How::Knee(n)));
     }
     all
+}
+
+/// Answers cases line by line.
+fn serve() {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[producers, how, n, items] = words.as_slice() else {
+            println!("want: PRODUCERS HOW LIMIT MILLIONS");
+            continue;
+        };
+        let number = |word: &str| word.parse::<f64>().unwrap_or(1.0);
+        let n = number(n) as usize;
+        let how = match how {
+            "many" => How::Many(n),
+            "slice" => How::Slice(n),
+            "fixedslice" => How::FixedSlice(n),
+            "fixed" => How::Fixed(n),
+            "controlled" => How::Controlled(n),
+            "knee" => How::Knee(n),
+            _ => How::Direct,
+        };
+        let (rate, batch) = run(number(producers) as u64, how, (number(items) * 1e6) as u64);
+        println!("{rate:.1} {batch:.0}");
+    }
 }
 
 /// 1000 items a second for two seconds: from the push to the hand-out.
@@ -186,25 +226,52 @@ fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
 
 enum End {
     Queue(Queue<u64>, usize),
+    /// Slices of that length.
+    Slices(Producer<u64>, usize),
     Producer(Producer<u64>),
 }
 
 impl End {
     fn new(queue: &Queue<u64>, how: How) -> Self {
-        let grow = |max| Box::new(Ruled::new(Growing { limit: 1, max }));
+        let controlled = |n, controller: Box<dyn Controller>| {
+            Self::Producer(queue.controlled(n, controller).expect("a limit"))
+        };
         match how {
             How::Direct => Self::Queue(queue.clone(), 1),
             How::Many(n) => Self::Queue(queue.clone(), n),
+            How::Slice(n) => Self::Slices(queue.producer(), n),
+            How::FixedSlice(n) => Self::Slices(queue.fixed(n).expect("a limit"), n),
             How::Fixed(n) => Self::Producer(queue.fixed(n).expect("a limit")),
             How::Controlled(n) => {
-                Self::Producer(queue.controlled(n, grow(n as u64)).expect("a limit"))
+                let max = n as u64;
+                controlled(n, Box::new(Ruled::new(Growing { limit: 1, max })))
+            }
+            How::Knee(n) => {
+                let bounds = Bounds::items(1, n as u64);
+                let knee = Knee::new(Objective::Lean, bounds).expect("bounds");
+                controlled(n, Box::new(knee))
             }
         }
     }
 
     fn push_all(self, items: u64) {
         match self {
-            Self::Queue(queue, 1) => (1..=items).for_each(|i| queue.push(i).expect("open")),
+            Self::Queue(queue, 1) => {
+                for i in 0..items {
+                    queue.push(i).expect("open");
+                }
+            }
+            Self::Slices(mut producer, n) => {
+                let mut batch = Vec::with_capacity(n);
+                let mut next = 0;
+                while next < items {
+                    let until = items.min(next + n as u64);
+                    batch.clear();
+                    batch.extend(next..until);
+                    producer.push_slice(&batch).expect("open");
+                    next = until;
+                }
+            }
             Self::Queue(queue, n) => {
                 let mut batch = Vec::with_capacity(n);
                 let mut next = 0;
@@ -216,7 +283,9 @@ impl End {
                 }
             }
             Self::Producer(mut producer) => {
-                (1..=items).for_each(|i| producer.push(i).expect("open"));
+                for i in 0..items {
+                    producer.push(i).expect("open");
+                }
             }
         }
     }

@@ -127,6 +127,63 @@ fn the_end_of_a_batch_is_told_once_and_never_of_an_empty_one() {
 }
 
 #[test]
+fn slices_and_vectors_keep_order_and_tell_what_is_left() {
+    let all: Vec<u32> = (0..1000).collect();
+    for limit in [0, 1, 3, 64, 4096] {
+        let (queue, mut consumer) = bounded(16).unwrap();
+        let mut producer = match limit {
+            0 => queue.producer(),
+            n => queue.fixed(n).unwrap(),
+        };
+        drop(queue);
+        let pushed = all.clone();
+        let pushing = thread::spawn(move || {
+            for (i, part) in pushed.chunks(37).enumerate() {
+                if i % 2 == 0 {
+                    producer.push_slice(part).unwrap();
+                } else {
+                    producer.push_many(&mut part.to_vec()).unwrap();
+                }
+            }
+        });
+        assert_eq!(rest(&mut consumer), all, "limit {limit}");
+        pushing.join().unwrap();
+    }
+
+    let (queue, mut consumer) = Builder::new(4).full(Full::Reject).build().unwrap();
+    assert_eq!(
+        queue.push_slice(&[1, 2, 3, 4, 5, 6]),
+        Err(FlushError::Full { left: 2 })
+    );
+    let mut producer = queue.fixed(3).unwrap();
+    assert_eq!(
+        producer.push_slice(&[11, 12, 13, 14]),
+        Err(FlushError::Full { left: 1 })
+    );
+    queue.close();
+    assert_eq!(
+        producer.push_slice(&[14, 15]),
+        Err(FlushError::Closed { left: 2 })
+    );
+    let mut many = vec![16, 17];
+    assert!(producer.push_many(&mut many).is_err());
+    assert_eq!(many, [16, 17]);
+    drop((queue, producer));
+    assert_eq!(rest(&mut consumer), [1, 2, 3, 4, 11, 12, 13]);
+
+    let (queue, mut consumer) = bounded(64).unwrap();
+    let mut producer = queue.fixed(8).unwrap();
+    producer.push_slice(&[1, 2, 3]).unwrap();
+    queue.close();
+    assert_eq!(
+        producer.push_slice(&[4, 5]),
+        Err(FlushError::Closed { left: 2 })
+    );
+    drop((queue, producer));
+    assert_eq!(rest(&mut consumer), [1, 2, 3]);
+}
+
+#[test]
 fn a_buffer_leaves_when_full_when_asked_and_when_dropped() {
     let (queue, mut consumer) = bounded(64).unwrap();
     let mut producer = queue.fixed(3).unwrap();

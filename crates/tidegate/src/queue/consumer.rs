@@ -6,21 +6,23 @@
 //! producer's buffer into its hand.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc as Handle;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::Metrics;
 use super::error::Closed;
 use super::metrics::bump;
-use super::producer::Flush;
 use super::ring::{Reader, Ring};
 use super::shared::{CLOSED, GONE, IDLING, Shared};
-use super::sync::{Acquire, Arc, Relaxed, SeqCst, fence, lock, yield_now};
-use super::wait::{Backoff, Parker, Pass};
+use super::sync::{Acquire, Arc, Relaxed, SeqCst, lock};
+use super::wait::Parker;
 use crate::Time;
 use crate::controller::Reason;
+
+mod waiting;
+
+use waiting::Next;
 
 /// The consuming end; there is one. Dropping it closes the queue and drops what it held.
 pub struct Consumer<T: Send> {
@@ -31,10 +33,12 @@ pub struct Consumer<T: Send> {
     hand: VecDeque<T>,
     parker: Option<(Handle<Parker>, Waker)>,
     idle: Idle,
+    /// The last drain found items, and then an empty ring.
+    caught_up: bool,
     /// It went to sleep, and has drained nothing since.
     asleep: bool,
-    /// When it last drained something after sleep.
-    awake: Time,
+    /// When it last drained something after sleep, and what it had drained by then.
+    awake: (Time, u64),
     swept: Time,
     finished: bool,
 }
@@ -53,6 +57,9 @@ enum Idle {
     /// They all know.
     Settled,
 }
+
+/// So many items without sleep, and looking after each push whether the consumer waits costs more than going idle again.
+const BUSY_ITEMS: u64 = 1 << 16;
 
 /// What a drain handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +91,6 @@ impl<T, F: FnMut(T)> Visit<T> for F {
     }
 }
 
-/// What to do after a look that found nothing.
-enum Next {
-    Ready,
-    Closed,
-    /// Something comes in a moment.
-    Soon,
-    /// Nothing comes before a wake-up. With a timeout: look again then, in any case.
-    Sleep(Option<Duration>),
-}
-
 impl<T: Send> Consumer<T> {
     pub(super) fn new(shared: Arc<Shared<T>>, reader: Option<Reader>) -> Self {
         Self {
@@ -102,8 +99,9 @@ impl<T: Send> Consumer<T> {
             hand: VecDeque::new(),
             parker: None,
             idle: if cfg!(loom) { Idle::Settled } else { Idle::No },
+            caught_up: false,
             asleep: false,
-            awake: Time::ZERO,
+            awake: (Time::ZERO, 0),
             swept: Time::ZERO,
             finished: false,
         }
@@ -147,6 +145,7 @@ impl<T: Send> Consumer<T> {
         limit: usize,
         mut each: impl FnMut(T),
     ) -> Result<Drained, Closed> {
+        self.let_gather();
         loop {
             let drained = self.drain(limit, &mut each);
             if drained.items > 0 || limit == 0 {
@@ -165,6 +164,7 @@ impl<T: Send> Consumer<T> {
         out: &mut Vec<T>,
         limit: usize,
     ) -> Result<Drained, Closed> {
+        self.let_gather();
         loop {
             let drained = self.drain_into(out, limit);
             if drained.items > 0 || limit == 0 {
@@ -185,6 +185,7 @@ impl<T: Send> Consumer<T> {
         mut each: impl FnMut(T),
     ) -> Result<Drained, Closed> {
         let deadline = Instant::now().checked_add(timeout);
+        self.let_gather();
         loop {
             let drained = self.drain(limit, &mut each);
             if drained.items > 0 || limit == 0 || !self.wait_longer(deadline)? {
@@ -206,71 +207,6 @@ impl<T: Send> Consumer<T> {
             }
             self.wait_async().await?;
         }
-    }
-
-    // Waiting.
-
-    /// Waits until something can be drained.
-    ///
-    /// # Errors
-    /// [`Closed`] once everything was handed out and nothing can come.
-    pub fn wait(&mut self) -> Result<(), Closed> {
-        self.wait_deadline(None).map(|_| ())
-    }
-
-    /// As [`wait`](Self::wait), but not past `deadline`; says whether something can be drained.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn wait_until(&mut self, deadline: Instant) -> Result<bool, Closed> {
-        self.wait_deadline(Some(deadline))
-    }
-
-    /// As [`wait`](Self::wait) for a stage that is itself a producer: if it has to wait, it first flushes its `outputs`, so
-    /// that what it made out of its last batch does not lie in its buffers meanwhile. A flush waits for room downstream, so
-    /// stages must not form a circle.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn wait_flushing(&mut self, outputs: &mut [&mut dyn Flush]) -> Result<(), Closed> {
-        if self.ready() {
-            return Ok(());
-        }
-        for output in outputs {
-            output.flush_before_wait();
-        }
-        self.wait()
-    }
-
-    /// As [`wait`](Self::wait), as a task. May be dropped at any moment.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub async fn wait_async(&mut self) -> Result<(), Closed> {
-        poll_fn(|cx| self.poll_ready(cx)).await
-    }
-
-    /// Whether something can be drained; if not, the task is woken when that changes.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        if self.ready() {
-            return Poll::Ready(Ok(()));
-        }
-        match self.settle_down(cx.waker()) {
-            Next::Ready => return Poll::Ready(Ok(())),
-            Next::Closed => return Poll::Ready(Err(Closed)),
-            Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
-            // A task has no timer of its own: it comes back again and again, for one linger after it went idle.
-            Next::Soon | Next::Sleep(Some(_)) => {
-                if cfg!(loom) {
-                    yield_now();
-                }
-                cx.waker().wake_by_ref();
-            }
-        }
-        Poll::Pending
     }
 
     // Looking.
@@ -335,6 +271,7 @@ impl<T: Send> Consumer<T> {
         };
         if items > 0 {
             self.shared.drains.batch(items as u64, reason);
+            self.caught_up = items < limit;
         }
         Drained {
             items,
@@ -477,19 +414,23 @@ impl<T: Send> Consumer<T> {
             return;
         }
         let now = self.shared.clock.now();
-        if std::mem::take(&mut self.asleep) {
-            self.awake = now;
-        }
         let linger = self.shared.linger_ns;
-        if now.since(self.swept) < linger {
-            return;
+        if self.idle != Idle::No {
+            let drained = self.shared.drains.drained.load(Relaxed);
+            if std::mem::take(&mut self.asleep) {
+                self.awake = (now, drained);
+            }
+            let (since, before) = self.awake;
+            if drained - before > BUSY_ITEMS
+                || now.since(since) > linger.max(SETTLE_NS).saturating_mul(16)
+            {
+                self.idle = Idle::No;
+                self.shared.flags.fetch_and(!IDLING, Relaxed);
+            }
         }
-        self.swept = now;
-        self.sweep();
-        if self.idle != Idle::No && now.since(self.awake) > linger.max(SETTLE_NS).saturating_mul(16)
-        {
-            self.idle = Idle::No;
-            self.shared.flags.fetch_and(!IDLING, Relaxed);
+        if now.since(self.swept) >= linger {
+            self.swept = now;
+            self.sweep();
         }
     }
 
@@ -503,151 +444,6 @@ impl<T: Send> Consumer<T> {
             self.swept = now;
         }
         passed
-    }
-
-    fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
-        if self.ready() {
-            return Ok(true);
-        }
-        self.wait_longer(deadline)
-    }
-
-    /// Waits after a look that found nothing: another at once would only take the line away from the producers.
-    fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
-        let mut backoff = Backoff::new(self.shared.wait);
-        loop {
-            let sleeps = match backoff.pass() {
-                Pass::Again if self.ready() => return Ok(true),
-                Pass::Again if deadline.is_some_and(|d| Instant::now() >= d) => return Ok(false),
-                Pass::Again => continue,
-                Pass::LookAround => false,
-                Pass::Sleep => true,
-            };
-            if self.ready() {
-                return Ok(true);
-            }
-            if deadline.is_some_and(|d| Instant::now() >= d) {
-                return Ok(false);
-            }
-            if sleeps {
-                let (parker, waker) = self.parker();
-                match self.settle_down(&waker) {
-                    Next::Ready => return Ok(true),
-                    Next::Closed => return Err(Closed),
-                    Next::Soon => yield_now(),
-                    Next::Sleep(linger) => self.park(&parker, linger, deadline),
-                }
-            } else if self.look_around() {
-                return Ok(true);
-            } else if self.finished {
-                return Err(Closed);
-            }
-        }
-    }
-
-    fn park(&mut self, parker: &Parker, linger: Option<Duration>, deadline: Option<Instant>) {
-        let drains = &self.shared.drains;
-        bump(&drains.waits, 1);
-        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let woken = parker.park(linger.into_iter().chain(left).min());
-        if !woken && linger.is_some() {
-            bump(&drains.linger_wakes, 1);
-        }
-    }
-
-    /// Where the consumer's thread sleeps.
-    fn parker(&mut self) -> (Handle<Parker>, Waker) {
-        match &self.parker {
-            Some((parker, waker)) => (parker.clone(), waker.clone()),
-            None => {
-                let parker = Parker::new();
-                let waker = Waker::from(parker.clone());
-                self.parker.insert((parker, waker)).clone()
-            }
-        }
-    }
-
-    /// Nothing is ready: leaves `waker` and the mark, tells producers with buffers, and looks everywhere once more.
-    #[cold]
-    fn settle_down(&mut self, waker: &Waker) -> Next {
-        let shared = self.shared.clone();
-        shared.consumer.set(waker);
-        if shared.ring.is_closed() {
-            return self.settle_closed();
-        }
-        self.go_idle();
-        let marked = match (&self.reader, &shared.oldest) {
-            (Some(reader), _) => reader.mark_waiting(&shared.ring),
-            (None, Some(oldest)) => lock(oldest).mark_waiting(&shared.ring),
-            (None, None) => false,
-        };
-        if !marked {
-            return Next::Soon;
-        }
-        fence(SeqCst);
-        if self.sweep() || self.ready() {
-            self.unmark();
-            return Next::Ready;
-        }
-        Next::Sleep(self.settled_in())
-    }
-
-    /// The queue is closed: what was taken is handed out, then it is finished.
-    #[cold]
-    fn settle_closed(&mut self) -> Next {
-        if self.finished {
-            return Next::Closed;
-        }
-        if self.ready() {
-            return Next::Ready;
-        }
-        // Before the last look: whoever is gone by now has left everything where it is found.
-        let deserted = self.shared.is_deserted();
-        if self.shared.ring.claimed() != self.head() {
-            return Next::Soon;
-        }
-        self.go_idle();
-        fence(SeqCst);
-        if self.sweep() || self.ready() {
-            return Next::Ready;
-        }
-        match self.settled_in() {
-            Some(time) if !deserted => Next::Sleep(Some(time)),
-            _ => {
-                self.finished = true;
-                Next::Closed
-            }
-        }
-    }
-
-    fn go_idle(&mut self) {
-        if self.idle == Idle::No {
-            self.shared.flags.fetch_or(IDLING, SeqCst);
-            self.idle = Idle::Since(self.shared.clock.now());
-        }
-        self.asleep = true;
-    }
-
-    /// How long until every producer with a buffer knows that the consumer may sleep; `None` if they all do.
-    ///
-    /// Called after a sweep: a producer that was not registered then knows from its registration on.
-    fn settled_in(&mut self) -> Option<Duration> {
-        if let Idle::Since(since) = self.idle {
-            let passed = self.shared.clock.now().since(since);
-            if passed < SETTLE_NS && self.shared.buffers_hint() {
-                return Some(Duration::from_nanos(SETTLE_NS - passed));
-            }
-            self.idle = Idle::Settled;
-        }
-        None
-    }
-
-    fn unmark(&self) {
-        match (&self.reader, &self.shared.oldest) {
-            (Some(reader), _) => reader.unmark(&self.shared.ring),
-            (None, Some(oldest)) => lock(oldest).unmark(&self.shared.ring),
-            (None, None) => {}
-        }
     }
 }
 

@@ -64,7 +64,7 @@ impl<T: Send> Queue<T> {
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
-    #[inline]
+    #[inline(always)]
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
             Err(PushError::Full(item)) => self.push_full(item),
@@ -97,6 +97,32 @@ impl<T: Send> Queue<T> {
             return Ok(());
         }
         self.push_rest(items)
+    }
+
+    /// Takes copies of all `items`, in order, as by [`push_many`](Self::push_many).
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push); says how many of the last items were not taken.
+    #[inline]
+    pub fn push_slice(&self, items: &[T]) -> Result<(), FlushError>
+    where
+        T: Copy,
+    {
+        if items.is_empty() {
+            return Ok(());
+        }
+        match self.shared.ring.push_copies(items) {
+            Ok(pushed) => {
+                if pushed.wake {
+                    self.shared.wake_consumer();
+                }
+                match &items[pushed.items as usize..] {
+                    [] => Ok(()),
+                    rest => self.push_many(&mut rest.to_vec()),
+                }
+            }
+            Err(_) => self.push_many(&mut items.to_vec()),
+        }
     }
 
     /// Takes as many of `items` from the front as there is room for; the rest stays, in order.

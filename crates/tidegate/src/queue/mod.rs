@@ -42,15 +42,17 @@
 //!    This is the only step that rests on time.
 //! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps without a timeout,
 //!    as often as it likes.
-//! 3. When it has been awake for 16 lingers, and 16 milliseconds, it takes the flag down, and pushes are two stores again.
+//! 3. When it has been awake for 16 lingers, and 16 milliseconds, or for 65,536 items, it takes the flag down, and pushes are
+//!    two stores again.
 //!
 //! A task has no timer of its own. In step 1 it asks to be polled again until the millisecond has passed, so it is busy for at
-//! most one in 16; without producers that have a buffer the step is left out.
+//! most one in 16, or in so many items; without producers that have a buffer the step is left out.
 //!
 //! The same steps end a closed queue: it is finished when a sweep after step 1 finds nothing, or when no producer is left.
 
 mod builder;
 mod consumer;
+mod control;
 mod error;
 mod handle;
 mod lane;

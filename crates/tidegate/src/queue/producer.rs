@@ -3,14 +3,15 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use super::control::Control;
 use super::error::{FlushError, PushError, QueueError};
 use super::metrics::{add, count};
 use super::ring::{Refused, Writer};
-use super::shared::{CLOSED, GONE, Place, Shared};
+use super::shared::{CLOSED, GONE, IDLING, Place, Shared};
 use super::sync::{Relaxed, SeqCst, fence, light_barrier};
 use super::{Full, Queue};
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason, Snapshot};
+use crate::controller::{Controller, Reason, Snapshot};
 
 /// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
 ///
@@ -36,18 +37,6 @@ struct Own<T> {
     control: Option<Control>,
     /// When [`Producer::flush_if_due`] first saw what is in the buffer now.
     seen: Option<Time>,
-}
-
-/// What an item costs its producer besides its share of the claim, in nanoseconds: the push into the buffer. It cannot be
-/// measured for less than it costs, and without it a claim would seem dear beside the next to nothing that copying takes.
-const ITEM_NS: u64 = 2;
-
-/// A controller and its bookkeeping.
-struct Control {
-    controller: Box<dyn Controller>,
-    flushes: u64,
-    now: Time,
-    reason: Reason,
 }
 
 /// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
@@ -82,16 +71,10 @@ impl<T: Send> Producer<T> {
         }
         let (buffer, mut writer) = super::ring::Buffer::new(slots);
         let mut limit = slots as u64;
-        let control = controller.map(|mut controller| {
-            let now = queue.shared.clock.now();
-            let decision = controller.on(now, Event::Blocking);
-            limit = decision.limit_items.clamp(1, limit);
-            Control {
-                controller,
-                flushes: 0,
-                now,
-                reason: cut_by(decision.reason),
-            }
+        let control = controller.map(|controller| {
+            let control = Control::new(controller, queue.shared.clock.now());
+            limit = control.limit.clamp(1, limit);
+            control
         });
         writer.set_limit(limit);
         queue.shared.register(buffer);
@@ -113,8 +96,21 @@ impl<T: Send> Producer<T> {
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
+        let item = match &mut self.own {
+            Some(own) => match own.writer.push_early(item) {
+                Ok(()) => return own.look_at_flags(&self.queue.shared),
+                Err(item) => item,
+            },
+            None => item,
+        };
+        self.push_last(item)
+    }
+
+    /// Takes an item that fills the buffer, or finds it full, or finds none.
+    #[inline(never)]
+    fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
             return self.queue.push(item);
         };
@@ -155,26 +151,32 @@ impl<T: Send> Producer<T> {
     /// # Errors
     /// As for [`push`](Self::push).
     pub fn push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
-        if self.own.is_none() {
+        let Some(own) = &mut self.own else {
             return self.queue.push_many(items);
-        }
+        };
         let mut rest = std::mem::take(items).into_iter();
-        while let Some(item) = rest.next() {
-            if let Err(back) = self.push(item) {
-                let closed = back.is_closed();
-                items.push(back.into_item());
-                items.extend(rest);
-                let left = items.len();
-                return Err(if closed {
-                    FlushError::Closed { left }
-                } else {
-                    // The first of them counted itself.
-                    add(&self.queue.shared.rare.rejected, left as u64 - 1);
-                    FlushError::Full { left }
-                });
-            }
-        }
-        Ok(())
+        let outcome = own.extend(&self.queue.shared, &mut rest);
+        outcome.map_err(|(closed, back)| {
+            items.extend(back);
+            items.extend(rest);
+            self.no_room(closed, items.len())
+        })
+    }
+
+    /// Takes copies of all `items`, in order, as by [`push`](Self::push).
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push); says how many of the last items were not taken.
+    pub fn push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
+    where
+        T: Copy,
+    {
+        let Some(own) = &mut self.own else {
+            return self.queue.push_slice(items);
+        };
+        let mut rest = items.iter().copied();
+        let outcome = own.extend(&self.queue.shared, &mut rest);
+        outcome.map_err(|(closed, back)| self.no_room(closed, back.len() + rest.len()))
     }
 
     /// Takes `item` without ever waiting: into the buffer or the ring, else into the overflow lane, in order.
@@ -312,7 +314,7 @@ impl<T: Send> Producer<T> {
     #[must_use]
     pub fn controller(&self) -> Option<Snapshot> {
         let control = self.own.as_ref()?.control.as_ref()?;
-        Some(control.controller.snapshot())
+        Some(control.snapshot())
     }
 
     /// The queue it belongs to.
@@ -329,6 +331,18 @@ impl<T: Send> Producer<T> {
             self.queue.shared.unregister(own.writer.buffer());
             left
         })
+    }
+
+    /// Why `left` items were not taken. The first of them counted itself, the others are counted here.
+    fn no_room(&self, closed: bool, left: usize) -> FlushError {
+        if closed {
+            return FlushError::Closed { left };
+        }
+        add(
+            &self.queue.shared.rare.rejected,
+            (left as u64).saturating_sub(1),
+        );
+        FlushError::Full { left }
     }
 
     fn flush_because(&mut self, reason: Reason) -> Result<(), FlushError> {
@@ -374,23 +388,74 @@ impl<T: Send> Own<T> {
     #[inline]
     fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
         self.writer.push(item);
-        light_barrier();
-        let flags = shared.flags.load(Relaxed);
-        if flags != 0 || self.writer.is_full() {
-            return self.look_up(shared, flags);
+        if self.writer.is_full() {
+            return self.look_up(shared);
+        }
+        self.look_at_flags(shared)
+    }
+
+    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there last may come
+    /// back; it is followed by what `items` still has. Says whether the queue is closed.
+    #[inline]
+    fn extend(
+        &mut self,
+        shared: &Shared<T>,
+        items: &mut impl ExactSizeIterator<Item = T>,
+    ) -> Result<(), (bool, Vec<T>)> {
+        while items.len() > 0 {
+            if self.writer.is_full()
+                && let Err(out) = self.make_room(shared)
+            {
+                match out {
+                    NoRoom::Dropped => drop(items.next()),
+                    NoRoom::Full => return Err((false, Vec::new())),
+                    NoRoom::Closed => return Err((true, Vec::new())),
+                }
+                continue;
+            }
+            let n = self.writer.extend(items);
+            light_barrier();
+            let flags = shared.flags.load(Relaxed);
+            if flags != 0 || self.writer.is_full() {
+                let back = self.look_around(shared, flags, n);
+                if !back.is_empty() {
+                    return Err((true, back));
+                }
+            }
         }
         Ok(())
     }
 
+    /// After a push: has the consumer something to say?
+    #[inline(always)]
+    fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
+        light_barrier();
+        if shared.flags.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        self.look_up(shared)
+    }
+
     /// After a push: the buffer is full, or the consumer has something to say.
-    #[cold]
-    fn look_up(&mut self, shared: &Shared<T>, flags: u32) -> Result<(), PushError<T>> {
+    #[inline(never)]
+    fn look_up(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
+        light_barrier();
+        let flags = shared.flags.load(Relaxed);
+        match self.look_around(shared, flags, 1).pop() {
+            Some(item) => Err(PushError::Closed(item)),
+            None => Ok(()),
+        }
+    }
+
+    /// After `n` items were put into the buffer. Gives those back that a closed queue does not take.
+    #[inline]
+    fn look_around(&mut self, shared: &Shared<T>, flags: u32, n: u64) -> Vec<T> {
         let outcome = if flags & CLOSED != 0 {
             Err(Refused::Closed)
         } else if self.writer.is_full() {
-            let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+            let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
             self.flush_once(shared, reason)
-        } else {
+        } else if flags & IDLING != 0 {
             fence(SeqCst);
             // Again: the consumer may have closed and swept between the item and the first look.
             if shared.flags.load(Relaxed) & CLOSED != 0 {
@@ -400,14 +465,15 @@ impl<T: Send> Own<T> {
             } else {
                 Ok(())
             }
+        } else {
+            Ok(())
         };
-        if outcome == Err(Refused::Closed)
-            && let Some(item) = self.writer.take_back()
-        {
-            return Err(PushError::Closed(item));
+        if outcome == Err(Refused::Closed) {
+            // Whoever took one meanwhile hands it out.
+            return self.writer.take_back(n);
         }
-        // Whoever took it meanwhile hands it out; what does not fit stays, and the next push sees to it.
-        Ok(())
+        // What does not fit stays; the next push sees to it.
+        Vec::new()
     }
 
     /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
@@ -485,7 +551,7 @@ impl<T: Send> Own<T> {
     /// Flushes until the buffer has room for one item. `None` if that takes waiting.
     #[inline]
     fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
-        let reason = self.control.as_ref().map_or(Reason::Limit, |c| c.reason);
+        let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
         while self.writer.is_full() {
             match self.flush_once(shared, reason) {
                 Ok(()) => {}
@@ -542,64 +608,6 @@ impl<T: Send> Own<T> {
             _ if left == 0 => Ok(()),
             _ => Err(FlushError::Full { left }),
         }
-    }
-}
-
-impl Control {
-    /// The first 64 flushes are measured, later ones one in 13: a controller's probes come every so many flushes, and no
-    /// common factor may keep them from being seen.
-    const fn samples(&self) -> bool {
-        self.flushes < 64 || self.flushes.is_multiple_of(13)
-    }
-
-    /// Reports what left the buffer, and answers the next limit.
-    fn told(
-        &mut self,
-        swept: u64,
-        flushed: u64,
-        left: u64,
-        reason: Reason,
-        measured: Option<(Time, Time)>,
-    ) -> u64 {
-        if let Some((_, end)) = measured {
-            self.now = end;
-        }
-        let now = self.now;
-        let started = |items, left, reason| Event::Started {
-            batch: Load::items(items),
-            left: Load::items(left),
-            reason,
-        };
-        let mut done = Event::Done {
-            cost_ns: 0,
-            ok: false,
-        };
-        if swept > 0 {
-            self.controller
-                .on(now, started(swept, flushed + left, Reason::Linger));
-            self.controller.on(now, done);
-        }
-        if flushed > 0 {
-            self.flushes += 1;
-            self.controller.on(now, started(flushed, left, reason));
-            if let Some((start, end)) = measured {
-                done = Event::Done {
-                    cost_ns: end.since(start) + ITEM_NS * flushed,
-                    ok: true,
-                };
-            }
-        }
-        let decision = self.controller.on(now, done);
-        self.reason = cut_by(decision.reason);
-        decision.limit_items
-    }
-}
-
-/// The reason of a batch that reaches the limit: with next to nothing waiting, a controller says nothing bound it.
-const fn cut_by(reason: Reason) -> Reason {
-    match reason {
-        Reason::Drained => Reason::Limit,
-        other => other,
     }
 }
 

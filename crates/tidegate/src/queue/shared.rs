@@ -117,7 +117,7 @@ impl<T> Shared<T> {
     // Pushing.
 
     /// One attempt, whatever is to happen without room.
-    #[inline]
+    #[inline(always)]
     pub(super) fn attempt(&self, item: T) -> Result<(), PushError<T>> {
         match self.ring.push(item) {
             Ok(false) => Ok(()),

@@ -15,7 +15,7 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 4 };
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 48 };
 /// Pauses between two looks, once there were some. Each look takes a line away from whoever writes to it; left alone for
 /// a microsecond, the other side gets a batch ready.
-const PAUSES: u32 = 64;
+const PAUSES: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// How often somebody looked in vain, and what to do about it.
 #[derive(Debug)]
@@ -35,6 +35,17 @@ pub(super) enum Pass {
     Sleep,
 }
 
+impl Wait {
+    /// Leaves the other side's lines alone for a moment, if the strategy has such moments.
+    pub(super) fn pause(self) {
+        if matches!(self, Self::Spin | Self::Progressive) {
+            for _ in 0..PAUSES {
+                spin_loop();
+            }
+        }
+    }
+}
+
 impl Backoff {
     pub(super) const fn new(wait: Wait) -> Self {
         Self { wait, step: 0 }
@@ -48,9 +59,7 @@ impl Backoff {
             Wait::Progressive if self.step > LOOKS => return Pass::Sleep,
             Wait::Yield => yield_now(),
             Wait::Spin | Wait::Progressive => {
-                for _ in 0..PAUSES {
-                    spin_loop();
-                }
+                self.wait.pause();
                 let often = if self.wait == Wait::Spin { 64 } else { 1 };
                 if self.step > SPINS && self.step.is_multiple_of(often) {
                     yield_now();
