@@ -1,9 +1,10 @@
 //! `tidegate bench queue`: 8-byte items through the queue, by every kind of producer, beside the rivals' queues.
 //!
 //! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds the items up
-//! and the sum is checked. A batched cell pushes item by item into a producer that batches; rivals with a batch insert
-//! are handed whole batches.
+//! and the sum is checked. A batched cell pushes item by item into a producer that batches, and, as `slice`, hands over
+//! whole batches; rivals with a batch insert are handed whole batches.
 
+use std::ops::Range;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ const LIMIT_MAX: usize = 4096;
 enum Mode {
     Single,
     Batch(usize),
+    /// Whole batches, as rivals with a batch insert are handed them.
+    Slice(usize),
     Controlled(Choice),
 }
 
@@ -40,13 +43,14 @@ impl Mode {
         match self {
             Self::Single => "single".into(),
             Self::Batch(limit) => format!("batch {limit}"),
+            Self::Slice(len) => format!("slice {len}"),
             Self::Controlled(choice) => choice.to_string(),
         }
     }
 
     fn producer(self, queue: &Queue<u64>) -> anyhow::Result<Producer<u64>> {
         Ok(match self {
-            Self::Single => queue.producer(),
+            Self::Single | Self::Slice(_) => queue.producer(),
             Self::Batch(limit) => queue.fixed(limit)?,
             Self::Controlled(choice) => {
                 let bounds = Bounds::items(1, LIMIT_MAX as u64);
@@ -62,7 +66,7 @@ impl Mode {
         let dynamic = system.name.contains("jcqueue");
         let (mode, batch) = match self {
             Self::Single => return ("mode=single".into(), "single".into()),
-            Self::Batch(limit) => ("batch", limit as u64),
+            Self::Batch(limit) | Self::Slice(limit) => ("batch", limit as u64),
             Self::Controlled(Choice::StormAimd { ceiling }) if dynamic => ("dynamic", ceiling),
             Self::Controlled(Choice::StormAimd { ceiling }) => ("batch", ceiling),
             Self::Controlled(_) if dynamic => ("dynamic", 1000),
@@ -113,7 +117,7 @@ fn throughput_cell(session: &mut Session, producers: usize, mode: Mode) -> anyho
     }
     // As long as the ear of a scheduler's tick is not heard in it.
     let target = Duration::from_millis(if session.is_smoke() { 2 } else { 250 });
-    let mut contestants = vec![Contestant {
+    let own = |mode: Mode| Contestant {
         system: OURS.into(),
         version: Some(env!("CARGO_PKG_VERSION").into()),
         controller: Some(mode.label()),
@@ -121,7 +125,11 @@ fn throughput_cell(session: &mut Session, producers: usize, mode: Mode) -> anyho
         run: Box::new(calibrated(target, move |_: &mut Peers, items| {
             throughput(mode, producers, items).map_err(|e| format!("{e:#}"))
         })),
-    }];
+    };
+    let mut contestants = vec![own(mode)];
+    if let Mode::Batch(limit) = mode {
+        contestants.push(own(Mode::Slice(limit)));
+    }
     for system in session.systems.clone() {
         let (request, label) = mode.rival(&system);
         let head = format!(
@@ -175,9 +183,7 @@ fn throughput(mode: Mode, producers: usize, items: u64) -> anyhow::Result<Sample
                 scope.spawn(move || {
                     barrier.wait();
                     let start = Instant::now();
-                    for item in share {
-                        producer.push(item).ok();
-                    }
+                    push_all(mode, &mut producer, share);
                     start
                 })
             })
@@ -209,6 +215,22 @@ fn throughput(mode: Mode, producers: usize, items: u64) -> anyhow::Result<Sample
     };
     put_batches(&mut sample, &queue.metrics());
     Ok(sample)
+}
+
+fn push_all(mode: Mode, producer: &mut Producer<u64>, share: Range<u64>) {
+    let Mode::Slice(len) = mode else {
+        for item in share {
+            producer.push(item).ok();
+        }
+        return;
+    };
+    let mut batch = Vec::with_capacity(len);
+    let mut rest = share;
+    while !rest.is_empty() {
+        batch.clear();
+        batch.extend(rest.by_ref().take(len));
+        producer.push_slice(&batch).ok();
+    }
 }
 
 fn add_up(mut consumer: Consumer<u64>, items: u64) -> u64 {
