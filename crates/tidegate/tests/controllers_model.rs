@@ -303,7 +303,7 @@ fn batch(c: &mut dyn Controller, n: u64, reason: Reason) -> Decision {
     )
 }
 
-/// In-process regression 5: a batch cut early for its bytes is not full, so it must not grow the limit on items.
+/// Regression 5: a batch cut early for its bytes is not full, so it must not grow the limit on items.
 #[test]
 fn regression_5_an_early_byte_cut_does_not_grow_the_count_limit() {
     for choice in [
@@ -325,7 +325,7 @@ fn regression_5_an_early_byte_cut_does_not_grow_the_count_limit() {
     }
 }
 
-/// In-process regression 1: a fixed limit below the need diverges; the default finds one that does not.
+/// Regression 1: a fixed limit below the need diverges; the default finds one that does not.
 #[test]
 fn regression_1_a_limit_below_the_need_is_left_behind() {
     use tidegate::sim::{CAPACITY, Cost, Rng, poisson, serve};
@@ -345,7 +345,7 @@ fn regression_1_a_limit_below_the_need_is_left_behind() {
     );
 }
 
-/// In-process regression 3: a lone item at threshold 1 is a full batch to Storm's rule, so the next one waits for the tick.
+/// Regression 3: a lone item at threshold 1 is a full batch to Storm's rule, so the next one waits for the tick.
 /// The rule is kept as it is; the default does not saw.
 #[test]
 fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
@@ -389,7 +389,7 @@ fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
     assert_eq!(waits(Choice::KNEE), 0);
 }
 
-/// In-process section 0.4: under a periodic tick Storm's rule moves between sqrt(2rT/3) and twice that, whatever its ceiling.
+/// Under a periodic tick Storm's rule moves between sqrt(2rT/3) and twice that, whatever its ceiling.
 #[test]
 fn storms_rule_settles_between_its_trough_and_its_peak() {
     let mut c = Choice::StormAimd { ceiling: 1000 }

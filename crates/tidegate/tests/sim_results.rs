@@ -40,7 +40,7 @@ fn close(what: &str, ours: f64, theirs: f64, share: f64) {
 
 // ---- no noise: exactly the model's
 
-/// Issue target 1: gen_batch_server's pull 29 without noise. Batches and largest batch are exact.
+/// gen_batch_server's pull 29 without noise. Batches and largest batch are exact.
 #[test]
 fn pull_29_has_exactly_its_batches() {
     let expected = [

@@ -2,7 +2,7 @@
 //!
 //! Owns the fit, the estimate of noise, the detection of changed costs and of sizes that are worse than smaller ones.
 //! Leaves to others what to do with it. Buckets instead of recursive least squares: there is no covariance to wind up when
-//! all batches have one size. Source: control notes section 3.2, with the guard rails of section 5.
+//! all batches have one size. Every rule stands in docs/controllers.md.
 //!
 //! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would hide convexity.
 

@@ -4,7 +4,7 @@
 //! arrivals in them, seen whether or not anybody waited, so nothing needs probing. Waiting d is worth the arrivals
 //! expected in d, each of which saves a flush of `a`, less the time the queue spends waiting. A lone caller never
 //! waits: nobody else is ever expected. It is anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches;
-//! control notes section 3.3.
+//! docs/controllers.md.
 
 const SLOTS: usize = 16;
 /// Completions before the profile is trusted.
