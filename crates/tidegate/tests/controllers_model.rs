@@ -476,3 +476,21 @@ fn an_infeasible_latency_is_reported() {
         "3 ms a batch cannot make 4 ms at p99: {s:?}"
     );
 }
+
+/// A latency objective never adds waiting of its own, not even for callers that always return.
+#[test]
+fn a_latency_objective_waits_for_nobody() {
+    use tidegate::sim::{Callers, commit};
+    let callers = Callers::Closed {
+        callers: 8,
+        think: 0.05,
+    };
+    let run = |objective| {
+        let knee = Knee::new(objective, Bounds::items(1, 1 << 20)).unwrap();
+        let mut c = Bounded::new(knee.anticipating(), Bounds::items(1, 1 << 20)).unwrap();
+        commit(callers, &mut c, 2000, 0.1, 3);
+        c.snapshot().counts.waits
+    };
+    assert!(run(Objective::Lean) > 0);
+    assert_eq!(run(Objective::LatencyP99(Duration::from_millis(10))), 0);
+}

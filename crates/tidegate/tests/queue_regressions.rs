@@ -1,4 +1,4 @@
-//! Bugs other queues had, each a test here. Numbered as in the notes on prior art the project started from.
+//! Bugs other queues had, each a test here. Numbered as in docs/regressions.md.
 
 use std::sync::Arc;
 use std::thread;

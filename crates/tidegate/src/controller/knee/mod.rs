@@ -352,10 +352,12 @@ impl Knee {
             };
         }
         let limit = full.min(part).max(1);
-        let reason = match () {
-            () if limit >= backlog => Reason::Drained,
-            () if part < full => Reason::DrainChunk,
-            () => binding,
+        let reason = if limit >= backlog {
+            Reason::Drained
+        } else if part < full {
+            Reason::DrainChunk
+        } else {
+            binding
         };
         // A part bounds this backlog; otherwise the limit stands, whatever is there now.
         let limit = if reason == Reason::DrainChunk {
@@ -452,6 +454,9 @@ impl Knee {
             };
             let until = self.last_started?.after((flush / share) as u64);
             return (now < until).then_some((until, Reason::Pace));
+        }
+        if let Objective::LatencyP99(_) = self.objective {
+            return None;
         }
         let a = self.flush_cost()?;
         if load.items >= self.plan.limit && self.unit == Unit::Items {
