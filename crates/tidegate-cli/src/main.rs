@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod count;
 mod interrupt;
+mod ship;
 mod sim;
 mod topology;
 

@@ -1,0 +1,322 @@
+//! The receiver's file against a model, over every crash: at each change of the disk, torn at each byte, with whatever the
+//! disk kept of what was not synced.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use super::super::disk::image::{Any, Everything, Fate, Image, Nothing};
+use super::*;
+
+const FILE: &str = "out";
+const SIDECAR: &str = "out.tidegate";
+
+fn open(disk: &Image) -> Result<(Append<<Image as Disk>::File>, Opened), OpenError> {
+    Append::open(disk, OsStr::new(FILE), 42)
+}
+
+/// Batches of chunks: (session, its next record, how many).
+type Script = Vec<Vec<(u128, u64, u64)>>;
+
+fn script() -> Script {
+    vec![
+        vec![(1, 1, 1)],
+        vec![(1, 2, 2), (2, 1, 1)],
+        vec![(2, 2, 1), (1, 4, 1), (2, 3, 2), (3, 1, 1)],
+        vec![(3, 2, 1)],
+        vec![(1, 5, 3)],
+    ]
+}
+
+fn bytes(session: u128, first: u64, records: u64) -> Vec<u8> {
+    let record = |at| format!("session {session} record {at}\n");
+    (first..first + records)
+        .flat_map(|at| record(at).into_bytes())
+        .collect()
+}
+
+fn chunks(batch: &[(u128, u64, u64)]) -> Vec<(u128, u64, u64, Vec<u8>)> {
+    batch
+        .iter()
+        .map(|&(session, first, records)| (session, first, records, bytes(session, first, records)))
+        .collect()
+}
+
+fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<(), AppendError> {
+    let chunks = chunks(batch);
+    let mut outcomes = Vec::new();
+    let views = chunks.iter().map(|(session, first, records, bytes)| Chunk {
+        session: *session,
+        first: *first,
+        records: *records,
+        bytes,
+    });
+    file.append(views, &mut outcomes)?;
+    assert_eq!(outcomes, vec![Ok(()); chunks.len()]);
+    Ok(())
+}
+
+/// After each batch: what the file has, and each session's position.
+fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
+    let mut models = vec![(Vec::new(), BTreeMap::new())];
+    let (mut file, mut positions) = models[0].clone();
+    for batch in script {
+        for (session, first, records) in batch {
+            file.extend(bytes(*session, *first, *records));
+            positions.insert(*session, first - 1 + records);
+        }
+        models.push((file.clone(), positions.clone()));
+    }
+    models
+}
+
+/// Opens what a crash left, and finds some batches, all of those that were acked among them, whole. Says how many.
+fn check(disk: &Image, script: &Script, acked: usize) -> usize {
+    let models = models(script);
+    let (mut file, _) = open(disk).unwrap();
+    let content = disk.read(FILE).unwrap();
+    let survived = models.iter().position(|model| model.0 == content);
+    let survived = survived.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&content)));
+    assert!(survived >= acked, "{survived} of {acked}");
+    let positions: BTreeMap<_, _> = file.sessions().collect();
+    assert_eq!(positions, models[survived].1);
+    for batch in &script[survived..] {
+        append(&mut file, batch).unwrap();
+    }
+    assert_eq!(disk.read(FILE).unwrap(), models[script.len()].0);
+    survived
+}
+
+/// Runs the script up to the disk's crash; how many batches were acked.
+fn run(disk: &Image, script: &Script) -> usize {
+    let Ok((mut file, _)) = open(disk) else {
+        return 0;
+    };
+    let acked = script
+        .iter()
+        .take_while(|batch| append(&mut file, batch).is_ok());
+    acked.count()
+}
+
+#[test]
+fn every_crash_leaves_whole_batches_and_every_acked_one() {
+    let script = script();
+    let whole = Image::default();
+    assert_eq!(run(&whole, &script), script.len());
+    let mut images = 0;
+    for change in 0..whole.changes() {
+        let disk = Image::default();
+        disk.crash_at(change);
+        let acked = run(&disk, &script);
+        let bytes = disk.crashed_write().unwrap_or(0);
+        // The zeros of a new state file are one write of many pages: the middle of a page stands for the others.
+        let step = if bytes > 4096 { 1001 } else { 1 };
+        for torn in (0..=bytes).step_by(step) {
+            check(&disk.kill(torn), &script, acked);
+            let fates: [Box<dyn Fate>; 4] = [
+                Box::new(Nothing),
+                Box::new(Everything),
+                Box::new(Any(torn as u64)),
+                Box::new(Any((change * 1000 + torn) as u64)),
+            ];
+            for mut fate in fates {
+                check(&disk.crash(torn, &mut *fate), &script, acked);
+                images += 1;
+            }
+        }
+    }
+    assert!(images > 2000, "{images}");
+}
+
+/// A process is killed, the next one reads what that wrote, tells it, and then the power fails.
+#[test]
+fn what_an_opened_file_tells_is_durable() {
+    let script = script();
+    let whole = Image::default();
+    run(&whole, &script);
+    for change in 0..whole.changes() {
+        let disk = Image::default();
+        disk.crash_at(change);
+        run(&disk, &script);
+        let disk = disk.kill(usize::MAX);
+        let told: BTreeMap<_, _> = open(&disk).unwrap().0.sessions().collect();
+        for seed in 0..20 {
+            let left = disk.crash(0, &mut Any(seed));
+            let (file, _) = open(&left).unwrap();
+            let found: BTreeMap<_, _> = file.sessions().collect();
+            assert_eq!(found, told, "change {change} seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_ends_it_for_good() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 1)]).unwrap();
+    disk.fail_syncs();
+    assert!(matches!(
+        append(&mut file, &[(1, 2, 1)]),
+        Err(AppendError::Io { .. })
+    ));
+    assert!(matches!(
+        append(&mut file, &[(1, 3, 1)]),
+        Err(AppendError::Poisoned(_))
+    ));
+}
+
+#[test]
+fn a_changed_file_is_not_appended_to() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 3)]).unwrap();
+    let good = disk.read(FILE).unwrap();
+    drop(file);
+    disk.overwrite(FILE, &good[..good.len() - 1]);
+    assert!(
+        matches!(open(&disk), Err(OpenError::Shorter { bytes, .. }) if bytes + 1 == good.len() as u64)
+    );
+    let mut other = good.clone();
+    other[10] ^= 1;
+    disk.overwrite(FILE, &other);
+    assert!(matches!(open(&disk), Err(OpenError::Changed { .. })));
+    disk.unlink(FILE);
+    assert!(matches!(
+        open(&disk),
+        Err(OpenError::Shorter { bytes: 0, .. })
+    ));
+    // Bytes after the end are a batch that was never acked, for all anybody knows.
+    disk.overwrite(FILE, &[&good[..], b"torn"].concat());
+    let (_, opened) = open(&disk).unwrap();
+    assert_eq!(
+        opened,
+        Opened {
+            new: false,
+            cut_bytes: 4
+        }
+    );
+    assert_eq!(disk.read(FILE).unwrap(), good);
+}
+
+#[test]
+fn somebody_else_writing_or_removing_is_noticed() {
+    for bytes in [Some(&b"longer than it was, by somebody"[..]), None] {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        append(&mut file, &[(1, 1, 1)]).unwrap();
+        match bytes {
+            Some(bytes) => disk.overwrite(FILE, bytes),
+            None => disk.unlink(FILE),
+        }
+        let error = append(&mut file, &[(1, 2, 1)]).unwrap_err();
+        assert!(matches!(error, AppendError::Changed { .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_was_there_before_stays() {
+    let disk = Image::default();
+    disk.overwrite(FILE, b"older\n");
+    let (mut file, opened) = open(&disk).unwrap();
+    assert!(opened.new);
+    append(&mut file, &[(1, 1, 1)]).unwrap();
+    drop(file);
+    let (file, opened) = open(&disk).unwrap();
+    assert_eq!((file.epoch(), opened.new), (42, false));
+    assert_eq!(
+        disk.read(FILE).unwrap(),
+        [&b"older\n"[..], &bytes(1, 1, 1)].concat()
+    );
+}
+
+#[test]
+fn one_receiver_a_file() {
+    let disk = Image::default();
+    let (file, _) = open(&disk).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    drop(file);
+    open(&disk).unwrap();
+}
+
+#[test]
+fn a_damaged_state_is_told() {
+    let disk = Image::default();
+    run(&disk, &script());
+    let mut sidecar = disk.read(SIDECAR).unwrap();
+    for at in [20, SLOT + 20] {
+        sidecar[at] ^= 1;
+    }
+    disk.overwrite(SIDECAR, &sidecar);
+    assert!(matches!(open(&disk), Err(OpenError::Damaged(_))));
+}
+
+#[test]
+fn a_chunk_out_of_turn_is_left_out() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 2)]).unwrap();
+    let chunk = |first| Chunk {
+        session: 1,
+        first,
+        records: 1,
+        bytes: b"x\n",
+    };
+    let mut outcomes = Vec::new();
+    file.append([2, 4, 3].map(chunk), &mut outcomes).unwrap();
+    let refused = |first| Err(Refused::OutOfTurn { first, expected: 3 });
+    assert_eq!(outcomes, [refused(2), refused(4), Ok(())]);
+    assert_eq!(
+        disk.read(FILE).unwrap(),
+        [bytes(1, 1, 2), b"x\n".to_vec()].concat()
+    );
+}
+
+#[test]
+fn only_sessions_without_a_name_are_forgotten() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    let named = |n: u128| n << 16 | u128::from(NAMED);
+    let nameless = 1 << 16;
+    append(&mut file, &[(nameless, 1, 1)]).unwrap();
+    for n in 1..SESSIONS_MAX as u128 {
+        append(&mut file, &[(named(n), 1, 1)]).unwrap();
+    }
+    // It makes room for a new one, which has the next one's.
+    append(&mut file, &[(named(5000), 1, 1)]).unwrap();
+    assert_eq!((file.position(nameless), file.position(named(1))), (0, 1));
+    let mut outcomes = Vec::new();
+    let chunk = Chunk {
+        session: named(6000),
+        first: 1,
+        records: 1,
+        bytes: b"x",
+    };
+    file.append([chunk], &mut outcomes).unwrap();
+    assert_eq!(outcomes, [Err(Refused::Sessions)]);
+    drop(file);
+    assert_eq!(open(&disk).unwrap().0.sessions().count(), SESSIONS_MAX);
+}
+
+/// The end that is checked is the same whether the file was appended to or opened.
+#[test]
+fn large_batches_are_checked_too() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    let mut written = Vec::new();
+    for (at, bytes) in [10, TAIL_MAX - 10, 1, 3 * TAIL_MAX, 5]
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = vec![at as u8; bytes];
+        let chunk = Chunk {
+            session: 9,
+            first: at as u64 + 1,
+            records: 1,
+            bytes: &bytes,
+        };
+        file.append([chunk], &mut Vec::new()).unwrap();
+        written.extend_from_slice(&bytes);
+        drop(file);
+        file = open(&disk).unwrap().0;
+        assert_eq!(disk.read(FILE).unwrap(), written);
+    }
+}
