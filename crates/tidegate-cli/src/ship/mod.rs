@@ -4,3 +4,4 @@
 mod append;
 mod disk;
 mod records;
+mod spool;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Bytes, Disk};
@@ -274,7 +275,7 @@ impl Disk for Image {
         Ok(ImageFile {
             disk: self.clone(),
             file,
-            held: std::cell::Cell::new(false),
+            held: AtomicBool::new(false),
         })
     }
 
@@ -308,7 +309,7 @@ impl Disk for Image {
 pub(crate) struct ImageFile {
     disk: Image,
     file: usize,
-    held: std::cell::Cell<bool>,
+    held: AtomicBool,
 }
 
 impl Bytes for ImageFile {
@@ -364,16 +365,16 @@ impl Bytes for ImageFile {
     fn try_lock(&self) -> io::Result<bool> {
         let mut inner = self.disk.lock();
         let file = &mut inner.files[self.file];
-        let free = !file.locked || self.held.get();
+        let free = !file.locked || self.held.load(Ordering::Relaxed);
         file.locked = true;
-        self.held.set(self.held.get() || free);
+        self.held.fetch_or(free, Ordering::Relaxed);
         Ok(free)
     }
 }
 
 impl Drop for ImageFile {
     fn drop(&mut self) {
-        if self.held.get() {
+        if *self.held.get_mut() {
             self.disk.lock().files[self.file].locked = false;
         }
     }
