@@ -12,6 +12,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ pub(super) struct Append<F> {
     /// The last bytes of the file, as many as are checked.
     tail: Vec<u8>,
     slot: Vec<u8>,
+    /// Sessions that are in use, and how often: they are not forgotten.
+    used: HashMap<u128, u32>,
     /// An append failed: see the module.
     poisoned: bool,
 }
@@ -36,18 +39,18 @@ pub(super) struct Append<F> {
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// There was no state: the file is new, or was nobody's.
-    pub(super) new: bool,
+    /// Bytes that were there and count.
+    pub(super) bytes: u64,
     /// Bytes cut off because no ack covered them.
     pub(super) cut_bytes: u64,
 }
 
-/// Records of one session, as they are to lie in the file.
+/// Records as they are to lie in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk<'a> {
-    /// Whose.
-    pub(super) session: u128,
-    /// The number of its first record; the session's first one is 1.
+    /// Whose; of nobody who could come back, if there is none.
+    pub(super) session: Option<u128>,
+    /// The number of its first record.
     pub(super) first: u64,
     /// How many.
     pub(super) records: u64,
@@ -134,29 +137,33 @@ pub(super) enum AppendError {
         /// What was written.
         expected: u64,
     },
+    /// Records that are not their session's next ones: a mistake of ours.
+    #[error("record {first} of session {session:032x} came instead of its next one, {expected:?}")]
+    OutOfTurn {
+        /// Which session.
+        session: u128,
+        /// The record.
+        first: u64,
+        /// The one that is next, if the session has begun.
+        expected: Option<u64>,
+    },
     /// An earlier append failed.
     #[error("{}: not written, because an earlier write failed", .0.display())]
     Poisoned(PathBuf),
 }
 
-/// A chunk that does not go on where its session is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// A session that cannot begin.
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum Refused {
-    /// It repeats records, or leaves some out.
-    #[error("the session's next record is {expected}, not {first}")]
-    OutOfTurn {
-        /// The record it begins with.
-        first: u64,
-        /// The record it should.
-        expected: u64,
-    },
-    /// A new session, and no room.
+pub(super) enum BeginError {
+    /// There is no room for another one.
     #[error(
-        "the file has {SESSIONS_MAX} named sessions, the most it can have: send under one of their names, or append to \
-        another file"
+        "the file has {SESSIONS_MAX} sessions with a name, the most it can have: use one of their names, or another file"
     )]
-    Sessions,
+    Full,
+    /// It could not be written down.
+    #[error(transparent)]
+    Append(#[from] AppendError),
 }
 
 /// The last 16 bits of a session that somebody may come back to by its name. Others may be forgotten when there are
@@ -168,12 +175,10 @@ const fn is_named(session: u128) -> bool {
 }
 
 impl<F: Bytes> Append<F> {
-    /// Opens or creates `name` and its state in `disk`, checks one against the other and cuts off what was never acked. A
-    /// state that begins here has `epoch`.
+    /// Opens or creates `name` and its state in `disk`, checks one against the other and cuts off what was never acked.
     pub(super) fn open<D: Disk<File = F>>(
         disk: &D,
         name: &OsStr,
-        epoch: u64,
     ) -> Result<(Self, Opened), OpenError> {
         let sidecar_name = {
             let mut sidecar = OsString::from(name);
@@ -202,7 +207,6 @@ impl<F: Bytes> Append<F> {
             }
         };
         if new {
-            state.epoch = epoch;
             state.bytes = had;
         }
         if had < state.bytes {
@@ -237,7 +241,7 @@ impl<F: Bytes> Append<F> {
         // The process that wrote this may have been killed before its sync: what is told from here on must be durable.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
-            new,
+            bytes: state.bytes,
             cut_bytes: had - state.bytes,
         };
         let mut append = Self {
@@ -247,10 +251,11 @@ impl<F: Bytes> Append<F> {
             state,
             tail,
             slot: Vec::new(),
+            used: HashMap::new(),
             poisoned: false,
         };
         let begun = if new {
-            append.begin()
+            append.create()
         } else {
             append.sidecar.sync()
         };
@@ -261,7 +266,7 @@ impl<F: Bytes> Append<F> {
     }
 
     /// Gives the slots their places, once, and writes the first state.
-    fn begin(&mut self) -> io::Result<()> {
+    fn create(&mut self) -> io::Result<()> {
         self.sidecar.set_bytes(0)?;
         self.sidecar.write_at(SLOT as u64, &[0; SLOT])?;
         self.write_state()
@@ -273,98 +278,126 @@ impl<F: Bytes> Append<F> {
         self.sidecar.sync()
     }
 
-    /// Of the receiver that has this state: another one, if the state was lost.
-    pub(super) const fn epoch(&self) -> u64 {
-        self.state.epoch
-    }
-
-    /// How many records of `session` are in the file, none missing.
-    pub(super) fn position(&self, session: u128) -> u64 {
-        let progress = self.state.sessions.get(&session);
-        progress.map_or(0, |progress| progress.position)
-    }
-
-    /// Every session with its position.
-    pub(super) fn sessions(&self) -> impl Iterator<Item = (u128, u64)> {
+    /// Every session.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = (u128, Progress)> {
         let sessions = self.state.sessions.iter();
-        sessions.map(|(session, progress)| (*session, progress.position))
+        sessions.map(|(session, progress)| (*session, *progress))
     }
 
-    /// Appends chunks of any sessions in this order, and returns when they are durable. A chunk that is not its session's
-    /// next is left out; what became of each is pushed onto `outcomes`.
+    /// Where a session goes on that is in use from now on, until [`Append::release`]. One the file does not know begins after
+    /// `acked`, under `epoch`, durably.
+    pub(super) fn begin(
+        &mut self,
+        session: u128,
+        acked: u64,
+        epoch: u64,
+    ) -> Result<Progress, BeginError> {
+        if let Some(progress) = self.state.sessions.get(&session) {
+            *self.used.entry(session).or_default() += 1;
+            return Ok(*progress);
+        }
+        if self.state.sessions.len() == SESSIONS_MAX {
+            let forgotten = self.forgettable().ok_or(BeginError::Full)?;
+            self.state.sessions.remove(&forgotten);
+        }
+        let progress = Progress {
+            epoch,
+            position: acked,
+            changed: self.state.generation + 1,
+        };
+        self.state.sessions.insert(session, progress);
+        self.append([])?;
+        *self.used.entry(session).or_default() += 1;
+        Ok(progress)
+    }
+
+    /// The session is out of use, once: see [`Append::begin`].
+    pub(super) fn release(&mut self, session: u128) {
+        if let Some(count) = self.used.get_mut(&session) {
+            *count -= 1;
+            if *count == 0 {
+                self.used.remove(&session);
+            }
+        }
+    }
+
+    /// The session nobody has used for the longest time, and nobody can come back to.
+    fn forgettable(&self) -> Option<u128> {
+        let sessions = self.state.sessions.iter();
+        sessions
+            .filter(|(session, _)| !is_named(**session) && !self.used.contains_key(session))
+            .min_by_key(|(session, progress)| (progress.changed, **session))
+            .map(|(session, _)| *session)
+    }
+
+    /// Appends chunks of any sessions in this order, and returns when they are durable, all of them.
     pub(super) fn append<'a>(
         &mut self,
         chunks: impl IntoIterator<Item = Chunk<'a>>,
-        outcomes: &mut Vec<Result<(), Refused>>,
     ) -> Result<(), AppendError> {
         if self.poisoned {
             return Err(AppendError::Poisoned(self.path.clone()));
         }
-        // Until this batch is through; the state in memory runs ahead of the disk.
+        // The state in memory runs ahead of the disk until this is through.
         self.poisoned = true;
+        let path = &self.path;
         let on = |error| AppendError::Io {
-            path: self.path.clone(),
+            path: path.clone(),
             error,
         };
-        let (start, had) = (self.state.bytes, self.data.bytes().map_err(on)?);
-        if had != Some(start) {
+        let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
+        if bytes != Some(start) {
             return Err(AppendError::Changed {
-                path: self.path.clone(),
-                bytes: had,
+                path: path.clone(),
+                bytes,
                 expected: start,
             });
         }
         self.state.generation += 1;
-        // The end that was checked already stays in front: one buffer is what is written and what is checked next.
+        // The end that was checked stays in front: one buffer for what is written and what is checked next.
         let kept = self.tail.len();
         for chunk in chunks {
-            let admitted = admit(&mut self.state, &chunk);
-            if admitted.is_ok() {
-                self.tail.extend_from_slice(chunk.bytes);
-            }
-            outcomes.push(admitted);
+            advance(&mut self.state, &chunk)?;
+            self.tail.extend_from_slice(chunk.bytes);
         }
-        let written = self.tail.len() - kept;
-        if written > 0 {
-            self.data.write_at(start, &self.tail[kept..]).map_err(on)?;
+        let written = &self.tail[kept..];
+        if !written.is_empty() {
+            self.data.write_at(start, written).map_err(on)?;
             self.data.sync().map_err(on)?;
-            self.state.bytes += written as u64;
+            self.state.bytes += written.len() as u64;
         }
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_MAX));
         self.tail.shrink_to(4 * TAIL_MAX);
         self.state.tail = Tail::of(&self.tail);
-        if let Err(error) = self.write_state() {
-            let path = self.path.clone();
-            return Err(AppendError::Io { path, error });
-        }
+        let state = self.write_state();
+        state.map_err(|error| AppendError::Io {
+            path: self.path.clone(),
+            error,
+        })?;
         self.poisoned = false;
         Ok(())
     }
 }
 
-/// Moves the session on, if `chunk` is its next.
-fn admit(state: &mut State, chunk: &Chunk<'_>) -> Result<(), Refused> {
-    let known = state.sessions.get(&chunk.session).copied();
-    let expected = known.unwrap_or_default().position + 1;
-    if chunk.first != expected {
-        let first = chunk.first;
-        return Err(Refused::OutOfTurn { first, expected });
-    }
-    if known.is_none() && state.sessions.len() == SESSIONS_MAX {
-        let forgotten = state
-            .sessions
-            .iter()
-            .filter(|(session, _)| !is_named(**session))
-            .min_by_key(|(session, progress)| (progress.changed, **session))
-            .map(|(session, _)| *session);
-        state.sessions.remove(&forgotten.ok_or(Refused::Sessions)?);
-    }
-    let progress = Progress {
-        position: chunk.first - 1 + chunk.records,
-        changed: state.generation,
+/// Moves the session of `chunk` on by its records.
+fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
+    let Some(session) = chunk.session else {
+        return Ok(());
     };
-    state.sessions.insert(chunk.session, progress);
-    Ok(())
+    let progress = state.sessions.get_mut(&session);
+    let expected = progress.as_ref().map(|progress| progress.position + 1);
+    match progress {
+        Some(progress) if Some(chunk.first) == expected => {
+            progress.position += chunk.records;
+            progress.changed = state.generation;
+            Ok(())
+        }
+        _ => Err(AppendError::OutOfTurn {
+            session,
+            first: chunk.first,
+            expected,
+        }),
+    }
 }
 
 /// The first `most` bytes of a file, or all there are.

@@ -6,11 +6,11 @@
 //! data alone), needs no compaction, and keeps the file that carries the lock. Pure: bytes in, bytes out.
 //!
 //! ```text
-//! slot   0  "TGAPPEND"            32  length of FILE that counts, u64
-//!        8  version, u32          40  bytes of its end that were checked, u32
-//!       12  sessions, u32         44  CRC32C of those, u32
-//!       16  generation, u64       48  sessions: id 16, position u64, generation of its last change u64
-//!       24  epoch, u64             .  CRC32C of everything before, u32
+//! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
+//!        8  version, u32       32  how many of its last bytes were checked, u32
+//!       12  sessions, u32      36  their CRC32C, u32
+//!       16  generation, u64    40  each session: id u128, epoch u64, position u64, generation of its last change u64
+//!                               .  CRC32C of everything before, u32
 //! ```
 //!
 //! All numbers are little-endian. Generation g lies in slot g % 2.
@@ -24,8 +24,8 @@ pub(crate) const TAIL_MAX: usize = 64 * 1024;
 
 const MAGIC: &[u8; 8] = b"TGAPPEND";
 const VERSION: u32 = 1;
-const HEAD: usize = 48;
-const ENTRY: usize = 32;
+const HEAD: usize = 40;
+const ENTRY: usize = 40;
 const CRC: usize = 4;
 /// Whole pages of 4096 bytes.
 pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple_of(4096);
@@ -34,7 +34,6 @@ pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) generation: u64,
-    pub(super) epoch: u64,
     /// Bytes of the file that count.
     pub(super) bytes: u64,
     pub(super) tail: Tail,
@@ -60,11 +59,13 @@ impl Tail {
 
 /// How far a session is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
+    /// Names this state of the session: one that was lost does not come back under the same.
+    pub(crate) epoch: u64,
     /// Records received, none missing.
-    pub(super) position: u64,
+    pub(crate) position: u64,
     /// The generation that changed it last.
-    pub(super) changed: u64,
+    pub(crate) changed: u64,
 }
 
 /// What the two slots say.
@@ -94,12 +95,12 @@ impl State {
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&(self.sessions.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.generation.to_le_bytes());
-        out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.bytes.to_le_bytes());
         out.extend_from_slice(&self.tail.bytes.to_le_bytes());
         out.extend_from_slice(&self.tail.crc.to_le_bytes());
         for (session, progress) in &self.sessions {
             out.extend_from_slice(&session.to_le_bytes());
+            out.extend_from_slice(&progress.epoch.to_le_bytes());
             out.extend_from_slice(&progress.position.to_le_bytes());
             out.extend_from_slice(&progress.changed.to_le_bytes());
         }
@@ -127,7 +128,6 @@ impl State {
         }
         Ok(Self {
             generation: number(&mut rest)?,
-            epoch: number(&mut rest)?,
             bytes: number(&mut rest)?,
             tail: Tail {
                 bytes: number32(&mut rest)?,
@@ -136,9 +136,12 @@ impl State {
             sessions: (0..count)
                 .map(|_| {
                     let session = u128::from_le_bytes(take(&mut rest)?);
-                    let position = number(&mut rest)?;
-                    let changed = number(&mut rest)?;
-                    Ok((session, Progress { position, changed }))
+                    let progress = Progress {
+                        epoch: number(&mut rest)?,
+                        position: number(&mut rest)?,
+                        changed: number(&mut rest)?,
+                    };
+                    Ok((session, progress))
                 })
                 .collect::<Result<_, Flaw>>()?,
         })
@@ -183,12 +186,12 @@ mod tests {
 
     fn state(generation: u64, sessions: usize) -> State {
         let progress = |position| Progress {
+            epoch: 5,
             position,
             changed: generation,
         };
         State {
             generation,
-            epoch: 7,
             bytes: 100 + generation,
             tail: Tail::of(b"the end"),
             sessions: (0..sessions)

@@ -11,7 +11,7 @@ const FILE: &str = "out";
 const SIDECAR: &str = "out.tidegate";
 
 fn open(disk: &Image) -> Result<(Append<<Image as Disk>::File>, Opened), OpenError> {
-    Append::open(disk, OsStr::new(FILE), 42)
+    Append::open(disk, OsStr::new(FILE))
 }
 
 /// Batches of chunks: (session, its next record, how many).
@@ -41,18 +41,31 @@ fn chunks(batch: &[(u128, u64, u64)]) -> Vec<(u128, u64, u64, Vec<u8>)> {
         .collect()
 }
 
+/// Begins the sessions that are new, and appends.
 fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<(), AppendError> {
+    for (session, ..) in batch {
+        match file.begin(*session, 0, 42) {
+            Err(BeginError::Append(e)) => return Err(e),
+            progress => drop(progress.unwrap()),
+        }
+        file.release(*session);
+    }
     let chunks = chunks(batch);
-    let mut outcomes = Vec::new();
-    let views = chunks.iter().map(|(session, first, records, bytes)| Chunk {
-        session: *session,
+    file.append(chunks.iter().map(|(session, first, records, bytes)| Chunk {
+        session: Some(*session),
         first: *first,
         records: *records,
         bytes,
-    });
-    file.append(views, &mut outcomes)?;
-    assert_eq!(outcomes, vec![Ok(()); chunks.len()]);
-    Ok(())
+    }))
+}
+
+/// How far each session is.
+fn positions<F: Bytes>(file: &Append<F>) -> BTreeMap<u128, u64> {
+    let positions = file
+        .sessions()
+        .map(|(session, progress)| (session, progress.position));
+    // One that has begun and no more is as one that has not.
+    positions.filter(|(_, position)| *position > 0).collect()
 }
 
 /// After each batch: what the file has, and each session's position.
@@ -77,8 +90,7 @@ fn check(disk: &Image, script: &Script, acked: usize) -> usize {
     let survived = models.iter().position(|model| model.0 == content);
     let survived = survived.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&content)));
     assert!(survived >= acked, "{survived} of {acked}");
-    let positions: BTreeMap<_, _> = file.sessions().collect();
-    assert_eq!(positions, models[survived].1);
+    assert_eq!(positions(&file), models[survived].1);
     for batch in &script[survived..] {
         append(&mut file, batch).unwrap();
     }
@@ -190,7 +202,7 @@ fn a_changed_file_is_not_appended_to() {
     assert_eq!(
         opened,
         Opened {
-            new: false,
+            bytes: good.len() as u64,
             cut_bytes: 4
         }
     );
@@ -217,11 +229,16 @@ fn what_was_there_before_stays() {
     let disk = Image::default();
     disk.overwrite(FILE, b"older\n");
     let (mut file, opened) = open(&disk).unwrap();
-    assert!(opened.new);
+    assert_eq!(
+        opened,
+        Opened {
+            bytes: 6,
+            cut_bytes: 0
+        }
+    );
     append(&mut file, &[(1, 1, 1)]).unwrap();
     drop(file);
-    let (file, opened) = open(&disk).unwrap();
-    assert_eq!((file.epoch(), opened.new), (42, false));
+    open(&disk).unwrap();
     assert_eq!(
         disk.read(FILE).unwrap(),
         [&b"older\n"[..], &bytes(1, 1, 1)].concat()
@@ -250,50 +267,72 @@ fn a_damaged_state_is_told() {
 }
 
 #[test]
-fn a_chunk_out_of_turn_is_left_out() {
+fn records_out_of_turn_are_not_written() {
+    for (session, first) in [(1, 2), (1, 4), (2, 1)] {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        append(&mut file, &[(1, 1, 2)]).unwrap();
+        let chunk = Chunk {
+            session: Some(session),
+            first,
+            records: 1,
+            bytes: b"x\n",
+        };
+        let error = file.append([chunk]).unwrap_err();
+        assert!(matches!(error, AppendError::OutOfTurn { .. }), "{error}");
+        drop(file);
+        let (file, _) = open(&disk).unwrap();
+        assert_eq!(disk.read(FILE).unwrap(), bytes(1, 1, 2));
+        assert_eq!(positions(&file), BTreeMap::from([(1, 2)]));
+    }
+}
+
+/// Where a session goes on, and under which epoch, is as durable as its records.
+#[test]
+fn a_session_that_was_begun_stays_begun() {
     let disk = Image::default();
     let (mut file, _) = open(&disk).unwrap();
-    append(&mut file, &[(1, 1, 2)]).unwrap();
-    let chunk = |first| Chunk {
-        session: 1,
-        first,
+    let begun = file.begin(1, 17, 42).unwrap();
+    assert_eq!((begun.position, begun.epoch), (17, 42));
+    let left = disk.crash(0, &mut Nothing);
+    let (mut file, _) = open(&left).unwrap();
+    assert_eq!(file.begin(1, 3, 43).unwrap(), begun);
+    append(&mut file, &[(1, 18, 1)]).unwrap();
+    // Those without a session are nobody's.
+    let chunk = Chunk {
+        session: None,
+        first: 1,
         records: 1,
-        bytes: b"x\n",
+        bytes: b"plain\n",
     };
-    let mut outcomes = Vec::new();
-    file.append([2, 4, 3].map(chunk), &mut outcomes).unwrap();
-    let refused = |first| Err(Refused::OutOfTurn { first, expected: 3 });
-    assert_eq!(outcomes, [refused(2), refused(4), Ok(())]);
-    assert_eq!(
-        disk.read(FILE).unwrap(),
-        [bytes(1, 1, 2), b"x\n".to_vec()].concat()
-    );
+    file.append([chunk]).unwrap();
+    assert_eq!(positions(&file), BTreeMap::from([(1, 18)]));
+    let expected = [bytes(1, 18, 1), b"plain\n".to_vec()].concat();
+    assert_eq!(left.read(FILE).unwrap(), expected);
 }
 
 #[test]
-fn only_sessions_without_a_name_are_forgotten() {
+fn only_sessions_without_name_and_use_are_forgotten() {
     let disk = Image::default();
     let (mut file, _) = open(&disk).unwrap();
     let named = |n: u128| n << 16 | u128::from(NAMED);
-    let nameless = 1 << 16;
+    let (used, nameless) = (1 << 16, 2 << 16);
+    file.begin(used, 0, 1).unwrap();
     append(&mut file, &[(nameless, 1, 1)]).unwrap();
-    for n in 1..SESSIONS_MAX as u128 {
-        append(&mut file, &[(named(n), 1, 1)]).unwrap();
+    for n in 2..SESSIONS_MAX as u128 {
+        file.begin(named(n), 0, 1).unwrap();
     }
-    // It makes room for a new one, which has the next one's.
-    append(&mut file, &[(named(5000), 1, 1)]).unwrap();
-    assert_eq!((file.position(nameless), file.position(named(1))), (0, 1));
-    let mut outcomes = Vec::new();
-    let chunk = Chunk {
-        session: named(6000),
-        first: 1,
-        records: 1,
-        bytes: b"x",
-    };
-    file.append([chunk], &mut outcomes).unwrap();
-    assert_eq!(outcomes, [Err(Refused::Sessions)]);
+    file.begin(named(5000), 0, 1).unwrap();
+    assert!(file.sessions().all(|(session, _)| session != nameless));
+    assert!(matches!(
+        file.begin(named(6000), 0, 1),
+        Err(BeginError::Full)
+    ));
+    file.release(used);
+    file.begin(named(6000), 0, 1).unwrap();
     drop(file);
-    assert_eq!(open(&disk).unwrap().0.sessions().count(), SESSIONS_MAX);
+    let sessions = open(&disk).unwrap().0.sessions().count();
+    assert_eq!(sessions, SESSIONS_MAX);
 }
 
 /// The end that is checked is the same whether the file was appended to or opened.
@@ -308,12 +347,12 @@ fn large_batches_are_checked_too() {
     {
         let bytes = vec![at as u8; bytes];
         let chunk = Chunk {
-            session: 9,
+            session: None,
             first: at as u64 + 1,
             records: 1,
             bytes: &bytes,
         };
-        file.append([chunk], &mut Vec::new()).unwrap();
+        file.append([chunk]).unwrap();
         written.extend_from_slice(&bytes);
         drop(file);
         file = open(&disk).unwrap().0;
