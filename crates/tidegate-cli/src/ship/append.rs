@@ -17,9 +17,12 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 
+use tidegate_link::SessionId;
+
 use super::disk::{Bytes, Disk};
-pub(super) use state::SESSIONS_MAX;
-use state::{Found, Progress, SLOT, State, TAIL_MAX, Tail};
+use super::identity::is_named;
+use state::{Found, SLOT, State, TAIL_MAX, Tail};
+pub(super) use state::{Progress, SESSIONS_MAX};
 
 /// See the module.
 pub(super) struct Append<F> {
@@ -164,14 +167,6 @@ pub(super) enum BeginError {
     /// It could not be written down.
     #[error(transparent)]
     Append(#[from] AppendError),
-}
-
-/// The last 16 bits of a session that somebody may come back to by its name. Others may be forgotten when there are
-/// too many.
-pub(super) const NAMED: u16 = 0x4e61;
-
-const fn is_named(session: u128) -> bool {
-    session as u16 == NAMED
 }
 
 impl<F: Bytes> Append<F> {
@@ -325,7 +320,9 @@ impl<F: Bytes> Append<F> {
     fn forgettable(&self) -> Option<u128> {
         let sessions = self.state.sessions.iter();
         sessions
-            .filter(|(session, _)| !is_named(**session) && !self.used.contains_key(session))
+            .filter(|(session, _)| {
+                !is_named(SessionId(session.to_le_bytes())) && !self.used.contains_key(session)
+            })
             .min_by_key(|(session, progress)| (progress.changed, **session))
             .map(|(session, _)| *session)
     }

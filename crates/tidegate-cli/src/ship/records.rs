@@ -11,6 +11,8 @@ use std::ops::Range;
 
 use clap::ValueEnum;
 
+use crate::interrupt;
+
 /// What a record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -44,7 +46,7 @@ const BLOCK: usize = 256 * 1024;
 /// Bytes before a length-prefixed record.
 const PREFIX: usize = 4;
 
-/// Reads records: [`Records::read`] when [`Records::next`] has no more.
+/// Reads records: [`Records::read`], then [`Records::whole`], and again.
 #[derive(Debug)]
 pub(super) struct Records<R> {
     source: R,
@@ -144,7 +146,8 @@ impl<R: Read> Records<R> {
         self.buffer.resize(had + BLOCK, 0);
         let read = loop {
             match self.source.read(&mut self.buffer[had..]) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A signal, unless it was Ctrl-C.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && !interrupt::asked() => {}
                 read => break read,
             }
         };
@@ -157,8 +160,8 @@ impl<R: Read> Records<R> {
         Ok(!self.ended || had > 0)
     }
 
-    /// The next whole record of what was read.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, RecordError> {
+    /// The next whole record of what was read: where it lies.
+    fn take(&mut self) -> Result<Option<Range<usize>>, RecordError> {
         let found = match self.format {
             Format::Lines => self.line(),
             Format::Records => self.prefixed(),
@@ -171,14 +174,29 @@ impl<R: Read> Records<R> {
         self.place.records += 1;
         self.start = end;
         self.searched = end;
-        Ok(Some(&self.buffer[payload]))
+        Ok(Some(payload))
+    }
+
+    /// Takes every whole record of what was read: where they lie in [`Records::buffer`]. Those before one that cannot be
+    /// shipped are taken, too.
+    pub(super) fn whole(&mut self, records: &mut Vec<Range<usize>>) -> Result<(), RecordError> {
+        records.clear();
+        while let Some(record) = self.take()? {
+            records.push(record);
+        }
+        Ok(())
+    }
+
+    /// What was read.
+    pub(super) fn buffer(&self) -> &[u8] {
+        &self.buffer
     }
 
     /// Takes `count` records and forgets them; how many there were, if the input ended before.
     pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {
         let end = self.place.records + count;
         while self.place.records < end {
-            if self.next()?.is_none() && !self.read()? {
+            if self.take()?.is_none() && !self.read()? {
                 return Ok(Some(self.place.records));
             }
         }
@@ -261,15 +279,15 @@ mod tests {
         step: usize,
     ) -> Result<Vec<Vec<u8>>, RecordError> {
         let mut records = Records::new(Drip(input, step), format, max);
-        let mut all = Vec::new();
-        loop {
-            while let Some(record) = records.next()? {
-                all.push(record.to_vec());
-            }
-            if !records.read()? {
-                return Ok(all);
-            }
+        let (mut all, mut places) = (Vec::new(), Vec::new());
+        while records.read()? {
+            records.whole(&mut places)?;
+            let payloads = places
+                .iter()
+                .map(|place| records.buffer()[place.clone()].to_vec());
+            all.extend(payloads);
         }
+        Ok(all)
     }
 
     fn written(records: &[Vec<u8>], format: Format) -> Vec<u8> {

@@ -495,18 +495,13 @@ pub(super) struct Reader<F> {
 
 /// What a reader found.
 pub(super) enum Read<'a> {
-    /// Records from the number `first` on, in the form [`Payloads`] takes apart.
-    Records {
-        /// The first one's number.
-        first: u64,
-        /// All of them.
-        payloads: Payloads<'a>,
-    },
+    /// The next records.
+    Records(Payloads<'a>),
     /// Nothing more will come.
     Ended,
 }
 
-/// The payloads of a block.
+/// The payloads of some records.
 pub(super) struct Payloads<'a> {
     next: u64,
     rest: &'a [u8],
@@ -578,11 +573,10 @@ impl<F: Bytes> Reader<F> {
             }
             self.at = Some((segment, offset + taken as u64));
             if self.next > wanted {
-                let payloads = Payloads {
+                return Ok(Read::Records(Payloads {
                     next: first,
                     rest: &self.buffer[skipped..taken],
-                };
-                return Ok(Read::Records { first, payloads });
+                }));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
 use super::super::disk::image::{Any, Everything, Fate, Image, Nothing};
+use super::super::identity;
 use super::*;
 
 const FILE: &str = "out";
@@ -315,7 +316,7 @@ fn a_session_that_was_begun_stays_begun() {
 fn only_sessions_without_name_and_use_are_forgotten() {
     let disk = Image::default();
     let (mut file, _) = open(&disk).unwrap();
-    let named = |n: u128| n << 16 | u128::from(NAMED);
+    let named = |n: u128| u128::from_le_bytes(identity::named(&n.to_string()).0);
     let (used, nameless) = (1 << 16, 2 << 16);
     file.begin(used, 0, 1).unwrap();
     append(&mut file, &[(nameless, 1, 1)]).unwrap();

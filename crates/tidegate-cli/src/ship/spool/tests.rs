@@ -29,7 +29,8 @@ fn append(
 /// Everything the reader has, once nothing more can come.
 fn rest(reader: &mut Reader<ImageFile>) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
-    while let Read::Records { first, payloads } = reader.read().unwrap() {
+    while let Read::Records(payloads) = reader.read().unwrap() {
+        let first = payloads.next;
         all.extend((first..).zip(payloads.map(<[u8]>::to_vec)));
     }
     all
@@ -154,8 +155,8 @@ fn a_full_spool_waits_for_acks_and_stays_in_its_bound() {
         writer.end().unwrap();
     });
     let mut next = 1;
-    while let Read::Records { first, payloads } = reader.read().unwrap() {
-        assert_eq!(first, next);
+    while let Read::Records(payloads) = reader.read().unwrap() {
+        assert_eq!(payloads.next, next);
         for payload in payloads {
             assert_eq!(payload, record(next));
             acks.acked(next);
