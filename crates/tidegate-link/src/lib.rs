@@ -7,10 +7,25 @@
 //!
 //! [`proto`] holds the rules, pure; [`frame`] and [`hello`] the bytes (docs/link-protocol.md has them as tables).
 
+mod client;
+mod error;
 pub mod frame;
 pub mod hello;
 pub mod proto;
 mod seq;
+mod server;
+mod stats;
+mod tls;
+mod transport;
 
+pub use client::{Client, ClientBuilder, Producer, Reconnect};
+pub use error::{ConfigError, ConnectError, LinkError, SendError, ServeError};
+pub use frame::Code;
 pub use hello::SessionId;
+pub use proto::{Decide, Doubt};
 pub use seq::Seq;
+pub use server::{
+    Acks, Batch, Done, Handler, Opened, Opening, Position, Server, ServerBuilder, SessionStore,
+};
+pub use stats::{ClientStats, ServerStats};
+pub use tls::{ClientTls, ServerTls, TlsError};
