@@ -91,6 +91,9 @@ impl Outbox {
     pub(super) fn begin(&mut self, next: Seq) {
         assert!(self.end == 0, "numbering begins once");
         self.next = next;
+        let seq = self.last();
+        self.acked_walk.seq = seq;
+        self.sent_walk.seq = seq;
     }
 
     /// Keeps `block`, in the last one's memory if it fits there: that of many nearly empty blocks would add up.
@@ -182,6 +185,8 @@ impl Outbox {
     /// Sending goes on after `seq`.
     pub(super) fn rewind(&mut self, seq: Seq) {
         self.cursor = self.end_of(seq);
+        // A message given up may have been sent in part only.
+        self.peak = self.peak.max(self.cursor);
     }
 
     /// The last message sent on this connection, whole or in part.
