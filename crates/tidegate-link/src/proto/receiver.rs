@@ -711,7 +711,8 @@ impl Receiver {
         self.acked
     }
 
-    /// The highest number known to be done: what was received, where that counts.
+    /// The highest number that may be acknowledged: what was received, or what is done and what was given up.
+    /// With [`received`](Self::received) this is what a server keeps of a session.
     #[must_use]
     pub fn ready(&self) -> Seq {
         self.ready

@@ -251,6 +251,8 @@ pub struct Sender {
     /// The last acknowledgement on this connection.
     previous: Seq,
     acked: Seq,
+    /// What was given up, until the server has confirmed that it skips it.
+    dropped: Option<Doubt>,
     epoch: u64,
     window: u64,
     idle_ns: u64,
@@ -312,6 +314,7 @@ impl Sender {
             input: Vec::new(),
             previous: Seq::NONE,
             acked: Seq::NONE,
+            dropped: None,
             epoch: 0,
             window: config.plain_window,
             idle_ns: 0,
@@ -355,7 +358,7 @@ impl Sender {
             session: session.id,
             life: session.life,
             epoch: self.epoch,
-            acked: self.acked,
+            acked: self.confirmed(),
             sent: self.outbox.sent_ever(),
             frame_max: session.frame_max,
             token: session.token.clone(),
@@ -443,16 +446,14 @@ impl Sender {
         if let Some(wrong) = wrong {
             return Err(SenderError::Welcome(wrong));
         }
-        let (acked, sent) = (self.acked, self.outbox.sent_ever());
+        let (acked, sent) = (self.confirmed(), self.outbox.sent_ever());
         let known = self.epoch != 0;
         if known && (w.received < acked || w.received > sent) {
             let received = w.received;
-            return Err(SenderError::Gap {
-                received,
-                acked,
-                sent,
-            });
+            return Err(SenderError::Gap { received, acked, sent });
         }
+        self.dropped = self.dropped.filter(|d| w.received < d.last);
+        let resumed = self.dropped.map_or(w.received, |d| d.last);
         let lost = known && w.epoch != self.epoch;
         if !known {
             self.outbox.begin(w.received.next());
@@ -462,23 +463,37 @@ impl Sender {
         self.idle_ns = u64::from(w.idle_ms) * 1_000_000;
         self.previous = w.acked;
         self.acknowledge(now, w.acked);
-        self.outbox.rewind(w.received);
+        self.outbox.rewind(resumed);
         self.tell(Event::Opened {
             received: w.received,
             when_done: w.when_done,
             frame_max: w.frame_max,
         });
-        self.phase = Phase::Open;
-        if lost && w.received < sent {
+        if lost && resumed < sent {
             let doubt = Doubt {
-                first: w.received.next(),
+                first: resumed.next(),
                 last: sent,
             };
             self.phase = Phase::Doubtful(doubt);
             self.tell(Event::Doubt(doubt));
+        } else {
+            self.go_on();
+        }
+        Ok(())
+    }
+
+    /// The last message the server has acknowledged, and not one given up since.
+    fn confirmed(&self) -> Seq {
+        self.dropped.map_or(self.acked, |d| Seq::new(d.first.get() - 1))
+    }
+
+    /// Messages flow, after a word on those given up.
+    fn go_on(&mut self) {
+        self.phase = Phase::Open;
+        if let Some(d) = self.dropped {
+            self.control.extend_from_slice(&frame::skip(d.last.next()));
         }
         self.reclose();
-        Ok(())
     }
 
     fn reply(&mut self, now: Time, reply: Reply) -> Result<(), SenderError> {
@@ -514,6 +529,7 @@ impl Sender {
             return Err(SenderError::Missing { latest, expected });
         }
         self.previous = latest;
+        self.dropped = self.dropped.filter(|d| latest < d.last);
         self.acknowledge(now, latest);
         Ok(())
     }
@@ -534,18 +550,17 @@ impl Sender {
         let Phase::Doubtful(doubt) = self.phase else {
             return Ok(());
         };
-        self.phase = Phase::Open;
         match decide {
             Decide::Resend => {}
             Decide::Drop => {
+                let first = self.dropped.map_or(doubt.first, |d| d.first);
+                self.dropped = Some(Doubt { first, ..doubt });
                 self.acknowledge(now, doubt.last);
                 self.outbox.rewind(doubt.last);
-                self.control
-                    .extend_from_slice(&frame::skip(doubt.last.next()));
             }
             Decide::Fail => return Err(self.failed(SenderError::InDoubt(doubt))),
         }
-        self.reclose();
+        self.go_on();
         Ok(())
     }
 

@@ -548,10 +548,15 @@ impl World {
                     r.wrote(now, n, 10 * US);
                     moved = true;
                 }
+                let (received, ready) = (r.received().get(), r.ready().get());
                 let (acked, finished) = (r.acked().get(), r.is_finished());
                 if let Some(s) = k.session.and_then(|id| self.sessions.get_mut(&id))
                     && s.conn == Some(i)
                 {
+                    // What was given up counts as received, and as done once everything before it is.
+                    s.skipped += received - s.received;
+                    s.received = received;
+                    s.done = s.done.max(ready);
                     s.acked = s.acked.max(acked);
                 }
                 if finished {
