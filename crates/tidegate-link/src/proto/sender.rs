@@ -253,6 +253,8 @@ pub struct Sender {
     acked: Seq,
     /// What was given up, until the server has confirmed that it skips it.
     dropped: Option<Doubt>,
+    /// What the server had when this client came: it keeps nothing up to there.
+    begun: Seq,
     epoch: u64,
     window: u64,
     idle_ns: u64,
@@ -315,6 +317,7 @@ impl Sender {
             previous: Seq::NONE,
             acked: Seq::NONE,
             dropped: None,
+            begun: Seq::NONE,
             epoch: 0,
             window: config.plain_window,
             idle_ns: 0,
@@ -450,12 +453,17 @@ impl Sender {
         let known = self.epoch != 0;
         if known && (w.received < acked || w.received > sent) {
             let received = w.received;
-            return Err(SenderError::Gap { received, acked, sent });
+            return Err(SenderError::Gap {
+                received,
+                acked,
+                sent,
+            });
         }
         self.dropped = self.dropped.filter(|d| w.received < d.last);
         let resumed = self.dropped.map_or(w.received, |d| d.last);
         let lost = known && w.epoch != self.epoch;
         if !known {
+            self.begun = w.received;
             self.outbox.begin(w.received.next());
         }
         self.epoch = w.epoch;
@@ -482,9 +490,10 @@ impl Sender {
         Ok(())
     }
 
-    /// The last message the server has acknowledged, and not one given up since.
+    /// The last message this client could not send again: acknowledged and not given up since, or from before it came.
     fn confirmed(&self) -> Seq {
-        self.dropped.map_or(self.acked, |d| Seq::new(d.first.get() - 1))
+        let acked = self.acked.max(self.begun);
+        self.dropped.map_or(acked, |d| Seq::new(d.first.get() - 1))
     }
 
     /// Messages flow, after a word on those given up.

@@ -185,6 +185,12 @@ where
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
+        if hello.epoch == 0 && core.config.acks == Acks::WhenDone {
+            // It goes on after what was received and will not send that again: it must not be lost with this server.
+            if timeout(patience, settle(&mut lease)).await.is_err() {
+                return self.refuse(explain(Unavailable::Held)).await;
+            }
+        }
         let (kept, welcome) = match self.resume(&hello, &mut lease) {
             Ok(resumed) => resumed,
             Err(refused) => return self.refuse(refused).await,
@@ -375,6 +381,13 @@ fn explain(unavailable: Unavailable) -> Refused {
             "another connection of this session is still being finished",
         ),
     }
+}
+
+/// Waits until everything received is done.
+async fn settle<H>(lease: &mut Lease<H>) {
+    let Some(kept) = lease.kept() else { return };
+    kept.reports.reached(kept.received).await;
+    kept.acked = kept.received;
 }
 
 /// When the server, or a newer connection, wants this one to end.

@@ -161,6 +161,11 @@ impl<H> Lease<H> {
         self.kept.take()
     }
 
+    /// What is kept.
+    pub(crate) fn kept(&mut self) -> Option<&mut Kept<H>> {
+        self.kept.as_mut()
+    }
+
     /// Keeps it for the next connection.
     pub(crate) fn keep(&mut self, kept: Kept<H>) {
         *self.kept = Some(kept);
