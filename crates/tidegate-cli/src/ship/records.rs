@@ -129,11 +129,6 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Where the next record is.
-    pub(super) const fn place(&self) -> Place {
-        self.place
-    }
-
     /// Reads a block, waiting for one; false when the input has ended. What was not taken yet stays.
     pub(super) fn read(&mut self) -> Result<bool, RecordError> {
         if self.ended {
@@ -357,7 +352,7 @@ mod tests {
         let mut records = Records::new(Drip(b"a\nb\nc", 2), Format::Lines, 9);
         assert_eq!(records.skip(2).unwrap(), None);
         assert_eq!(
-            records.place(),
+            records.place,
             Place {
                 records: 2,
                 bytes: 4

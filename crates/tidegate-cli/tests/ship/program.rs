@@ -119,6 +119,18 @@ impl Program {
         }
     }
 
+    /// Waits until everything on its standard output is `expected`.
+    pub(crate) fn output(&self, expected: &[u8]) {
+        until("the output", || *self.stdout.lock().unwrap() == expected);
+    }
+
+    /// Waits until its standard output ends with this.
+    pub(crate) fn ends_with(&self, expected: &[u8]) {
+        until("the output", || {
+            self.stdout.lock().unwrap().ends_with(expected)
+        });
+    }
+
     /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.status = self.status.or_else(|| self.ended.try_recv().ok());
@@ -172,6 +184,15 @@ impl Program {
         let last = stderr.lines().last().unwrap_or_default().to_owned();
         assert!(last.starts_with("tidegate: "), "{stderr}");
         last
+    }
+}
+
+/// Waits until something holds that nobody tells of.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::yield_now();
     }
 }
 
