@@ -450,7 +450,11 @@ impl Sender {
         let known = self.epoch != 0;
         if known && (w.received < acked || w.received > sent) {
             let received = w.received;
-            return Err(SenderError::Gap { received, acked, sent });
+            return Err(SenderError::Gap {
+                received,
+                acked,
+                sent,
+            });
         }
         self.dropped = self.dropped.filter(|d| w.received < d.last);
         let resumed = self.dropped.map_or(w.received, |d| d.last);
@@ -484,7 +488,8 @@ impl Sender {
 
     /// The last message the server has acknowledged, and not one given up since.
     fn confirmed(&self) -> Seq {
-        self.dropped.map_or(self.acked, |d| Seq::new(d.first.get() - 1))
+        self.dropped
+            .map_or(self.acked, |d| Seq::new(d.first.get() - 1))
     }
 
     /// Messages flow, after a word on those given up.
