@@ -72,14 +72,13 @@ impl Layout {
         assert!(size <= SIZE_MAX, "a payload of {} bytes", payload.len());
         match self {
             Self::Plain => {
-                let mut header = [0; 12];
-                header[..8].copy_from_slice(&plain_id(seq).to_le_bytes());
-                header[8..].copy_from_slice(&size.to_le_bytes());
-                append(out, header, payload);
+                let mut frame = [0; 12 + SMALL];
+                frame[..8].copy_from_slice(&plain_id(seq).to_le_bytes());
+                append::<12, { 12 + SMALL }>(out, frame, payload);
             }
-            Self::Session => append(out, size.to_le_bytes(), payload),
+            Self::Session => append::<4, { 4 + SMALL }>(out, [0; 4 + SMALL], payload),
             Self::Checked => {
-                append(out, size.to_le_bytes(), payload);
+                append::<4, { 4 + SMALL }>(out, [0; 4 + SMALL], payload);
                 out.extend_from_slice(&checksum(seq, payload).to_le_bytes());
             }
         }
@@ -122,8 +121,10 @@ impl Layout {
     #[must_use]
     pub const fn payloads(self, bytes: &[u8]) -> Payloads<'_> {
         Payloads {
-            rest: bytes,
-            layout: self,
+            bytes,
+            at: 0,
+            header: self.header(),
+            overhead: self.overhead(),
             size: 0,
             known: 0,
         }
@@ -219,27 +220,27 @@ fn walk<const H: usize, const T: usize>(
 /// The payloads of a batch, in order, borrowed from the buffer they were read into.
 #[derive(Clone, Debug)]
 pub struct Payloads<'a> {
-    rest: &'a [u8],
-    layout: Layout,
-    /// The size of the frame handed out last, and how many after it are known to have it as well.
+    bytes: &'a [u8],
+    at: usize,
+    header: usize,
+    overhead: usize,
+    /// The size of the frame handed out last, and how many from the next on are known to have it.
     size: usize,
     known: usize,
 }
 
 impl Payloads<'_> {
-    /// The size of the next frame, and how many after it are of that size as far as looked.
-    #[inline]
+    /// Finds the size of the next frame, and whether those after it have it as well.
     fn look(&mut self) -> Option<()> {
-        let header = self.layout.header();
-        let size = size_at(self.rest, header - 4)? as usize;
-        let stride = self.layout.framed(size);
-        if size == self.size && self.rest.len() >= GUESS * stride {
-            let same = |i: usize| size_at(self.rest, i * stride + header - 4) == Some(size as u32);
-            if (1..GUESS).fold(true, |all, i| all & same(i)) {
-                self.known = GUESS - 1;
-            }
+        let field = self.at + self.header - 4;
+        let size = size_at(self.bytes, field)?;
+        let stride = self.overhead + size as usize;
+        let same = |i: usize| size_at(self.bytes, field + i * stride) == Some(size);
+        self.known = 1;
+        if size as usize == self.size && (1..GUESS).fold(true, |all, i| all & same(i)) {
+            self.known = GUESS;
         }
-        self.size = size;
+        self.size = size as usize;
         Some(())
     }
 }
@@ -249,15 +250,15 @@ impl<'a> Iterator for Payloads<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        if self.known > 0 {
-            self.known -= 1;
-        } else {
+        if self.known == 0 {
             self.look()?;
         }
-        let (frame, rest) = self.rest.split_at_checked(self.layout.framed(self.size))?;
-        self.rest = rest;
-        let start = self.layout.header();
-        Some(&frame[start..start + self.size])
+        self.known -= 1;
+        let start = self.at + self.header;
+        self.at += self.overhead + self.size;
+        // What is cut short at the end, against the promise, is not handed out.
+        self.bytes.get(..self.at)?;
+        self.bytes.get(start..start + self.size)
     }
 }
 
@@ -457,11 +458,138 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// Appends header and payload. Copies of a length the compiler knows are a few moves; one of an unknown length is a call,
-/// which for a payload of some bytes would cost as much as all the rest.
+/// Up to so many bytes of payload are copied by way of registers.
+const SMALL: usize = 16;
+
+/// Appends a frame of which all but size and payload are written: a header of `H` bytes and room for a small payload.
+///
+/// A copy of a length the compiler knows is a few moves; one of an unknown length is a call, which for some bytes costs as
+/// much as all the rest. So a small payload is appended with what lies behind it in a register, and cut to its length.
+/// That needs room, which is not made for it: a block never grows for bytes that are cut off again.
 #[inline]
-fn append<const H: usize>(out: &mut Vec<u8>, header: [u8; H], payload: &[u8]) {
-    out.reserve(H + payload.len());
-    out.extend_from_slice(&header);
-    out.extend_from_slice(payload);
+fn append<const H: usize, const F: usize>(out: &mut Vec<u8>, mut frame: [u8; F], payload: &[u8]) {
+    frame[H - 4..H].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let start = out.len();
+    if payload.len() <= SMALL && out.capacity() - start >= F {
+        frame[H..].copy_from_slice(&small(payload).to_le_bytes());
+        out.extend_from_slice(&frame);
+        out.truncate(start + H + payload.len());
+    } else {
+        out.reserve(H + payload.len());
+        out.extend_from_slice(&frame[..H]);
+        out.extend_from_slice(payload);
+    }
+}
+
+/// At most [`SMALL`] bytes as a number, zeros behind them: two loads that may overlap, never a loop.
+#[inline]
+fn small(bytes: &[u8]) -> u128 {
+    let len = bytes.len();
+    if let (Some(head), Some(tail)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        let head = u128::from(u64::from_le_bytes(*head));
+        head | u128::from(u64::from_le_bytes(*tail)) << (8 * (len - 8))
+    } else if let (Some(head), Some(tail)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let head = u64::from(u32::from_le_bytes(*head));
+        u128::from(head | u64::from(u32::from_le_bytes(*tail)) << (8 * (len - 4)))
+    } else {
+        bytes.iter().rev().fold(0, |n, &b| n << 8 | u128::from(b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(layout: Layout, lens: &[usize], capacity: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(capacity);
+        for (i, &len) in lens.iter().enumerate() {
+            let payload: Vec<u8> = (0..len).map(|b| (b + i) as u8).collect();
+            layout.encode(Seq::new(i as u64 + 1), &payload, &mut out);
+        }
+        out
+    }
+
+    #[test]
+    fn every_length_is_copied_whole_with_and_without_room() {
+        let lens: Vec<usize> = (0..40).collect();
+        for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
+            let roomy = frames(layout, &lens, 1 << 16);
+            assert_eq!(roomy, frames(layout, &lens, 0));
+            let payloads: Vec<&[u8]> = layout.payloads(&roomy).collect();
+            assert_eq!(payloads.len(), lens.len());
+            for (i, p) in payloads.iter().enumerate() {
+                let want: Vec<u8> = (0..lens[i]).map(|b| (b + i) as u8).collect();
+                assert_eq!(*p, want, "{layout:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_with_room_for_its_frames_never_grows() {
+        for len in 0..20 {
+            let mut out = Vec::with_capacity(10 * (4 + len));
+            let capacity = out.capacity();
+            for n in 1..=10 {
+                Layout::Session.encode(Seq::new(n), &[1; 20][..len], &mut out);
+            }
+            assert_eq!((out.len(), out.capacity()), (10 * (4 + len), capacity));
+        }
+    }
+
+    /// The guess must not change what a scan finds: runs of one size, broken anywhere, cut anywhere.
+    #[test]
+    fn a_scan_finds_what_a_walk_finds() {
+        for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
+            for odd in 0..40 {
+                let mut lens = vec![5; 40];
+                lens[odd] = odd % 7;
+                let bytes = frames(layout, &lens, 0);
+                for end in 0..=bytes.len() {
+                    let (mut at, mut count) = (0, 0);
+                    for len in &lens {
+                        if at + layout.framed(*len) > end {
+                            break;
+                        }
+                        at += layout.framed(*len);
+                        count += 1;
+                    }
+                    let scan = layout.scan(&bytes[..end], 1000);
+                    assert_eq!((scan.count, scan.bytes), (count, at));
+                    assert_eq!(layout.payloads(&bytes[..end]).count() as u64, count);
+                    assert_eq!(layout.span(&bytes, count), at);
+                    let begun = lens.iter().scan(0, |pos, len| {
+                        let start = *pos;
+                        *pos += layout.framed(*len);
+                        Some(start)
+                    });
+                    let begun = begun.filter(|&start| start < end).count() as u64;
+                    assert_eq!(layout.begun(&bytes, end).0, begun);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn replies_come_back_as_they_went() {
+        let ack = |latest, omitted| Reply::Ack { latest, omitted };
+        for reply in [
+            ack(7, 0),
+            ack(u64::MAX, OMITTED_MAX),
+            Reply::Bye(Code::Gap),
+            Reply::Pong { received: 9 },
+        ] {
+            assert_eq!(Reply::decode(Layout::Session, &reply.encode()), reply);
+        }
+        let mut bytes = ack(3, 0).encode();
+        bytes[8..].copy_from_slice(&0xFFFF_FFFFu32.to_le_bytes());
+        assert_eq!(
+            Reply::decode(Layout::Session, &bytes),
+            Reply::Unknown(u32::MAX)
+        );
+        // Plain knows nothing but acknowledgements.
+        assert_eq!(Reply::decode(Layout::Plain, &bytes), ack(3, u32::MAX));
+        for n in 0..20 {
+            assert_eq!(Code::from(n).get(), n);
+        }
+    }
 }

@@ -53,7 +53,7 @@ pub(super) struct Opened {
 pub(super) struct Chunk<'a> {
     /// Whose; of nobody who could come back, if there is none.
     pub(super) session: Option<u128>,
-    /// The number of its first record.
+    /// The number of its first record: the session's next one, or a later one if its sender gave some up.
     pub(super) first: u64,
     /// How many.
     pub(super) records: u64,
@@ -140,9 +140,9 @@ pub(super) enum AppendError {
         /// What was written.
         expected: u64,
     },
-    /// Records that are not their session's next ones: a mistake of ours.
-    #[error("record {first} of session {session:032x} came instead of its next one, {expected:?}")]
-    OutOfTurn {
+    /// Records their session has already, or has not begun: a mistake of ours.
+    #[error("record {first} of session {session:032x} came again, or without a beginning: {expected:?} is next")]
+    Repeated {
         /// Which session.
         session: u128,
         /// The record.
@@ -376,7 +376,7 @@ impl<F: Bytes> Append<F> {
     }
 }
 
-/// Moves the session of `chunk` on by its records.
+/// Moves the session of `chunk` on by its records. Numbers may be left out: a sender may have given records up.
 fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let Some(session) = chunk.session else {
         return Ok(());
@@ -384,12 +384,12 @@ fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let progress = state.sessions.get_mut(&session);
     let expected = progress.as_ref().map(|progress| progress.position + 1);
     match progress {
-        Some(progress) if Some(chunk.first) == expected => {
-            progress.position += chunk.records;
+        Some(progress) if Some(chunk.first) >= expected => {
+            progress.position = chunk.first - 1 + chunk.records;
             progress.changed = state.generation;
             Ok(())
         }
-        _ => Err(AppendError::OutOfTurn {
+        _ => Err(AppendError::Repeated {
             session,
             first: chunk.first,
             expected,

@@ -99,7 +99,7 @@ impl Bytes for File {
             let error = "not a regular file: only that can be cut back after a crash";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        Ok((metadata.nlink() > 0).then(|| metadata.len()))
+        Ok((metadata.nlink() > 0).then_some(metadata.len()))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

@@ -28,6 +28,8 @@ use sink::{Counters, Output, Sink};
 const WINDOW: u64 = 4 << 20;
 /// Most sessions known at a time; the file keeps some more, so that it always has one it may forget.
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
+/// A sender of which nothing is heard for so long is gone; it learns so as fast, if it is the network that is.
+const IDLE: Duration = Duration::from_secs(30);
 /// How long connections and the writing thread may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -56,6 +58,7 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         .frame_max(frame_max)
         .window(WINDOW.max(2 * (u64::from(frame_max) + 64)))
         .acks(Acks::WhenDone)
+        .idle(IDLE)
         .sessions_max(SESSIONS)
         .connections_max(SESSIONS);
     if let Some(tls) = tls {
@@ -130,7 +133,7 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     let name = path
         .file_name()
         .context("--append needs the name of a file")?;
-    let folder = Folder::new(path.parent().unwrap_or(Path::new("")));
+    let folder = Folder::new(path.parent().unwrap_or_else(|| Path::new("")));
     let (file, opened) = Append::open(&folder, name)?;
     let mut note = format!(
         ", appending to {} ({}, {} sessions)",

@@ -30,8 +30,6 @@ use spooling::Spooling;
 const WAIT: Duration = Duration::from_secs(60);
 /// The wait between two attempts to connect for the first time.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long a receiver that is there may take for its next ack: its output may be a pipe nobody reads for a while.
-const STALL: Duration = Duration::from_secs(3600);
 
 /// Sends until the input ends and everything is acked, or Ctrl-C and everything sent is.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
@@ -189,7 +187,8 @@ fn builder(
         .token(token)
         .frame_max(frame_max(args.records.max_record))
         .reconnect(reconnect)
-        .stalled_after(STALL)
+        // A receiver that is there may take as long as it likes: its output may be a pipe nobody reads for a while.
+        .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {
             eprintln!(
                 "tidegate: the receiver forgot this session: records {} to {} are sent again and may be there twice",

@@ -80,6 +80,8 @@ pub(crate) struct Front {
     /// The I/O task, if it sleeps until there is something here.
     io: Option<Waker>,
     lent: bool,
+    /// Somebody found no room because the block was lent.
+    missed: bool,
     closed: bool,
 }
 
@@ -99,6 +101,7 @@ impl Front {
             capacity,
             io: None,
             lent: false,
+            missed: false,
             closed: false,
         }
     }
@@ -108,7 +111,11 @@ impl Front {
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         match self.filling.push(payload) {
             Err(Refused::Full) if self.closed => Err(Refused::Closed),
-            outcome => outcome,
+            Err(refused) => {
+                self.missed |= self.lent;
+                Err(refused)
+            }
+            taken => taken,
         }
     }
 
@@ -132,6 +139,7 @@ impl Front {
             return Err(Refused::Closed);
         }
         if self.lent {
+            self.missed = true;
             return Err(Refused::Full);
         }
         self.lent = true;
@@ -144,14 +152,15 @@ impl Front {
         Ok(std::mem::replace(&mut self.filling, kept))
     }
 
-    /// Takes the block back.
-    pub(crate) fn give_back(&mut self, mut filling: Filling) {
+    /// Takes the block back. Says whether somebody found no room meanwhile, and is to be told.
+    pub(crate) fn give_back(&mut self, mut filling: Filling) -> bool {
         debug_assert!(self.lent);
         self.lent = false;
         if self.closed {
             filling.end = 0;
         }
         self.filling = filling;
+        std::mem::take(&mut self.missed)
     }
 
     /// Everything taken since the last time, if there is anything, in exchange for an empty block.
@@ -261,7 +270,7 @@ mod tests {
         assert_eq!(lent.push(b"b"), Ok(Seq::new(8)));
         front.close();
         assert!(!front.is_finished());
-        front.give_back(lent);
+        assert!(front.give_back(lent));
         assert_eq!(front.push(b""), Err(Refused::Closed));
         assert_eq!(front.take(|| None).unwrap().count, 2);
         assert!(front.is_finished());

@@ -165,11 +165,13 @@ impl Drop for Loan<'_> {
             return;
         };
         let mut front = self.shared.front();
-        front.give_back(filling);
+        let missed = front.give_back(filling);
         let sleeper = front.take_sleeper();
         drop(front);
-        // Others may have found no room while it was lent.
-        self.shared.room.notify_waiters();
+        // Not without need: the borrower itself is about to wait for room that only the I/O task makes.
+        if missed {
+            self.shared.room.notify_waiters();
+        }
         if let Some(io) = sleeper {
             io.wake();
         }

@@ -93,7 +93,7 @@ pub fn admit(
     let kept = match kept {
         Some(kept) => returned(hello, kept)?,
         None => Kept {
-            epoch: fresh.max(1),
+            epoch: another(fresh, hello.epoch),
             received: hello.acked,
             acked: hello.acked,
             life: None,
@@ -111,6 +111,15 @@ pub fn admit(
         frame_max: terms.frame_max,
         idle_ms: terms.idle_ms,
     })
+}
+
+/// `fresh`, unless that is no epoch or the one whose state is gone.
+const fn another(fresh: u64, gone: u64) -> u64 {
+    match fresh {
+        0 => another(1, gone),
+        n if n == gone => another(n.wrapping_add(1), gone),
+        n => n,
+    }
 }
 
 /// A client comes to a session the server knows.

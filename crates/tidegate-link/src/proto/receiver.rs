@@ -188,9 +188,12 @@ pub struct Receiver {
     /// What may be acknowledged, and at least where in bytes that is.
     ready: Seq,
     ready_pos: u64,
+    ready_exact: bool,
     ready_since: Time,
     acked: Seq,
+    /// At least, and at most, where `acked` is.
     acked_pos: u64,
+    acked_most: u64,
     /// The plain ids of `ready`.
     ready_id: u64,
     done: Seq,
@@ -260,9 +263,11 @@ impl Receiver {
             received_pos: 0,
             ready,
             ready_pos: 0,
+            ready_exact: true,
             ready_since: now,
             acked,
             acked_pos: 0,
+            acked_most: 0,
             ready_id: u64::MAX,
             done: ready,
             marks: Marks::default(),
@@ -404,9 +409,7 @@ impl Receiver {
         frames: &[u8],
     ) -> Result<(), ReceiverError> {
         let (len, count) = (frames.len() as u64, scan.count);
-        // Of a batch that is done in part nobody knows how many bytes that is: here all of it counts as acknowledged.
-        let partly = self.marks.next().map_or(0, |m| m.pos - self.ready_pos);
-        let unacked = (self.received_pos + len - self.acked_pos).saturating_sub(partly);
+        let unacked = self.received_pos + len - self.acked_most;
         if self.layout != Layout::Plain && unacked > self.config.window {
             let window = self.config.window;
             return Err(ReceiverError::Window { unacked, window });
@@ -493,14 +496,9 @@ impl Receiver {
             (Some(mark), Layout::Plain) => self.ready_to(now, mark),
             (mark, _) => {
                 let pos = mark.map_or(self.ready_pos, |m| m.pos);
-                self.ready_to(
-                    now,
-                    Mark {
-                        end: seq,
-                        pos,
-                        id: 0,
-                    },
-                );
+                let id = 0;
+                self.ready_to(now, Mark { end: seq, pos, id });
+                self.ready_exact = mark.is_some_and(|m| m.end == seq);
             }
         }
     }
@@ -511,6 +509,7 @@ impl Receiver {
         }
         self.ready = mark.end;
         self.ready_pos = mark.pos;
+        self.ready_exact = true;
         self.ready_id = mark.id;
     }
 
@@ -604,6 +603,11 @@ impl Receiver {
         let omitted = (items - 1) as u32;
         self.acked = self.acked.plus(items);
         self.acked_pos = self.ready_pos;
+        self.acked_most = match self.ready_exact {
+            true => self.ready_pos,
+            // Of a batch that is done in part nobody knows how many bytes that is.
+            false => self.marks.next().map_or(self.received_pos, |m| m.pos),
+        };
         let latest = match self.layout {
             Layout::Plain => self.ready_id,
             _ => self.acked.get(),
@@ -749,6 +753,7 @@ impl Receiver {
     pub fn check_invariants(&self) {
         assert!(self.acked <= self.ready && self.ready <= self.done && self.done <= self.received);
         assert!(self.acked_pos <= self.ready_pos && self.ready_pos <= self.received_pos);
+        assert!(self.acked_pos <= self.acked_most && self.acked_most <= self.received_pos);
         assert!(self.out_at <= REPLY_BYTES);
         if !self.config.when_done {
             assert_eq!(self.ready, self.received);

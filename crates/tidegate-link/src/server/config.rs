@@ -8,6 +8,7 @@ use tidegate::controller::Controller;
 use tokio::net::TcpListener;
 
 use super::handler::{Forgetful, Handler, Opened, SessionStore};
+use super::patience::Patience;
 use super::{Acks, Server};
 use crate::error::{ConfigError, ServeError};
 use crate::hello::TOKEN_MAX;
@@ -51,7 +52,7 @@ impl Default for ServerBuilder {
             store: Mutex::new(Box::new(Forgetful)),
             spin: Duration::ZERO,
             plain: true,
-            controller: Box::new(cadence),
+            controller: Box::new(|| Box::new(Patience::new(cadence()))),
         }
     }
 }
@@ -151,7 +152,8 @@ impl ServerBuilder {
     }
 
     /// Who decides when acknowledgements leave, made anew for each connection. If not set: a lone message at once, under load as
-    /// often as one per cent of a core pays for, after 5 ms at the latest. Whatever it says, one leaves before half of the
+    /// often as one per cent of a core pays for, after 5 ms at the latest, and always at once for a client that waits for each.
+    /// Whatever it says, one leaves before half of the
     /// window is used.
     #[must_use]
     pub fn controller(

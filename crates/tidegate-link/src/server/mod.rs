@@ -9,6 +9,7 @@ mod done;
 mod greet;
 mod handler;
 mod input;
+mod patience;
 mod sessions;
 
 use std::io;

@@ -16,14 +16,14 @@ use tidegate_link::proto::{
 };
 use tidegate_link::{Seq, SessionId};
 
-pub const US: u64 = 1_000;
-pub const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// SplitMix64.
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -31,17 +31,17 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
 
 /// The content of message `seq`: 0 to some 40 bytes, now and then 500.
-pub fn payload(seq: u64) -> Vec<u8> {
+pub(crate) fn payload(seq: u64) -> Vec<u8> {
     let mut rng = Rng(seq);
     let len = match rng.below(32) {
         0 => 500,
@@ -49,29 +49,31 @@ pub fn payload(seq: u64) -> Vec<u8> {
         n if n < 16 => 5,
         n => n,
     };
-    (0..len).map(|i| (seq as u8).wrapping_mul(31).wrapping_add(i as u8)).collect()
+    (0..len)
+        .map(|i| (seq as u8).wrapping_mul(31).wrapping_add(i as u8))
+        .collect()
 }
 
 #[derive(Clone, Debug)]
-pub struct Options {
-    pub plain: bool,
-    pub checked: bool,
-    pub when_done: bool,
-    pub window: u64,
-    pub frame_max: u32,
-    pub idle_ms: u32,
-    pub stall: Duration,
+pub(crate) struct Options {
+    pub(crate) plain: bool,
+    pub(crate) checked: bool,
+    pub(crate) when_done: bool,
+    pub(crate) window: u64,
+    pub(crate) frame_max: u32,
+    pub(crate) idle_ms: u32,
+    pub(crate) stall: Duration,
     /// The most bytes one read or write moves.
-    pub chunk: usize,
+    pub(crate) chunk: usize,
     /// What a socket buffers in each direction.
-    pub socket: usize,
-    pub latency_ns: u64,
+    pub(crate) socket: usize,
+    pub(crate) latency_ns: u64,
     /// How long the handler takes to have a batch done.
-    pub done_ns: u64,
+    pub(crate) done_ns: u64,
     /// Bytes of a block the client fills.
-    pub block: usize,
-    pub held_max: usize,
-    pub decide: Decide,
+    pub(crate) block: usize,
+    pub(crate) held_max: usize,
+    pub(crate) decide: Decide,
 }
 
 impl Default for Options {
@@ -97,16 +99,16 @@ impl Default for Options {
 
 /// One direction of a connection.
 #[derive(Default)]
-pub struct Pipe {
+pub(crate) struct Pipe {
     flight: VecDeque<(Time, Vec<u8>)>,
     len: usize,
     /// Bytes that have come out at the other end.
-    pub delivered: u64,
+    pub(crate) delivered: u64,
     /// The writer has closed it.
     closed: bool,
     /// Nothing beyond so many bytes comes out: there the connection breaks.
-    pub cut_at: Option<u64>,
-    pub broken: bool,
+    pub(crate) cut_at: Option<u64>,
+    pub(crate) broken: bool,
 }
 
 impl Pipe {
@@ -122,7 +124,9 @@ impl Pipe {
     fn read(&mut self, now: Time, most: usize) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < most {
-            let Some((at, bytes)) = self.flight.front_mut() else { break };
+            let Some((at, bytes)) = self.flight.front_mut() else {
+                break;
+            };
             if *at > now {
                 break;
             }
@@ -153,11 +157,11 @@ impl Pipe {
     }
 }
 
-pub struct Conn {
-    pub up: Pipe,
-    pub down: Pipe,
-    pub client: Option<usize>,
-    pub server: Side,
+pub(crate) struct Conn {
+    pub(crate) up: Pipe,
+    pub(crate) down: Pipe,
+    pub(crate) client: Option<usize>,
+    pub(crate) server: Side,
     buf: Vec<u8>,
     session: Option<SessionId>,
     epoch: u64,
@@ -165,10 +169,10 @@ pub struct Conn {
     seen: u64,
     pending: VecDeque<(Time, Seq)>,
     /// What the server does not take.
-    pub server_reads: bool,
+    pub(crate) server_reads: bool,
 }
 
-pub enum Side {
+pub(crate) enum Side {
     Opening,
     Open(Box<Receiver>),
     Refusing(Vec<u8>),
@@ -177,58 +181,58 @@ pub enum Side {
 
 /// What a server keeps of a session.
 #[derive(Clone, Debug, Default)]
-pub struct Session {
-    pub epoch: u64,
-    pub life: Option<u64>,
-    pub received: u64,
-    pub done: u64,
-    pub acked: u64,
-    pub conn: Option<usize>,
-    pub skipped: u64,
+pub(crate) struct Session {
+    pub(crate) epoch: u64,
+    pub(crate) life: Option<u64>,
+    pub(crate) received: u64,
+    pub(crate) done: u64,
+    pub(crate) acked: u64,
+    pub(crate) conn: Option<usize>,
+    pub(crate) skipped: u64,
     pending: VecDeque<(Time, Seq)>,
 }
 
-pub struct Client {
-    pub sender: Sender,
-    pub conn: Option<usize>,
-    pub next: Option<u64>,
+pub(crate) struct Client {
+    pub(crate) sender: Sender,
+    pub(crate) conn: Option<usize>,
+    pub(crate) next: Option<u64>,
     /// How many messages there are to send.
-    pub until: u64,
-    pub events: Vec<Event>,
-    pub errors: Vec<SenderError>,
-    pub ended: bool,
+    pub(crate) until: u64,
+    pub(crate) events: Vec<Event>,
+    pub(crate) errors: Vec<SenderError>,
+    pub(crate) ended: bool,
     filling: Vec<u8>,
     first: u64,
     acked_before: Seq,
     finish: bool,
 }
 
-pub struct World {
-    pub now: Time,
-    pub options: Options,
-    pub clients: Vec<Client>,
-    pub conns: Vec<Conn>,
-    pub sessions: BTreeMap<SessionId, Session>,
-    pub server_errors: Vec<ReceiverError>,
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) options: Options,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) conns: Vec<Conn>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) server_errors: Vec<ReceiverError>,
     epochs: u64,
     /// Where the next connection is to break: upwards, downwards.
-    pub cut: (Option<u64>, Option<u64>),
-    pub trace: Option<Vec<String>>,
+    pub(crate) cut: (Option<u64>, Option<u64>),
+    pub(crate) trace: Option<Vec<String>>,
     /// What this server said it has may be gone: sessions of it may begin anew.
-    pub forgetful: bool,
+    pub(crate) forgetful: bool,
 }
 
-pub const SESSION: SessionId = SessionId(*b"pair's session..");
+pub(crate) const SESSION: SessionId = SessionId(*b"pair's session..");
 
 impl Client {
     /// It does not close when everything is sent.
-    pub fn keep_open(&mut self) {
+    pub(crate) fn keep_open(&mut self) {
         self.finish = false;
     }
 }
 
 impl World {
-    pub fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Options) -> Self {
         Self {
             now: Time::from_nanos(1),
             options,
@@ -251,7 +255,7 @@ impl World {
     }
 
     /// A new client of the session, another life each time.
-    pub fn client(&mut self, until: u64) -> usize {
+    pub(crate) fn client(&mut self, until: u64) -> usize {
         let o = &self.options;
         let life = self.clients.len() as u64 + 1;
         let session = (!o.plain).then(|| SessionConfig {
@@ -285,11 +289,17 @@ impl World {
         self.clients.len() - 1
     }
 
-    pub fn connect(&mut self, client: usize) {
+    pub(crate) fn connect(&mut self, client: usize) {
         let cut = self.cut;
         self.cut = (None, None);
-        let up = Pipe { cut_at: cut.0, ..Pipe::default() };
-        let down = Pipe { cut_at: cut.1, ..Pipe::default() };
+        let up = Pipe {
+            cut_at: cut.0,
+            ..Pipe::default()
+        };
+        let down = Pipe {
+            cut_at: cut.1,
+            ..Pipe::default()
+        };
         self.conns.push(Conn {
             up,
             down,
@@ -309,7 +319,7 @@ impl World {
     }
 
     /// The connection breaks: who notices now?
-    pub fn break_up(&mut self, conn: usize, client: bool, server: bool) {
+    pub(crate) fn break_up(&mut self, conn: usize, client: bool, server: bool) {
         self.note(|| format!("connection {conn} breaks: client {client}, server {server}"));
         if client && let Some(i) = self.conns[conn].client.take() {
             self.cut_client(i);
@@ -343,7 +353,7 @@ impl World {
     }
 
     /// The server is started anew, with what it kept or with nothing.
-    pub fn restart(&mut self, keeps: bool) {
+    pub(crate) fn restart(&mut self, keeps: bool) {
         self.note(|| format!("server restarts, keeps its state: {keeps}"));
         for i in 0..self.conns.len() {
             self.drop_server(i);
@@ -364,7 +374,7 @@ impl World {
     }
 
     /// One look at everything; answers whether anything happened.
-    pub fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         let mut moved = false;
         for i in 0..self.clients.len() {
             moved |= self.step_client(i);
@@ -541,7 +551,9 @@ impl World {
                 }
                 while let Some(bytes) = r.poll_transmit(now) {
                     let most = bytes.len().min(o.chunk);
-                    let n = k.down.write(now.after(o.latency_ns), &bytes[..most], o.socket);
+                    let n = k
+                        .down
+                        .write(now.after(o.latency_ns), &bytes[..most], o.socket);
                     if n == 0 {
                         break;
                     }
@@ -664,7 +676,11 @@ impl World {
         let mut r = Receiver::session(now, &welcome, cadence());
         r.done(now, Seq::new(done));
         k.server = Side::Open(Box::new(r));
-        let n = k.down.write(now.after(o.latency_ns), &Answer::Welcome(welcome).encode(), 1 << 20);
+        let n = k.down.write(
+            now.after(o.latency_ns),
+            &Answer::Welcome(welcome).encode(),
+            1 << 20,
+        );
         assert!(n > 0);
         if let Some(old) = old {
             let old = &mut self.conns[old];
@@ -680,7 +696,9 @@ impl World {
     fn read_server(&mut self, i: usize) {
         let now = self.now;
         let o = &self.options;
-        let Some(k) = self.conns.get_mut(i) else { return };
+        let Some(k) = self.conns.get_mut(i) else {
+            return;
+        };
         let Side::Open(r) = &mut k.server else { return };
         let mut at = 0;
         loop {
@@ -700,9 +718,16 @@ impl World {
                     assert_eq!(got, payload(seq), "message {seq}");
                     match k.session.and_then(|id| self.sessions.get_mut(&id)) {
                         Some(s) => {
-                            assert!(s.conn == Some(i), "a displaced connection hands out messages");
+                            assert!(
+                                s.conn == Some(i),
+                                "a displaced connection hands out messages"
+                            );
                             let skipped = seq - s.received - 1;
-                            assert!(skipped == 0 || o.decide == Decide::Drop, "{seq} after {}", s.received);
+                            assert!(
+                                skipped == 0 || o.decide == Decide::Drop,
+                                "{seq} after {}",
+                                s.received
+                            );
                             s.skipped += skipped;
                             s.received = seq;
                         }
@@ -737,13 +762,24 @@ impl World {
             assert!(acked >= c.acked_before, "acknowledgements only go up");
             c.acked_before = acked;
             // A new block may take the bound's last byte, and its memory may be twice what was asked for.
-            assert!(c.sender.held_bytes() < o.held_max + 2 * o.block + 2048, "{}", c.sender.held_bytes());
+            assert!(
+                c.sender.held_bytes() < o.held_max + 2 * o.block + 2048,
+                "{}",
+                c.sender.held_bytes()
+            );
             if !o.plain
                 && !self.forgetful
                 && let Some(s) = self.sessions.get(&SESSION)
             {
-                assert!(acked.get() <= s.received, "{acked} acknowledged of {}", s.received);
-                assert!(!o.when_done || acked.get() <= s.done, "acknowledged before it was done");
+                assert!(
+                    acked.get() <= s.received,
+                    "{acked} acknowledged of {}",
+                    s.received
+                );
+                assert!(
+                    !o.when_done || acked.get() <= s.done,
+                    "acknowledged before it was done"
+                );
             }
         }
         for k in &self.conns {
@@ -758,24 +794,41 @@ impl World {
     }
 
     /// When something will happen next.
-    pub fn next_time(&self) -> Option<Time> {
-        let clients = self.clients.iter().filter(|c| !c.ended).filter_map(|c| c.sender.poll_timeout());
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        let clients = self
+            .clients
+            .iter()
+            .filter(|c| !c.ended)
+            .filter_map(|c| c.sender.poll_timeout());
         let servers = self.conns.iter().filter_map(|k| match &k.server {
             Side::Open(r) => r.poll_timeout(),
             _ => None,
         });
         let pipes = self.conns.iter().flat_map(|k| {
-            let up = k.up.next().filter(|_| k.server_reads && !matches!(k.server, Side::Gone));
+            let up =
+                k.up.next()
+                    .filter(|_| k.server_reads && !matches!(k.server, Side::Gone));
             let down = k.down.next().filter(|_| k.client.is_some());
             [up, down]
         });
-        let handlers = self.sessions.values().filter_map(|s| s.pending.front().map(|p| p.0));
-        let plain = self.conns.iter().filter_map(|k| k.pending.front().map(|p| p.0));
-        clients.chain(servers).chain(pipes.flatten()).chain(handlers).chain(plain).min()
+        let handlers = self
+            .sessions
+            .values()
+            .filter_map(|s| s.pending.front().map(|p| p.0));
+        let plain = self
+            .conns
+            .iter()
+            .filter_map(|k| k.pending.front().map(|p| p.0));
+        clients
+            .chain(servers)
+            .chain(pipes.flatten())
+            .chain(handlers)
+            .chain(plain)
+            .min()
     }
 
     /// Steps until nothing moves at this moment.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {
                 return;
@@ -785,7 +838,7 @@ impl World {
     }
 
     /// Lets time pass until `done`, connecting again at once where a client has no connection.
-    pub fn run_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+    pub(crate) fn run_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         let mut still = 0;
         for _ in 0..20_000 {
             self.settle();
@@ -808,11 +861,17 @@ impl World {
         for line in self.trace.iter().flatten() {
             println!("{line}");
         }
-        panic!("it never gets there: {:?}", self.clients.iter().map(|c| (&c.sender, &c.errors)).collect::<Vec<_>>());
+        panic!(
+            "it never gets there: {:?}",
+            self.clients
+                .iter()
+                .map(|c| (&c.sender, &c.errors))
+                .collect::<Vec<_>>()
+        );
     }
 
     /// Until every client has ended.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         self.run_until(|w| w.clients.iter().all(|c| c.ended));
     }
 }

@@ -23,7 +23,12 @@ fn finished(w: &World, client: usize, n: u64) {
 #[test]
 fn a_session_delivers_and_drains() {
     for (checked, when_done) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut w = World::new(Options { checked, when_done, done_ns: 3 * MS, ..Options::default() });
+        let mut w = World::new(Options {
+            checked,
+            when_done,
+            done_ns: 3 * MS,
+            ..Options::default()
+        });
         let c = w.client(1000);
         w.run();
         finished(&w, c, 1000);
@@ -35,7 +40,12 @@ fn a_session_delivers_and_drains() {
 #[test]
 fn plain_delivers_and_drains() {
     for when_done in [false, true] {
-        let mut w = World::new(Options { plain: true, when_done, done_ns: MS, ..Options::default() });
+        let mut w = World::new(Options {
+            plain: true,
+            when_done,
+            done_ns: MS,
+            ..Options::default()
+        });
         let c = w.client(1000);
         w.run();
         finished(&w, c, 1000);
@@ -46,7 +56,12 @@ fn plain_delivers_and_drains() {
 #[test]
 fn one_byte_at_a_time() {
     for plain in [false, true] {
-        let mut w = World::new(Options { plain, chunk: 1, checked: true, ..Options::default() });
+        let mut w = World::new(Options {
+            plain,
+            chunk: 1,
+            checked: true,
+            ..Options::default()
+        });
         let c = w.client(100);
         w.run();
         finished(&w, c, 100);
@@ -57,7 +72,13 @@ fn one_byte_at_a_time() {
 #[test]
 fn cut_at_every_byte() {
     for when_done in [false, true] {
-        let options = Options { when_done, done_ns: MS / 2, checked: when_done, idle_ms: 100, ..Options::default() };
+        let options = Options {
+            when_done,
+            done_ns: MS / 2,
+            checked: when_done,
+            idle_ms: 100,
+            ..Options::default()
+        };
         let whole = |cut: (Option<u64>, Option<u64>)| {
             let mut w = World::new(options.clone());
             w.cut = cut;
@@ -83,14 +104,20 @@ fn cut_at_every_byte() {
 /// Plain has no resend: whatever is not acknowledged is named.
 #[test]
 fn a_plain_cut_names_what_is_in_doubt() {
-    let options = Options { plain: true, ..Options::default() };
+    let options = Options {
+        plain: true,
+        ..Options::default()
+    };
     for at in [0, 5, 12, 30, 100, 400] {
         let mut w = World::new(options.clone());
         w.cut = (Some(at), None);
         let c = w.client(40);
         w.run();
         let acked = w.clients[c].sender.acked();
-        let doubt = Doubt { first: acked.next(), last: Seq::new(40) };
+        let doubt = Doubt {
+            first: acked.next(),
+            last: Seq::new(40),
+        };
         assert_eq!(w.clients[c].errors, [SenderError::InDoubt(doubt)]);
     }
 }
@@ -111,7 +138,10 @@ fn half_open_on_the_server() {
 /// The server is gone without a word: the client notices by the silence.
 #[test]
 fn half_open_on_the_client() {
-    let mut w = World::new(Options { idle_ms: 200, ..Options::default() });
+    let mut w = World::new(Options {
+        idle_ms: 200,
+        ..Options::default()
+    });
     let c = w.client(500);
     w.connect(c);
     w.run_until(|w| w.sessions.get(&SESSION).is_some_and(|s| s.received > 100));
@@ -125,7 +155,10 @@ fn half_open_on_the_client() {
 /// Nothing to say on either side: pings and pongs keep the connection.
 #[test]
 fn an_idle_connection_stays() {
-    let mut w = World::new(Options { idle_ms: 100, ..Options::default() });
+    let mut w = World::new(Options {
+        idle_ms: 100,
+        ..Options::default()
+    });
     let c = w.client(u64::MAX >> 1);
     w.clients[c].until = 5;
     w.clients[c].keep_open();
@@ -144,7 +177,10 @@ fn a_second_life_takes_over_and_goes_on() {
     w.run();
     finished(&w, b, 600);
     let opened = w.clients[b].events[0];
-    assert!(matches!(opened, Event::Opened { received, .. } if received.get() == 300), "{opened:?}");
+    assert!(
+        matches!(opened, Event::Opened { received, .. } if received.get() == 300),
+        "{opened:?}"
+    );
     assert_eq!(bye(&w, a), Some(Code::Displaced));
     assert_eq!(w.conns.len(), 2, "the displaced one does not come back");
 }
@@ -152,7 +188,11 @@ fn a_second_life_takes_over_and_goes_on() {
 /// The first life was cut off, did not hear that a second one took over, and had more to say: it is refused.
 #[test]
 fn a_life_that_missed_its_displacement_is_refused() {
-    let mut w = World::new(Options { chunk: 100, socket: 2000, ..Options::default() });
+    let mut w = World::new(Options {
+        chunk: 100,
+        socket: 2000,
+        ..Options::default()
+    });
     let a = w.client(1000);
     w.connect(a);
     w.run_until(|w| w.sessions.get(&SESSION).is_some_and(|s| s.received > 50));
@@ -164,20 +204,33 @@ fn a_life_that_missed_its_displacement_is_refused() {
     w.clients[a].ended = false;
     w.run();
     finished(&w, b, 200);
-    assert!(matches!(&w.clients[a].errors[..], [SenderError::Refused(r)] if r.code == Code::Displaced), "{:?}", w.clients[a].errors);
+    assert!(
+        matches!(&w.clients[a].errors[..], [SenderError::Refused(r)] if r.code == Code::Displaced),
+        "{:?}",
+        w.clients[a].errors
+    );
 }
 
 #[test]
 fn a_server_that_kept_its_state_goes_on() {
     for when_done in [false, true] {
-        let mut w = World::new(Options { when_done, done_ns: 5 * MS, ..Options::default() });
+        let mut w = World::new(Options {
+            when_done,
+            done_ns: 5 * MS,
+            ..Options::default()
+        });
         let c = w.client(500);
         w.connect(c);
         w.run_until(|w| w.sessions.get(&SESSION).is_some_and(|s| s.received > 100));
         w.restart(true);
         w.run();
         finished(&w, c, 500);
-        assert!(!w.clients[c].events.iter().any(|e| matches!(e, Event::Doubt(_))));
+        assert!(
+            !w.clients[c]
+                .events
+                .iter()
+                .any(|e| matches!(e, Event::Doubt(_)))
+        );
     }
 }
 
@@ -185,7 +238,12 @@ fn a_server_that_kept_its_state_goes_on() {
 fn a_server_that_lost_its_state_leaves_doubt() {
     for decide in [Decide::Resend, Decide::Drop, Decide::Fail] {
         // Everything is sent and received, nothing is acknowledged: the handler never has it done.
-        let mut w = World::new(Options { decide, when_done: true, done_ns: u64::MAX >> 1, ..Options::default() });
+        let mut w = World::new(Options {
+            decide,
+            when_done: true,
+            done_ns: u64::MAX >> 1,
+            ..Options::default()
+        });
         let c = w.client(20);
         w.clients[c].keep_open();
         w.connect(c);
@@ -193,10 +251,19 @@ fn a_server_that_lost_its_state_leaves_doubt() {
         w.restart(false);
         w.options.done_ns = 0;
         w.clients[c].until = 30;
-        let done = |w: &World| w.clients[0].ended || w.sessions.get(&SESSION).is_some_and(|s| s.acked == 30);
+        let done = |w: &World| {
+            w.clients[0].ended || w.sessions.get(&SESSION).is_some_and(|s| s.acked == 30)
+        };
         w.run_until(done);
-        let doubt = Doubt { first: Seq::new(1), last: Seq::new(20) };
-        assert!(w.clients[c].events.contains(&Event::Doubt(doubt)), "{:?}", w.clients[c].events);
+        let doubt = Doubt {
+            first: Seq::new(1),
+            last: Seq::new(20),
+        };
+        assert!(
+            w.clients[c].events.contains(&Event::Doubt(doubt)),
+            "{:?}",
+            w.clients[c].events
+        );
         match decide {
             Decide::Resend => assert_eq!(w.sessions[&SESSION].skipped, 0),
             Decide::Drop => assert_eq!(w.sessions[&SESSION].skipped, 20),
@@ -209,10 +276,19 @@ fn a_server_that_lost_its_state_leaves_doubt() {
 #[test]
 fn no_progress_is_told() {
     let stall = std::time::Duration::from_secs(3);
-    let mut w = World::new(Options { when_done: true, done_ns: u64::MAX >> 1, stall, idle_ms: 500, ..Options::default() });
+    let mut w = World::new(Options {
+        when_done: true,
+        done_ns: u64::MAX >> 1,
+        stall,
+        idle_ms: 500,
+        ..Options::default()
+    });
     let c = w.client(20);
     w.run();
-    let stalled = SenderError::Stalled { acked: Seq::NONE, last: Seq::new(20) };
+    let stalled = SenderError::Stalled {
+        acked: Seq::NONE,
+        last: Seq::new(20),
+    };
     assert_eq!(w.clients[c].errors, [stalled]);
     assert_eq!(w.conns.len(), 1, "the connection lived");
 }
@@ -220,7 +296,10 @@ fn no_progress_is_told() {
 /// A server that reads nothing: the client holds what it may and no more.
 #[test]
 fn a_receiver_that_stops_reading_bounds_the_sender() {
-    let mut w = World::new(Options { socket: 1000, ..Options::default() });
+    let mut w = World::new(Options {
+        socket: 1000,
+        ..Options::default()
+    });
     let c = w.client(1_000_000);
     w.connect(c);
     w.run_until(|w| w.sessions.get(&SESSION).is_some_and(|s| s.received > 100));
@@ -237,7 +316,10 @@ fn a_receiver_that_stops_reading_bounds_the_sender() {
 #[test]
 fn a_lone_message_is_acknowledged_at_once() {
     for plain in [false, true] {
-        let mut w = World::new(Options { plain, ..Options::default() });
+        let mut w = World::new(Options {
+            plain,
+            ..Options::default()
+        });
         let c = w.client(1);
         w.clients[c].keep_open();
         w.connect(c);

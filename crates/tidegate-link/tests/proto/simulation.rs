@@ -19,7 +19,11 @@ fn options(rng: &mut Rng) -> Options {
         done_ns: pick(rng, &[0, 100 * US, 20 * MS]),
         block: pick(rng, &[64, 256, 4096]) as usize,
         held_max: pick(rng, &[700, 4096, 1 << 16]) as usize,
-        decide: if rng.one_in(2) { Decide::Resend } else { Decide::Drop },
+        decide: if rng.one_in(2) {
+            Decide::Resend
+        } else {
+            Decide::Drop
+        },
         ..Options::default()
     }
 }
@@ -27,7 +31,9 @@ fn options(rng: &mut Rng) -> Options {
 fn disturb(w: &mut World, rng: &mut Rng) {
     match rng.below(40) {
         0..=3 => {
-            let live: Vec<usize> = (0..w.conns.len()).filter(|&i| w.conns[i].client.is_some()).collect();
+            let live: Vec<usize> = (0..w.conns.len())
+                .filter(|&i| w.conns[i].client.is_some())
+                .collect();
             if let Some(&conn) = live.get(rng.below(live.len() as u64) as usize) {
                 // With no idle time nobody would ever notice a half-open connection.
                 let half = w.options.idle_ms > 0;
@@ -85,17 +91,27 @@ fn simulate(seed: u64, trace: bool) -> World {
     // Then it is left alone and comes to its end.
     w.run();
     let last = w.clients.iter().rev().find(|c| c.sender.is_drained());
-    let told = w.clients.iter().flat_map(|c| &c.errors).count() > 0 || w.clients.iter().any(|c| !c.events.is_empty());
-    assert!(last.is_some() || told, "nobody finished and nobody was told why");
+    let told = w.clients.iter().flat_map(|c| &c.errors).count() > 0
+        || w.clients.iter().any(|c| !c.events.is_empty());
+    assert!(
+        last.is_some() || told,
+        "nobody finished and nobody was told why"
+    );
     if let Some(c) = last {
         assert_eq!(c.sender.acked().get(), c.until.max(c.sender.acked().get()));
     }
     // Whoever ended without having everything acknowledged was told.
     for (i, c) in w.clients.iter().enumerate() {
-        assert!(c.sender.is_drained() || !c.errors.is_empty() || !c.events.is_empty(), "client {i} was told nothing");
+        assert!(
+            c.sender.is_drained() || !c.errors.is_empty() || !c.events.is_empty(),
+            "client {i} was told nothing"
+        );
     }
     if !w.forgetful {
-        assert!(w.clients.iter().any(|c| c.sender.is_drained()), "the session of a server that remembers is finished");
+        assert!(
+            w.clients.iter().any(|c| c.sender.is_drained()),
+            "the session of a server that remembers is finished"
+        );
         assert_eq!(w.sessions[&SESSION].received, n);
         assert_eq!(w.sessions[&SESSION].skipped, 0);
     }
@@ -115,12 +131,18 @@ fn a_thousand_runs_with_cuts() {
             }
         }
     }
-    assert!(connections > 3000, "the runs were disturbed: {connections} connections");
+    assert!(
+        connections > 3000,
+        "the runs were disturbed: {connections} connections"
+    );
 }
 
 /// Replays the seed in `LINK_SEED`, 0 without one.
 #[test]
 fn one_seed() {
-    let seed = std::env::var("LINK_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
+    let seed = std::env::var("LINK_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(0);
     simulate(seed, true);
 }

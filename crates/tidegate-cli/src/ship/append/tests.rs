@@ -268,8 +268,8 @@ fn a_damaged_state_is_told() {
 }
 
 #[test]
-fn records_out_of_turn_are_not_written() {
-    for (session, first) in [(1, 2), (1, 4), (2, 1)] {
+fn records_are_written_once() {
+    for (session, first) in [(1, 1), (1, 2), (2, 1)] {
         let disk = Image::default();
         let (mut file, _) = open(&disk).unwrap();
         append(&mut file, &[(1, 1, 2)]).unwrap();
@@ -280,12 +280,22 @@ fn records_out_of_turn_are_not_written() {
             bytes: b"x\n",
         };
         let error = file.append([chunk]).unwrap_err();
-        assert!(matches!(error, AppendError::OutOfTurn { .. }), "{error}");
+        assert!(matches!(error, AppendError::Repeated { .. }), "{error}");
         drop(file);
         let (file, _) = open(&disk).unwrap();
         assert_eq!(disk.read(FILE).unwrap(), bytes(1, 1, 2));
         assert_eq!(positions(&file), BTreeMap::from([(1, 2)]));
     }
+}
+
+/// A sender may give records up: the numbers go on without them.
+#[test]
+fn numbers_may_be_left_out() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 2)]).unwrap();
+    append(&mut file, &[(1, 10, 2)]).unwrap();
+    assert_eq!(positions(&file), BTreeMap::from([(1, 11)]));
 }
 
 /// Where a session goes on, and under which epoch, is as durable as its records.

@@ -20,8 +20,9 @@ use super::super::append::{Append, BeginError, Chunk, Progress};
 
 /// Pieces of work that wait, each at most what was read from a connection at once.
 const CAPACITY: usize = 4096;
-/// Bytes that wait for the disk, of all sessions together.
-const CAPACITY_BYTES: u64 = 32 << 20;
+/// Bytes that wait to be written, of all sessions together: more than one sender may have unacked, so that a slow disk keeps a
+/// lone one waiting for acks, and not for an answer.
+const CAPACITY_BYTES: u64 = 64 << 20;
 /// Bytes of one write.
 const BATCH_BYTES: u64 = 8 << 20;
 
