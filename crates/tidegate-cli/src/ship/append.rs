@@ -141,7 +141,9 @@ pub(super) enum AppendError {
         expected: u64,
     },
     /// Records their session has already, or has not begun: a mistake of ours.
-    #[error("record {first} of session {session:032x} came again, or without a beginning: {expected:?} is next")]
+    #[error(
+        "record {first} of session {session:032x} came again, or without a beginning: {expected:?} is next"
+    )]
     Repeated {
         /// Which session.
         session: u128,
@@ -233,7 +235,7 @@ impl<F: Bytes> Append<F> {
         if had > state.bytes {
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // The process that wrote this may have been killed before its sync: what is told from here on must be durable.
+        // Whoever wrote this may not have come to its sync: what is told from here on must be durable.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,

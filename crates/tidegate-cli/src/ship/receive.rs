@@ -3,6 +3,7 @@
 mod session;
 mod sink;
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use indicatif::HumanBytes;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use tidegate_link::{Acks, Server, ServerTls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,6 +31,8 @@ const WINDOW: u64 = 4 << 20;
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
 /// A sender of which nothing is heard for so long is gone; it learns so as fast, if it is the network that is.
 const IDLE: Duration = Duration::from_secs(30);
+/// Between two drawings.
+const DRAWN: Duration = Duration::from_millis(100);
 /// How long connections and the writing thread may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -79,10 +82,25 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     eprintln!("tidegate: listening on {address}{note}");
 
     let start = Instant::now();
-    let outcome = tokio::select! {
-        error = &mut failure => Err(error),
-        _ = interrupted.recv() => Ok(()),
+    let bar = progress(args.append.is_some());
+    let mut drawn = tokio::time::interval(DRAWN);
+    let outcome = loop {
+        tokio::select! {
+            error = &mut failure => break Err(error),
+            _ = interrupted.recv() => break Ok(()),
+            _ = drawn.tick(), if !bar.is_hidden() => {
+                let (records, bytes) = (counters.records(), counters.bytes());
+                bar.set_position(bytes);
+                bar.set_message(format!(
+                    "{} records, {} in {} connections",
+                    HumanCount(records),
+                    HumanBytes(bytes),
+                    server.stats().connections_open
+                ));
+            }
+        }
     };
+    bar.finish_and_clear();
     if let Err(error) = outcome {
         // Acks of what was written may still leave; nothing else will.
         return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
@@ -97,6 +115,16 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         start.elapsed().as_secs_f64()
     );
     Ok(ExitCode::from(interrupt::EXIT_CODE))
+}
+
+/// What is to be seen while it runs; nothing if nobody watches, or if the records are to be seen.
+fn progress(appending: bool) -> ProgressBar {
+    if !appending && std::io::stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    // A template of our own is always well formed.
+    let style = ProgressStyle::with_template("{spinner} {msg}, {bytes_per_sec}");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {

@@ -287,7 +287,9 @@ impl Disk for Image {
         let mut inner = self.lock();
         inner.change()?;
         let removed = inner.live.remove(name);
-        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        removed
+            .map(drop)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync_names(&self) -> io::Result<()> {
