@@ -7,6 +7,7 @@ mod feed;
 mod progress;
 mod spooling;
 
+use std::fs::File;
 use std::future::pending;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -19,12 +20,13 @@ use tidegate_link::{
 };
 use tokio::sync::oneshot;
 
+use super::spool::Reader;
 use super::{frame_max, identity};
 use crate::args::SendArgs;
 use crate::interrupt;
 use feed::{Direct, Feed, Spooled};
 use progress::Progress;
-use spooling::Spooling;
+use spooling::{Spooling, Tidy};
 
 /// How long to go on trying after a cut, if nothing was said.
 const WAIT: Duration = Duration::from_secs(60);
@@ -49,23 +51,18 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     outcome
 }
 
+/// Where records come from.
+enum Input {
+    Direct(Direct),
+    Spool(Reader<File>, Tidy),
+}
+
 async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let named = args.session.as_deref().map(identity::named);
     let random = identity::random()?;
     // Everything that can be wrong here is found before anybody is bothered.
     let tls = tls(args)?;
     let token = identity::token(args.token_file.as_deref())?.unwrap_or_default();
-    let direct = match &args.spool {
-        None => Some(Direct::open(args)?),
-        Some(_) => None,
-    };
-    let (spool, session) = match &args.spool {
-        Some(path) => {
-            let (spool, session) = Spooling::open(path, args.spool_limit, named, random)?;
-            (Some(spool), session)
-        }
-        None => (None, named.unwrap_or(random)),
-    };
     let (failed, failure) = oneshot::channel::<anyhow::Error>();
     let mut failure = pin!(async move {
         match failure.await {
@@ -74,21 +71,33 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             Err(_) => pending().await,
         }
     });
-    let spool = spool.map(|spool| spool.start(args, failed)).transpose()?;
+    let (input, session) = match &args.spool {
+        None => (Input::Direct(Direct::open(args)?), named.unwrap_or(random)),
+        Some(path) => {
+            let (spool, session) = Spooling::open(path, args.spool_limit, named, random)?;
+            let (reader, acks) = spool.start(args, failed)?;
+            (Input::Spool(reader, acks), session)
+        }
+    };
 
     let client = connect(args, session, &tls, &token).await?;
     let resumed = client.resumed_at().get();
-    let progress = Arc::new(Progress::new(
-        direct.as_ref().and_then(Direct::bytes),
-        resumed,
-    ));
-    let (feed, acks): (Box<dyn Feed>, _) = match (spool, direct) {
-        (Some((reader, acks)), _) => (Box::new(Spooled::new(reader, resumed)?), Some(acks)),
-        (None, Some(direct)) => (
-            Box::new(direct.after(resumed, args.session.as_deref())),
-            None,
-        ),
-        (None, None) => unreachable!("there is an input"),
+    let bytes = match &input {
+        Input::Direct(direct) => direct.bytes(),
+        Input::Spool(..) => None,
+    };
+    let progress = Arc::new(Progress::new(bytes, resumed));
+    let (feed, acks): (Box<dyn Feed>, _) = match input {
+        Input::Direct(direct) => {
+            let direct = direct.after(resumed, args.session.as_deref());
+            (Box::new(direct), None)
+        }
+        Input::Spool(reader, acks) => {
+            let spooled = Spooled::new(reader, resumed)?;
+            // An earlier life may have ended before it heard of that.
+            acks.acked(resumed);
+            (Box::new(spooled), Some(acks))
+        }
     };
     let mut sending = feed::start(feed, client.clone(), Arc::clone(&progress))?;
     let mut acked = client.watch();
@@ -99,7 +108,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             more = acked.changed() => {
                 let position = acked.borrow_and_update().get();
                 progress.acked(position);
-                acks.as_ref().map_or(Ok(()), |acks| acks.acked(position))?;
+                acks.iter().for_each(|acks| acks.acked(position));
                 if more.is_err() {
                     break Ok(());
                 }
@@ -111,7 +120,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     while acked.changed().await.is_ok() {
         let position = acked.borrow_and_update().get();
         progress.acked(position);
-        acks.as_ref().map_or(Ok(()), |acks| acks.acked(position))?;
+        acks.iter().for_each(|acks| acks.acked(position));
     }
     progress.finish();
     closing.await?.map_err(explain)?;

@@ -13,7 +13,7 @@ use tidegate::controller::Bounds;
 use tidegate_link::SessionId;
 use tokio::sync::oneshot;
 
-use super::super::disk::Folder;
+use super::super::disk::{Disk as _, Folder};
 use super::super::records::Records;
 use super::super::spool::{self, Acks, Opened, Reader, Writer};
 use crate::args::SendArgs;
@@ -47,7 +47,6 @@ impl Spooling {
         let on = || path.display().to_string();
         std::fs::create_dir_all(path).with_context(on)?;
         if let Some(parent) = path.parent() {
-            use super::super::disk::Disk as _;
             Folder::new(parent).sync_names().with_context(on)?;
         }
         let key = |session: SessionId| u128::from_le_bytes(session.0);
@@ -161,12 +160,11 @@ pub(super) struct Tidy {
 
 impl Tidy {
     /// Everything up to `position` is acked.
-    pub(super) fn acked(&self, position: u64) -> anyhow::Result<()> {
+    pub(super) fn acked(&self, position: u64) {
         if self.acks.acked(position) {
             // Without room there is work, which does the same.
             let _ = self.handle.try_cast(Work::Release);
         }
-        Ok(())
     }
 
     /// Everything is acked, and nothing more comes: as good as nothing stays.
