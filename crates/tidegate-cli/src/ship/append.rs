@@ -39,6 +39,9 @@ pub(super) struct Append<F> {
     poisoned: bool,
 }
 
+/// Room kept between two batches.
+const KEPT: usize = 16 << 20;
+
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
@@ -366,7 +369,8 @@ impl<F: Bytes> Append<F> {
             self.state.bytes += written.len() as u64;
         }
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_MAX));
-        self.tail.shrink_to(4 * TAIL_MAX);
+        // Room for ordinary batches stays; that of a huge record does not.
+        self.tail.shrink_to(KEPT);
         self.state.tail = Tail::of(&self.tail);
         let state = self.write_state();
         state.map_err(|error| AppendError::Io {

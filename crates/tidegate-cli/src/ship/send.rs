@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tidegate_link::{
-    Client, ClientBuilder, ClientTls, ConnectError, Decide, LinkError, Reconnect, SessionId,
+    Client, ClientBuilder, ClientTls, ConnectError, Decide, LinkError, Reconnect, Seq, SessionId,
 };
 use tokio::sync::oneshot;
 
@@ -71,7 +71,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             Err(_) => pending().await,
         }
     });
-    let (input, session) = match &args.spool {
+    let (mut input, session) = match &args.spool {
         None => (Input::Direct(Direct::open(args)?), named.unwrap_or(random)),
         Some(path) => {
             let (spool, session) = Spooling::open(path, args.spool_limit, named, random)?;
@@ -80,7 +80,18 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         }
     };
 
-    let client = connect(args, session, &tls, &token).await?;
+    let mut client = connect(args, session, &tls, &token).await?;
+    if let Input::Spool(_, acks) = &mut input
+        && client.resumed_at() == Seq::NONE
+        && acks.is_forgotten()
+    {
+        eprintln!(
+            "tidegate: the receiver forgot this session: what is left in the spool goes under a new one"
+        );
+        let session = identity::random()?;
+        acks.restart(session).await?;
+        client = connect(args, session, &tls, &token).await?;
+    }
     let resumed = client.resumed_at().get();
     let bytes = match &input {
         Input::Direct(direct) => direct.bytes(),
@@ -93,7 +104,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             (Box::new(direct), None)
         }
         Input::Spool(reader, acks) => {
-            let spooled = Spooled::new(reader, resumed)?;
+            let spooled = Spooled::new(reader, resumed + acks.base())?;
             // An earlier life may have ended before it heard of that.
             acks.acked(resumed);
             (Box::new(spooled), Some(acks))

@@ -15,10 +15,11 @@ mod tests;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::disk::{Bytes, Disk};
+use codec::Owner;
 
 /// A segment with this many bytes gets a successor.
 const SEGMENT_BYTES: u64 = 8 << 20;
@@ -33,8 +34,10 @@ const SUFFIX: &str = ".spool";
 /// What was found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// The session its records are of.
+    /// The session its records travel in.
     pub(super) session: u128,
+    /// Record n travels there under the number n - base.
+    pub(super) base: u64,
     /// The oldest record it has.
     pub(super) first: u64,
     /// The record that comes next.
@@ -172,7 +175,8 @@ pub(super) fn open<D: Disk>(
     let segments = recover(&disk, &firsts)?;
     disk.sync_names().map_err(on)?;
     let opened = Opened {
-        session: owner,
+        session: owner.session,
+        base: owner.base,
         first: firsts[0],
         next: segments.back().map_or(1, |segment| segment.next),
     };
@@ -200,34 +204,40 @@ pub(super) fn open<D: Disk>(
         limit_bytes,
         buffer: Vec::new(),
         poisoned: false,
-        _lock: lock,
+        owner,
+        file: lock,
     };
     Ok((writer, reader, acks, opened))
 }
 
-/// The session the spool belongs to; written, if it is new.
+/// Whose the spool is; written, if it is new.
 fn owner(
     file: &impl Bytes,
     session: Option<u128>,
     fresh: u128,
     empty: bool,
-    path: &std::path::Path,
-) -> Result<u128, SpoolError> {
+    path: &Path,
+) -> Result<Owner, SpoolError> {
     let on = |error| SpoolError::Io {
         path: path.to_owned(),
         error,
     };
     let bytes = file.bytes().map_err(on)?.unwrap_or_default();
-    let mut found = vec![0; bytes.min(codec::OWNER as u64) as usize];
+    let mut found = vec![0; bytes.min(2 * codec::OWNER as u64) as usize];
     file.read_at(0, &mut found).map_err(on)?;
-    let owner = match codec::owner(&found) {
-        Some(owner) if session.is_none_or(|session| session == owner) => owner,
+    let owner = match Owner::find(&found) {
+        Some(owner) if session.is_none_or(|session| session == owner.name) => owner,
         Some(_) => return Err(SpoolError::OtherSession(path.to_owned())),
         // Its creation was cut short: segments come later.
         None if empty => {
-            let owner = session.unwrap_or(fresh);
-            let bytes = codec::encode_owner(owner);
-            file.write_at(0, &bytes).map_err(on)?;
+            let name = session.unwrap_or(fresh);
+            let owner = Owner {
+                generation: 0,
+                name,
+                session: name,
+                base: 0,
+            };
+            file.write_at(owner.offset(), &owner.encode()).map_err(on)?;
             owner
         }
         None => {
@@ -319,7 +329,9 @@ pub(super) struct Writer<D: Disk> {
     buffer: Vec<u8>,
     /// A write failed: what is on the disk is not known any more.
     poisoned: bool,
-    _lock: D::File,
+    owner: Owner,
+    /// Where that is written; it carries the lock.
+    file: D::File,
 }
 
 impl<D: Disk> Writer<D> {
@@ -353,6 +365,25 @@ impl<D: Disk> Writer<D> {
             newest.next = next;
             newest.bytes += bytes;
             writer.shared.grown.notify_all();
+            Ok(())
+        })
+    }
+
+    /// From now on records travel in another session, that of record `base` + 1 as its first: the receiver forgot the one
+    /// there was.
+    pub(super) fn restart(&mut self, session: u128, base: u64) -> Result<(), SpoolError> {
+        self.guarded(|writer| {
+            let owner = Owner {
+                generation: writer.owner.generation + 1,
+                session,
+                base,
+                ..writer.owner
+            };
+            let written = writer.file.write_at(owner.offset(), &owner.encode());
+            let synced = written.and_then(|()| writer.file.sync());
+            let path = writer.disk.path(OsStr::new(SESSION));
+            synced.map_err(|error| SpoolError::Io { path, error })?;
+            writer.owner = owner;
             Ok(())
         })
     }

@@ -130,6 +130,38 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     assert_eq!(left[0].metadata().unwrap().len(), 0);
 }
 
+/// A receiver without a file is killed, and so is the sender: the spool has the rest, for whoever receives it.
+#[test]
+fn a_spool_outlives_a_receiver_that_forgets() {
+    let directory = tempfile::tempdir().unwrap();
+    let spool = directory.path().join("spool");
+    let args = [
+        "--session",
+        "log",
+        "--spool",
+        text(&spool),
+        "--wait",
+        "100s",
+    ];
+    let (mut receiver, address) = Program::receive(&[]);
+    let proxy = Proxy::new(address);
+    let mut sender = Program::send(proxy.address, &args);
+    sender.feed(b"one\ntwo\n");
+    sender.succeed();
+    receiver.output(b"one\ntwo\n");
+    receiver.kill();
+    for lines in ["three\n", "four\n"] {
+        let (receiver, address) = Program::receive(&[]);
+        proxy.lead_to(address);
+        for line in [lines, "more\n"] {
+            let mut sender = Program::send(proxy.address, &args);
+            sender.feed(line.as_bytes());
+            sender.succeed();
+        }
+        receiver.output(format!("{lines}more\n").as_bytes());
+    }
+}
+
 #[test]
 fn a_small_spool_takes_more_than_it_holds() {
     let directory = tempfile::tempdir().unwrap();

@@ -34,10 +34,11 @@ pub(super) struct Spooling {
     writer: Writer<Folder>,
     reader: Reader<File>,
     acks: Acks<File>,
+    opened: Opened,
 }
 
 impl Spooling {
-    /// Opens the spool in `path`, creating that, and tells the session it belongs to.
+    /// Opens the spool in `path`, creating that, and tells the session its records travel in.
     pub(super) fn open(
         path: &Path,
         limit_bytes: u64,
@@ -52,11 +53,7 @@ impl Spooling {
         let key = |session: SessionId| u128::from_le_bytes(session.0);
         let (writer, reader, acks, opened) =
             spool::open(Folder::new(path), named.map(key), key(random), limit_bytes)?;
-        let Opened {
-            session,
-            first,
-            next,
-        } = opened;
+        let Opened { first, next, .. } = opened;
         eprintln!(
             "tidegate: spool {}: {} records from before; standard input goes on with record {next}",
             path.display(),
@@ -66,8 +63,9 @@ impl Spooling {
             writer,
             reader,
             acks,
+            opened,
         };
-        Ok((spool, SessionId(session.to_le_bytes())))
+        Ok((spool, SessionId(opened.session.to_le_bytes())))
     }
 
     /// Begins to read standard input. What ends that before its time is sent to `failed`.
@@ -82,7 +80,7 @@ impl Spooling {
             .capacity_bytes(CAPACITY_BYTES)
             .weigh(|work| match work {
                 Work::Records(block) => block.bytes.len() as u64,
-                Work::Release | Work::End(_) => 0,
+                Work::Restart(..) | Work::Release | Work::End(_) => 0,
             })
             .bounds(Bounds {
                 bytes_max: BATCH_BYTES,
@@ -102,8 +100,12 @@ impl Spooling {
             let _ = reading.cast(Work::End(read.err()));
         };
         std::thread::Builder::new().name("read".into()).spawn(run)?;
-        let acks = self.acks;
-        Ok((self.reader, Tidy { acks, handle }))
+        let tidy = Tidy {
+            acks: self.acks,
+            opened: self.opened,
+            handle,
+        };
+        Ok((self.reader, tidy))
     }
 }
 
@@ -146,22 +148,44 @@ struct Block {
 enum Work {
     /// Records to write.
     Records(Block),
+    /// Another session for the records, from the one after so many on.
+    Restart(u128, u64),
     /// Segments may have become free.
     Release,
     /// Standard input has ended, for this reason if it was not its end.
     End(Option<anyhow::Error>),
 }
 
-/// Takes away what was acked.
+/// What the spool is to know of the receiver.
 pub(super) struct Tidy {
     acks: Acks<File>,
+    opened: Opened,
     handle: Handle<Work>,
 }
 
 impl Tidy {
-    /// Everything up to `position` is acked.
+    /// Records before the session's first one: its position and this are the spool's.
+    pub(super) const fn base(&self) -> u64 {
+        self.opened.base
+    }
+
+    /// Whether a receiver that has nothing of the session once had something.
+    pub(super) const fn is_forgotten(&self) -> bool {
+        self.opened.first - 1 > self.opened.base
+    }
+
+    /// The receiver forgot the session: the records left go under this one.
+    pub(super) async fn restart(&mut self, session: SessionId) -> anyhow::Result<()> {
+        self.opened.base = self.opened.first - 1;
+        let restart = Work::Restart(u128::from_le_bytes(session.0), self.opened.base);
+        let request = self.handle.send_request_async(restart).await;
+        let request = request.ok().context("the spool could not be written")?;
+        request.await.context("the spool could not be written")
+    }
+
+    /// Everything of the session up to `position` is acked.
     pub(super) fn acked(&self, position: u64) {
-        if self.acks.acked(position) {
+        if self.acks.acked(position + self.opened.base) {
             // Without room there is work, which does the same.
             let _ = self.handle.try_cast(Work::Release);
         }
@@ -191,6 +215,7 @@ impl Handler for Writing {
     fn handle_batch(&mut self, batch: &mut Batch<Work>) -> Flow {
         let worked = batch.drain().try_for_each(|op| match op {
             Op::Cast(work) => self.take(work),
+            Op::Call(work, reply) => self.take(work).map(|()| reply.send(())),
             _ => Ok(()),
         });
         match worked.and_then(|()| self.write()) {
@@ -211,6 +236,7 @@ impl Writing {
     fn take(&mut self, work: Work) -> anyhow::Result<()> {
         match work {
             Work::Records(block) => self.gathered.push(block),
+            Work::Restart(session, base) => self.writer.restart(session, base)?,
             Work::Release => {
                 self.write()?;
                 self.writer.release()?;

@@ -1,27 +1,65 @@
-//! The bytes of a spool. A record: its length, u32; the CRC32C of its number (u64) and its payload, u32; the payload. The
-//! session: "TGSPOOL1", its id (u128), the CRC32C of both, u32. All little-endian.
+//! The bytes of a spool. A record: its length, u32; the CRC32C of its number (u64) and its payload, u32; the payload. Whose
+//! they are, in two slots written in turn of which the newest that is whole counts: "TGSPOOL1"; generation, u64; the session
+//! the spool was begun for, u128; the session its records travel in, u128; base, u64; the CRC32C of all that, u32.
+//! All little-endian.
 
-/// Bytes of the session file.
-pub(super) const OWNER: usize = 28;
+/// Bytes of one slot.
+pub(super) const OWNER: usize = 60;
 
 const MAGIC: &[u8; 8] = b"TGSPOOL1";
 const HEAD: usize = 8;
 
-/// The session a spool belongs to.
-pub(super) fn owner(bytes: &[u8]) -> Option<u128> {
-    let (magic, rest) = bytes.split_first_chunk::<8>()?;
-    let (session, rest) = rest.split_first_chunk::<16>()?;
-    let crc = u32::from_le_bytes(*rest.first_chunk()?);
-    let whole = magic == MAGIC && crc == crc32c::crc32c(&bytes[..24]);
-    whole.then(|| u128::from_le_bytes(*session))
+/// Whose records they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) generation: u64,
+    /// The session it was begun for.
+    pub(super) name: u128,
+    /// The session its records travel in: another one, if a receiver forgot that.
+    pub(super) session: u128,
+    /// Record n travels under the number n - base.
+    pub(super) base: u64,
 }
 
-/// The same as bytes.
-pub(super) fn encode_owner(session: u128) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&session.to_le_bytes());
-    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    bytes
+impl Owner {
+    /// Where it is written.
+    pub(super) const fn offset(&self) -> u64 {
+        self.generation % 2 * OWNER as u64
+    }
+
+    /// Its bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        bytes.extend_from_slice(&self.name.to_le_bytes());
+        bytes.extend_from_slice(&self.session.to_le_bytes());
+        bytes.extend_from_slice(&self.base.to_le_bytes());
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    fn decode(slot: &[u8]) -> Option<Self> {
+        let (magic, rest) = slot.split_first_chunk::<8>()?;
+        let (generation, rest) = rest.split_first_chunk()?;
+        let (name, rest) = rest.split_first_chunk()?;
+        let (session, rest) = rest.split_first_chunk()?;
+        let (base, rest) = rest.split_first_chunk()?;
+        let crc = u32::from_le_bytes(*rest.first_chunk()?);
+        let whole = magic == MAGIC && crc == crc32c::crc32c(&slot[..OWNER - 4]);
+        whole.then(|| Self {
+            generation: u64::from_le_bytes(*generation),
+            name: u128::from_le_bytes(*name),
+            session: u128::from_le_bytes(*session),
+            base: u64::from_le_bytes(*base),
+        })
+    }
+
+    /// The newest whole one.
+    pub(super) fn find(bytes: &[u8]) -> Option<Self> {
+        let (first, second) = bytes.split_at(bytes.len().min(OWNER));
+        let both = Self::decode(first).into_iter().chain(Self::decode(second));
+        both.max_by_key(|owner| owner.generation)
+    }
 }
 
 /// Adds record `number`.

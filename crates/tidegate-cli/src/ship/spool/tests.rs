@@ -137,6 +137,7 @@ fn an_acked_spool_keeps_its_numbers_and_nothing_else() {
     let (.., opened) = open(&disk).unwrap();
     let expected = Opened {
         session: 7,
+        base: 0,
         first: 22,
         next: 22,
     };
@@ -232,6 +233,42 @@ fn another_session_another_process_and_damage_are_refused() {
     assert!(matches!(open(&disk), Err(SpoolError::Damaged { .. })));
     disk.overwrite(SESSION, b"something else");
     assert!(matches!(open(&disk), Err(SpoolError::Damaged { .. })));
+}
+
+/// A receiver forgot the session: the records left go under another, whenever the power fails.
+#[test]
+fn another_session_is_begun_whole_or_not_at_all() {
+    let begin = |disk: &Image| {
+        let Ok((mut writer, ..)) = open(disk) else {
+            return;
+        };
+        for (session, base) in [(100, 5), (200, 9)] {
+            let _ = writer.restart(session, base);
+        }
+    };
+    let whole = Image::default();
+    drop(open(&whole).unwrap());
+    let before = whole.changes();
+    begin(&whole);
+    let mut seen = std::collections::BTreeSet::new();
+    for change in before..=whole.changes() {
+        let disk = Image::default();
+        drop(open(&disk).unwrap());
+        disk.crash_at(change);
+        begin(&disk);
+        for torn in 0..=disk.crashed_write().unwrap_or(0) {
+            for seed in 0..10 {
+                let left = disk.crash(torn, &mut Any(seed));
+                // It is still the spool of the session it was begun for.
+                let opened = open(&left).unwrap().3;
+                seen.insert((opened.session, opened.base));
+            }
+        }
+    }
+    assert_eq!(
+        seen.into_iter().collect::<Vec<_>>(),
+        [(7, 0), (100, 5), (200, 9)]
+    );
 }
 
 #[test]
