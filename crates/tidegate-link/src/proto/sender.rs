@@ -847,6 +847,12 @@ impl Sender {
         self.is_open()
     }
 
+    /// Whether it has ended for good: a session that has not may connect again.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
     /// Whether everything is acknowledged after [`close`](Self::close).
     #[must_use]
     pub fn is_drained(&self) -> bool {
