@@ -179,7 +179,8 @@ where
         if let Err(refused) = self.check(&hello, refuse) {
             return self.refuse(refused).await;
         }
-        let patience = core.config.hello_within;
+        // Before the client gives up, so that it hears why.
+        let patience = core.config.hello_within / 2;
         let mut lease = match core.sessions.claim(&hello, patience).await {
             Ok(lease) => lease,
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
