@@ -23,7 +23,10 @@ fuzz_target!(|bytes: &[u8]| {
         // Bodies may be longer than we know and flags unknown: what we write is the canonical form.
         let again = hello.encode();
         assert!(again.len() <= len);
-        assert_eq!(Hello::decode(&again), Ok(Some((hello.clone(), again.len()))));
+        assert_eq!(
+            Hello::decode(&again),
+            Ok(Some((hello.clone(), again.len())))
+        );
         assert_eq!(detect(bytes), Ok(Opening::Session { hello, bytes: len }));
     }
     if let Ok(Some((answer, _))) = Answer::decode(bytes) {
@@ -34,7 +37,11 @@ fuzz_target!(|bytes: &[u8]| {
     let mut sealed = bytes.to_vec();
     let sum = crc(&sealed);
     sealed.extend_from_slice(&sum.to_le_bytes());
-    let _ = (Hello::decode(&sealed), Answer::decode(&sealed), detect(&sealed));
+    let _ = (
+        Hello::decode(&sealed),
+        Answer::decode(&sealed),
+        detect(&sealed),
+    );
 });
 
 /// The scan against a walk that guesses nothing.
@@ -43,7 +50,10 @@ fn frames(layout: Layout, bytes: &[u8]) {
     let (mut at, mut count) = (0, 0);
     let mut payloads = layout.payloads(bytes);
     let mut again = Vec::new();
-    while let Some(size) = bytes.get(at + layout.header() - 4..).and_then(<[u8]>::first_chunk) {
+    while let Some(size) = bytes
+        .get(at + layout.header() - 4..)
+        .and_then(<[u8]>::first_chunk)
+    {
         let size = u32::from_le_bytes(*size);
         if size > max || bytes.len() - at < layout.framed(size as usize) {
             break;
@@ -64,6 +74,12 @@ fn frames(layout: Layout, bytes: &[u8]) {
 
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, b| {
-        (0..8).fold(crc ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0x82F6_3B78 } else { c >> 1 })
+        (0..8).fold(crc ^ u32::from(*b), |c, _| {
+            if c & 1 == 1 {
+                c >> 1 ^ 0x82F6_3B78
+            } else {
+                c >> 1
+            }
+        })
     })
 }

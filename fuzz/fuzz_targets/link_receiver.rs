@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
+use tidegate_link::Seq;
 use tidegate_link::frame::{Layout, Reply};
 use tidegate_link::hello::{SessionId, VERSION, Welcome};
 use tidegate_link::proto::{Receiver, ReceiverConfig, cadence};
-use tidegate_link::Seq;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&[kind, done_every, idle], mut input)) = input.split_first_chunk::<3>() else { return };
+    let Some((&[kind, done_every, idle], mut input)) = input.split_first_chunk::<3>() else {
+        return;
+    };
     let when_done = kind & 1 != 0;
     let mut r = match kind >> 1 & 3 {
         0 => {
@@ -79,7 +81,9 @@ fuzz_target!(|input: &[u8]| {
             3 if what > 250 => ended |= r.handle_eof(at, buf.len()).is_err(),
             n => {
                 for _ in 0..n {
-                    let Some(bytes) = r.poll_transmit(at) else { break };
+                    let Some(bytes) = r.poll_transmit(at) else {
+                        break;
+                    };
                     let take = bytes.len().min(1 + what as usize / 16);
                     unit.extend_from_slice(&bytes[..take]);
                     r.wrote(at, take, u64::from(what) * 100);
@@ -88,7 +92,9 @@ fuzz_target!(|input: &[u8]| {
         }
         r.check_invariants();
         while let Some(bytes) = unit.first_chunk::<12>() {
-            if let (Reply::Ack { latest, omitted }, true) = (Reply::decode(layout, bytes), layout != Layout::Plain) {
+            if let (Reply::Ack { latest, omitted }, true) =
+                (Reply::decode(layout, bytes), layout != Layout::Plain)
+            {
                 assert_eq!(acked.plus(u64::from(omitted) + 1), Seq::new(latest));
                 assert!(Seq::new(latest) <= r.received());
                 acked = Seq::new(latest);

@@ -106,7 +106,7 @@ pub enum SenderError {
     Gap {
         /// What it has.
         received: Seq,
-        /// What was acknowledged.
+        /// What this client does not have any more, or never had: it was acknowledged, or sent by another life.
         acked: Seq,
         /// What was ever sent.
         sent: Seq,
@@ -458,6 +458,15 @@ impl Sender {
         }
         self.dropped = self.dropped.filter(|d| w.received < d.last);
         let resumed = self.dropped.map_or(w.received, |d| d.last);
+        // A life that began after messages of another one cannot send those.
+        if known && resumed < self.outbox.gone() {
+            let (received, acked) = (w.received, self.outbox.gone());
+            return Err(SenderError::Gap {
+                received,
+                acked,
+                sent,
+            });
+        }
         let lost = known && w.epoch != self.epoch;
         if !known {
             self.outbox.begin(w.received.next());
