@@ -186,6 +186,13 @@ where
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
+        // A new life begins after what was received. If that is not done and the server falls back to what is, by a crash, this
+        // client could not send what would be missing.
+        let new_life = hello.epoch == 0 && core.config.acks == Acks::WhenDone;
+        if new_life && timeout(patience, lease.settled()).await.is_err() {
+            let text = "what an earlier client of this session sent is still being handled";
+            return self.refuse(refused(Code::Full, text)).await;
+        }
         let (kept, welcome) = match self.resume(&hello, &mut lease) {
             Ok(resumed) => resumed,
             Err(refused) => return self.refuse(refused).await,
@@ -209,6 +216,8 @@ where
         };
         count(core, &ended);
         if !matches!(ended, Ended::Handler) {
+            // What was given up counts as done: no handler will report it.
+            Done(reports.clone()).done(connection.receiver.ready());
             lease.keep(Kept {
                 handler,
                 reports,
