@@ -169,6 +169,8 @@ pub(crate) enum Bench {
     Mailbox(BenchArgs),
     /// The queue: 8-byte items through every kind of producer.
     Queue(BenchArgs),
+    /// The link: messages of five bytes over loopback TCP, each acknowledged, beside bare sockets.
+    Link(BenchArgs),
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use backon::ExponentialBackoff;
 use tidegate::queue::{Builder, Consumer};
@@ -28,6 +29,9 @@ use crate::transport::Socket;
 
 /// Messages taken out of the producers' queue at a time.
 const SCRATCH: usize = 1024;
+/// How long an empty queue is looked at again before the producers are told that somebody sleeps: from then on each push pays
+/// for a fence, and the first for a wake-up.
+const QUEUE_LOOKS_NS: u64 = 50_000;
 /// Turns of the loop before other tasks get one.
 const TURNS: usize = 8;
 
@@ -40,6 +44,9 @@ struct Driver {
     acked: watch::Sender<Seq>,
     written: watch::Sender<Seq>,
     queue: Option<Consumer<Item>>,
+    /// Whether the queue was empty at the last look, and when it became so.
+    queue_idle: bool,
+    queue_active: Time,
     /// Messages out of the queue, not encoded yet.
     scratch: Vec<Item>,
     scratch_at: usize,
@@ -47,7 +54,9 @@ struct Driver {
     reconnect: Reconnect,
     waits: ExponentialBackoff,
     attempt: Option<Attempt>,
-    /// When and why the connection broke, until there is one again.
+    /// When the connection was made.
+    attached: Time,
+    /// When and why it broke, until there is one again.
     broken: Option<(Time, String)>,
     on_doubt: OnDoubt,
 }
@@ -107,12 +116,15 @@ pub(super) async fn start(
         acked,
         written,
         queue: Some(consumer),
+        queue_idle: true,
+        queue_active: Time::ZERO,
         scratch: Vec::with_capacity(SCRATCH),
         scratch_at: 0,
         route,
         reconnect: config.reconnect,
         waits: waits(config.reconnect),
         attempt: None,
+        attached: Time::ZERO,
         broken: None,
         on_doubt: config.on_doubt,
     };
@@ -306,6 +318,15 @@ impl Driver {
     fn refill(&mut self, cx: &mut Context<'_>) {
         let Some(queue) = &mut self.queue else { return };
         if queue.drain_into(&mut self.scratch, SCRATCH).items > 0 {
+            self.queue_idle = false;
+            return;
+        }
+        let now = self.wire.now();
+        if !std::mem::replace(&mut self.queue_idle, true) {
+            self.queue_active = now;
+        }
+        if now.since(self.queue_active) < QUEUE_LOOKS_NS {
+            cx.waker().wake_by_ref();
             return;
         }
         match queue.poll_ready(cx) {
@@ -347,10 +368,7 @@ impl Driver {
         while let Some(event) = self.wire.sender.poll_event() {
             told = true;
             match event {
-                Event::Opened { .. } => {
-                    self.broken = None;
-                    self.waits = waits(self.reconnect);
-                }
+                Event::Opened { .. } => self.broken = None,
                 Event::Doubt(doubt) => {
                     let decide: Decide = (self.on_doubt)(&doubt);
                     let now = self.wire.now();
@@ -399,13 +417,21 @@ impl Driver {
         }
         let now = self.wire.now();
         self.broken.get_or_insert((now, cause));
-        self.try_again(true);
+        // At once if it lasted: most cuts are those of a connection, not of a server.
+        let lasted = now.since(self.attached);
+        if lasted >= nanos(self.reconnect.longest) {
+            self.waits = waits(self.reconnect);
+        }
+        let wait = if lasted < nanos(self.reconnect.first) {
+            self.waits.next()
+        } else {
+            None
+        };
+        self.try_again(wait);
         Ok(())
     }
 
-    fn try_again(&mut self, first: bool) {
-        // The first attempt is made at once: most cuts are those of a connection, not of a server.
-        let wait = if first { None } else { self.waits.next() };
+    fn try_again(&mut self, wait: Option<Duration>) {
         let route = self.route.clone();
         self.attempt = Some(Box::pin(async move {
             if let Some(wait) = wait {
@@ -418,13 +444,15 @@ impl Driver {
     /// Waits for a connection. Says whether there is one now.
     fn connect(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
         let Some(attempt) = &mut self.attempt else {
-            self.try_again(false);
+            let wait = self.waits.next();
+            self.try_again(wait);
             return Ok(true);
         };
         match attempt.as_mut().poll(cx) {
             Poll::Ready(Ok(socket)) => {
                 self.attempt = None;
                 self.wire.attach(socket);
+                self.attached = self.wire.now();
                 return Ok(true);
             }
             Poll::Ready(Err(e)) => {

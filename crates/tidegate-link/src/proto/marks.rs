@@ -30,7 +30,7 @@ impl Marks {
     pub(super) fn push(&mut self, mark: Mark) {
         if self.0.len() >= MARKS_MAX {
             // Every second one goes; the last stays, so that everything received can be acknowledged.
-            let mut odd = self.0.len() % 2 == 0;
+            let mut odd = self.0.len().is_multiple_of(2);
             self.0.retain(|_| {
                 odd = !odd;
                 odd

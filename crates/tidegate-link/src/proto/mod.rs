@@ -5,19 +5,25 @@
 //!
 //! # The sender's cycle
 //!
-//! 1. [`Sender::handle_connected`]; 2. [`Sender::handle_read`] with what was read; 3. [`Sender::poll_event`] until none;
-//! 4. [`Sender::push`] with blocks of frames; 5. [`Sender::poll_transmit`], then [`Sender::wrote`] with what the socket took, until
-//! nothing is left or the socket is full; 6. [`Sender::poll_timeout`] arms one timer, [`Sender::handle_timeout`] answers it;
-//! 7. [`Sender::handle_cut`] when the connection broke.
+//! 1. [`Sender::handle_connected`].
+//! 2. [`Sender::handle_read`] with what was read, then [`Sender::poll_event`] until there is none.
+//! 3. [`Sender::push`] with blocks of frames, once [`Event::Opened`] has said where numbering begins.
+//! 4. [`Sender::poll_transmit`] and [`Sender::wrote`] until nothing is left or the socket is full.
+//! 5. [`Sender::poll_timeout`] arms one timer; [`Sender::handle_timeout`] answers it, then 4.
+//! 6. [`Sender::handle_cut`] when the connection broke; a session that has not ended goes back to 1.
 //!
 //! # The receiver's cycle
 //!
-//! 1. [`Receiver::handle_read`] with what the buffer holds, until it takes nothing more; the batch goes to the handler;
-//! 2. [`Receiver::done`] when the handler has done it (acknowledgements on receipt need none); 3. [`Receiver::poll_transmit`] and
-//! [`Receiver::wrote`] until nothing is left; 4. [`Receiver::poll_timeout`] and [`Receiver::handle_timeout`];
-//! 5. [`Receiver::handle_eof`] when the client will send nothing more; [`Receiver::is_finished`]: close the socket.
+//! 1. [`Receiver::handle_read`] with what the buffer holds. The batch goes to the handler; 3; again until nothing is taken.
+//! 2. [`Receiver::done`] when the handler has done it. Acknowledgements on receipt need none.
+//! 3. [`Receiver::poll_transmit`] and [`Receiver::wrote`] until nothing is left or the socket is full.
+//! 4. [`Receiver::poll_timeout`] arms one timer; [`Receiver::handle_timeout`] answers it, then 3.
+//! 5. [`Receiver::handle_eof`] when the client will send nothing more. [`Receiver::is_finished`]: close the socket.
+//!
+//! Between connections a server keeps [`Receiver::received`], [`Receiver::ready`] and [`Receiver::acked`] of a session.
 
 mod cadence;
+mod error;
 mod marks;
 pub mod opening;
 mod outbox;
@@ -25,6 +31,7 @@ mod receiver;
 mod sender;
 
 pub use cadence::cadence;
+pub use error::{ReceiverError, SenderError};
 pub use outbox::Block;
-pub use receiver::{Batch, Receiver, ReceiverConfig, ReceiverError, ReceiverStats};
-pub use sender::{Decide, Doubt, Event, Sender, SenderConfig, SenderError, SessionConfig, writes};
+pub use receiver::{Batch, Receiver, ReceiverConfig, ReceiverStats};
+pub use sender::{Decide, Doubt, Event, Sender, SenderConfig, SessionConfig, writes};

@@ -139,6 +139,12 @@ impl Outbox {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 
+    /// The last message that is not here any more, or never was.
+    pub(super) fn gone(&self) -> Seq {
+        let first = self.blocks.front().map_or(self.next, |b| b.block.first);
+        Seq::new(first.get().wrapping_sub(1))
+    }
+
     pub(super) const fn unsent(&self) -> u64 {
         self.end - self.cursor
     }
@@ -257,8 +263,7 @@ impl Outbox {
     fn begun_before(&mut self, pos: u64) -> Seq {
         let i = self.blocks.partition_point(|b| b.pos < pos);
         let Some(b) = i.checked_sub(1).map(|i| &self.blocks[i]) else {
-            let first = self.blocks.front().map_or(self.next, |b| b.block.first);
-            return Seq::new(first.get().wrapping_sub(1));
+            return self.gone();
         };
         if pos >= b.end() {
             return b.last();

@@ -12,6 +12,7 @@ use tidegate::controller::{Controller, Load, Reason, Snapshot};
 use tidegate::{Time, nanos};
 
 use super::cadence::Cadence;
+use super::error::ReceiverError;
 use super::marks::{Mark, Marks};
 use crate::Seq;
 use crate::frame::{self, CLOSE, Code, Layout, OMITTED_MAX, PING, REPLY_BYTES, Reply, SKIP, Stop};
@@ -45,102 +46,6 @@ pub struct Batch {
     /// How many bytes the frame after that has in all, if that is known: the buffer must have room for them. Otherwise 0.
     pub wants: usize,
 }
-
-/// What a client did wrong, or did not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReceiverError {
-    /// A message is larger than allowed.
-    TooLarge {
-        /// Its size.
-        size: u32,
-        /// The largest allowed.
-        max: u32,
-    },
-    /// A checksum does not fit its message.
-    Checksum {
-        /// Which message.
-        seq: Seq,
-    },
-    /// More was sent than the window allows.
-    Window {
-        /// Bytes without an acknowledgement.
-        unacked: u64,
-        /// The window.
-        window: u64,
-    },
-    /// A control frame this version does not know.
-    Control(u32),
-    /// A skip that is not the first frame or goes back.
-    Skip {
-        /// Where it goes.
-        next: Seq,
-        /// What the server has.
-        received: Seq,
-    },
-    /// Something follows the frame that said nothing would.
-    AfterClose,
-    /// The connection ended inside a frame.
-    Truncated {
-        /// So many bytes of it had come.
-        bytes: usize,
-    },
-    /// Nothing was heard for too long.
-    Idle,
-    /// What the server sends is not taken.
-    Stuck,
-}
-
-impl ReceiverError {
-    /// What the client is told.
-    #[must_use]
-    pub const fn code(&self) -> Code {
-        match self {
-            Self::TooLarge { .. } => Code::TooLarge,
-            Self::Checksum { .. } => Code::Checksum,
-            Self::Window { .. } => Code::Window,
-            Self::Idle | Self::Stuck => Code::Idle,
-            _ => Code::Malformed,
-        }
-    }
-}
-
-impl std::fmt::Display for ReceiverError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooLarge { size, max } => write!(
-                f,
-                "a message of {size} bytes: at most {max} are allowed (or the other side does not speak this protocol)"
-            ),
-            Self::Checksum { seq } => write!(
-                f,
-                "the checksum of message {seq} is wrong: it was damaged on its way"
-            ),
-            Self::Window { unacked, window } => write!(
-                f,
-                "{unacked} bytes without an acknowledgement: the window is {window} bytes"
-            ),
-            Self::Control(n) => write!(f, "a control frame of the unknown kind {n:#x}"),
-            Self::Skip { next, received } => write!(
-                f,
-                "a skip to message {next} after {received}: it may only go forward, and before the first message of a connection"
-            ),
-            Self::AfterClose => {
-                f.write_str("more bytes after the frame that closes: expected none")
-            }
-            Self::Truncated { bytes } => write!(
-                f,
-                "the connection ended {bytes} bytes into a frame: the client is to send it again"
-            ),
-            Self::Idle => {
-                f.write_str("nothing was heard for the idle time: the client is to send pings")
-            }
-            Self::Stuck => f.write_str("the client takes no acknowledgements: it is to read them"),
-        }
-    }
-}
-
-impl std::error::Error for ReceiverError {}
 
 /// What a receiver counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,10 +13,11 @@ use tidegate::controller::{
 };
 use tidegate::{Time, nanos};
 
+use super::error::SenderError;
 use super::outbox::{Block, Outbox};
 use crate::Seq;
 use crate::frame::{self, CLOSE, Code, Layout, PING, REPLY_BYTES, Reply};
-use crate::hello::{Answer, HandshakeError, Hello, Refused, SessionId, VERSION, Welcome};
+use crate::hello::{Answer, Hello, SessionId, VERSION, Welcome};
 
 /// What a sender is told once.
 #[derive(Clone, Debug)]
@@ -90,134 +91,6 @@ pub enum Decide {
     Fail,
 }
 
-/// What the server did wrong, or did not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SenderError {
-    /// Its answer is no handshake.
-    Handshake(HandshakeError),
-    /// It does not let this client in.
-    Refused(Refused),
-    /// It speaks another version.
-    Version(u16),
-    /// Its welcome contradicts what was asked; says how.
-    Welcome(&'static str),
-    /// It lacks messages that were acknowledged, or has some that were never sent.
-    Gap {
-        /// What it has.
-        received: Seq,
-        /// What was acknowledged.
-        acked: Seq,
-        /// What was ever sent.
-        sent: Seq,
-    },
-    /// An acknowledgement of what was acknowledged before.
-    Repeated {
-        /// The message it names.
-        latest: Seq,
-        /// The one acknowledged before.
-        previous: Seq,
-    },
-    /// An acknowledgement that does not follow from the previous one: some are missing, or there is one too many.
-    Missing {
-        /// The message it names.
-        latest: Seq,
-        /// The message it should name by its count.
-        expected: Seq,
-    },
-    /// An acknowledgement of what was never sent.
-    Impossible {
-        /// The message it names.
-        latest: Seq,
-        /// The last one sent.
-        sent: Seq,
-    },
-    /// A reply of a kind this version does not know.
-    Reply(u32),
-    /// The server closed in the middle of a reply.
-    Truncated,
-    /// It did not answer the hello in time.
-    Unanswered,
-    /// It was silent for longer than it promised.
-    Silent,
-    /// Messages waited for too long without any of them being acknowledged.
-    Stalled {
-        /// The last one acknowledged.
-        acked: Seq,
-        /// The last one there is.
-        last: Seq,
-    },
-    /// The connection is gone and nobody knows what became of these messages.
-    InDoubt(Doubt),
-}
-
-impl SenderError {
-    /// Whether connecting again may help: nothing is lost by that.
-    #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        match self {
-            Self::Refused(r) => r.code.is_passing(),
-            Self::Handshake(HandshakeError::Checksum)
-            | Self::Truncated
-            | Self::Unanswered
-            | Self::Silent => true,
-            _ => false,
-        }
-    }
-}
-
-impl std::fmt::Display for SenderError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Handshake(e) => e.fmt(f),
-            Self::Refused(r) => write!(f, "the server refuses the session: {}", r.text),
-            Self::Version(n) => write!(
-                f,
-                "the server speaks version {n} of the session protocol, expected {VERSION}"
-            ),
-            Self::Welcome(what) => write!(f, "the server's welcome {what}"),
-            Self::Gap {
-                received,
-                acked,
-                sent,
-            } => write!(
-                f,
-                "the server has everything up to {received}, but {acked} was acknowledged and {sent} sent: it is not the session it was"
-            ),
-            Self::Repeated { latest, previous } => write!(
-                f,
-                "an acknowledgement of {latest} after one of {previous}: expected a later message"
-            ),
-            Self::Missing { latest, expected } => write!(
-                f,
-                "an acknowledgement of {latest} whose count says {expected}: some are missing or repeated"
-            ),
-            Self::Impossible { latest, sent } => write!(
-                f,
-                "an acknowledgement of {latest}, but only {sent} were sent"
-            ),
-            Self::Reply(n) => write!(f, "a reply of the unknown kind {n:#x}"),
-            Self::Truncated => {
-                f.write_str("the server closed in the middle of a reply of 12 bytes")
-            }
-            Self::Unanswered => f.write_str("the server did not answer the handshake in time"),
-            Self::Silent => {
-                f.write_str("the server was silent for longer than the idle time it named")
-            }
-            Self::Stalled { acked, last } => write!(
-                f,
-                "no progress: everything up to {acked} is acknowledged, nothing after it up to {last}, for longer than allowed"
-            ),
-            Self::InDoubt(Doubt { first, last }) => write!(
-                f,
-                "nobody knows whether messages {first} to {last} were handled: the connection, or the server's state, is gone"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SenderError {}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No connection.
@@ -253,8 +126,6 @@ pub struct Sender {
     acked: Seq,
     /// What was given up, until the server has confirmed that it skips it.
     dropped: Option<Doubt>,
-    /// What the server had when this client came: it keeps nothing up to there.
-    begun: Seq,
     epoch: u64,
     window: u64,
     idle_ns: u64,
@@ -317,7 +188,6 @@ impl Sender {
             previous: Seq::NONE,
             acked: Seq::NONE,
             dropped: None,
-            begun: Seq::NONE,
             epoch: 0,
             window: config.plain_window,
             idle_ns: 0,
@@ -461,9 +331,17 @@ impl Sender {
         }
         self.dropped = self.dropped.filter(|d| w.received < d.last);
         let resumed = self.dropped.map_or(w.received, |d| d.last);
+        // A life that began after messages of another one cannot send those.
+        if known && resumed < self.outbox.gone() {
+            let (received, acked) = (w.received, self.outbox.gone());
+            return Err(SenderError::Gap {
+                received,
+                acked,
+                sent,
+            });
+        }
         let lost = known && w.epoch != self.epoch;
         if !known {
-            self.begun = w.received;
             self.outbox.begin(w.received.next());
         }
         self.epoch = w.epoch;
@@ -490,10 +368,10 @@ impl Sender {
         Ok(())
     }
 
-    /// The last message this client could not send again: acknowledged and not given up since, or from before it came.
+    /// The last message the server has acknowledged, and not one given up since.
     fn confirmed(&self) -> Seq {
-        let acked = self.acked.max(self.begun);
-        self.dropped.map_or(acked, |d| Seq::new(d.first.get() - 1))
+        self.dropped
+            .map_or(self.acked, |d| Seq::new(d.first.get() - 1))
     }
 
     /// Messages flow, after a word on those given up.
@@ -849,6 +727,12 @@ impl Sender {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.is_open()
+    }
+
+    /// Whether it has ended for good: a session that has not may connect again.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
     }
 
     /// Whether everything is acknowledged after [`close`](Self::close).

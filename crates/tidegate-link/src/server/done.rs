@@ -1,9 +1,8 @@
 //! How a handler that stores reports what is done: from any thread, to whichever connection its session has then.
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use crate::Seq;
 
@@ -35,19 +34,6 @@ impl Reports {
             Some(old) => old.clone_from(waker),
             slot => *slot = Some(waker.clone()),
         }
-    }
-
-    /// Waits for the report of `seq`.
-    pub(crate) async fn reached(&self, seq: Seq) {
-        poll_fn(|cx| {
-            self.register(cx.waker());
-            if self.done() >= seq {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
     }
 }
 

@@ -179,17 +179,19 @@ where
         if let Err(refused) = self.check(&hello, refuse) {
             return self.refuse(refused).await;
         }
-        let patience = core.config.hello_within;
+        // Before the client gives up, so that it hears why.
+        let patience = core.config.hello_within / 2;
         let mut lease = match core.sessions.claim(&hello, patience).await {
             Ok(lease) => lease,
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
-        if hello.epoch == 0 && core.config.acks == Acks::WhenDone {
-            // It goes on after what was received and will not send that again: it must not be lost with this server.
-            if timeout(patience, settle(&mut lease)).await.is_err() {
-                return self.refuse(explain(Unavailable::Held)).await;
-            }
+        // A new life begins after what was received. If that is not done and the server falls back to what is, by a crash, this
+        // client could not send what would be missing.
+        let new_life = hello.epoch == 0 && core.config.acks == Acks::WhenDone;
+        if new_life && timeout(patience, lease.settled()).await.is_err() {
+            let text = "what an earlier client of this session sent is still being handled";
+            return self.refuse(refused(Code::Full, text)).await;
         }
         let (kept, welcome) = match self.resume(&hello, &mut lease) {
             Ok(resumed) => resumed,
@@ -214,6 +216,8 @@ where
         };
         count(core, &ended);
         if !matches!(ended, Ended::Handler) {
+            // What was given up counts as done: no handler will report it.
+            Done(reports.clone()).done(connection.receiver.ready());
             lease.keep(Kept {
                 handler,
                 reports,
@@ -381,13 +385,6 @@ fn explain(unavailable: Unavailable) -> Refused {
             "another connection of this session is still being finished",
         ),
     }
-}
-
-/// Waits until everything received is done.
-async fn settle<H>(lease: &mut Lease<H>) {
-    let Some(kept) = lease.kept() else { return };
-    kept.reports.reached(kept.received).await;
-    kept.acked = kept.received;
 }
 
 /// When the server, or a newer connection, wants this one to end.

@@ -7,8 +7,10 @@
 //! refused.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, watch};
@@ -156,14 +158,25 @@ impl<H> Sessions<H> {
 }
 
 impl<H> Lease<H> {
+    /// Resolves when everything received is done.
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<H> {
+        let kept = self.kept.as_ref();
+        let owed = kept.map(|kept| (kept.reports.clone(), kept.received));
+        poll_fn(move |cx| {
+            let Some((reports, received)) = &owed else {
+                return Poll::Ready(());
+            };
+            reports.register(cx.waker());
+            if reports.done() < *received {
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+    }
+
     /// Takes what is kept out; [`keep`](Self::keep) puts it back. What is not put back is forgotten.
     pub(crate) fn take(&mut self) -> Option<Kept<H>> {
         self.kept.take()
-    }
-
-    /// What is kept.
-    pub(crate) fn kept(&mut self) -> Option<&mut Kept<H>> {
-        self.kept.as_mut()
     }
 
     /// Keeps it for the next connection.

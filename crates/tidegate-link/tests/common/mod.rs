@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_link::{Batch, Server, ServerBuilder};
+use tidegate_link::{Acks, Batch, Done, Seq, Server, ServerBuilder};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -63,6 +63,44 @@ pub(crate) async fn remembering(builder: ServerBuilder) -> (Server, Seen) {
         .serve(listener, move |_| Ok(handlers.handler()))
         .unwrap();
     (server, seen)
+}
+
+/// Holds on to the reports of handlers, so that a test decides what is done.
+#[derive(Clone, Default)]
+pub(crate) struct Stuck(Arc<Mutex<Vec<Done>>>);
+
+impl Stuck {
+    pub(crate) fn report(&self, seq: Seq) {
+        for done in &*self.0.lock().unwrap() {
+            done.done(seq);
+        }
+    }
+}
+
+/// A server that acknowledges what `stuck` reports.
+pub(crate) async fn remembering_when_done(stuck: Stuck) -> (Server, Seen) {
+    let seen = Seen::default();
+    let handlers = seen.clone();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let builder = Server::builder().acks(Acks::WhenDone);
+    let serve = builder.serve(listener, move |opened| {
+        stuck.0.lock().unwrap().push(opened.done);
+        Ok(handlers.handler())
+    });
+    (serve.unwrap(), seen)
+}
+
+/// Listens where another server did.
+pub(crate) async fn rebind(address: SocketAddr) -> TcpListener {
+    let binding = async {
+        loop {
+            if let Ok(listener) = TcpListener::bind(address).await {
+                return listener;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, binding).await.unwrap()
 }
 
 /// Waits until `condition` holds.

@@ -604,6 +604,39 @@ fn a_session_that_is_not_the_one_it_was() {
     }
 }
 
+/// A life began after message 10, of which the server falls back to 4: it does not send message 11 as the fifth.
+#[test]
+fn a_server_that_fell_back_behind_where_a_life_began() {
+    let mut s = sender(true);
+    s.handle_connected(T);
+    transmit(&mut s);
+    let began = Welcome {
+        received: Seq::new(10),
+        acked: Seq::new(4),
+        when_done: true,
+        ..WELCOME
+    };
+    s.handle_read(T, &Answer::Welcome(began).encode())
+        .expect("a welcome");
+    push(&mut s, 11, 5);
+    transmit(&mut s);
+    s.handle_cut().expect("a session outlives a cut");
+    s.handle_connected(T);
+    transmit(&mut s);
+    let fell = Welcome {
+        received: Seq::new(4),
+        ..began
+    };
+    let gap = SenderError::Gap {
+        received: Seq::new(4),
+        acked: Seq::new(10),
+        sent: Seq::new(15),
+    };
+    let read = s.handle_read(T, &Answer::Welcome(fell).encode());
+    assert_eq!(read, Err(gap));
+    assert_eq!(transmit(&mut s), b"");
+}
+
 #[test]
 fn a_refusal_says_why_and_whether_to_come_again() {
     for (code, passing) in [

@@ -50,6 +50,24 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     Ok(read as f64 / took.as_secs_f64())
 }
 
+/// Writes `count` times `bytes` bytes to a socket whose other end throws them away; answers writes a second.
+pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
+    let (mut client, mut server) = pair()?;
+    let reader = thread::spawn(move || -> io::Result<u64> {
+        io::copy(&mut server, &mut io::sink())
+    });
+    let message = vec![7; bytes];
+    let start = Instant::now();
+    for _ in 0..count {
+        client.write_all(&message)?;
+    }
+    drop(client);
+    let read = reader.join().ok().context("the reader panicked")??;
+    let took = start.elapsed();
+    anyhow::ensure!(read == count * bytes as u64, "bytes were lost");
+    Ok(count as f64 / took.as_secs_f64())
+}
+
 /// Sends `there` bytes and waits for `back` bytes, `count` times. Both ends sleep in the system, or both look again at once.
 pub(super) fn ping_pong(
     count: u64,
