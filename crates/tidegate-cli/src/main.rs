@@ -3,7 +3,9 @@
 mod args;
 mod bench;
 mod count;
+mod input;
 mod interrupt;
+mod ship;
 mod sim;
 mod topology;
 
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
             Command::Count(args) => count::run(args),
             Command::Bench(bench) => bench::run(bench),
             Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Receive(args) => ship::receive(args),
+            Command::Send(args) => ship::send(args),
         });
     match outcome {
         Ok(code) => code,

@@ -2,6 +2,7 @@
 //! [`rounds`], [`peers`], [`session`] and [`machine`], know nothing of what is measured: every bench uses them.
 
 mod latency;
+mod link;
 mod machine;
 mod mailbox;
 mod peers;
@@ -33,6 +34,11 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Queue(args) => {
             let mut session = Session::open("queue", args)?;
             queue::run(&mut session)?;
+            session
+        }
+        Bench::Link(args) => {
+            let mut session = Session::open("link", args)?;
+            link::run(&mut session)?;
             session
         }
         Bench::Topology(args) => {
