@@ -14,7 +14,7 @@ deps: ## what tests and peers need: crates, Debian packages, the rivals' builds
 
 # Tests do without the rivals, so their absence is told and does not stop anything.
 deps-peers:
-	@for peer in rust java erlang; do \
+	@for peer in redis rust java erlang go redis-rs; do \
 	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
 	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
@@ -22,9 +22,10 @@ deps-peers:
 
 test: ## every test (installs what is missing when run as root)
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory deps; else \
-	  for peer in rust java erlang; do \
+	  for peer in rust java erlang go redis-rs; do \
 	    echo hello | bench/peers/$$peer/start >/dev/null 2>&1 || echo "missing: peer $$peer (bench/peers/install.sh $$peer)"; \
-	  done; fi
+	  done; \
+	  command -v redis-server >/dev/null || echo "missing: redis-server (bench/peers/install.sh redis)"; fi
 	$(CARGO) test --locked --workspace --all-features
 	@$(MAKE) --no-print-directory loom
 

@@ -20,7 +20,7 @@ const KEYS: usize = 1024;
 /// How long it may take to come up, and to answer us.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs the server and ends it when our end of the pipe is gone, even if we were killed.
-const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server"#;
+const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
 
 /// See the module.
 pub(super) struct Server {
@@ -175,8 +175,16 @@ impl Guarded {
 }
 
 fn end(guard: &mut Child) {
+    // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the server.
+    drop(guard.stdin.take());
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if !matches!(guard.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     if let Some(group) = i32::try_from(guard.id()).ok().and_then(Pid::from_raw) {
-        // It may be gone already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = guard.wait();
