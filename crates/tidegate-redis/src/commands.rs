@@ -1,0 +1,171 @@
+//! The everyday commands, typed.
+
+use std::time::Duration;
+
+use crate::client::{Client, Reply};
+use crate::command::{ToArgs, cmd};
+use crate::reply::FromReply;
+
+impl Client {
+    /// The value of a key; ask for an `Option` where it may be missing.
+    pub fn get<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
+        self.send_shared(cmd("GET").arg(key))
+    }
+
+    /// Sets a key. [`set_with`](Self::set_with) has the options.
+    pub fn set(&self, key: impl ToArgs, value: impl ToArgs) -> Reply<()> {
+        self.send_shared(cmd("SET").arg(key).arg(value))
+    }
+
+    /// Sets a key with options. As a `bool` the reply says whether it was set.
+    pub fn set_with<T: FromReply>(&self, key: impl ToArgs, value: impl ToArgs, options: SetOptions) -> Reply<T> {
+        self.send_shared(cmd("SET").arg(key).arg(value).arg(options))
+    }
+
+    /// The values of several keys.
+    pub fn mget<T: FromReply>(&self, keys: impl ToArgs) -> Reply<T> {
+        self.send_shared(cmd("MGET").arg(keys))
+    }
+
+    /// Sets several keys: `&[("a", 1), ("b", 2)]`.
+    pub fn mset(&self, pairs: impl ToArgs) -> Reply<()> {
+        self.send_shared(cmd("MSET").arg(pairs))
+    }
+
+    /// Adds one; the new value.
+    pub fn incr(&self, key: impl ToArgs) -> Reply<i64> {
+        self.send_shared(cmd("INCR").arg(key))
+    }
+
+    /// Adds `by`; the new value.
+    pub fn incr_by(&self, key: impl ToArgs, by: i64) -> Reply<i64> {
+        self.send_shared(cmd("INCRBY").arg(key).arg(by))
+    }
+
+    /// Removes keys; how many there were.
+    pub fn del(&self, keys: impl ToArgs) -> Reply<u64> {
+        self.send_shared(cmd("DEL").arg(keys))
+    }
+
+    /// How many of these keys there are.
+    pub fn exists(&self, keys: impl ToArgs) -> Reply<u64> {
+        self.send_shared(cmd("EXISTS").arg(keys))
+    }
+
+    /// Lets a key expire after this; whether there was such a key.
+    pub fn expire(&self, key: impl ToArgs, after: Duration) -> Reply<bool> {
+        self.send_shared(cmd("PEXPIRE").arg(key).arg(millis(after)))
+    }
+
+    /// One field of a hash.
+    pub fn hget<T: FromReply>(&self, key: impl ToArgs, field: impl ToArgs) -> Reply<T> {
+        self.send_shared(cmd("HGET").arg(key).arg(field))
+    }
+
+    /// Sets fields of a hash: `&[("name", "x")]`; how many are new.
+    pub fn hset(&self, key: impl ToArgs, pairs: impl ToArgs) -> Reply<u64> {
+        self.send_shared(cmd("HSET").arg(key).arg(pairs))
+    }
+
+    /// A whole hash, as a `HashMap`.
+    pub fn hgetall<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
+        self.send_shared(cmd("HGETALL").arg(key))
+    }
+
+    /// Puts values before a list; its new length.
+    pub fn lpush(&self, key: impl ToArgs, values: impl ToArgs) -> Reply<u64> {
+        self.send_shared(cmd("LPUSH").arg(key).arg(values))
+    }
+
+    /// Takes the last value of a list.
+    pub fn rpop<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
+        self.send_shared(cmd("RPOP").arg(key))
+    }
+
+    /// Publishes a message; how many subscribers this server gave it to.
+    pub fn publish(&self, channel: impl ToArgs, message: impl ToArgs) -> Reply<u64> {
+        self.send_shared(cmd("PUBLISH").arg(channel).arg(message))
+    }
+
+    /// Whether the server answers.
+    pub fn ping(&self) -> Reply<()> {
+        self.send_shared(cmd("PING"))
+    }
+}
+
+/// What `SET` can do beside setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetOptions {
+    expire: Option<Expire>,
+    only: Option<&'static str>,
+    get: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expire {
+    After(u64),
+    Keep,
+}
+
+impl SetOptions {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The key expires after this.
+    #[must_use]
+    pub fn expire(mut self, after: Duration) -> Self {
+        self.expire = Some(Expire::After(millis(after)));
+        self
+    }
+
+    /// The key keeps the expiry it has.
+    #[must_use]
+    pub const fn keep_expiry(mut self) -> Self {
+        self.expire = Some(Expire::Keep);
+        self
+    }
+
+    /// Only if there is no such key.
+    #[must_use]
+    pub const fn if_missing(mut self) -> Self {
+        self.only = Some("NX");
+        self
+    }
+
+    /// Only if there is such a key.
+    #[must_use]
+    pub const fn if_present(mut self) -> Self {
+        self.only = Some("XX");
+        self
+    }
+
+    /// The reply is the value before.
+    #[must_use]
+    pub const fn get_old(mut self) -> Self {
+        self.get = true;
+        self
+    }
+}
+
+impl ToArgs for SetOptions {
+    fn write_args(&self, cmd: &mut crate::Cmd) {
+        match self.expire {
+            Some(Expire::After(ms)) => {
+                "PX".write_args(cmd);
+                ms.write_args(cmd);
+            }
+            Some(Expire::Keep) => "KEEPTTL".write_args(cmd),
+            None => {}
+        }
+        self.only.write_args(cmd);
+        self.get.then_some("GET").write_args(cmd);
+    }
+}
+
+/// Whole milliseconds, at least one: Redis refuses zero.
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)
+}
