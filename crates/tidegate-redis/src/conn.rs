@@ -67,6 +67,7 @@ impl Conn {
             registry,
             gauges: Gauges::default(),
         });
+        conn.stands(ready.protocol);
         runtime.spawn(serve(Arc::clone(&conn), ready, tls, reconnects));
         Ok(conn)
     }
@@ -74,6 +75,11 @@ impl Conn {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pipeline> {
         // A panic while it was locked is our own mistake; what it guards is consistent between statements that can panic.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stands(&self, protocol: u8) {
+        self.gauges.protocol.store(protocol, Ordering::Relaxed);
+        self.gauges.connected.store(true, Ordering::Relaxed);
     }
 
     /// Queues what `encode` writes; wakes the task if it sleeps.
@@ -102,6 +108,14 @@ impl Conn {
     pub(crate) fn drain(&self) {
         let waker = self.lock().drain();
         wake(waker);
+    }
+
+    /// Ends the connection at once; what is in flight is lost.
+    pub(crate) fn abort(&self) {
+        let mut wakers = Vec::new();
+        let driver = self.lock().close(&Failure::Closed, &mut wakers);
+        wake_all(&mut wakers);
+        wake(driver);
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -255,6 +269,14 @@ impl<E: Encode> Pending<E> {
     }
 }
 
+impl<E: Encode> Future for Pending<E> {
+    type Output = Result<Option<Outcome>, CommandError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_outcome(cx)
+    }
+}
+
 impl<E> Drop for Pending<E> {
     fn drop(&mut self) {
         if let State::Inside(slot) = self.state {
@@ -269,10 +291,9 @@ async fn serve(conn: Arc<Conn>, ready: Ready, tls: Option<Arc<ClientConfig>>, re
     let mut ready = Some(ready);
     loop {
         if let Some(ready) = ready.take() {
-            conn.gauges.protocol.store(ready.protocol, Ordering::Relaxed);
-            conn.gauges.connected.store(true, Ordering::Relaxed);
+            conn.stands(ready.protocol);
             if let Some(registry) = &conn.registry {
-                registry.resubscribe(&conn, ready.protocol);
+                registry.resubscribe(&conn);
             }
             let mut session = Session::new(Arc::clone(&conn), ready);
             let end = std::future::poll_fn(|cx| session.poll(cx)).await;
@@ -389,9 +410,10 @@ struct CloseOnDrop<'a>(&'a Arc<Conn>);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        let mut wakers = Vec::new();
-        self.0.lock().close(&Failure::Closed, &mut wakers);
-        wake_all(&mut wakers);
+        self.0.abort();
+        if let Some(registry) = &self.0.registry {
+            registry.close();
+        }
         self.0.gauges.connected.store(false, Ordering::Relaxed);
     }
 }

@@ -46,6 +46,9 @@ const YIELD_NS: u64 = 60_000;
 /// Capacity a buffer keeps after a large batch.
 const KEEP: usize = 1 << 20;
 
+/// The longest sleep without a look at timeouts.
+const WATCH_MAX: Duration = Duration::from_secs(3600);
+
 pub(crate) struct Session {
     conn: Arc<Conn>,
     link: Link,
@@ -432,7 +435,7 @@ impl Session {
         if self.watchdog_at != self.watch_at {
             self.watchdog_at = self.watch_at;
             // The runtime's timers tick in milliseconds: one more, and it is not early.
-            let after = self.watch_at - now + Duration::from_millis(1);
+            let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
             self.watchdog.as_mut().reset(tokio::time::Instant::now() + after);
         }
         self.watchdog.as_mut().poll(cx).is_ready()

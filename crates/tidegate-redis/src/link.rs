@@ -70,11 +70,6 @@ impl Link {
         read_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
     }
 
-    /// Whether a short read means that no more is there.
-    pub(crate) const fn short_read_is_last(&self) -> bool {
-        self.tls.is_none()
-    }
-
     /// Writes what fits: `WouldBlock` if nothing does. With nothing to write it sends what TLS holds.
     pub(crate) fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)

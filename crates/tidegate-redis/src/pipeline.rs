@@ -352,7 +352,7 @@ impl Pipeline {
             self.fail(entry.slot, failure(Executed::Maybe), wakers);
         }
         self.flight_load = Load::default();
-        self.flushes.clear();
+        self.forget_flushes();
         if self.closed.is_some() {
             self.refuse(&failure(Executed::No), wakers);
         }
@@ -370,16 +370,17 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// The end: nothing is accepted, everything fails, everybody is woken.
-    pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) {
-        self.closed = Some(failure.clone());
+    /// The end: nothing is accepted, everything fails, everybody is woken. The driver is to be woken, too.
+    pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) -> Option<Waker> {
+        self.closed.get_or_insert_with(|| failure.clone());
         for entry in std::mem::take(&mut self.flight) {
             self.fail(entry.slot, failure.clone(), wakers);
         }
         self.flight_load = Load::default();
-        self.flushes.clear();
+        self.forget_flushes();
         self.refuse(failure, wakers);
         wakers.append(&mut self.waiters);
+        self.driver.take()
     }
 
     /// Fails those whose replies are due since `timeout_ns`; their entries keep their places. Answers when to look again.
@@ -599,6 +600,19 @@ impl Pipeline {
         if callers > 0 {
             self.pulse.delivered(now, callers);
             self.controller.on(now, Event::Expected { items: callers });
+        }
+    }
+
+    /// Replies that will not come are accounted at the usual round trip, or the controller would wait for them.
+    fn forget_flushes(&mut self) {
+        let took_ns = self.pulse.rtt_ns as u64;
+        for flush in std::mem::take(&mut self.flushes) {
+            let gone = Event::Replied {
+                items: flush.left,
+                batch: flush.commands,
+                took_ns,
+            };
+            self.controller.on(self.now, gone);
         }
     }
 
