@@ -78,6 +78,8 @@ fn every_bench_prints_the_same_document() {
         ("mailbox", &["mailbox"]),
         ("topology", &["topology"]),
         ("topology", &["topology", "--soak", "1"]),
+        ("redis", &["redis", "--only", "PUBLISH 64 B, RTT 0, 256"]),
+        ("redis", &["redis", "--only", "20 64 B, RTT 1 ms, 16"]),
     ] {
         let document = document(&bench(directory.path(), &[args, &["--json"]].concat()));
         assert_eq!(document["bench"], name);

@@ -18,6 +18,8 @@ pub(super) fn tables(rows: &[Row]) -> Vec<String> {
             "",
             "/ others",
             "",
+            "/ off",
+            "2 workers / rueidis",
             "client cpu / rueidis",
             "ops per cpu-s / rueidis",
             "Redis busy",
@@ -78,6 +80,15 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     };
     let label = |row: Option<&Row>| row.map(Row::label).unwrap_or_default();
     let (fastest, other) = (best(&rueidis, ops), best(&others, ops));
+    let own = |setting: &str| {
+        let mut own = rows.iter().copied().filter(|row| row.system == OURS);
+        own.find(|row| row.controller.as_deref() == Some(setting))
+    };
+    // Of medians: the ratios within rounds are those of the setting above all.
+    let two_workers = own("auto, 2 workers").and_then(|row| {
+        let ratio = row.ops_per_s? / fastest?.ops_per_s?;
+        Some(format!("{ratio:.2}"))
+    });
     let leanest = best(&rueidis, |row| row.extra("ops_per_cpu_s"));
     Some(vec![
         case.into(),
@@ -86,6 +97,8 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
         label(fastest),
         ratio(other),
         label(other),
+        ratio(own("off")),
+        two_workers.unwrap_or_default(),
         share("client_cpu_us", fastest),
         share("ops_per_cpu_s", leanest),
         ours.extra("redis_busy").map(number).unwrap_or_default(),
@@ -166,10 +179,14 @@ mod tests {
     #[test]
     fn the_best_setting_of_a_cell_counts() {
         let mut ours = row("c", OURS, "auto", [30.0, 1.0, 1.0, 1.0]);
-        let ratios = json!({"rueidis no delay": 3.0, "rueidis 20 us": 1.5, "rustis x": 2.0});
+        let ratios = json!({
+            "rueidis no delay": 3.0, "rueidis 20 us": 1.5, "rustis x": 2.0, "tidegate off": 1.25,
+        });
         ours.extra.insert("ratio".into(), ratios);
         let rows = [
             ours,
+            row("c", OURS, "auto, 2 workers", [22.0, 1.0, 1.0, 1.0]),
+            row("c", OURS, "off", [24.0, 1.0, 1.0, 1.0]),
             row("c", "rueidis", "no delay", [10.0, 1.0, 1.0, 3.0]),
             row("c", "rueidis", "20 us", [20.0, 1.0, 1.0, 4.0]),
             row("c", "rustis", "x", [15.0, 1.0, 1.0, 3.0]),
@@ -186,7 +203,8 @@ mod tests {
         assert_eq!(
             cells,
             [
-                "c", "30", "1.50", "rueidis", "20", "us", "2.00", "rustis", "x", "0.25", "2.00"
+                "c", "30", "1.50", "rueidis", "20", "us", "2.00", "rustis", "x", "1.25", "1.10",
+                "0.25", "2.00"
             ]
         );
     }

@@ -9,13 +9,12 @@ use tidegate_redis::{Client, CommandError, Concession, Config, Policy, cmd};
 use super::{Cell, OURS, Who};
 use crate::ALLOCATOR;
 
-/// In a closed loop: as it comes, and on two threads.
-const CLOSED: &[&str] = &["auto", "auto workers=2"];
+/// In a closed loop: as it comes, on two threads, and beside it the plainest rule: flush when the queue is empty.
+const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
 /// Besides, what each part of it brings, and a sweep of delays to find the best one.
 const CLOSED_FULL: &[&str] = &[
     "auto-no-spin",
     "latency",
-    "off",
     "off workers=2",
     "min-cpu:0.95",
     "fixed:20us",
