@@ -36,9 +36,11 @@ pub struct Ask {
     pub rate: Option<f64>,
     /// Threads of the runtime; one is a current-thread runtime.
     pub workers: usize,
+    /// Callers are OS threads that block, not tasks.
+    pub threads: bool,
     /// How long callers are at it before anything is measured.
     pub warm_up: Duration,
-    /// Milliseconds, for clients that take one: `delay_us=`.
+    /// For clients that take one: `delay_us=`.
     pub delay: Option<Duration>,
     /// A policy's name, for clients that have several: `policy=`.
     pub policy: Option<String>,
@@ -123,6 +125,7 @@ impl<'a> Request<'a> {
             callers: self.number("callers", 1..=1 << 16)?,
             rate: (rate > 0.0).then_some(rate),
             workers: self.number_or("workers", 1..=64, 1)?,
+            threads: self.number_or("threads", 0..=1, 0)? == 1,
             warm_up: Duration::from_secs_f64(self.number_or("warm_up", 0.0..=600.0, 0.0)?),
             delay: delay_us.map(|us: f64| Duration::from_secs_f64(us / 1e6)),
             policy: self.fields.get("policy").map(|&policy| policy.into()),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
 use crate::histogram::Histogram;
@@ -74,7 +74,7 @@ impl Running {
             failed: OnceLock::new(),
             pacer: ask.rate.map(Pacer::new),
         });
-        let runtime = runtime(ask.workers).map_err(|e| format!("no runtime: {e}"))?;
+        let runtime = runtime(ask).map_err(|e| format!("no runtime: {e}"))?;
         let (sender, connected) = sync_channel(1);
         let (ask, within) = (ask.clone(), Arc::clone(&shared));
         let warm_up = ask.warm_up;
@@ -157,12 +157,16 @@ impl Drop for Running {
     }
 }
 
-fn runtime(workers: usize) -> std::io::Result<Runtime> {
-    let mut builder = match workers {
+fn runtime(ask: &Ask) -> std::io::Result<Runtime> {
+    let mut builder = match ask.workers {
         1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
-    builder.worker_threads(workers).enable_all().build()
+    builder
+        .worker_threads(ask.workers)
+        .max_blocking_threads(ask.callers + 1)
+        .enable_all()
+        .build()
 }
 
 fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<()> {
@@ -175,12 +179,17 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
             key: format!("key:{}", who % KEYS),
             value: "x".repeat(ask.value_bytes),
         };
-        tasks.spawn(async move {
+        let calls = async move {
             if let Err(e) = caller.run(who, &shared).await {
                 // The first is told; the others are likely the same.
                 let _ = shared.failed.set(e);
             }
-        });
+        };
+        if ask.threads {
+            tasks.spawn_blocking(move || Handle::current().block_on(calls));
+        } else {
+            tasks.spawn(calls);
+        }
     }
     if ask.rate.is_some() {
         let shared = Arc::clone(shared);

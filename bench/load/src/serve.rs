@@ -147,7 +147,13 @@ mod tests {
 
     #[test]
     fn a_load_is_measured_until_it_rests() {
-        for more in ["", " workers=2", " rate=20000", " rate=20000 workers=2"] {
+        for more in [
+            "",
+            " workers=2",
+            " threads=1",
+            " rate=20000",
+            " rate=20000 workers=2",
+        ] {
             let lines = format!(
                 "hello\n\n{LOAD}{more}\n{LOAD}\nmeasure seconds=0.05\nrest\nrest\nmeasure seconds=1\n"
             );

@@ -183,9 +183,11 @@ func (r request) load() (loadRequest, error) {
 	default:
 		errs = append(errs, fmt.Errorf("command=%s: give publish, get, set or mix", asked.command))
 	}
-	// The runtime of Go has no workers to choose.
-	if workers, ok := r.fields["workers"]; ok && workers != "1" {
-		errs = append(errs, fmt.Errorf("workers=%s is not supported by %s", workers, asked.system))
+	// Go's runtime has no such choice, and neither client several policies.
+	for key, only := range map[string]string{"workers": "1", "threads": "0", "policy": ""} {
+		if value, ok := r.fields[key]; ok && value != only {
+			errs = append(errs, fmt.Errorf("%s=%s is not supported by %s", key, value, asked.system))
+		}
 	}
 	return asked, errors.Join(errs...)
 }

@@ -93,14 +93,20 @@ impl Conn {
             return Err(Refusal::Closed(failure.clone()));
         }
         let bytes_max = pipeline.bounds().bytes_max;
-        let now = if pipeline.is_asleep() { self.clock.now() } else { pipeline.last_seen() };
+        let now = if pipeline.is_asleep() {
+            self.clock.now()
+        } else {
+            pipeline.last_seen()
+        };
         match pipeline.submit(now, what, encode) {
             Ok((slot, waker)) => {
                 drop(pipeline);
                 wake(waker);
                 Ok(slot)
             }
-            Err(_) if what.bytes as u64 > u64::from(u32::MAX) => Err(Refusal::TooLarge { bytes_max }),
+            Err(_) if what.bytes as u64 > u64::from(u32::MAX) => {
+                Err(Refusal::TooLarge { bytes_max })
+            }
             Err(full) => Err(Refusal::Full(full.into())),
         }
     }
@@ -135,7 +141,11 @@ impl Conn {
             in_flight: pipeline.in_flight(),
             depths: pipeline.depths,
             rtt_us: pulse.rtt_ns / 1e3,
-            rtt_min_us: if pulse.rtt_min_ns == u64::MAX { 0.0 } else { us(pulse.rtt_min_ns) },
+            rtt_min_us: if pulse.rtt_min_ns == u64::MAX {
+                0.0
+            } else {
+                us(pulse.rtt_min_ns)
+            },
             write_us: pulse.write_ns / 1e3,
             overshoot_us: us(g.late_ns.load(Ordering::Relaxed)),
             delay_us: us(policy.counts.regret_ns) * per_command,
@@ -240,7 +250,10 @@ impl<E: Encode> Pending<E> {
     }
 
     /// The outcome; `None` if nobody was to wait for one.
-    pub(crate) fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Outcome>, CommandError>> {
+    pub(crate) fn poll_outcome(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Outcome>, CommandError>> {
         loop {
             match std::mem::replace(&mut self.state, State::Done) {
                 State::Inside(slot) => {
@@ -395,9 +408,13 @@ impl<F: Future> Future for Expiring<'_, F> {
             if closed {
                 return Poll::Ready(None);
             }
-            let Some(next) = next else { return Poll::Pending };
+            let Some(next) = next else {
+                return Poll::Pending;
+            };
             let after = next - now + Duration::from_millis(1);
-            self.sleep.as_mut().reset(tokio::time::Instant::now() + after);
+            self.sleep
+                .as_mut()
+                .reset(tokio::time::Instant::now() + after);
             if self.sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

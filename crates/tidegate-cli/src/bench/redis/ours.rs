@@ -16,6 +16,7 @@ const CLOSED_FULL: &[&str] = &[
     "auto-no-spin",
     "latency",
     "off workers=2",
+    "auto threads=1",
     "min-cpu:0.95",
     "fixed:20us",
     "fixed:100us",
@@ -43,10 +44,11 @@ pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
         peer: OURS.into(),
         system: OURS.into(),
         version: Some(env!("CARGO_PKG_VERSION").into()),
-        controller: Some(match setting.split_once(" workers=") {
-            Some((policy, workers)) => format!("{policy}, {workers} workers"),
-            None => setting.into(),
-        }),
+        controller: Some(
+            setting
+                .replace(" workers=2", ", 2 workers")
+                .replace(" threads=1", ", callers as threads"),
+        ),
         settings: format!("policy={setting}"),
         subject: at == 0,
     };
