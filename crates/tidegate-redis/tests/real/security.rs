@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tidegate_redis::{Client, Config, ConnectError, Protocol, ServerErrorKind, Tls, cmd};
 
 use crate::common::{Redis, soon};
@@ -56,6 +56,8 @@ struct Certificates {
 
 fn certificates(dir: &Path) -> Certificates {
     let mut ca = CertificateParams::new(Vec::<String>::new()).unwrap();
+    // Issuer and subject of the same name would pass for self-signed.
+    ca.distinguished_name.push(DnType::CommonName, "test root");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let root = CertifiedIssuer::self_signed(ca.clone(), KeyPair::generate().unwrap()).unwrap();
     let other = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
