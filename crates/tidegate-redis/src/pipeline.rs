@@ -678,3 +678,6 @@ fn is_confirmation(value: &Value) -> bool {
 const fn plus(a: Load, b: Load) -> Load {
     Load::new(a.items + b.items, a.bytes + b.bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -415,3 +415,5 @@ fn is_big_number(body: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
+#[cfg(test)]
+mod tests;
