@@ -72,12 +72,7 @@ impl Client {
     /// As of [`connect`](Self::connect).
     pub async fn open(config: Config) -> Result<Self, ConnectError> {
         config.check()?;
-        let tls = config
-            .login
-            .tls
-            .as_ref()
-            .map(|t| t.client_config())
-            .transpose()?;
+        let tls = config.login.tls.as_ref().map(|t| t.client_config()).transpose()?;
         let mut plan = config.policy.plan(config.limits.commands_max)?;
         plan.manner.spin = plan.manner.spin && config.spin.unwrap_or(true);
         let shared = Shared {
@@ -114,15 +109,9 @@ impl Client {
     /// If there is no room, the client is closed, or the command does not belong on the shared connection.
     pub fn forget(&self, cmd: &Cmd) -> Result<(), CommandError> {
         if cmd.needs_own_connection().is_some() {
-            return Err(CommandError::NotShared(
-                "expected a command that neither blocks nor changes its connection",
-            ));
+            return Err(CommandError::NotShared("expected a command that neither blocks nor changes its connection"));
         }
-        match self
-            .inner
-            .conn
-            .submit(submission(cmd, false), |out| cmd.encode(out))
-        {
+        match self.inner.conn.submit(submission(cmd, false), |out| cmd.encode(out)) {
             Ok(_) => Ok(()),
             Err(Refusal::Full(e)) => Err(e),
             Err(Refusal::TooLarge { bytes_max }) => Err(CommandError::TooLarge {

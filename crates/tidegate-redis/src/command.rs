@@ -135,14 +135,8 @@ impl Cmd {
     pub(crate) fn needs_own_connection(&self) -> Option<Kind> {
         let name = self.get(0)?;
         if is_one_of(name, BLOCKING) {
-            let xread =
-                name.eq_ignore_ascii_case(b"XREAD") || name.eq_ignore_ascii_case(b"XREADGROUP");
-            if xread
-                && !(1..self.args as usize).any(|i| {
-                    self.get(i)
-                        .is_some_and(|a| a.eq_ignore_ascii_case(b"BLOCK"))
-                })
-            {
+            let xread = name.eq_ignore_ascii_case(b"XREAD") || name.eq_ignore_ascii_case(b"XREADGROUP");
+            if xread && !(1..self.args as usize).any(|i| self.get(i).is_some_and(|a| a.eq_ignore_ascii_case(b"BLOCK"))) {
                 return None;
             }
             return Some(Kind::Blocking);
@@ -165,92 +159,21 @@ fn is_one_of(name: &[u8], list: &[&str]) -> bool {
 }
 
 const BLOCKING: &[&str] = &[
-    "BLPOP",
-    "BRPOP",
-    "BLMOVE",
-    "BRPOPLPUSH",
-    "BLMPOP",
-    "BZPOPMIN",
-    "BZPOPMAX",
-    "BZMPOP",
-    "XREAD",
-    "XREADGROUP",
-    "WAIT",
+    "BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP", "XREAD", "XREADGROUP", "WAIT",
     "WAITAOF",
 ];
 
 const STATEFUL: &[&str] = &[
-    "MULTI",
-    "EXEC",
-    "DISCARD",
-    "WATCH",
-    "UNWATCH",
-    "SELECT",
-    "AUTH",
-    "HELLO",
-    "RESET",
-    "QUIT",
-    "MONITOR",
-    "SUBSCRIBE",
-    "UNSUBSCRIBE",
-    "PSUBSCRIBE",
-    "PUNSUBSCRIBE",
-    "SSUBSCRIBE",
-    "SUNSUBSCRIBE",
-    "SYNC",
-    "PSYNC",
-    "ASKING",
-    "READONLY",
+    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "HELLO", "RESET", "QUIT", "MONITOR", "SUBSCRIBE",
+    "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "SYNC", "PSYNC", "ASKING", "READONLY",
     "READWRITE",
 ];
 
 const READ_ONLY: &[&str] = &[
-    "GET",
-    "MGET",
-    "STRLEN",
-    "GETRANGE",
-    "EXISTS",
-    "TTL",
-    "PTTL",
-    "TYPE",
-    "HGET",
-    "HMGET",
-    "HGETALL",
-    "HLEN",
-    "HEXISTS",
-    "HKEYS",
-    "HVALS",
-    "LLEN",
-    "LRANGE",
-    "LINDEX",
-    "SCARD",
-    "SISMEMBER",
-    "SMEMBERS",
-    "SMISMEMBER",
-    "SRANDMEMBER",
-    "ZCARD",
-    "ZCOUNT",
-    "ZRANGE",
-    "ZRANK",
-    "ZSCORE",
-    "ZMSCORE",
-    "BITCOUNT",
-    "GETBIT",
-    "PING",
-    "ECHO",
-    "DBSIZE",
-    "SCAN",
-    "HSCAN",
-    "SSCAN",
-    "ZSCAN",
-    "XLEN",
-    "XRANGE",
-    "KEYS",
-    "TIME",
-    "EXPIRETIME",
-    "PFCOUNT",
-    "GEOPOS",
-    "GEODIST",
+    "GET", "MGET", "STRLEN", "GETRANGE", "EXISTS", "TTL", "PTTL", "TYPE", "HGET", "HMGET", "HGETALL", "HLEN", "HEXISTS",
+    "HKEYS", "HVALS", "LLEN", "LRANGE", "LINDEX", "SCARD", "SISMEMBER", "SMEMBERS", "SMISMEMBER", "SRANDMEMBER", "ZCARD",
+    "ZCOUNT", "ZRANGE", "ZRANK", "ZSCORE", "ZMSCORE", "BITCOUNT", "GETBIT", "PING", "ECHO", "DBSIZE", "SCAN", "HSCAN",
+    "SSCAN", "ZSCAN", "XLEN", "XRANGE", "KEYS", "TIME", "EXPIRETIME", "PFCOUNT", "GEOPOS", "GEODIST",
 ];
 
 /// What can be an argument, or several.
@@ -327,17 +250,7 @@ macro_rules! many_args {
         }
     )*};
 }
-many_args!(
-    &str,
-    String,
-    &[u8],
-    Vec<u8>,
-    bytes::Bytes,
-    i64,
-    u64,
-    usize,
-    f64
-);
+many_args!(&str, String, &[u8], Vec<u8>, bytes::Bytes, i64, u64, usize, f64);
 
 impl<K: ToArgs, V: ToArgs> ToArgs for [(K, V)] {
     /// Keys and values in turn.
@@ -373,12 +286,7 @@ mod tests {
 
     #[test]
     fn commands_are_arrays_of_bulks() {
-        let set = cmd("SET")
-            .arg("k")
-            .arg(-5)
-            .arg(Some("EX"))
-            .arg(None::<i64>)
-            .arg(10u64);
+        let set = cmd("SET").arg("k").arg(-5).arg(Some("EX")).arg(None::<i64>).arg(10u64);
         assert_eq!(
             wire(&set),
             "*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n-5\r\n$2\r\nEX\r\n$2\r\n10\r\n"
@@ -387,10 +295,7 @@ mod tests {
             wire(&cmd("MSET").arg([("a", 1), ("b", 2)])),
             "*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n"
         );
-        assert_eq!(
-            wire(&cmd("CLIENT ID")),
-            "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n"
-        );
+        assert_eq!(wire(&cmd("CLIENT ID")), "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
         assert_eq!(set.get(4), Some(&b"10"[..]));
         assert_eq!(set.get(5), None);
     }
@@ -402,14 +307,8 @@ mod tests {
         assert!(cmd("FCALL_RO").read_only(true).is_read_only());
         assert_eq!(cmd("blpop").needs_own_connection(), Some(Kind::Blocking));
         assert_eq!(cmd("XREAD").arg("STREAMS").needs_own_connection(), None);
-        assert_eq!(
-            cmd("XREAD").arg("block").needs_own_connection(),
-            Some(Kind::Blocking)
-        );
-        assert_eq!(
-            cmd("SELECT").arg(1).needs_own_connection(),
-            Some(Kind::Stateful)
-        );
+        assert_eq!(cmd("XREAD").arg("block").needs_own_connection(), Some(Kind::Blocking));
+        assert_eq!(cmd("SELECT").arg(1).needs_own_connection(), Some(Kind::Stateful));
         assert_eq!(cmd("GET").needs_own_connection(), None);
     }
 }

@@ -18,12 +18,7 @@ impl Client {
     }
 
     /// Sets a key with options. As a `bool` the reply says whether it was set.
-    pub fn set_with<T: FromReply>(
-        &self,
-        key: impl ToArgs,
-        value: impl ToArgs,
-        options: SetOptions,
-    ) -> Reply<T> {
+    pub fn set_with<T: FromReply>(&self, key: impl ToArgs, value: impl ToArgs, options: SetOptions) -> Reply<T> {
         self.send_shared(cmd("SET").arg(key).arg(value).arg(options))
     }
 

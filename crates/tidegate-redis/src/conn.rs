@@ -16,7 +16,7 @@ use tidegate::{Clock, Time, nanos};
 use crate::config::{Shared, WhenFull};
 use crate::connect::{Ready, establish};
 use crate::driver::{End, Session};
-use crate::error::{CommandError, ConnectError};
+use crate::error::{CommandError, ConnectError, Executed};
 use crate::pipeline::{Failure, Outcome, Pipeline, Room, SlotId, Submission};
 use crate::policy::{Manner, Plan};
 use crate::pubsub::Registry;
@@ -68,7 +68,8 @@ impl Conn {
             gauges: Gauges::default(),
         });
         conn.stands(ready.protocol);
-        runtime.spawn(serve(Arc::clone(&conn), ready, tls, reconnects));
+        let end = CloseOnDrop(Arc::clone(&conn));
+        runtime.spawn(serve(end, ready, tls, reconnects));
         Ok(conn)
     }
 
@@ -93,20 +94,14 @@ impl Conn {
             return Err(Refusal::Closed(failure.clone()));
         }
         let bytes_max = pipeline.bounds().bytes_max;
-        let now = if pipeline.is_asleep() {
-            self.clock.now()
-        } else {
-            pipeline.last_seen()
-        };
+        let now = if pipeline.is_asleep() { self.clock.now() } else { pipeline.last_seen() };
         match pipeline.submit(now, what, encode) {
             Ok((slot, waker)) => {
                 drop(pipeline);
                 wake(waker);
                 Ok(slot)
             }
-            Err(_) if what.bytes as u64 > u64::from(u32::MAX) => {
-                Err(Refusal::TooLarge { bytes_max })
-            }
+            Err(_) if what.bytes as u64 > u64::from(u32::MAX) => Err(Refusal::TooLarge { bytes_max }),
             Err(full) => Err(Refusal::Full(full.into())),
         }
     }
@@ -141,11 +136,7 @@ impl Conn {
             in_flight: pipeline.in_flight(),
             depths: pipeline.depths,
             rtt_us: pulse.rtt_ns / 1e3,
-            rtt_min_us: if pulse.rtt_min_ns == u64::MAX {
-                0.0
-            } else {
-                us(pulse.rtt_min_ns)
-            },
+            rtt_min_us: if pulse.rtt_min_ns == u64::MAX { 0.0 } else { us(pulse.rtt_min_ns) },
             write_us: pulse.write_ns / 1e3,
             overshoot_us: us(g.late_ns.load(Ordering::Relaxed)),
             delay_us: us(policy.counts.regret_ns) * per_command,
@@ -250,10 +241,7 @@ impl<E: Encode> Pending<E> {
     }
 
     /// The outcome; `None` if nobody was to wait for one.
-    pub(crate) fn poll_outcome(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Outcome>, CommandError>> {
+    pub(crate) fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Outcome>, CommandError>> {
         loop {
             match std::mem::replace(&mut self.state, State::Done) {
                 State::Inside(slot) => {
@@ -299,36 +287,35 @@ impl<E> Drop for Pending<E> {
 }
 
 /// The connection's task: drives it until the client is closed, and makes it anew when it breaks.
-async fn serve(conn: Arc<Conn>, ready: Ready, tls: Option<Arc<ClientConfig>>, reconnects: bool) {
-    let _end = CloseOnDrop(&conn);
-    let mut ready = Some(ready);
+async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, reconnects: bool) {
+    let conn = &end.0;
+    let mut ready = ready;
     loop {
-        if let Some(ready) = ready.take() {
-            conn.stands(ready.protocol);
-            if let Some(registry) = &conn.registry {
-                registry.resubscribe(&conn);
-            }
-            let mut session = Session::new(Arc::clone(&conn), ready);
-            let end = std::future::poll_fn(|cx| session.poll(cx)).await;
-            conn.gauges.connected.store(false, Ordering::Relaxed);
-            let End::Lost(cause) = end else { return };
-            let mut wakers = Vec::new();
-            conn.lock().lost(&cause, &mut wakers);
-            wake_all(&mut wakers);
-            if !reconnects {
-                let failure = Failure::Lost {
-                    executed: crate::error::Executed::No,
-                    cause,
-                };
-                conn.lock().close(&failure, &mut wakers);
-                return wake_all(&mut wakers);
-            }
+        let mut session = Session::new(Arc::clone(conn), ready);
+        let end = std::future::poll_fn(|cx| session.poll(cx)).await;
+        drop(session);
+        conn.gauges.connected.store(false, Ordering::Relaxed);
+        let End::Lost(cause) = end else { return };
+        let mut wakers = Vec::new();
+        conn.lock().lost(&cause, &mut wakers);
+        wake_all(&mut wakers);
+        if !reconnects {
+            let failure = Failure::Lost {
+                executed: Executed::No,
+                cause,
+            };
+            conn.lock().close(&failure, &mut wakers);
+            return wake_all(&mut wakers);
         }
-        ready = reconnect(&conn, tls.as_ref()).await;
-        if ready.is_none() {
+        let Some(again) = reconnect(conn, tls.as_ref()).await else {
             return;
-        }
+        };
+        conn.stands(again.protocol);
         conn.gauges.reconnects.fetch_add(1, Ordering::Relaxed);
+        if let Some(registry) = &conn.registry {
+            registry.resubscribe(conn);
+        }
+        ready = again;
     }
 }
 
@@ -365,7 +352,7 @@ async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<
 fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     if let ConnectError::Refused(_) = e {
         let failure = Failure::Lost {
-            executed: crate::error::Executed::No,
+            executed: Executed::No,
             cause: e.to_string().into(),
         };
         let mut wakers = Vec::new();
@@ -408,13 +395,9 @@ impl<F: Future> Future for Expiring<'_, F> {
             if closed {
                 return Poll::Ready(None);
             }
-            let Some(next) = next else {
-                return Poll::Pending;
-            };
+            let Some(next) = next else { return Poll::Pending };
             let after = next - now + Duration::from_millis(1);
-            self.sleep
-                .as_mut()
-                .reset(tokio::time::Instant::now() + after);
+            self.sleep.as_mut().reset(tokio::time::Instant::now() + after);
             if self.sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
@@ -422,10 +405,10 @@ impl<F: Future> Future for Expiring<'_, F> {
     }
 }
 
-/// However the task ends, aborted with its runtime or by a panic, nobody is left waiting.
-struct CloseOnDrop<'a>(&'a Arc<Conn>);
+/// However the task ends, with its runtime or by a panic, even before it began: nobody is left waiting.
+struct CloseOnDrop(Arc<Conn>);
 
-impl Drop for CloseOnDrop<'_> {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.abort();
         if let Some(registry) = &self.0.registry {

@@ -48,9 +48,7 @@ async fn log_in(login: &Login, tls: Option<&Arc<ClientConfig>>) -> Result<Ready,
     }
     if ready.protocol == 2 {
         if let Some(password) = &login.password {
-            ready
-                .must(&cmd("AUTH").arg(&login.user).arg(password))
-                .await?;
+            ready.must(&cmd("AUTH").arg(&login.user).arg(password)).await?;
         }
         if let Some(name) = &login.name {
             ready.must(&cmd("CLIENT SETNAME").arg(name)).await?;
@@ -126,9 +124,7 @@ impl Ready {
 fn broken(e: io::Error) -> ConnectError {
     match e.kind() {
         io::ErrorKind::InvalidData => ConnectError::Tls(e.to_string()),
-        io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::UnexpectedEof => ConnectError::Closed,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => ConnectError::Closed,
         _ => ConnectError::Io {
             to: "the server".to_owned(),
             source: Arc::new(e),

@@ -135,9 +135,7 @@ impl Session {
         gauges.polls.store(self.polls, Ordering::Relaxed);
         gauges.busy_ns.store(self.busy_ns, Ordering::Relaxed);
         gauges.timers.store(self.timer.count, Ordering::Relaxed);
-        gauges
-            .late_ns
-            .store(self.timer.late_ns(), Ordering::Relaxed);
+        gauges.late_ns.store(self.timer.late_ns(), Ordering::Relaxed);
         match outcome {
             Ok(Some(Turn::Again)) => {
                 cx.waker().wake_by_ref();
@@ -293,11 +291,7 @@ impl Session {
         if !self.conn.manner.split {
             return PART_MAX;
         }
-        let parts = if self.may_spin {
-            PARTS_SPINNING
-        } else {
-            PARTS_SLEEPING
-        };
+        let parts = if self.may_spin { PARTS_SPINNING } else { PARTS_SLEEPING };
         self.in_flight.div_ceil(parts).clamp(PART_MIN, PART_MAX)
     }
 
@@ -359,11 +353,7 @@ impl Session {
                 self.ping();
             }
         }
-        let patience = if self.pinged {
-            timeout_ns.saturating_add(keepalive_ns)
-        } else {
-            keepalive_ns
-        };
+        let patience = if self.pinged { timeout_ns.saturating_add(keepalive_ns) } else { keepalive_ns };
         next = next.min(self.last_read.after(patience));
         self.watch_at = next.max(now.after(1_000_000));
         Ok(())
@@ -446,9 +436,7 @@ impl Session {
             self.watchdog_at = self.watch_at;
             // The runtime's timers tick in milliseconds: one more, and it is not early.
             let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
-            self.watchdog
-                .as_mut()
-                .reset(tokio::time::Instant::now() + after);
+            self.watchdog.as_mut().reset(tokio::time::Instant::now() + after);
         }
         self.watchdog.as_mut().poll(cx).is_ready()
     }
@@ -474,9 +462,7 @@ impl std::fmt::Display for Broken {
         match self {
             Self::Io(e) => e.fmt(f),
             Self::Protocol(e) => e.fmt(f),
-            Self::Closed { midway: true } => {
-                f.write_str("the server closed it in the middle of a reply")
-            }
+            Self::Closed { midway: true } => f.write_str("the server closed it in the middle of a reply"),
             Self::Closed { midway: false } => f.write_str("the server closed it"),
             Self::Silent(after) => write!(f, "the server has been silent for {after:.0?}"),
         }

@@ -202,11 +202,7 @@ impl fmt::Display for CommandError {
             Self::Server(e) => e.fmt(f),
             Self::Reply(e) => e.fmt(f),
             Self::Lost { executed, cause } => {
-                write!(
-                    f,
-                    "the connection was lost ({cause}): {}",
-                    outcome(executed)
-                )
+                write!(f, "the connection was lost ({cause}): {}", outcome(executed))
             }
             Self::TimedOut(e) => write!(f, "no reply in time: {}", outcome(e)),
             Self::Full { commands, bytes } => write!(
@@ -220,9 +216,7 @@ impl fmt::Display for CommandError {
             Self::NotShared(what) => f.write_str(what),
             Self::Closed => f.write_str("the client is closed: connect again"),
             Self::Connect(e) => e.fmt(f),
-            Self::NeedsResp3 => {
-                f.write_str("pub/sub needs RESP3: use a server of version 6 or later")
-            }
+            Self::NeedsResp3 => f.write_str("pub/sub needs RESP3: use a server of version 6 or later"),
         }
     }
 }

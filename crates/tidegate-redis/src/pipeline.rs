@@ -18,8 +18,8 @@ use tidegate::Time;
 use tidegate::controller::{Bounded, Controller, Decision, Event, Load, Reason, When};
 
 use crate::error::Executed;
-use crate::pulse::Pulse;
 use crate::reply::Value;
+use crate::pulse::Pulse;
 use crate::stats::Depths;
 
 /// Bounds of one pipeline.
@@ -308,10 +308,7 @@ impl Pipeline {
         let mut callers = 0;
         let mut asked = true;
         for value in values.drain(..) {
-            let confirms = self
-                .flight
-                .front()
-                .is_some_and(|e| e.answer == Answer::Pushes);
+            let confirms = self.flight.front().is_some_and(|e| e.answer == Answer::Pushes);
             if matches!(value, Value::Push(_)) && !(confirms && is_confirmation(&value)) {
                 pushes.push(value);
                 continue;
@@ -463,21 +460,14 @@ impl Pipeline {
         let all = self.queued.len() as u64;
         if items <= decision.limit_items && bytes <= decision.limit_bytes {
             let reason = match reason {
-                Reason::Asked
-                | Reason::Anticipate
-                | Reason::Pace
-                | Reason::Linger
-                | Reason::Age => reason,
+                Reason::Asked | Reason::Anticipate | Reason::Pace | Reason::Linger | Reason::Age => reason,
                 _ => Reason::Drained,
             };
             return Next::Write(all, reason);
         }
         let (mut n, mut sum) = (0, Load::default());
         for entry in &self.queued {
-            sum = plus(
-                sum,
-                Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
-            );
+            sum = plus(sum, Load::new(u64::from(entry.commands), u64::from(entry.bytes)));
             if n > 0 && (sum.items > decision.limit_items || sum.bytes > decision.limit_bytes) {
                 break;
             }
@@ -497,10 +487,7 @@ impl Pipeline {
         } else {
             let mut batch = Load::default();
             for entry in self.queued.drain(..entries as usize) {
-                batch = plus(
-                    batch,
-                    Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
-                );
+                batch = plus(batch, Load::new(u64::from(entry.commands), u64::from(entry.bytes)));
                 self.flight.push_back(entry);
             }
             into.extend(self.out.drain(..batch.bytes as usize));
@@ -691,3 +678,6 @@ fn is_confirmation(value: &Value) -> bool {
 const fn plus(a: Load, b: Load) -> Load {
     Load::new(a.items + b.items, a.bytes + b.bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,11 +89,7 @@ impl Policy {
             age_max: AGE_MAX,
             ..Bounds::items(1, commands_max)
         };
-        let manner = |split, spin| Manner {
-            split,
-            spin,
-            precise,
-        };
+        let manner = |split, spin| Manner { split, spin, precise };
         let (controller, manner): (Box<dyn Controller>, _) = match self {
             Self::Auto => (Box::new(Auto::new(knee(0.03, bounds)?)), manner(true, true)),
             Self::MinCpu(Concession::ThroughputFraction(x)) => {
@@ -102,28 +98,22 @@ impl Policy {
                 }
                 // Of R + d a round trip, the delay d may be the share 1 - x: d = R (1 - x) / x.
                 let share = ((1.0 - x) / x).min(1.0);
-                (
-                    Box::new(Auto::new(knee(share, bounds)?)),
-                    manner(true, false),
-                )
+                (Box::new(Auto::new(knee(share, bounds)?)), manner(true, false))
             }
-            Self::MinCpu(Concession::AddedLatency(d)) => (
-                Box::new(Auto::new(knee(0.03, bounds)?).waiting(d)),
-                manner(true, false),
-            ),
+            Self::MinCpu(Concession::AddedLatency(d)) => {
+                (Box::new(Auto::new(knee(0.03, bounds)?).waiting(d)), manner(true, false))
+            }
             Self::Latency => (Box::new(Greedy.controller()), manner(true, true)),
             Self::Fixed(d) => (Box::new(Spaced::new(d)), manner(false, false)),
             Self::RueidisStats(d) => (Box::new(RueidisStats::new(d)), manner(false, false)),
             Self::Off => (Box::new(Greedy.controller()), manner(false, false)),
             Self::Custom(c) => (c, manner(true, true)),
         };
-        let controller =
-            Bounded::new(controller, bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))?;
+        let controller = Bounded::new(controller, bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))?;
         Ok(Plan { controller, manner })
     }
 }
 
 fn knee(share: f64, bounds: Bounds) -> Result<Knee, ConfigError> {
-    Knee::new(Objective::Inflation(share), bounds)
-        .map_err(|_| ConfigError::ZeroBound("commands_max"))
+    Knee::new(Objective::Inflation(share), bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))
 }

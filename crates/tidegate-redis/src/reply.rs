@@ -226,10 +226,7 @@ impl fmt::Display for ReplyError {
         match self {
             Self::Server(e) => e.fmt(f),
             Self::Unexpected { wanted, got } => {
-                write!(
-                    f,
-                    "expected {wanted}, the server sent {got}: ask for another type"
-                )
+                write!(f, "expected {wanted}, the server sent {got}: ask for another type")
             }
         }
     }
@@ -279,9 +276,7 @@ impl FromReply for Bytes {
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::Bulk(b) | Value::Simple(b) | Value::BigNumber(b) => Ok(b),
-            Value::Int(n) => Ok(Self::copy_from_slice(
-                itoa::Buffer::new().format(n).as_bytes(),
-            )),
+            Value::Int(n) => Ok(Self::copy_from_slice(itoa::Buffer::new().format(n).as_bytes())),
             Value::Double(x) => Ok(Self::from(x.to_string())),
             other => Err(ReplyError::unexpected("a string", &other)),
         }
@@ -369,20 +364,8 @@ macro_rules! lists {
     )*};
 }
 lists!(
-    Value,
-    Bytes,
-    String,
-    Vec<u8>,
-    bool,
-    i64,
-    u64,
-    f64,
-    Option<Bytes>,
-    Option<String>,
-    Option<Vec<u8>>,
-    Option<i64>,
-    Option<u64>,
-    Option<f64>
+    Value, Bytes, String, Vec<u8>, bool, i64, u64, f64,
+    Option<Bytes>, Option<String>, Option<Vec<u8>>, Option<i64>, Option<u64>, Option<f64>
 );
 
 /// The elements of an array, a set or a push, whatever type they become: for lists of types of your own.
@@ -458,9 +441,7 @@ mod tests {
         let t = <(i64, String)>::from_reply(Value::Array(vec![Value::Int(1), bulk("z")]));
         assert_eq!(t, Ok((1, "z".to_owned())));
         assert_eq!(
-            Vec::<i64>::from_reply(Value::Int(1))
-                .unwrap_err()
-                .to_string(),
+            Vec::<i64>::from_reply(Value::Int(1)).unwrap_err().to_string(),
             "expected a list, the server sent an integer: ask for another type"
         );
     }
@@ -476,10 +457,7 @@ mod tests {
             }
         );
         assert_eq!(*ServerError::parse(b"ASK x").kind(), ServerErrorKind::Other);
-        assert_eq!(
-            *ServerError::parse(b"WRONGTYPE no").kind(),
-            ServerErrorKind::WrongType
-        );
+        assert_eq!(*ServerError::parse(b"WRONGTYPE no").kind(), ServerErrorKind::WrongType);
         assert_eq!(*ServerError::parse(b"\xff").kind(), ServerErrorKind::Other);
     }
 }

@@ -371,9 +371,7 @@ fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
 fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
     match int(body)? {
         -1 => Ok(None),
-        n => u64::try_from(n)
-            .map(Some)
-            .map_err(|_| ProtocolError::BadNumber),
+        n => u64::try_from(n).map(Some).map_err(|_| ProtocolError::BadNumber),
     }
 }
 
@@ -407,18 +405,15 @@ fn int(body: &[u8]) -> Result<i64, ProtocolError> {
 pub(crate) fn double(body: &[u8]) -> Result<f64, ProtocolError> {
     std::str::from_utf8(body)
         .ok()
-        .filter(|s| {
-            s.bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
-        })
+        .filter(|s| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)))
         .and_then(|s| s.parse().ok())
         .ok_or(ProtocolError::Unsupported)
 }
 
 fn is_big_number(body: &[u8]) -> bool {
-    let digits = body
-        .strip_prefix(b"-")
-        .or_else(|| body.strip_prefix(b"+"))
-        .unwrap_or(body);
+    let digits = body.strip_prefix(b"-").or_else(|| body.strip_prefix(b"+")).unwrap_or(body);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
+
+#[cfg(test)]
+mod tests;

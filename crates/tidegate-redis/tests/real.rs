@@ -9,5 +9,7 @@ mod features;
 mod kills;
 #[path = "real/policies.rs"]
 mod policies;
+#[path = "real/regressions.rs"]
+mod regressions;
 #[path = "real/security.rs"]
 mod security;

@@ -15,10 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Far longer than anything here takes.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// `future` within the deadline.
-pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(out) => out,
         Err(_) => panic!("{what}: nothing within {DEADLINE:?}"),
@@ -26,7 +26,7 @@ pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 /// Yields until `is` holds.
-pub async fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) {
     soon(what, async {
         while !is() {
             tokio::task::yield_now().await;
@@ -36,28 +36,24 @@ pub async fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// A redis-server without persistence on a free port and a Unix socket, ended with the test.
-pub struct Redis {
+pub(crate) struct Redis {
     child: Child,
-    pub port: u16,
+    pub(crate) port: u16,
     dir: TempDir,
     args: Vec<String>,
 }
 
 impl Redis {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&[])
     }
 
-    pub fn with(args: &[&str]) -> Self {
+    pub(crate) fn with(args: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
         let args: Vec<String> = args.iter().map(|s| (*s).to_owned()).collect();
         // A port may be taken between being found free and being used: then the next one.
         for _ in 0..10 {
-            let port = StdListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap()
-                .port();
+            let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             if let Some(child) = launch(&dir, port, &args) {
                 return Self {
                     child,
@@ -70,30 +66,30 @@ impl Redis {
         panic!("redis-server would not start on ten ports");
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("redis.sock")
     }
 
-    pub fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> Config {
         Config::from_url(&self.url()).unwrap()
     }
 
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         soon("connect", Client::connect(&self.url())).await.unwrap()
     }
 
     /// SIGKILL: no goodbye.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts it again on the same port.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         for _ in 0..100 {
             if let Some(child) = launch(&self.dir, self.port, &self.args) {
                 self.child = child;
@@ -107,16 +103,7 @@ impl Redis {
 fn launch(dir: &TempDir, port: u16, args: &[String]) -> Option<Child> {
     let mut command = Command::new("redis-server");
     command
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .arg("--unixsocket")
         .arg(dir.path().join("redis.sock"))
         .arg("--dir")
@@ -155,13 +142,13 @@ impl Drop for Redis {
 }
 
 /// A server that answers each connection by a script.
-pub struct Scripted {
-    pub url: String,
+pub(crate) struct Scripted {
+    pub(crate) url: String,
 }
 
 impl Scripted {
     /// `script` gets each connection after its handshake was answered as a Redis without RESP3 would.
-    pub async fn start<S, F>(script: S) -> Self
+    pub(crate) async fn start<S, F>(script: S) -> Self
     where
         S: Fn(TcpStream, usize) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
@@ -180,32 +167,25 @@ impl Scripted {
 }
 
 /// Answers the handshake: `HELLO` is unknown, `PING` is answered.
-pub async fn greet(socket: &mut TcpStream) {
+pub(crate) async fn greet(socket: &mut TcpStream) {
     expect(socket, b"HELLO").await;
-    socket
-        .write_all(b"-ERR unknown command 'HELLO'\r\n")
-        .await
-        .unwrap();
+    socket.write_all(b"-ERR unknown command 'HELLO'\r\n").await.unwrap();
     expect(socket, b"PING").await;
     socket.write_all(b"+PONG\r\n").await.unwrap();
 }
 
 /// Reads until `word` was seen.
-pub async fn expect(socket: &mut TcpStream, word: &[u8]) {
+pub(crate) async fn expect(socket: &mut TcpStream, word: &[u8]) {
     let mut seen = Vec::new();
     while !seen.windows(word.len()).any(|w| w == word) {
         let mut buf = [0; 4096];
         let n = socket.read(&mut buf).await.unwrap();
-        assert!(
-            n > 0,
-            "the client closed before {:?}",
-            String::from_utf8_lossy(word)
-        );
+        assert!(n > 0, "the client closed before {:?}", String::from_utf8_lossy(word));
         seen.extend_from_slice(&buf[..n]);
     }
 }
 
-pub async fn write(socket: &mut TcpStream, bytes: &[u8]) {
+pub(crate) async fn write(socket: &mut TcpStream, bytes: &[u8]) {
     // The client may have gone already: that is what some tests are about.
     let _ = socket.write_all(bytes).await;
 }
