@@ -108,7 +108,9 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
 /// Ours at the median latency of each rival: between our two settings that embrace it, in proportion. Where even our
 /// slowest setting is faster, it is compared as it is, and where our fastest is slower, there is nothing to compare.
 fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
-    let ours: Vec<_> = rows.iter().filter(|row| row.system == OURS).collect();
+    // Policies on one thread: a second thread is no point on the line between latency and processor time.
+    let one_thread = |row: &&&Row| row.system == OURS && !row.label().contains(", ");
+    let ours: Vec<_> = rows.iter().filter(one_thread).collect();
     let rivals = rows.iter().filter(|row| row.system != OURS);
     let line = |rival: &&Row| {
         let p50 = rival.p50_us?;
@@ -215,6 +217,7 @@ mod tests {
         let rows = [
             row(case, OURS, "auto", [1.0, 100.0, 200.0, 4.0]),
             row(case, OURS, "slow", [1.0, 200.0, 400.0, 2.0]),
+            row(case, OURS, "auto, 2 workers", [1.0, 149.0, 9.0, 9.0]),
             row(case, "rueidis", "between", [1.0, 150.0, 600.0, 6.0]),
             row(case, "rueidis", "above", [1.0, 900.0, 800.0, 4.0]),
             row(case, "rueidis", "below", [1.0, 50.0, 800.0, 4.0]),
