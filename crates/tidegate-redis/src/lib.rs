@@ -25,7 +25,7 @@ mod tls;
 mod url;
 
 pub use client::{Client, Reply, connect};
-pub use command::{Cmd, ToArgs, cmd};
+pub use command::{Args, Cmd, ToArgs, cmd};
 pub use commands::SetOptions;
 pub use config::{Address, Config, Protocol, WhenFull};
 pub use error::{CommandError, ConfigError, ConnectError, Executed};
