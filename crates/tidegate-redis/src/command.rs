@@ -145,7 +145,15 @@ impl Cmd {
         self
     }
 
-    /// Its bytes on the wire.
+    /// Its bytes on the wire, for tools and tests.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.body.len() + 8);
+        self.encode(&mut out);
+        out
+    }
+
+    /// Appends its bytes on the wire.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         resp::put_header(out, self.args);
         out.extend_from_slice(&self.body);
@@ -407,9 +415,7 @@ mod tests {
     use super::*;
 
     fn wire(cmd: &Cmd) -> String {
-        let mut out = Vec::new();
-        cmd.encode(&mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(cmd.to_bytes()).unwrap()
     }
 
     #[test]

@@ -214,12 +214,13 @@ impl Session {
         Ok(Flushed::Wrote)
     }
 
+    /// Whether a flush is under way. Reading may finish it, too: under TLS both send what it holds.
     fn is_writing(&self) -> bool {
-        self.at < self.writing.len() || self.link.holds_bytes()
+        !self.writing.is_empty() || self.link.holds_bytes()
     }
 
     fn write(&mut self, cx: &mut Context<'_>, mut began: Time) -> Result<(), Broken> {
-        while self.is_writing() {
+        while self.at < self.writing.len() || self.link.holds_bytes() {
             let rest = &self.writing[self.at..];
             let result = if self.blocked {
                 match self.link.poll_write(cx, rest) {

@@ -489,7 +489,7 @@ impl Pipeline {
     /// Moves `entries` entries from the queue to `into`, which is empty, and into flight.
     pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Vec<u8>) {
         let now = self.tick(now);
-        debug_assert!(into.is_empty(), "the flush before is not written yet");
+        assert!(into.is_empty(), "the flush before is not written yet");
         let batch = if entries == self.queued.len() as u64 {
             std::mem::swap(&mut self.out, into);
             self.flight.append(&mut self.queued);

@@ -368,6 +368,33 @@ impl Decoder {
     }
 }
 
+/// The whole replies at the start of `wire`, RESP2 or RESP3; what is left behind them is not looked at. For tools that read
+/// captured traffic: a client reads as it goes.
+///
+/// # Errors
+/// Bytes that are no reply of Redis.
+pub fn decode(wire: &[u8]) -> Result<Vec<Value>, ProtocolError> {
+    let limits = Limits {
+        reply_bytes_max: wire.len(),
+    };
+    let mut decoder = Decoder::new(limits);
+    let mut values = Vec::new();
+    let mut rest = wire;
+    loop {
+        while let Some(value) = decoder.next()? {
+            values.push(value);
+        }
+        if rest.is_empty() {
+            return Ok(values);
+        }
+        let space = decoder.space();
+        let n = rest.len().min(space.len());
+        space[..n].copy_from_slice(&rest[..n]);
+        decoder.filled(n);
+        rest = &rest[n..];
+    }
+}
+
 /// Length of the line at the start of `data` without its CR LF; `None` until it is whole.
 fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     match data.iter().take(LINE_MAX + 2).position(|&b| b == b'\r') {
