@@ -46,7 +46,8 @@ async fn server(client: &Client) -> Outcome<(f64, f64, f64)> {
     let text: String = client.send(cmd("INFO").arg("cpu").arg("stats")).await?;
     let field = |name: &str| -> f64 {
         let line = text.lines().find_map(|l| l.strip_prefix(name));
-        line.and_then(|v| v.trim_start_matches(':').trim().parse().ok()).unwrap_or(0.0)
+        line.and_then(|v| v.trim_start_matches(':').trim().parse().ok())
+            .unwrap_or(0.0)
     };
     Ok((
         field("used_cpu_sys:") + field("used_cpu_user:"),
@@ -60,8 +61,16 @@ fn own_cpu() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-async fn run(url: &str, command: &str, policy_name: &str, callers: usize, window: Duration) -> Outcome<()> {
-    let config = Config::from_url(url)?.policy(policy(policy_name)?).spin(policy_name != "auto-nospin");
+async fn run(
+    url: &str,
+    command: &str,
+    policy_name: &str,
+    callers: usize,
+    window: Duration,
+) -> Outcome<()> {
+    let config = Config::from_url(url)?
+        .policy(policy(policy_name)?)
+        .spin(policy_name != "auto-nospin");
     let client = Client::open(config).await?;
     client.set("key", [b'x'; 64]).await?;
     let probe = Client::connect(url).await?;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::command::{Cmd, Kind};
+use crate::command::{Args, Cmd, Kind, encode};
 use crate::config::{Config, Shared};
-use crate::conn::{Conn, Pending, Refusal};
+use crate::conn::{Conn, Pending};
 use crate::error::{CommandError, ConnectError, Executed};
 use crate::pipeline::{Answer, Outcome, Submission};
 use crate::pool::{Dedicated, Pool};
@@ -72,7 +72,12 @@ impl Client {
     /// As of [`connect`](Self::connect).
     pub async fn open(config: Config) -> Result<Self, ConnectError> {
         config.check()?;
-        let tls = config.login.tls.as_ref().map(|t| t.client_config()).transpose()?;
+        let tls = config
+            .login
+            .tls
+            .as_ref()
+            .map(|t| t.client_config())
+            .transpose()?;
         let mut plan = config.policy.plan(config.limits.commands_max)?;
         plan.manner.spin = plan.manner.spin && config.spin.unwrap_or(true);
         let shared = Shared {
@@ -92,9 +97,9 @@ impl Client {
     pub fn send<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         match cmd.needs_own_connection() {
             Some(Kind::Stateful) => Reply {
-                state: State::Refused(CommandError::NotShared(
+                state: State::Refused(Box::new(CommandError::NotShared(
                     "this command changes its connection: use a transaction, a subscription or a dedicated connection",
-                )),
+                ))),
                 _type: PhantomData,
             },
             Some(Kind::Blocking) => self.send_apart(cmd, true),
@@ -109,17 +114,15 @@ impl Client {
     /// If there is no room, the client is closed, or the command does not belong on the shared connection.
     pub fn forget(&self, cmd: &Cmd) -> Result<(), CommandError> {
         if cmd.needs_own_connection().is_some() {
-            return Err(CommandError::NotShared("expected a command that neither blocks nor changes its connection"));
+            return Err(CommandError::NotShared(
+                "expected a command that neither blocks nor changes its connection",
+            ));
         }
-        match self.inner.conn.submit(submission(cmd, false), |out| cmd.encode(out)) {
-            Ok(_) => Ok(()),
-            Err(Refusal::Full(e)) => Err(e),
-            Err(Refusal::TooLarge { bytes_max }) => Err(CommandError::TooLarge {
-                bytes: cmd.bytes() as u64,
-                bytes_max,
-            }),
-            Err(Refusal::Closed(failure)) => Err(failure.into()),
-        }
+        let submitted = self
+            .inner
+            .conn
+            .submit(submission(cmd, false), |out| cmd.encode(out));
+        submitted.map(drop).map_err(CommandError::from)
     }
 
     /// A connection of one's own from the pool.
@@ -138,6 +141,26 @@ impl Client {
             return Reply::boxed(retried(conn, cmd));
         }
         Reply::on(conn, cmd)
+    }
+
+    /// Submits a command of these arguments, written straight into the connection's buffer.
+    pub(crate) fn call<T: FromReply>(&self, write: impl Fn(&mut Args<'_>)) -> Reply<T> {
+        let conn = &self.inner.conn;
+        if conn.shared.limits.retry_reads {
+            return self.send_shared(Cmd::of(write));
+        }
+        let what = Submission {
+            commands: 1,
+            wanted: true,
+            urgent: false,
+            answer: Answer::Replies,
+        };
+        Reply {
+            state: State::Pending(Pending::new(Arc::clone(conn), what, |out| {
+                encode(out, &write)
+            })),
+            _type: PhantomData,
+        }
     }
 
     /// A blocking command takes as long as it says; another one as long as any.
@@ -170,10 +193,10 @@ pub struct Reply<T = Value> {
 }
 
 enum State {
-    Pending(Pending<Cmd>),
+    Pending(Pending),
     /// With a timeout or a retry of its own, or on a connection still to be had.
     Boxed(Pin<Box<dyn Future<Output = Result<Value, CommandError>> + Send>>),
-    Refused(CommandError),
+    Refused(Box<CommandError>),
     Done,
 }
 
@@ -182,7 +205,7 @@ impl<T: FromReply> Reply<T> {
     pub(crate) fn on(conn: Arc<Conn>, cmd: Cmd) -> Self {
         let what = submission(&cmd, true);
         let bound = cmd.timeout;
-        let pending = Pending::new(conn, what, cmd);
+        let pending = Pending::new(conn, what, |out| cmd.encode(out));
         match bound {
             None => Self {
                 state: State::Pending(pending),
@@ -214,7 +237,7 @@ impl<T: FromReply> Future for Reply<T> {
                 self.state = State::Done;
                 value?
             }
-            State::Refused(e) => return Poll::Ready(Err(e.clone())),
+            State::Refused(e) => return Poll::Ready(Err((**e).clone())),
             State::Done => return Poll::Ready(Err(CommandError::Closed)),
         };
         Poll::Ready(T::from_reply(value).map_err(CommandError::from))
@@ -224,7 +247,6 @@ impl<T: FromReply> Future for Reply<T> {
 fn submission(cmd: &Cmd, wanted: bool) -> Submission {
     Submission {
         commands: 1,
-        bytes: cmd.bytes(),
         wanted,
         urgent: cmd.hints.urgent,
         answer: Answer::Replies,
@@ -232,7 +254,7 @@ fn submission(cmd: &Cmd, wanted: bool) -> Submission {
 }
 
 /// The one reply of one command.
-async fn only(pending: Pending<Cmd>) -> Result<Value, CommandError> {
+async fn only(pending: Pending) -> Result<Value, CommandError> {
     match pending.await? {
         Some(Outcome::One(value)) => Ok(value),
         _ => Err(CommandError::Closed),

@@ -5,18 +5,47 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::resp;
 
 /// A command being built: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
     /// The arguments, each as a RESP bulk.
-    body: SmallVec<[u8; 112]>,
+    body: Vec<u8>,
     args: u32,
     pub(crate) hints: Hints,
     pub(crate) timeout: Option<Duration>,
+}
+
+/// The arguments of a command, as they are written: for implementations of [`ToArgs`].
+#[derive(Debug)]
+pub struct Args<'a> {
+    out: &'a mut Vec<u8>,
+    count: u32,
+}
+
+impl Args<'_> {
+    /// Appends one argument.
+    pub fn push(&mut self, arg: &[u8]) {
+        self.count += 1;
+        resp::put_bulk(self.out, arg);
+    }
+}
+
+/// Writes a whole command of the arguments `write` gives.
+pub(crate) fn encode(out: &mut Vec<u8>, write: impl FnOnce(&mut Args<'_>)) {
+    let head = out.len();
+    out.extend_from_slice(b"*0\r\n");
+    let mut args = Args { out, count: 0 };
+    write(&mut args);
+    let count = args.count;
+    match u8::try_from(count) {
+        Ok(n @ 0..=9) => out[head + 1] = b'0' + n,
+        _ => {
+            let digits = itoa::Buffer::new().format(count).as_bytes().to_vec();
+            out.splice(head + 1..head + 2, digits);
+        }
+    }
 }
 
 /// What a caller says about a command.
@@ -39,7 +68,7 @@ impl Cmd {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut cmd = Self {
-            body: SmallVec::new(),
+            body: Vec::with_capacity(64),
             args: 0,
             hints: Hints::default(),
             timeout: None,
@@ -54,22 +83,38 @@ impl Cmd {
         cmd
     }
 
+    /// A command of the arguments `write` gives, the name first.
+    pub(crate) fn of(write: impl FnOnce(&mut Args<'_>)) -> Self {
+        let mut body = Vec::new();
+        let mut args = Args {
+            out: &mut body,
+            count: 0,
+        };
+        write(&mut args);
+        let args = args.count;
+        Self {
+            body,
+            args,
+            hints: Hints::default(),
+            timeout: None,
+        }
+    }
+
     /// One more argument, or several (a slice, an array, a `Vec`, an `Option`).
     #[must_use]
     pub fn arg(mut self, arg: impl ToArgs) -> Self {
-        arg.write_args(&mut self);
+        let mut args = Args {
+            out: &mut self.body,
+            count: self.args,
+        };
+        arg.write_args(&mut args);
+        self.args = args.count;
         self
     }
 
-    /// Appends one argument: for implementations of [`ToArgs`].
-    pub fn push(&mut self, arg: &[u8]) {
+    fn push(&mut self, arg: &[u8]) {
         self.args += 1;
-        self.body.push(b'$');
-        self.body
-            .extend_from_slice(itoa::Buffer::new().format(arg.len()).as_bytes());
-        self.body.extend_from_slice(b"\r\n");
-        self.body.extend_from_slice(arg);
-        self.body.extend_from_slice(b"\r\n");
+        resp::put_bulk(&mut self.body, arg);
     }
 
     /// It is flushed at once, whatever the policy would wait for.
@@ -100,14 +145,18 @@ impl Cmd {
         self
     }
 
-    /// Its bytes on the wire.
+    /// Its bytes on the wire, for tools and tests.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.body.len() + 8);
+        self.encode(&mut out);
+        out
+    }
+
+    /// Appends its bytes on the wire.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         resp::put_header(out, self.args);
         out.extend_from_slice(&self.body);
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.body.len() + 8
     }
 
     /// Argument `at` as it was given; 0 is the name.
@@ -135,8 +184,14 @@ impl Cmd {
     pub(crate) fn needs_own_connection(&self) -> Option<Kind> {
         let name = self.get(0)?;
         if is_one_of(name, BLOCKING) {
-            let xread = name.eq_ignore_ascii_case(b"XREAD") || name.eq_ignore_ascii_case(b"XREADGROUP");
-            if xread && !(1..self.args as usize).any(|i| self.get(i).is_some_and(|a| a.eq_ignore_ascii_case(b"BLOCK"))) {
+            let xread =
+                name.eq_ignore_ascii_case(b"XREAD") || name.eq_ignore_ascii_case(b"XREADGROUP");
+            if xread
+                && !(1..self.args as usize).any(|i| {
+                    self.get(i)
+                        .is_some_and(|a| a.eq_ignore_ascii_case(b"BLOCK"))
+                })
+            {
                 return None;
             }
             return Some(Kind::Blocking);
@@ -159,40 +214,111 @@ fn is_one_of(name: &[u8], list: &[&str]) -> bool {
 }
 
 const BLOCKING: &[&str] = &[
-    "BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP", "XREAD", "XREADGROUP", "WAIT",
+    "BLPOP",
+    "BRPOP",
+    "BLMOVE",
+    "BRPOPLPUSH",
+    "BLMPOP",
+    "BZPOPMIN",
+    "BZPOPMAX",
+    "BZMPOP",
+    "XREAD",
+    "XREADGROUP",
+    "WAIT",
     "WAITAOF",
 ];
 
 const STATEFUL: &[&str] = &[
-    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "HELLO", "RESET", "QUIT", "MONITOR", "SUBSCRIBE",
-    "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE", "SYNC", "PSYNC", "ASKING", "READONLY",
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "WATCH",
+    "UNWATCH",
+    "SELECT",
+    "AUTH",
+    "HELLO",
+    "RESET",
+    "QUIT",
+    "MONITOR",
+    "SUBSCRIBE",
+    "UNSUBSCRIBE",
+    "PSUBSCRIBE",
+    "PUNSUBSCRIBE",
+    "SSUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "SYNC",
+    "PSYNC",
+    "ASKING",
+    "READONLY",
     "READWRITE",
 ];
 
 const READ_ONLY: &[&str] = &[
-    "GET", "MGET", "STRLEN", "GETRANGE", "EXISTS", "TTL", "PTTL", "TYPE", "HGET", "HMGET", "HGETALL", "HLEN", "HEXISTS",
-    "HKEYS", "HVALS", "LLEN", "LRANGE", "LINDEX", "SCARD", "SISMEMBER", "SMEMBERS", "SMISMEMBER", "SRANDMEMBER", "ZCARD",
-    "ZCOUNT", "ZRANGE", "ZRANK", "ZSCORE", "ZMSCORE", "BITCOUNT", "GETBIT", "PING", "ECHO", "DBSIZE", "SCAN", "HSCAN",
-    "SSCAN", "ZSCAN", "XLEN", "XRANGE", "KEYS", "TIME", "EXPIRETIME", "PFCOUNT", "GEOPOS", "GEODIST",
+    "GET",
+    "MGET",
+    "STRLEN",
+    "GETRANGE",
+    "EXISTS",
+    "TTL",
+    "PTTL",
+    "TYPE",
+    "HGET",
+    "HMGET",
+    "HGETALL",
+    "HLEN",
+    "HEXISTS",
+    "HKEYS",
+    "HVALS",
+    "LLEN",
+    "LRANGE",
+    "LINDEX",
+    "SCARD",
+    "SISMEMBER",
+    "SMEMBERS",
+    "SMISMEMBER",
+    "SRANDMEMBER",
+    "ZCARD",
+    "ZCOUNT",
+    "ZRANGE",
+    "ZRANK",
+    "ZSCORE",
+    "ZMSCORE",
+    "BITCOUNT",
+    "GETBIT",
+    "PING",
+    "ECHO",
+    "DBSIZE",
+    "SCAN",
+    "HSCAN",
+    "SSCAN",
+    "ZSCAN",
+    "XLEN",
+    "XRANGE",
+    "KEYS",
+    "TIME",
+    "EXPIRETIME",
+    "PFCOUNT",
+    "GEOPOS",
+    "GEODIST",
 ];
 
-/// What can be an argument, or several.
+/// What can be an argument, or several. Implementations write and do nothing else: they run while the connection is locked.
 pub trait ToArgs {
     /// Appends itself.
-    fn write_args(&self, cmd: &mut Cmd);
+    fn write_args(&self, args: &mut Args<'_>);
 }
 
 impl<T: ToArgs + ?Sized> ToArgs for &T {
-    fn write_args(&self, cmd: &mut Cmd) {
-        (**self).write_args(cmd);
+    fn write_args(&self, args: &mut Args<'_>) {
+        (**self).write_args(args);
     }
 }
 
 macro_rules! byte_args {
     ($($t:ty),*) => {$(
         impl ToArgs for $t {
-            fn write_args(&self, cmd: &mut Cmd) {
-                cmd.push(self.as_ref());
+            fn write_args(&self, args: &mut Args<'_>) {
+                args.push(self.as_ref());
             }
         }
     )*};
@@ -200,16 +326,16 @@ macro_rules! byte_args {
 byte_args!(str, String, [u8], Vec<u8>, bytes::Bytes);
 
 impl<const N: usize> ToArgs for [u8; N] {
-    fn write_args(&self, cmd: &mut Cmd) {
-        cmd.push(self);
+    fn write_args(&self, args: &mut Args<'_>) {
+        args.push(self);
     }
 }
 
 macro_rules! int_args {
     ($($t:ty),*) => {$(
         impl ToArgs for $t {
-            fn write_args(&self, cmd: &mut Cmd) {
-                cmd.push(itoa::Buffer::new().format(*self).as_bytes());
+            fn write_args(&self, args: &mut Args<'_>) {
+                args.push(itoa::Buffer::new().format(*self).as_bytes());
             }
         }
     )*};
@@ -217,16 +343,16 @@ macro_rules! int_args {
 int_args!(i16, i32, i64, isize, u16, u32, u64, usize, i128, u128);
 
 impl ToArgs for f64 {
-    fn write_args(&self, cmd: &mut Cmd) {
-        cmd.push(self.to_string().as_bytes());
+    fn write_args(&self, args: &mut Args<'_>) {
+        args.push(self.to_string().as_bytes());
     }
 }
 
 impl<T: ToArgs> ToArgs for Option<T> {
     /// Nothing for `None`.
-    fn write_args(&self, cmd: &mut Cmd) {
+    fn write_args(&self, args: &mut Args<'_>) {
         if let Some(arg) = self {
-            arg.write_args(cmd);
+            arg.write_args(args);
         }
     }
 }
@@ -234,43 +360,53 @@ impl<T: ToArgs> ToArgs for Option<T> {
 macro_rules! many_args {
     ($($t:ty),*) => {$(
         impl ToArgs for [$t] {
-            fn write_args(&self, cmd: &mut Cmd) {
-                self.iter().for_each(|a| a.write_args(cmd));
+            fn write_args(&self, args: &mut Args<'_>) {
+                self.iter().for_each(|a| a.write_args(args));
             }
         }
         impl ToArgs for Vec<$t> {
-            fn write_args(&self, cmd: &mut Cmd) {
-                self[..].write_args(cmd);
+            fn write_args(&self, args: &mut Args<'_>) {
+                self[..].write_args(args);
             }
         }
         impl<const N: usize> ToArgs for [$t; N] {
-            fn write_args(&self, cmd: &mut Cmd) {
-                self[..].write_args(cmd);
+            fn write_args(&self, args: &mut Args<'_>) {
+                self[..].write_args(args);
             }
         }
     )*};
 }
-many_args!(&str, String, &[u8], Vec<u8>, bytes::Bytes, i64, u64, usize, f64);
+many_args!(
+    &str,
+    String,
+    &[u8],
+    Vec<u8>,
+    bytes::Bytes,
+    i64,
+    u64,
+    usize,
+    f64
+);
 
 impl<K: ToArgs, V: ToArgs> ToArgs for [(K, V)] {
     /// Keys and values in turn.
-    fn write_args(&self, cmd: &mut Cmd) {
+    fn write_args(&self, args: &mut Args<'_>) {
         for (key, value) in self {
-            key.write_args(cmd);
-            value.write_args(cmd);
+            key.write_args(args);
+            value.write_args(args);
         }
     }
 }
 
 impl<K: ToArgs, V: ToArgs> ToArgs for Vec<(K, V)> {
-    fn write_args(&self, cmd: &mut Cmd) {
-        self[..].write_args(cmd);
+    fn write_args(&self, args: &mut Args<'_>) {
+        self[..].write_args(args);
     }
 }
 
 impl<K: ToArgs, V: ToArgs, const N: usize> ToArgs for [(K, V); N] {
-    fn write_args(&self, cmd: &mut Cmd) {
-        self[..].write_args(cmd);
+    fn write_args(&self, args: &mut Args<'_>) {
+        self[..].write_args(args);
     }
 }
 
@@ -279,14 +415,17 @@ mod tests {
     use super::*;
 
     fn wire(cmd: &Cmd) -> String {
-        let mut out = Vec::new();
-        cmd.encode(&mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(cmd.to_bytes()).unwrap()
     }
 
     #[test]
     fn commands_are_arrays_of_bulks() {
-        let set = cmd("SET").arg("k").arg(-5).arg(Some("EX")).arg(None::<i64>).arg(10u64);
+        let set = cmd("SET")
+            .arg("k")
+            .arg(-5)
+            .arg(Some("EX"))
+            .arg(None::<i64>)
+            .arg(10u64);
         assert_eq!(
             wire(&set),
             "*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n-5\r\n$2\r\nEX\r\n$2\r\n10\r\n"
@@ -295,7 +434,10 @@ mod tests {
             wire(&cmd("MSET").arg([("a", 1), ("b", 2)])),
             "*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n"
         );
-        assert_eq!(wire(&cmd("CLIENT ID")), "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n");
+        assert_eq!(
+            wire(&cmd("CLIENT ID")),
+            "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n"
+        );
         assert_eq!(set.get(4), Some(&b"10"[..]));
         assert_eq!(set.get(5), None);
     }
@@ -307,8 +449,14 @@ mod tests {
         assert!(cmd("FCALL_RO").read_only(true).is_read_only());
         assert_eq!(cmd("blpop").needs_own_connection(), Some(Kind::Blocking));
         assert_eq!(cmd("XREAD").arg("STREAMS").needs_own_connection(), None);
-        assert_eq!(cmd("XREAD").arg("block").needs_own_connection(), Some(Kind::Blocking));
-        assert_eq!(cmd("SELECT").arg(1).needs_own_connection(), Some(Kind::Stateful));
+        assert_eq!(
+            cmd("XREAD").arg("block").needs_own_connection(),
+            Some(Kind::Blocking)
+        );
+        assert_eq!(
+            cmd("SELECT").arg(1).needs_own_connection(),
+            Some(Kind::Stateful)
+        );
         assert_eq!(cmd("GET").needs_own_connection(), None);
     }
 }

@@ -17,7 +17,7 @@ use crate::config::{Shared, WhenFull};
 use crate::connect::{Ready, establish};
 use crate::driver::{End, Session};
 use crate::error::{CommandError, ConnectError, Executed};
-use crate::pipeline::{Failure, Outcome, Pipeline, Room, SlotId, Submission};
+use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission};
 use crate::policy::{Manner, Plan};
 use crate::pubsub::Registry;
 use crate::stats::Stats;
@@ -93,17 +93,15 @@ impl Conn {
         if let Some(failure) = pipeline.closed() {
             return Err(Refusal::Closed(failure.clone()));
         }
-        let bytes_max = pipeline.bounds().bytes_max;
-        let now = if pipeline.is_asleep() { self.clock.now() } else { pipeline.last_seen() };
-        match pipeline.submit(now, what, encode) {
-            Ok((slot, waker)) => {
-                drop(pipeline);
-                wake(waker);
-                Ok(slot)
-            }
-            Err(_) if what.bytes as u64 > u64::from(u32::MAX) => Err(Refusal::TooLarge { bytes_max }),
-            Err(full) => Err(Refusal::Full(full.into())),
-        }
+        let now = if pipeline.is_asleep() {
+            self.clock.now()
+        } else {
+            pipeline.last_seen()
+        };
+        let (slot, waker) = pipeline.submit(now, what, encode).map_err(Refusal::Full)?;
+        drop(pipeline);
+        wake(waker);
+        Ok(slot)
     }
 
     pub(crate) fn drain(&self) {
@@ -136,7 +134,11 @@ impl Conn {
             in_flight: pipeline.in_flight(),
             depths: pipeline.depths,
             rtt_us: pulse.rtt_ns / 1e3,
-            rtt_min_us: if pulse.rtt_min_ns == u64::MAX { 0.0 } else { us(pulse.rtt_min_ns) },
+            rtt_min_us: if pulse.rtt_min_ns == u64::MAX {
+                0.0
+            } else {
+                us(pulse.rtt_min_ns)
+            },
             write_us: pulse.write_ns / 1e3,
             overshoot_us: us(g.late_ns.load(Ordering::Relaxed)),
             delay_us: us(policy.counts.regret_ns) * per_command,
@@ -163,16 +165,18 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
 /// Why a submission was not taken.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    Full(CommandError),
-    TooLarge { bytes_max: u64 },
+    Full(Full),
     Closed(Failure),
 }
 
-impl From<crate::pipeline::Full> for CommandError {
-    fn from(full: crate::pipeline::Full) -> Self {
-        Self::Full {
-            commands: full.commands,
-            bytes: full.bytes,
+impl From<Refusal> for CommandError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full(full) => Self::Full {
+                commands: full.commands,
+                bytes: full.bytes,
+            },
+            Refusal::Closed(failure) => failure.into(),
         }
     }
 }
@@ -187,90 +191,86 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// What can be written into a connection's buffer, once there is room.
-pub(crate) trait Encode: Unpin {
-    fn encode(&self, out: &mut Vec<u8>);
-}
-
-impl Encode for crate::command::Cmd {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.encode(out);
-    }
-}
-
 /// One submission on its way: queued at once if there is room, else when there is; then its outcome. Dropped, what was
 /// submitted keeps its place and its replies are dropped when they come.
-pub(crate) struct Pending<E> {
+pub(crate) struct Pending {
     conn: Arc<Conn>,
-    state: State<E>,
+    state: State,
 }
 
-enum State<E> {
-    /// It found no room.
-    Outside(Submission, E),
+enum State {
     Inside(SlotId),
+    /// It found no room.
+    Outside(Box<Outside>),
     /// Nobody waits for replies, or the outcome was taken.
     Done,
-    Refused(CommandError),
+    Refused(Box<CommandError>),
 }
 
-impl<E: Encode> Pending<E> {
-    pub(crate) fn new(conn: Arc<Conn>, what: Submission, encode: E) -> Self {
-        let mut pending = Self {
-            conn,
-            state: State::Done,
-        };
-        pending.state = pending.submit(what, encode);
-        pending
-    }
+struct Outside {
+    what: Submission,
+    bytes: Vec<u8>,
+}
 
-    fn submit(&self, what: Submission, encode: E) -> State<E> {
-        match self.conn.submit(what, |out| encode.encode(out)) {
-            Ok(Some(slot)) => State::Inside(slot),
-            Ok(None) => State::Done,
-            Err(Refusal::Full(e)) => match self.conn.shared.limits.when_full {
-                WhenFull::Wait => State::Outside(what, encode),
-                WhenFull::Fail => State::Refused(e),
-            },
-            Err(Refusal::TooLarge { bytes_max }) => State::Refused(CommandError::TooLarge {
-                bytes: what.bytes as u64,
-                bytes_max,
-            }),
-            Err(Refusal::Closed(failure)) => State::Refused(failure.into()),
-        }
+impl Pending {
+    pub(crate) fn new(conn: Arc<Conn>, what: Submission, encode: impl Fn(&mut Vec<u8>)) -> Self {
+        let state = match conn.submit(what, &encode) {
+            Ok(slot) => State::of(slot),
+            Err(Refusal::Full(_)) if conn.shared.limits.when_full == WhenFull::Wait => {
+                let mut bytes = Vec::new();
+                encode(&mut bytes);
+                State::Outside(Box::new(Outside { what, bytes }))
+            }
+            Err(refusal) => State::Refused(Box::new(refusal.into())),
+        };
+        Self { conn, state }
     }
 
     /// The outcome; `None` if nobody was to wait for one.
-    pub(crate) fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Outcome>, CommandError>> {
+    pub(crate) fn poll_outcome(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Outcome>, CommandError>> {
         loop {
-            match std::mem::replace(&mut self.state, State::Done) {
+            match &mut self.state {
                 State::Inside(slot) => {
-                    let outcome = self.conn.lock().take_outcome(slot, cx.waker());
-                    return match outcome {
-                        None => {
-                            self.state = State::Inside(slot);
-                            Poll::Pending
-                        }
-                        Some(Outcome::Failed(failure)) => Poll::Ready(Err(failure.into())),
-                        Some(outcome) => Poll::Ready(Ok(Some(outcome))),
+                    let Some(outcome) = self.conn.lock().take_outcome(*slot, cx.waker()) else {
+                        return Poll::Pending;
                     };
+                    self.state = State::Done;
+                    return Poll::Ready(match outcome {
+                        Outcome::Failed(failure) => Err(failure.into()),
+                        outcome => Ok(Some(outcome)),
+                    });
                 }
-                State::Outside(what, encode) => {
+                State::Outside(outside) => {
                     // Noted first: room that appears in between wakes us.
                     self.conn.lock().wait_for_room(cx.waker());
-                    self.state = self.submit(what, encode);
-                    if matches!(self.state, State::Outside(..)) {
-                        return Poll::Pending;
+                    let encode = |out: &mut Vec<u8>| out.extend_from_slice(&outside.bytes);
+                    self.state = match self.conn.submit(outside.what, encode) {
+                        Ok(slot) => State::of(slot),
+                        Err(Refusal::Full(_)) => return Poll::Pending,
+                        Err(refusal) => State::Refused(Box::new(refusal.into())),
+                    };
+                }
+                State::Refused(_) => {
+                    if let State::Refused(e) = std::mem::replace(&mut self.state, State::Done) {
+                        return Poll::Ready(Err(*e));
                     }
                 }
                 State::Done => return Poll::Ready(Ok(None)),
-                State::Refused(e) => return Poll::Ready(Err(e)),
             }
         }
     }
 }
 
-impl<E: Encode> Future for Pending<E> {
+impl State {
+    fn of(slot: Option<SlotId>) -> Self {
+        slot.map_or(Self::Done, Self::Inside)
+    }
+}
+
+impl Future for Pending {
     type Output = Result<Option<Outcome>, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -278,7 +278,7 @@ impl<E: Encode> Future for Pending<E> {
     }
 }
 
-impl<E> Drop for Pending<E> {
+impl Drop for Pending {
     fn drop(&mut self) {
         if let State::Inside(slot) = self.state {
             self.conn.lock().abandon(slot);
@@ -395,9 +395,13 @@ impl<F: Future> Future for Expiring<'_, F> {
             if closed {
                 return Poll::Ready(None);
             }
-            let Some(next) = next else { return Poll::Pending };
+            let Some(next) = next else {
+                return Poll::Pending;
+            };
             let after = next - now + Duration::from_millis(1);
-            self.sleep.as_mut().reset(tokio::time::Instant::now() + after);
+            self.sleep
+                .as_mut()
+                .reset(tokio::time::Instant::now() + after);
             if self.sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

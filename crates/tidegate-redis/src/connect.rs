@@ -41,14 +41,16 @@ async fn log_in(login: &Login, tls: Option<&Arc<ClientConfig>>) -> Result<Ready,
     if login.protocol == Protocol::Best {
         match ready.exchange(&hello(login)).await? {
             Value::Error(e) if knows_no_hello(&e) => {}
-            Value::Error(e) => return Err(ConnectError::Refused(*e)),
+            Value::Error(e) => return Err(ConnectError::Refused(e)),
             Value::Map(_) => ready.protocol = 3,
             _ => return Err(ConnectError::Protocol(ProtocolError::Unsupported)),
         }
     }
     if ready.protocol == 2 {
         if let Some(password) = &login.password {
-            ready.must(&cmd("AUTH").arg(&login.user).arg(password)).await?;
+            ready
+                .must(&cmd("AUTH").arg(&login.user).arg(password))
+                .await?;
         }
         if let Some(name) = &login.name {
             ready.must(&cmd("CLIENT SETNAME").arg(name)).await?;
@@ -88,7 +90,7 @@ fn knows_no_hello(e: &ServerError) -> bool {
 impl Ready {
     async fn must(&mut self, cmd: &Cmd) -> Result<(), ConnectError> {
         match self.exchange(cmd).await? {
-            Value::Error(e) => Err(ConnectError::Refused(*e)),
+            Value::Error(e) => Err(ConnectError::Refused(e)),
             _ => Ok(()),
         }
     }
@@ -124,7 +126,9 @@ impl Ready {
 fn broken(e: io::Error) -> ConnectError {
     match e.kind() {
         io::ErrorKind::InvalidData => ConnectError::Tls(e.to_string()),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => ConnectError::Closed,
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof => ConnectError::Closed,
         _ => ConnectError::Io {
             to: "the server".to_owned(),
             source: Arc::new(e),

@@ -36,9 +36,10 @@ pub(crate) enum End {
 
 /// The fewest replies handed out at once while there are more.
 const PART_MIN: u64 = 8;
-/// Into how many parts what is in flight is split: two keep both sides busy while nobody sleeps, wake-ups want more.
+/// Replies handed out under one lock: callers on other threads need it, too.
+const CHUNK: usize = 64;
+/// Into how many parts what is in flight is split while the task looks for replies without sleeping.
 const PARTS_SPINNING: u64 = 2;
-const PARTS_SLEEPING: u64 = 8;
 /// The most replies handed out in one go.
 const PART_MAX: u64 = 1024;
 /// A wait this short is passed by yielding, where the policy may.
@@ -135,7 +136,9 @@ impl Session {
         gauges.polls.store(self.polls, Ordering::Relaxed);
         gauges.busy_ns.store(self.busy_ns, Ordering::Relaxed);
         gauges.timers.store(self.timer.count, Ordering::Relaxed);
-        gauges.late_ns.store(self.timer.late_ns(), Ordering::Relaxed);
+        gauges
+            .late_ns
+            .store(self.timer.late_ns(), Ordering::Relaxed);
         match outcome {
             Ok(Some(Turn::Again)) => {
                 cx.waker().wake_by_ref();
@@ -211,12 +214,13 @@ impl Session {
         Ok(Flushed::Wrote)
     }
 
+    /// Whether a flush is under way. Reading may finish it, too: under TLS both send what it holds.
     fn is_writing(&self) -> bool {
-        self.at < self.writing.len() || self.link.holds_bytes()
+        !self.writing.is_empty() || self.link.holds_bytes()
     }
 
     fn write(&mut self, cx: &mut Context<'_>, mut began: Time) -> Result<(), Broken> {
-        while self.is_writing() {
+        while self.at < self.writing.len() || self.link.holds_bytes() {
             let rest = &self.writing[self.at..];
             let result = if self.blocked {
                 match self.link.poll_write(cx, rest) {
@@ -267,14 +271,19 @@ impl Session {
                 return Ok(true);
             }
         }
-        let asked = {
-            let mut pipeline = self.conn.lock();
-            if self.spin_until.is_some() {
-                pipeline.pulse.spun(true);
-            }
-            pipeline.deliver(now, &mut self.values, &mut self.wakers, &mut self.pushes)
-        };
-        wake_all(&mut self.wakers);
+        if self.spin_until.is_some() {
+            self.conn.lock().pulse.spun(true);
+        }
+        let mut asked = true;
+        while asked && !self.values.is_empty() {
+            let some = self.values.len().min(CHUNK);
+            let values = self.values.drain(..some);
+            asked = self
+                .conn
+                .lock()
+                .deliver(now, values, &mut self.wakers, &mut self.pushes);
+            wake_all(&mut self.wakers);
+        }
         if let Some(registry) = &self.conn.registry {
             registry.publish(&mut self.pushes);
         }
@@ -288,10 +297,11 @@ impl Session {
 
     /// How many replies to hand out before the commands they bring forth are flushed.
     fn part(&self) -> u64 {
-        if !self.conn.manner.split {
-            return PART_MAX;
-        }
-        let parts = if self.may_spin { PARTS_SPINNING } else { PARTS_SLEEPING };
+        let parts = match self.conn.manner.parts {
+            1 => return PART_MAX,
+            _ if self.may_spin => PARTS_SPINNING,
+            parts => parts,
+        };
         self.in_flight.div_ceil(parts).clamp(PART_MIN, PART_MAX)
     }
 
@@ -353,7 +363,11 @@ impl Session {
                 self.ping();
             }
         }
-        let patience = if self.pinged { timeout_ns.saturating_add(keepalive_ns) } else { keepalive_ns };
+        let patience = if self.pinged {
+            timeout_ns.saturating_add(keepalive_ns)
+        } else {
+            keepalive_ns
+        };
         next = next.min(self.last_read.after(patience));
         self.watch_at = next.max(now.after(1_000_000));
         Ok(())
@@ -363,7 +377,6 @@ impl Session {
         let ping = cmd("PING");
         let what = Submission {
             commands: 1,
-            bytes: ping.bytes(),
             wanted: false,
             urgent: true,
             answer: Answer::Replies,
@@ -436,7 +449,9 @@ impl Session {
             self.watchdog_at = self.watch_at;
             // The runtime's timers tick in milliseconds: one more, and it is not early.
             let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
-            self.watchdog.as_mut().reset(tokio::time::Instant::now() + after);
+            self.watchdog
+                .as_mut()
+                .reset(tokio::time::Instant::now() + after);
         }
         self.watchdog.as_mut().poll(cx).is_ready()
     }
@@ -462,7 +477,9 @@ impl std::fmt::Display for Broken {
         match self {
             Self::Io(e) => e.fmt(f),
             Self::Protocol(e) => e.fmt(f),
-            Self::Closed { midway: true } => f.write_str("the server closed it in the middle of a reply"),
+            Self::Closed { midway: true } => {
+                f.write_str("the server closed it in the middle of a reply")
+            }
             Self::Closed { midway: false } => f.write_str("the server closed it"),
             Self::Silent(after) => write!(f, "the server has been silent for {after:.0?}"),
         }

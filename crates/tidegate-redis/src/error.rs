@@ -152,19 +152,12 @@ pub enum CommandError {
         /// Their bytes.
         bytes: u64,
     },
-    /// The command alone is larger than the bound on bytes.
-    TooLarge {
-        /// Its bytes.
-        bytes: u64,
-        /// The bound.
-        bytes_max: u64,
-    },
     /// It does not belong on a shared connection.
     NotShared(&'static str),
     /// The client was closed.
     Closed,
     /// No connection of the pool could be made.
-    Connect(ConnectError),
+    Connect(Arc<ConnectError>),
     /// It needs RESP3, and the server speaks only RESP2.
     NeedsResp3,
 }
@@ -202,21 +195,23 @@ impl fmt::Display for CommandError {
             Self::Server(e) => e.fmt(f),
             Self::Reply(e) => e.fmt(f),
             Self::Lost { executed, cause } => {
-                write!(f, "the connection was lost ({cause}): {}", outcome(executed))
+                write!(
+                    f,
+                    "the connection was lost ({cause}): {}",
+                    outcome(executed)
+                )
             }
             Self::TimedOut(e) => write!(f, "no reply in time: {}", outcome(e)),
             Self::Full { commands, bytes } => write!(
                 f,
                 "{commands} commands of {bytes} bytes wait: try again later, or raise the bounds"
             ),
-            Self::TooLarge { bytes, bytes_max } => write!(
-                f,
-                "a command of {bytes} bytes is above the bound of {bytes_max}: raise the bound on bytes"
-            ),
             Self::NotShared(what) => f.write_str(what),
             Self::Closed => f.write_str("the client is closed: connect again"),
             Self::Connect(e) => e.fmt(f),
-            Self::NeedsResp3 => f.write_str("pub/sub needs RESP3: use a server of version 6 or later"),
+            Self::NeedsResp3 => {
+                f.write_str("pub/sub needs RESP3: use a server of version 6 or later")
+            }
         }
     }
 }
@@ -226,7 +221,7 @@ impl std::error::Error for CommandError {
         match self {
             Self::Server(e) => Some(e),
             Self::Reply(e) => Some(e),
-            Self::Connect(e) => Some(e),
+            Self::Connect(e) => Some(&**e),
             _ => None,
         }
     }

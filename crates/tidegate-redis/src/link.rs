@@ -35,7 +35,9 @@ impl Link {
         };
         let fd: OwnedFd = match address {
             Address::Tcp { host, port } => {
-                let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await.map_err(io)?;
+                let stream = tokio::net::TcpStream::connect((host.as_str(), *port))
+                    .await
+                    .map_err(io)?;
                 let stream = stream.into_std().map_err(io)?;
                 stream.set_nodelay(true).map_err(io)?;
                 let fd = OwnedFd::from(stream);
@@ -49,8 +51,9 @@ impl Link {
         };
         let tls = match (tls, address) {
             (Some(config), Address::Tcp { host, .. }) => {
-                let name = ServerName::try_from(host.clone())
-                    .map_err(|_| ConnectError::Tls(format!("{host:?} is no name a certificate can have")))?;
+                let name = ServerName::try_from(host.clone()).map_err(|_| {
+                    ConnectError::Tls(format!("{host:?} is no name a certificate can have"))
+                })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;
                 // We bound what we hand in ourselves, by what it takes off our hands.
@@ -103,7 +106,11 @@ impl Link {
     }
 
     /// [`write`](Self::write) once something fits; the task is woken then.
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let Self { fd, tls } = self;
         loop {
             let mut guard = ready!(fd.poll_write_ready(cx))?;
@@ -139,7 +146,11 @@ fn write_some(
     buf: &[u8],
 ) -> io::Result<usize> {
     let Some(tls) = tls else {
-        return if buf.is_empty() { Ok(0) } else { (&Raw(fd)).write(buf) };
+        return if buf.is_empty() {
+            Ok(0)
+        } else {
+            (&Raw(fd)).write(buf)
+        };
     };
     let taken = tls.writer().write(buf)?;
     match flush_tls(tls, Raw(fd)) {

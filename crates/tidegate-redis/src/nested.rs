@@ -19,9 +19,7 @@ pub(crate) fn build(frame: Bytes) -> Result<Value, ProtocolError> {
 fn value(frame: Frame) -> Result<Value, ProtocolError> {
     Ok(match frame {
         Frame::SimpleString(s) => Value::Simple(s),
-        Frame::Error(line) | Frame::BlobError(line) => {
-            Value::Error(Box::new(ServerError::parse(&line)))
-        }
+        Frame::Error(line) | Frame::BlobError(line) => Value::Error(ServerError::parse(&line)),
         Frame::Integer(n) => Value::Int(n),
         Frame::BulkString(Some(b)) => Value::Bulk(b),
         Frame::BulkString(None) | Frame::Null | Frame::Array(None) => Value::Nil,

@@ -18,8 +18,8 @@ use tidegate::Time;
 use tidegate::controller::{Bounded, Controller, Decision, Event, Load, Reason, When};
 
 use crate::error::Executed;
-use crate::reply::Value;
 use crate::pulse::Pulse;
+use crate::reply::Value;
 use crate::stats::Depths;
 
 /// Bounds of one pipeline.
@@ -197,10 +197,6 @@ impl Pipeline {
         self.now
     }
 
-    pub(crate) const fn bounds(&self) -> Room {
-        self.room
-    }
-
     pub(crate) const fn closed(&self) -> Option<&Failure> {
         self.closed.as_ref()
     }
@@ -216,22 +212,26 @@ impl Pipeline {
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(Option<SlotId>, Option<Waker>), Full> {
         let now = self.tick(now);
-        let (commands, bytes) = (u64::from(what.commands), what.bytes as u64);
-        let full = self.commands() + commands > self.room.commands_max
-            || self.bytes() + bytes > self.room.bytes_max;
+        let commands = u64::from(what.commands);
+        let full = Full {
+            commands: self.commands(),
+            bytes: self.bytes(),
+        };
         // Something larger than all the room goes alone.
-        if full && !self.is_idle() {
-            return Err(Full {
-                commands: self.commands(),
-                bytes: self.bytes(),
-            });
+        let alone = self.is_idle();
+        if full.commands + commands > self.room.commands_max && !alone {
+            return Err(full);
         }
+        let writing = Writing::begin(&mut self.out);
+        encode(writing.out);
+        let written = writing.len();
+        if full.bytes + written as u64 > self.room.bytes_max && !alone {
+            return Err(full);
+        }
+        writing.keep();
         if self.queued.is_empty() {
             self.oldest = now;
         }
-        let before = self.out.len();
-        encode(&mut self.out);
-        let written = self.out.len() - before;
         let slot = what.wanted.then(|| self.open_slot());
         let load = Load::new(commands, written as u64);
         self.queued.push_back(Entry {
@@ -299,7 +299,7 @@ impl Pipeline {
     pub(crate) fn deliver(
         &mut self,
         now: Time,
-        values: &mut Vec<Value>,
+        values: impl Iterator<Item = Value>,
         wakers: &mut Vec<Waker>,
         pushes: &mut Vec<Value>,
     ) -> bool {
@@ -307,8 +307,11 @@ impl Pipeline {
         let mut answered = 0;
         let mut callers = 0;
         let mut asked = true;
-        for value in values.drain(..) {
-            let confirms = self.flight.front().is_some_and(|e| e.answer == Answer::Pushes);
+        for value in values {
+            let confirms = self
+                .flight
+                .front()
+                .is_some_and(|e| e.answer == Answer::Pushes);
             if matches!(value, Value::Push(_)) && !(confirms && is_confirmation(&value)) {
                 pushes.push(value);
                 continue;
@@ -460,14 +463,21 @@ impl Pipeline {
         let all = self.queued.len() as u64;
         if items <= decision.limit_items && bytes <= decision.limit_bytes {
             let reason = match reason {
-                Reason::Asked | Reason::Anticipate | Reason::Pace | Reason::Linger | Reason::Age => reason,
+                Reason::Asked
+                | Reason::Anticipate
+                | Reason::Pace
+                | Reason::Linger
+                | Reason::Age => reason,
                 _ => Reason::Drained,
             };
             return Next::Write(all, reason);
         }
         let (mut n, mut sum) = (0, Load::default());
         for entry in &self.queued {
-            sum = plus(sum, Load::new(u64::from(entry.commands), u64::from(entry.bytes)));
+            sum = plus(
+                sum,
+                Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
+            );
             if n > 0 && (sum.items > decision.limit_items || sum.bytes > decision.limit_bytes) {
                 break;
             }
@@ -479,7 +489,7 @@ impl Pipeline {
     /// Moves `entries` entries from the queue to `into`, which is empty, and into flight.
     pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Vec<u8>) {
         let now = self.tick(now);
-        debug_assert!(into.is_empty(), "the flush before is not written yet");
+        assert!(into.is_empty(), "the flush before is not written yet");
         let batch = if entries == self.queued.len() as u64 {
             std::mem::swap(&mut self.out, into);
             self.flight.append(&mut self.queued);
@@ -487,7 +497,10 @@ impl Pipeline {
         } else {
             let mut batch = Load::default();
             for entry in self.queued.drain(..entries as usize) {
-                batch = plus(batch, Load::new(u64::from(entry.commands), u64::from(entry.bytes)));
+                batch = plus(
+                    batch,
+                    Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
+                );
                 self.flight.push_back(entry);
             }
             into.extend(self.out.drain(..batch.bytes as usize));
@@ -658,12 +671,44 @@ impl Pipeline {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submission {
     pub(crate) commands: u32,
-    /// How many bytes, about: for the bounds.
-    pub(crate) bytes: usize,
     /// Whether somebody waits for the replies.
     pub(crate) wanted: bool,
     pub(crate) urgent: bool,
     pub(crate) answer: Answer,
+}
+
+/// What is written into the buffer, taken back unless it is kept: on a refusal, or a panic in an argument.
+struct Writing<'a> {
+    out: &'a mut Vec<u8>,
+    from: usize,
+    kept: bool,
+}
+
+impl<'a> Writing<'a> {
+    const fn begin(out: &'a mut Vec<u8>) -> Self {
+        let from = out.len();
+        Self {
+            out,
+            from,
+            kept: false,
+        }
+    }
+
+    const fn len(&self) -> usize {
+        self.out.len() - self.from
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.out.truncate(self.from);
+        }
+    }
 }
 
 /// Whether a push says that channels were subscribed to or left.

@@ -65,8 +65,9 @@ impl fmt::Debug for Policy {
 /// How the driver serves a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// Replies of a burst are handed out in parts, each flushed before the next.
-    pub(crate) split: bool,
+    /// Into how many parts what is in flight is split while the task sleeps between reads: replies of a burst are handed out
+    /// part by part, each followed by a flush. 1: not at all.
+    pub(crate) parts: u64,
     /// It may look for replies without sleeping.
     pub(crate) spin: bool,
     /// It may pass short waits by yielding, and so end them on time.
@@ -79,6 +80,11 @@ pub(crate) struct Plan {
     pub(crate) manner: Manner,
 }
 
+/// Parts while the task sleeps: a wake-up takes some time, so more than two keep both sides busy.
+const PARTS: u64 = 4;
+/// The fewest that keep both sides busy: a part costs each side a system call or two.
+const PARTS_CHEAP: u64 = 2;
+
 /// The longest any policy may hold a command back.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -89,31 +95,44 @@ impl Policy {
             age_max: AGE_MAX,
             ..Bounds::items(1, commands_max)
         };
-        let manner = |split, spin| Manner { split, spin, precise };
+        let manner = |parts, spin| Manner {
+            parts,
+            spin,
+            precise,
+        };
         let (controller, manner): (Box<dyn Controller>, _) = match self {
-            Self::Auto => (Box::new(Auto::new(knee(0.03, bounds)?)), manner(true, true)),
+            Self::Auto => (
+                Box::new(Auto::new(knee(0.03, bounds)?)),
+                manner(PARTS, true),
+            ),
             Self::MinCpu(Concession::ThroughputFraction(x)) => {
                 if !(x > 0.0 && x < 1.0) {
                     return Err(ConfigError::Fraction(x));
                 }
                 // Of R + d a round trip, the delay d may be the share 1 - x: d = R (1 - x) / x.
                 let share = ((1.0 - x) / x).min(1.0);
-                (Box::new(Auto::new(knee(share, bounds)?)), manner(true, false))
+                (
+                    Box::new(Auto::new(knee(share, bounds)?)),
+                    manner(PARTS_CHEAP, false),
+                )
             }
-            Self::MinCpu(Concession::AddedLatency(d)) => {
-                (Box::new(Auto::new(knee(0.03, bounds)?).waiting(d)), manner(true, false))
-            }
-            Self::Latency => (Box::new(Greedy.controller()), manner(true, true)),
-            Self::Fixed(d) => (Box::new(Spaced::new(d)), manner(false, false)),
-            Self::RueidisStats(d) => (Box::new(RueidisStats::new(d)), manner(false, false)),
-            Self::Off => (Box::new(Greedy.controller()), manner(false, false)),
-            Self::Custom(c) => (c, manner(true, true)),
+            Self::MinCpu(Concession::AddedLatency(d)) => (
+                Box::new(Auto::new(knee(0.03, bounds)?).waiting(d)),
+                manner(PARTS_CHEAP, false),
+            ),
+            Self::Latency => (Box::new(Greedy.controller()), manner(PARTS, true)),
+            Self::Fixed(d) => (Box::new(Spaced::new(d)), manner(1, false)),
+            Self::RueidisStats(d) => (Box::new(RueidisStats::new(d)), manner(1, false)),
+            Self::Off => (Box::new(Greedy.controller()), manner(1, false)),
+            Self::Custom(c) => (c, manner(PARTS, true)),
         };
-        let controller = Bounded::new(controller, bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))?;
+        let controller =
+            Bounded::new(controller, bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))?;
         Ok(Plan { controller, manner })
     }
 }
 
 fn knee(share: f64, bounds: Bounds) -> Result<Knee, ConfigError> {
-    Knee::new(Objective::Inflation(share), bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))
+    Knee::new(Objective::Inflation(share), bounds)
+        .map_err(|_| ConfigError::ZeroBound("commands_max"))
 }

@@ -29,7 +29,9 @@ const FOREVER: Duration = Duration::from_secs(u64::MAX / 2_000_000_000);
 
 impl Pool {
     pub(crate) fn new(shared: &Shared, tls: Option<Arc<ClientConfig>>) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(shared.limits.pool_max.min(Semaphore::MAX_PERMITS)));
+        let permits = Arc::new(Semaphore::new(
+            shared.limits.pool_max.min(Semaphore::MAX_PERMITS),
+        ));
         let mut limits = (*shared.limits).clone();
         limits.timeout = FOREVER;
         Arc::new(Self {
@@ -44,7 +46,10 @@ impl Pool {
     }
 
     /// An idle connection, or a new one; waits for one within `patience` where the pool is at its bound.
-    pub(crate) async fn lease(self: &Arc<Self>, patience: Duration) -> Result<Dedicated, CommandError> {
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        patience: Duration,
+    ) -> Result<Dedicated, CommandError> {
         let permit = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned())
             .await
             .map_err(|_| CommandError::TimedOut(Executed::No))?
@@ -56,15 +61,18 @@ impl Pool {
         }
         let plan = Policy::Off
             .plan(self.shared.limits.commands_max)
-            .map_err(|e| CommandError::Connect(e.into()))?;
+            .map_err(|e| CommandError::Connect(Arc::new(e.into())))?;
         let conn = Conn::open(&self.shared, self.tls.clone(), plan, None)
             .await
-            .map_err(CommandError::Connect)?;
+            .map_err(|e| CommandError::Connect(Arc::new(e)))?;
         Ok(self.dedicated(conn, permit))
     }
 
     fn pop(&self) -> Option<Arc<Conn>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
     }
 
     fn dedicated(self: &Arc<Self>, conn: Arc<Conn>, permit: OwnedSemaphorePermit) -> Dedicated {
@@ -96,7 +104,9 @@ pub struct Dedicated {
 
 impl std::fmt::Debug for Dedicated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dedicated").field("clean", &self.clean).finish_non_exhaustive()
+        f.debug_struct("Dedicated")
+            .field("clean", &self.clean)
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,7 +137,11 @@ impl Drop for Dedicated {
             pipeline.is_idle() && pipeline.closed().is_none()
         };
         if self.clean && idle {
-            let mut pool = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = self
+                .pool
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             pool.push(Arc::clone(&self.conn));
         } else {
             self.conn.abort();

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::client::Client;
-use crate::command::{Cmd, cmd};
+use crate::command::cmd;
 use crate::conn::{Conn, Pending};
 use crate::error::CommandError;
 use crate::pipeline::{Answer, Outcome, Submission};
@@ -73,7 +73,9 @@ const CHUNK: usize = 500;
 
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Vec<Subscriber>>> {
-        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new connection stands: the server is told again who is subscribed to what.
@@ -84,7 +86,11 @@ impl Registry {
         }
         self.interruptions.fetch_add(1, Ordering::Relaxed);
         for kind in [Kind::Channel, Kind::Pattern] {
-            let names: Vec<Bytes> = subscribers.keys().filter(|k| k.0 == kind).map(|k| k.1.clone()).collect();
+            let names: Vec<Bytes> = subscribers
+                .keys()
+                .filter(|k| k.0 == kind)
+                .map(|k| k.1.clone())
+                .collect();
             for names in names.chunks(CHUNK) {
                 tell(conn, kind.verb(), names);
             }
@@ -118,15 +124,14 @@ impl Registry {
 /// Tells the server, without waiting for its confirmation.
 fn tell(conn: &Arc<Conn>, verb: &str, names: &[Bytes]) {
     let cmd = cmd(verb).arg(names);
-    let what = submission(&cmd, names.len(), false);
+    let what = submission(names.len(), false);
     // Full or closed: then nobody gets messages anyway, or the next connection is told anew.
     let _ = conn.submit(what, |out| cmd.encode(out));
 }
 
-fn submission(cmd: &Cmd, names: usize, wanted: bool) -> Submission {
+fn submission(names: usize, wanted: bool) -> Submission {
     Submission {
         commands: u32::try_from(names).unwrap_or(u32::MAX),
-        bytes: cmd.bytes(),
         wanted,
         urgent: false,
         answer: Answer::Pushes,
@@ -219,27 +224,50 @@ impl Client {
     ///
     /// # Errors
     /// If the server refuses, or speaks only RESP2.
-    pub async fn subscribe<I>(&self, channels: I, capacity: usize) -> Result<Subscription, CommandError>
+    pub async fn subscribe<I>(
+        &self,
+        channels: I,
+        capacity: usize,
+    ) -> Result<Subscription, CommandError>
     where
         I: IntoIterator,
         I::Item: Into<Bytes>,
     {
-        self.subscribe_to(Kind::Channel, channels.into_iter().map(Into::into).collect(), capacity).await
+        self.subscribe_to(
+            Kind::Channel,
+            channels.into_iter().map(Into::into).collect(),
+            capacity,
+        )
+        .await
     }
 
     /// Subscribes to all channels that match one of these patterns.
     ///
     /// # Errors
     /// As of [`subscribe`](Self::subscribe).
-    pub async fn psubscribe<I>(&self, patterns: I, capacity: usize) -> Result<Subscription, CommandError>
+    pub async fn psubscribe<I>(
+        &self,
+        patterns: I,
+        capacity: usize,
+    ) -> Result<Subscription, CommandError>
     where
         I: IntoIterator,
         I::Item: Into<Bytes>,
     {
-        self.subscribe_to(Kind::Pattern, patterns.into_iter().map(Into::into).collect(), capacity).await
+        self.subscribe_to(
+            Kind::Pattern,
+            patterns.into_iter().map(Into::into).collect(),
+            capacity,
+        )
+        .await
     }
 
-    async fn subscribe_to(&self, kind: Kind, mut names: Vec<Bytes>, capacity: usize) -> Result<Subscription, CommandError> {
+    async fn subscribe_to(
+        &self,
+        kind: Kind,
+        mut names: Vec<Bytes>,
+        capacity: usize,
+    ) -> Result<Subscription, CommandError> {
         names.sort_unstable();
         names.dedup();
         let conn = &self.inner.conn;
@@ -247,7 +275,9 @@ impl Client {
             return Err(CommandError::NeedsResp3);
         }
         let Some(registry) = conn.registry.clone() else {
-            return Err(CommandError::NotShared("expected the shared connection of a client"));
+            return Err(CommandError::NotShared(
+                "expected the shared connection of a client",
+            ));
         };
         let (to, messages) = mpsc::channel(capacity.max(1));
         let dropped = Arc::new(AtomicU64::new(0));
@@ -267,18 +297,25 @@ impl Client {
         let pending = {
             let mut subscribers = registry.lock();
             for key in &subscription.keys {
-                subscribers.entry(key.clone()).or_default().push(Subscriber {
-                    id,
-                    to: to.clone(),
-                    dropped: Arc::clone(&dropped),
-                });
+                subscribers
+                    .entry(key.clone())
+                    .or_default()
+                    .push(Subscriber {
+                        id,
+                        to: to.clone(),
+                        dropped: Arc::clone(&dropped),
+                    });
             }
             let command = cmd(kind.verb()).arg(&names);
-            Pending::new(Arc::clone(conn), submission(&command, names.len(), true), command)
+            Pending::new(Arc::clone(conn), submission(names.len(), true), |out| {
+                command.encode(out)
+            })
         };
         let refusal = match pending.await? {
             Some(Outcome::One(v @ Value::Error(_))) => Some(v),
-            Some(Outcome::Many(values)) => values.into_iter().find(|v| matches!(v, Value::Error(_))),
+            Some(Outcome::Many(values)) => {
+                values.into_iter().find(|v| matches!(v, Value::Error(_)))
+            }
             _ => None,
         };
         match refusal {

@@ -110,7 +110,11 @@ impl Pulse {
 }
 
 fn ewma(mean: &mut f64, x: f64) {
-    *mean = if *mean == 0.0 { x } else { *mean + (x - *mean) / 16.0 };
+    *mean = if *mean == 0.0 {
+        x
+    } else {
+        *mean + (x - *mean) / 16.0
+    };
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub enum Value {
     /// A string of bytes.
     Bulk(Bytes),
     /// A refusal.
-    Error(Box<ServerError>),
+    Error(ServerError),
     /// A number with a fraction.
     Double(f64),
     /// True or false.
@@ -126,7 +126,10 @@ pub enum ServerErrorKind {
 
 /// A command was refused by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerError {
+pub struct ServerError(Box<Refusal>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
     kind: ServerErrorKind,
     line: String,
 }
@@ -168,25 +171,25 @@ impl ServerError {
             }
             _ => ServerErrorKind::Other,
         };
-        Self { kind, line }
+        Self(Box::new(Refusal { kind, line }))
     }
 
     /// What kind of refusal.
     #[must_use]
-    pub const fn kind(&self) -> &ServerErrorKind {
-        &self.kind
+    pub fn kind(&self) -> &ServerErrorKind {
+        &self.0.kind
     }
 
     /// The server's whole line.
     #[must_use]
     pub fn line(&self) -> &str {
-        &self.line
+        &self.0.line
     }
 }
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server refused: {}", self.line)
+        write!(f, "the server refused: {}", self.0.line)
     }
 }
 
@@ -212,7 +215,7 @@ impl ReplyError {
     #[must_use]
     pub fn unexpected(wanted: &'static str, got: &Value) -> Self {
         match got {
-            Value::Error(e) => Self::Server((**e).clone()),
+            Value::Error(e) => Self::Server(e.clone()),
             other => Self::Unexpected {
                 wanted,
                 got: other.kind(),
@@ -226,7 +229,10 @@ impl fmt::Display for ReplyError {
         match self {
             Self::Server(e) => e.fmt(f),
             Self::Unexpected { wanted, got } => {
-                write!(f, "expected {wanted}, the server sent {got}: ask for another type")
+                write!(
+                    f,
+                    "expected {wanted}, the server sent {got}: ask for another type"
+                )
             }
         }
     }
@@ -259,7 +265,7 @@ impl FromReply for Value {
     /// Whatever came, but for a refusal, which is an error.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
-            Self::Error(e) => Err(ReplyError::Server(*e)),
+            Self::Error(e) => Err(ReplyError::Server(e)),
             other => Ok(other),
         }
     }
@@ -276,7 +282,9 @@ impl FromReply for Bytes {
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::Bulk(b) | Value::Simple(b) | Value::BigNumber(b) => Ok(b),
-            Value::Int(n) => Ok(Self::copy_from_slice(itoa::Buffer::new().format(n).as_bytes())),
+            Value::Int(n) => Ok(Self::copy_from_slice(
+                itoa::Buffer::new().format(n).as_bytes(),
+            )),
             Value::Double(x) => Ok(Self::from(x.to_string())),
             other => Err(ReplyError::unexpected("a string", &other)),
         }
@@ -364,8 +372,20 @@ macro_rules! lists {
     )*};
 }
 lists!(
-    Value, Bytes, String, Vec<u8>, bool, i64, u64, f64,
-    Option<Bytes>, Option<String>, Option<Vec<u8>>, Option<i64>, Option<u64>, Option<f64>
+    Value,
+    Bytes,
+    String,
+    Vec<u8>,
+    bool,
+    i64,
+    u64,
+    f64,
+    Option<Bytes>,
+    Option<String>,
+    Option<Vec<u8>>,
+    Option<i64>,
+    Option<u64>,
+    Option<f64>
 );
 
 /// The elements of an array, a set or a push, whatever type they become: for lists of types of your own.
@@ -441,7 +461,9 @@ mod tests {
         let t = <(i64, String)>::from_reply(Value::Array(vec![Value::Int(1), bulk("z")]));
         assert_eq!(t, Ok((1, "z".to_owned())));
         assert_eq!(
-            Vec::<i64>::from_reply(Value::Int(1)).unwrap_err().to_string(),
+            Vec::<i64>::from_reply(Value::Int(1))
+                .unwrap_err()
+                .to_string(),
             "expected a list, the server sent an integer: ask for another type"
         );
     }
@@ -457,7 +479,10 @@ mod tests {
             }
         );
         assert_eq!(*ServerError::parse(b"ASK x").kind(), ServerErrorKind::Other);
-        assert_eq!(*ServerError::parse(b"WRONGTYPE no").kind(), ServerErrorKind::WrongType);
+        assert_eq!(
+            *ServerError::parse(b"WRONGTYPE no").kind(),
+            ServerErrorKind::WrongType
+        );
         assert_eq!(*ServerError::parse(b"\xff").kind(), ServerErrorKind::Other);
     }
 }

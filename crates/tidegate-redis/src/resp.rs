@@ -18,6 +18,21 @@ pub(crate) fn put_header(out: &mut Vec<u8>, args: u32) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends one argument.
+pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
+    out.reserve(arg.len() + 16);
+    match arg.len() {
+        n @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
+        n => {
+            out.push(b'$');
+            out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    out.extend_from_slice(arg);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// What a reply may not exceed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -218,7 +233,7 @@ impl Decoder {
             b'+' if body == b"OK" => Value::Simple(Bytes::from_static(b"OK")),
             b'+' => Value::Simple(Bytes::copy_from_slice(body)),
             b':' => Value::Int(int(body)?),
-            b'-' => Value::Error(Box::new(ServerError::parse(body))),
+            b'-' => Value::Error(ServerError::parse(body)),
             b'_' if body.is_empty() => Value::Nil,
             b'#' if body == b"t" || body == b"f" => Value::Bool(body == b"t"),
             b',' => Value::Double(double(body)?),
@@ -353,6 +368,33 @@ impl Decoder {
     }
 }
 
+/// The whole replies at the start of `wire`, RESP2 or RESP3; what is left behind them is not looked at. For tools that read
+/// captured traffic: a client reads as it goes.
+///
+/// # Errors
+/// Bytes that are no reply of Redis.
+pub fn decode(wire: &[u8]) -> Result<Vec<Value>, ProtocolError> {
+    let limits = Limits {
+        reply_bytes_max: wire.len(),
+    };
+    let mut decoder = Decoder::new(limits);
+    let mut values = Vec::new();
+    let mut rest = wire;
+    loop {
+        while let Some(value) = decoder.next()? {
+            values.push(value);
+        }
+        if rest.is_empty() {
+            return Ok(values);
+        }
+        let space = decoder.space();
+        let n = rest.len().min(space.len());
+        space[..n].copy_from_slice(&rest[..n]);
+        decoder.filled(n);
+        rest = &rest[n..];
+    }
+}
+
 /// Length of the line at the start of `data` without its CR LF; `None` until it is whole.
 fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     match data.iter().take(LINE_MAX + 2).position(|&b| b == b'\r') {
@@ -371,7 +413,9 @@ fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
 fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
     match int(body)? {
         -1 => Ok(None),
-        n => u64::try_from(n).map(Some).map_err(|_| ProtocolError::BadNumber),
+        n => u64::try_from(n)
+            .map(Some)
+            .map_err(|_| ProtocolError::BadNumber),
     }
 }
 
@@ -405,13 +449,19 @@ fn int(body: &[u8]) -> Result<i64, ProtocolError> {
 pub(crate) fn double(body: &[u8]) -> Result<f64, ProtocolError> {
     std::str::from_utf8(body)
         .ok()
-        .filter(|s| s.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)))
+        .filter(|s| {
+            s.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        })
         .and_then(|s| s.parse().ok())
         .ok_or(ProtocolError::Unsupported)
 }
 
 fn is_big_number(body: &[u8]) -> bool {
-    let digits = body.strip_prefix(b"-").or_else(|| body.strip_prefix(b"+")).unwrap_or(body);
+    let digits = body
+        .strip_prefix(b"-")
+        .or_else(|| body.strip_prefix(b"+"))
+        .unwrap_or(body);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 

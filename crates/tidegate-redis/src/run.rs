@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::command::{Cmd, cmd};
-use crate::conn::{Conn, Encode, Pending};
+use crate::conn::{Conn, Pending};
 use crate::error::{CommandError, Executed};
 use crate::pipeline::{Answer, Outcome, Submission};
 use crate::pool::Dedicated;
@@ -31,22 +31,16 @@ impl Run {
     async fn on(self, conn: &Arc<Conn>) -> Result<Vec<Value>, CommandError> {
         let what = Submission {
             commands: self.commands,
-            bytes: self.bytes.len(),
             wanted: true,
             urgent: self.urgent,
             answer: Answer::Replies,
         };
-        match Pending::new(Arc::clone(conn), what, self).await? {
+        let encode = |out: &mut Vec<u8>| out.extend_from_slice(&self.bytes);
+        match Pending::new(Arc::clone(conn), what, encode).await? {
             Some(Outcome::One(value)) => Ok(vec![value]),
             Some(Outcome::Many(values)) => Ok(values),
             _ => Err(CommandError::Closed),
         }
-    }
-}
-
-impl Encode for Run {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.bytes);
     }
 }
 

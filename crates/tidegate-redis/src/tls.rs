@@ -26,7 +26,14 @@ enum Pem {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
-            .field("roots", &if self.roots.is_some() { "given" } else { "system" })
+            .field(
+                "roots",
+                &if self.roots.is_some() {
+                    "given"
+                } else {
+                    "system"
+                },
+            )
             .field("identity", &self.identity.is_some())
             .finish()
     }
@@ -55,14 +62,22 @@ impl Tls {
 
     /// Shows this certificate, for servers that ask clients for one.
     #[must_use]
-    pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+    pub fn identity_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
         self.identity = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
     }
 
     /// Shows this certificate, from PEM texts.
     #[must_use]
-    pub fn identity_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+    pub fn identity_pem(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
         self.identity = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
         self
     }
@@ -115,6 +130,7 @@ impl Pem {
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, ConfigError> {
-        PrivateKeyDer::from_pem_slice(&self.text()?).map_err(|e| ConfigError::Certificate(e.to_string()))
+        PrivateKeyDer::from_pem_slice(&self.text()?)
+            .map_err(|e| ConfigError::Certificate(e.to_string()))
     }
 }

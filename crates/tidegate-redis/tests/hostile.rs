@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Scripted, expect, greet, soon, until, write};
-use tidegate_redis::{Client, CommandError, Config, ConnectError, ProtocolError, ServerErrorKind, Value, cmd};
+use tidegate_redis::{
+    Client, CommandError, Config, ConnectError, ProtocolError, ServerErrorKind, Value, cmd,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
@@ -32,7 +34,10 @@ async fn hang_up_after(answer: &'static [u8]) -> Result<Value, CommandError> {
 async fn replies_that_are_none_end_the_connection() {
     let deep = b"*1\r\n".repeat(40);
     let cases: &[(&'static [u8], &str)] = &[
-        (b"HTTP/1.1 400 Bad Request\r\n", "expected a RESP reply, got one beginning with byte 0x48"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n",
+            "expected a RESP reply, got one beginning with byte 0x48",
+        ),
         (b":12x\r\n", "expected a number"),
         (b":99999999999999999999\r\n", "expected a number"),
         (b"$-2\r\n", "expected a number"),
@@ -40,7 +45,10 @@ async fn replies_that_are_none_end_the_connection() {
         (b"+OK\rX\r\n", "expected CR LF"),
         (b"$999999999999\r\n", "larger than the configured bound"),
         (b"*999999999999\r\n", "larger than the configured bound"),
-        (b"*1\r\n$999999999999\r\n", "larger than the configured bound"),
+        (
+            b"*1\r\n$999999999999\r\n",
+            "larger than the configured bound",
+        ),
         (b"#x\r\n", "expected a reply Redis sends"),
         (b"$?\r\n", "expected a number"),
         (b"*2\r\n:1\r\n>1\r\n:1\r\n", "expected a reply Redis sends"),
@@ -59,8 +67,14 @@ async fn replies_that_are_none_end_the_connection() {
 #[tokio::test]
 async fn refusals_are_typed() {
     let cases: &[(&'static [u8], ServerErrorKind)] = &[
-        (b"-WRONGTYPE Operation against a key\r\n", ServerErrorKind::WrongType),
-        (b"-OOM command not allowed\r\n", ServerErrorKind::OutOfMemory),
+        (
+            b"-WRONGTYPE Operation against a key\r\n",
+            ServerErrorKind::WrongType,
+        ),
+        (
+            b"-OOM command not allowed\r\n",
+            ServerErrorKind::OutOfMemory,
+        ),
         (b"-READONLY You can't write\r\n", ServerErrorKind::ReadOnly),
         (
             b"-MOVED 1 10.0.0.1:7000\r\n",
@@ -98,7 +112,11 @@ async fn a_reply_nobody_asked_for_ends_the_connection() {
     .await;
     let c = Client::connect(&server.url).await.unwrap();
     until("the reconnect", || c.stats().reconnects == 1).await;
-    assert_eq!(soon("a reply", c.get::<i64>("k")).await.unwrap(), 2, "the stray reply reached nobody");
+    assert_eq!(
+        soon("a reply", c.get::<i64>("k")).await.unwrap(),
+        2,
+        "the stray reply reached nobody"
+    );
 }
 
 /// Two replies at once where one was asked for: the first is the caller's, the second ends the connection.
@@ -107,7 +125,11 @@ async fn one_reply_too_many_reaches_nobody() {
     let server = Scripted::start(|mut socket, n| async move {
         greet(&mut socket).await;
         expect(&mut socket, b"GET").await;
-        write(&mut socket, if n == 0 { b":1\r\n:2\r\n" } else { b":3\r\n" }).await;
+        write(
+            &mut socket,
+            if n == 0 { b":1\r\n:2\r\n" } else { b":3\r\n" },
+        )
+        .await;
         let _ = socket.read(&mut [0; 64]).await;
     })
     .await;
@@ -138,13 +160,27 @@ async fn replies_may_be_cut_anywhere() {
     .await;
     for _ in 0..2 {
         let c = Client::connect(&server.url).await.unwrap();
-        let (a, b, d, e) = (c.get::<Bytes>("one"), c.get::<Value>("two"), c.get::<i64>("three"), c.get::<Option<i64>>("four"));
+        let (a, b, d, e) = (
+            c.get::<Bytes>("one"),
+            c.get::<Value>("two"),
+            c.get::<i64>("three"),
+            c.get::<Option<i64>>("four"),
+        );
         let f = c.get::<bool>("five");
         assert_eq!(&soon("a", a).await.unwrap()[..], b"hello");
         let map = Value::Map(vec![(Value::Simple("k".into()), Value::Double(1.5))]);
-        assert_eq!(soon("b", b).await.unwrap(), Value::Array(vec![Value::Bulk("a".into()), map]));
-        assert_eq!((soon("d", d).await.unwrap(), soon("e", e).await.unwrap()), (-3, None));
-        assert!(soon("f", f).await.unwrap(), "an attribute is dropped, the reply behind it is not");
+        assert_eq!(
+            soon("b", b).await.unwrap(),
+            Value::Array(vec![Value::Bulk("a".into()), map])
+        );
+        assert_eq!(
+            (soon("d", d).await.unwrap(), soon("e", e).await.unwrap()),
+            (-3, None)
+        );
+        assert!(
+            soon("f", f).await.unwrap(),
+            "an attribute is dropped, the reply behind it is not"
+        );
     }
 }
 
@@ -164,7 +200,9 @@ async fn a_server_that_falls_silent_is_given_up() {
     .await;
     let config = Config::from_url(&server.url).unwrap();
     let (timeout, keepalive) = (Duration::from_millis(40), Duration::from_millis(40));
-    let c = Client::open(config.timeout(timeout).keepalive(keepalive)).await.unwrap();
+    let c = Client::open(config.timeout(timeout).keepalive(keepalive))
+        .await
+        .unwrap();
     let e = soon("the timeout", c.ping()).await.unwrap_err();
     assert!(matches!(e, CommandError::TimedOut(_)), "{e}");
     until("the reconnect", || c.stats().reconnects == 1).await;
@@ -182,18 +220,31 @@ async fn handshakes_fail_with_a_reason() {
             }
         })
         .await;
-        let config = Config::from_url(&server.url).unwrap().connect_timeout(Duration::from_millis(200));
+        let config = Config::from_url(&server.url)
+            .unwrap()
+            .connect_timeout(Duration::from_millis(200));
         soon("an end", Client::open(config)).await.unwrap_err()
     }
-    assert!(matches!(open(b"SSH-2.0-OpenSSH_9.2\r\n").await, ConnectError::Protocol(ProtocolError::UnknownType(b'S'))));
-    assert!(matches!(open(b"-LOADING Redis is loading\r\n").await, ConnectError::Refused(_)));
+    assert!(matches!(
+        open(b"SSH-2.0-OpenSSH_9.2\r\n").await,
+        ConnectError::Protocol(ProtocolError::UnknownType(b'S'))
+    ));
+    assert!(matches!(
+        open(b"-LOADING Redis is loading\r\n").await,
+        ConnectError::Refused(_)
+    ));
     assert!(matches!(open(b"+OK\r\n").await, ConnectError::Protocol(_)));
     assert!(matches!(open(b"").await, ConnectError::Closed));
     // Accepts and says nothing.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
-    let config = Config::from_url(&url).unwrap().connect_timeout(Duration::from_millis(50));
-    assert!(matches!(soon("an end", Client::open(config)).await, Err(ConnectError::TimedOut(_))));
+    let config = Config::from_url(&url)
+        .unwrap()
+        .connect_timeout(Duration::from_millis(50));
+    assert!(matches!(
+        soon("an end", Client::open(config)).await,
+        Err(ConnectError::TimedOut(_))
+    ));
 }
 
 /// A server that takes requests and reads nothing back blocks neither reading nor the timeouts.
@@ -205,10 +256,15 @@ async fn a_server_that_does_not_read_is_timed_out() {
         drop(socket);
     })
     .await;
-    let config = Config::from_url(&server.url).unwrap().timeout(Duration::from_millis(50));
+    let config = Config::from_url(&server.url)
+        .unwrap()
+        .timeout(Duration::from_millis(50));
     let c = Client::open(config).await.unwrap();
     let huge = vec![0u8; 30 << 20];
-    let replies = [c.send::<Value>(cmd("ECHO").arg(&huge)), c.send::<Value>(cmd("PING"))];
+    let replies = [
+        c.send::<Value>(cmd("ECHO").arg(&huge)),
+        c.send::<Value>(cmd("PING")),
+    ];
     for reply in replies {
         let e = soon("the timeout", reply).await.unwrap_err();
         assert!(matches!(e, CommandError::TimedOut(_)), "{e}");

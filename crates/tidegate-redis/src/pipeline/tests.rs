@@ -30,10 +30,9 @@ fn pipeline(policy: Policy) -> Pipeline {
     Pipeline::new(plan.controller, ROOM)
 }
 
-fn what(commands: u32, bytes: usize) -> Submission {
+fn what(commands: u32) -> Submission {
     Submission {
         commands,
-        bytes,
         wanted: true,
         urgent: false,
         answer: Answer::Replies,
@@ -87,11 +86,17 @@ fn run(policy: Policy, ops: Vec<Op>) {
         match op {
             Op::Submit { commands, bytes } => {
                 let before = p.commands();
-                match p.submit(now, what(commands, bytes), |out| out.resize(out.len() + bytes, b'x')) {
+                match p.submit(now, what(commands), |out| {
+                    out.resize(out.len() + bytes, b'x')
+                }) {
                     Ok((slot, _)) => {
                         next_id += 1;
                         let slot = slot.unwrap();
-                        callers.push(Caller { id: next_id, commands, slot });
+                        callers.push(Caller {
+                            id: next_id,
+                            commands,
+                            slot,
+                        });
                         queued.push_back((next_id, commands));
                     }
                     Err(full) => {
@@ -112,16 +117,21 @@ fn run(policy: Policy, ops: Vec<Op>) {
                 }
             }
             Op::Reply(n) => {
-                let mut values: Vec<Value> = server.drain(..n.min(server.len())).map(Value::Int).collect();
-                assert!(p.deliver(now, &mut values, &mut wakers, &mut Vec::new()));
+                let values = server.drain(..n.min(server.len())).map(Value::Int);
+                assert!(p.deliver(now, values, &mut wakers, &mut Vec::new()));
             }
             Op::Poll(i) if !callers.is_empty() => {
                 let caller = callers.swap_remove(i % callers.len());
                 match p.take_outcome(caller.slot, &waker()) {
                     None => callers.push(caller),
-                    Some(Outcome::One(value)) => assert_eq!((value, caller.commands), (Value::Int(caller.id), 1)),
+                    Some(Outcome::One(value)) => {
+                        assert_eq!((value, caller.commands), (Value::Int(caller.id), 1))
+                    }
                     Some(Outcome::Many(values)) => {
-                        assert_eq!(values, vec![Value::Int(caller.id); caller.commands as usize]);
+                        assert_eq!(
+                            values,
+                            vec![Value::Int(caller.id); caller.commands as usize]
+                        );
                     }
                     Some(Outcome::Failed(_)) => {}
                 }
@@ -179,30 +189,58 @@ proptest! {
 fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
     let mut p = pipeline(Policy::Off);
     let (now, mut wakers) = (Time::from_nanos(1), Vec::new());
-    let submit = |p: &mut Pipeline| p.submit(now, what(1, 10), |out| out.push(b'x')).unwrap().0.unwrap();
+    let submit = |p: &mut Pipeline| {
+        p.submit(now, what(1), |out| out.push(b'x'))
+            .unwrap()
+            .0
+            .unwrap()
+    };
     let first = submit(&mut p);
     let mut out = Vec::new();
     p.take(now, 1, Reason::Drained, &mut out);
     p.expire(now.after(10), 5, &mut wakers);
-    assert!(matches!(p.take_outcome(first, &waker()), Some(Outcome::Failed(Failure::TimedOut(Executed::Maybe)))));
+    assert!(matches!(
+        p.take_outcome(first, &waker()),
+        Some(Outcome::Failed(Failure::TimedOut(Executed::Maybe)))
+    ));
     let second = submit(&mut p);
     assert_eq!(second, first, "the place is used again");
     out.clear();
     p.take(now, 1, Reason::Drained, &mut out);
-    p.deliver(now, &mut vec![Value::Int(1)], &mut wakers, &mut Vec::new());
-    assert!(p.take_outcome(second, &waker()).is_none(), "the late reply is nobody's");
-    p.deliver(now, &mut vec![Value::Int(2)], &mut wakers, &mut Vec::new());
-    assert!(matches!(p.take_outcome(second, &waker()), Some(Outcome::One(Value::Int(2)))));
+    p.deliver(
+        now,
+        [Value::Int(1)].into_iter(),
+        &mut wakers,
+        &mut Vec::new(),
+    );
+    assert!(
+        p.take_outcome(second, &waker()).is_none(),
+        "the late reply is nobody's"
+    );
+    p.deliver(
+        now,
+        [Value::Int(2)].into_iter(),
+        &mut wakers,
+        &mut Vec::new(),
+    );
+    assert!(matches!(
+        p.take_outcome(second, &waker()),
+        Some(Outcome::One(Value::Int(2)))
+    ));
 }
 
 #[test]
 fn limits_cut_a_flush_between_submissions() {
     let bounds = Bounds::items(1, 4);
-    let controller = Bounded::new(Box::new(Greedy.controller()) as Box<dyn Controller>, bounds).unwrap();
+    let controller =
+        Bounded::new(Box::new(Greedy.controller()) as Box<dyn Controller>, bounds).unwrap();
     let mut p = Pipeline::new(controller, ROOM);
     let now = Time::from_nanos(1);
     for n in [1, 3, 2, 9] {
-        drop(p.submit(now, what(n, 10), |out| out.extend(vec![b'0' + n as u8; 10])).unwrap());
+        drop(
+            p.submit(now, what(n), |out| out.extend(vec![b'0' + n as u8; 10]))
+                .unwrap(),
+        );
     }
     let mut flushes = Vec::new();
     while let Next::Write(entries, reason) = p.poll_flush(now) {
@@ -211,5 +249,8 @@ fn limits_cut_a_flush_between_submissions() {
         flushes.push(String::from_utf8(out).unwrap());
     }
     // One submission larger than the limit goes alone and whole.
-    assert_eq!(flushes, ["11111111113333333333", "2222222222", "9999999999"]);
+    assert_eq!(
+        flushes,
+        ["11111111113333333333", "2222222222", "9999999999"]
+    );
 }

@@ -20,7 +20,11 @@ fn decode(wire: &[u8], pieces: &[usize]) -> Result<Vec<Value>, ProtocolError> {
     let mut pieces = pieces.iter().cycle();
     while !rest.is_empty() {
         let space = decoder.space();
-        let n = pieces.next().copied().unwrap_or(usize::MAX).clamp(1, rest.len().min(space.len()));
+        let n = pieces
+            .next()
+            .copied()
+            .unwrap_or(usize::MAX)
+            .clamp(1, rest.len().min(space.len()));
         space[..n].copy_from_slice(&rest[..n]);
         decoder.filled(n);
         rest = &rest[n..];
@@ -37,8 +41,8 @@ fn theirs(frame: &BytesFrame) -> Value {
     match frame {
         BytesFrame::BlobString { data, .. } => Value::Bulk(data.clone()),
         BytesFrame::SimpleString { data, .. } => Value::Simple(data.clone()),
-        BytesFrame::SimpleError { data, .. } => Value::Error(Box::new(ServerError::parse(data.as_bytes()))),
-        BytesFrame::BlobError { data, .. } => Value::Error(Box::new(ServerError::parse(data))),
+        BytesFrame::SimpleError { data, .. } => Value::Error(ServerError::parse(data.as_bytes())),
+        BytesFrame::BlobError { data, .. } => Value::Error(ServerError::parse(data)),
         BytesFrame::Number { data, .. } => Value::Int(*data),
         BytesFrame::Double { data, .. } => Value::Double(*data),
         BytesFrame::Boolean { data, .. } => Value::Bool(*data),
@@ -48,7 +52,9 @@ fn theirs(frame: &BytesFrame) -> Value {
         BytesFrame::Array { data, .. } => Value::Array(list(data)),
         BytesFrame::Push { data, .. } => Value::Push(list(data)),
         // Their maps and sets have no order: the wire below gives each at most one element.
-        BytesFrame::Map { data, .. } => Value::Map(data.iter().map(|(k, v)| (theirs(k), theirs(v))).collect()),
+        BytesFrame::Map { data, .. } => {
+            Value::Map(data.iter().map(|(k, v)| (theirs(k), theirs(v))).collect())
+        }
         BytesFrame::Set { data, .. } => Value::Set(data.iter().map(theirs).collect()),
         other => panic!("not generated: {other:?}"),
     }
@@ -57,7 +63,9 @@ fn theirs(frame: &BytesFrame) -> Value {
 fn oracle(mut wire: &[u8]) -> Vec<Value> {
     let mut values = Vec::new();
     while !wire.is_empty() {
-        let (frame, used) = decode_bytes(&Bytes::copy_from_slice(wire)).unwrap().unwrap();
+        let (frame, used) = decode_bytes(&Bytes::copy_from_slice(wire))
+            .unwrap()
+            .unwrap();
         assert!(frame.encode_len(false) > 0);
         values.push(theirs(&frame));
         wire = &wire[used..];
@@ -99,7 +107,12 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
                 let head = format!("*{}\r\n", items.len()).into_bytes();
                 [vec![head], items].concat().concat()
             }),
-            ("[a-z]{1,9}", flat()).prop_map(|(k, v)| [b"%1\r\n".to_vec(), bulk('$', k.as_bytes()), v].concat()),
+            ("[a-z]{1,9}", flat()).prop_map(|(k, v)| [
+                b"%1\r\n".to_vec(),
+                bulk('$', k.as_bytes()),
+                v
+            ]
+            .concat()),
             "[a-z]{1,9}".prop_map(|s| [b"~1\r\n".to_vec(), bulk('$', s.as_bytes())].concat()),
         ]
     })
@@ -138,17 +151,28 @@ fn a_double_of_nan_and_resp2_nulls() {
     let values = decode(b",nan\r\n$-1\r\n*-1\r\n*0\r\n%0\r\n,-inf\r\n", &[1]).unwrap();
     assert!(matches!(values[0], Value::Double(x) if x.is_nan()));
     assert_eq!(values[1..4], [Value::Nil, Value::Nil, Value::Array(vec![])]);
-    assert_eq!(values[4..], [Value::Map(vec![]), Value::Double(f64::NEG_INFINITY)]);
+    assert_eq!(
+        values[4..],
+        [Value::Map(vec![]), Value::Double(f64::NEG_INFINITY)]
+    );
 }
 
 #[test]
 fn the_edges_of_integers() {
-    assert_eq!(decode(b":9223372036854775807\r\n:-9223372036854775808\r\n:+7\r\n", &[3]).unwrap(), [
-        Value::Int(i64::MAX),
-        Value::Int(i64::MIN),
-        Value::Int(7)
-    ]);
-    for bad in [&b":9223372036854775808\r\n"[..], b":\r\n", b":-\r\n", b":1 \r\n"] {
+    assert_eq!(
+        decode(
+            b":9223372036854775807\r\n:-9223372036854775808\r\n:+7\r\n",
+            &[3]
+        )
+        .unwrap(),
+        [Value::Int(i64::MAX), Value::Int(i64::MIN), Value::Int(7)]
+    );
+    for bad in [
+        &b":9223372036854775808\r\n"[..],
+        b":\r\n",
+        b":-\r\n",
+        b":1 \r\n",
+    ] {
         assert_eq!(decode(bad, &[usize::MAX]), Err(ProtocolError::BadNumber));
     }
 }
@@ -160,7 +184,10 @@ fn long_bulks_go_round_the_buffer() {
         let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
         let wire = [bulk('$', &data), b":5\r\n".to_vec()].concat();
         for piece in [1_000, 70_000, usize::MAX] {
-            assert_eq!(decode(&wire, &[piece]).unwrap(), [Value::Bulk(data.clone().into()), Value::Int(5)]);
+            assert_eq!(
+                decode(&wire, &[piece]).unwrap(),
+                [Value::Bulk(data.clone().into()), Value::Int(5)]
+            );
         }
     }
     let mut decoder = decoder();

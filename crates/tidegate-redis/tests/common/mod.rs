@@ -53,7 +53,11 @@ impl Redis {
         let args: Vec<String> = args.iter().map(|s| (*s).to_owned()).collect();
         // A port may be taken between being found free and being used: then the next one.
         for _ in 0..10 {
-            let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port = StdListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port();
             if let Some(child) = launch(&dir, port, &args) {
                 return Self {
                     child,
@@ -103,7 +107,16 @@ impl Redis {
 fn launch(dir: &TempDir, port: u16, args: &[String]) -> Option<Child> {
     let mut command = Command::new("redis-server");
     command
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
         .arg("--unixsocket")
         .arg(dir.path().join("redis.sock"))
         .arg("--dir")
@@ -169,7 +182,10 @@ impl Scripted {
 /// Answers the handshake: `HELLO` is unknown, `PING` is answered.
 pub(crate) async fn greet(socket: &mut TcpStream) {
     expect(socket, b"HELLO").await;
-    socket.write_all(b"-ERR unknown command 'HELLO'\r\n").await.unwrap();
+    socket
+        .write_all(b"-ERR unknown command 'HELLO'\r\n")
+        .await
+        .unwrap();
     expect(socket, b"PING").await;
     socket.write_all(b"+PONG\r\n").await.unwrap();
 }
@@ -180,7 +196,11 @@ pub(crate) async fn expect(socket: &mut TcpStream, word: &[u8]) {
     while !seen.windows(word.len()).any(|w| w == word) {
         let mut buf = [0; 4096];
         let n = socket.read(&mut buf).await.unwrap();
-        assert!(n > 0, "the client closed before {:?}", String::from_utf8_lossy(word));
+        assert!(
+            n > 0,
+            "the client closed before {:?}",
+            String::from_utf8_lossy(word)
+        );
         seen.extend_from_slice(&buf[..n]);
     }
 }

@@ -97,13 +97,22 @@ async fn callers_of_one_thread_share_flushes() {
     assert!(s.depths.mean() > 8.0, "64 callers make deep flushes: {s}");
     // Never so deep that one side idles while the other works.
     let whole = s.depths.buckets()[6..].iter().sum::<u64>();
-    assert!(whole < s.depths.flushes() / 2, "most flushes carry a part of the 64: {s}");
+    assert!(
+        whole < s.depths.flushes() / 2,
+        "most flushes carry a part of the 64: {s}"
+    );
 }
 
 #[tokio::test]
 async fn an_urgent_command_waits_for_nobody() {
     let redis = Redis::start();
-    let c = Client::open(redis.config().policy(Policy::Fixed(Duration::from_millis(900)))).await.unwrap();
+    let c = Client::open(
+        redis
+            .config()
+            .policy(Policy::Fixed(Duration::from_millis(900))),
+    )
+    .await
+    .unwrap();
     // The first goes as a lone caller; the second would wait for the delay, and goes with the urgent one.
     c.send::<()>(cmd("CLIENT PAUSE").arg(0)).await.unwrap();
     let (first, second) = (c.ping(), c.ping());
@@ -118,7 +127,13 @@ async fn an_urgent_command_waits_for_nobody() {
 #[tokio::test]
 async fn a_fixed_delay_spaces_flushes_and_spares_lone_callers() {
     let redis = Redis::start();
-    let c = Client::open(redis.config().policy(Policy::Fixed(Duration::from_millis(2)))).await.unwrap();
+    let c = Client::open(
+        redis
+            .config()
+            .policy(Policy::Fixed(Duration::from_millis(2))),
+    )
+    .await
+    .unwrap();
     let lone = closed_loop(&c, 1, 50).await;
     assert_eq!((lone.timers, lone.policy.counts.waits), (0, 0), "{lone}");
     let many = closed_loop(&c, 8, 50).await;
@@ -129,9 +144,15 @@ async fn a_fixed_delay_spaces_flushes_and_spares_lone_callers() {
 #[tokio::test]
 async fn a_controller_of_ones_own_decides() {
     let redis = Redis::start();
-    let c = Client::open(redis.config().policy(Policy::Custom(Box::new(Pairs)))).await.unwrap();
+    let c = Client::open(redis.config().policy(Policy::Custom(Box::new(Pairs))))
+        .await
+        .unwrap();
     let s = closed_loop(&c, 2, 100).await;
-    assert!(s.depths.buckets()[1] >= 80, "two callers go in pairs: {:?}", s.depths);
+    assert!(
+        s.depths.buckets()[1] >= 80,
+        "two callers go in pairs: {:?}",
+        s.depths
+    );
 }
 
 #[tokio::test]
@@ -141,10 +162,16 @@ async fn impossible_settings_are_refused() {
     for fraction in [0.0, 1.0, f64::NAN, -1.0] {
         let policy = Policy::MinCpu(Concession::ThroughputFraction(fraction));
         let e = open(base().policy(policy)).await.unwrap_err();
-        assert!(matches!(e, ConnectError::Config(ConfigError::Fraction(_))), "{e}");
+        assert!(
+            matches!(e, ConnectError::Config(ConfigError::Fraction(_))),
+            "{e}"
+        );
     }
     let e = open(base().commands_max(0)).await.unwrap_err();
     assert_eq!(e.to_string(), "commands_max is 0: at least 1 is needed");
     let e = open(base()).await.unwrap_err();
-    assert!(e.to_string().starts_with("cannot connect to 127.0.0.1:1"), "{e}");
+    assert!(
+        e.to_string().starts_with("cannot connect to 127.0.0.1:1"),
+        "{e}"
+    );
 }

@@ -13,12 +13,19 @@ use crate::common::{Redis, soon, until};
 
 async fn calls(c: Client, n: i64) {
     for i in 0..n {
-        assert_eq!(soon("a reply", c.send::<i64>(cmd("ECHO").arg(i))).await.unwrap(), i);
+        assert_eq!(
+            soon("a reply", c.send::<i64>(cmd("ECHO").arg(i)))
+                .await
+                .unwrap(),
+            i
+        );
     }
 }
 
 async fn closed_loop(c: &Client, callers: usize, each: i64) -> Stats {
-    let tasks: Vec<_> = (0..callers).map(|_| tokio::spawn(calls(c.clone(), each))).collect();
+    let tasks: Vec<_> = (0..callers)
+        .map(|_| tokio::spawn(calls(c.clone(), each)))
+        .collect();
     for t in tasks {
         soon("a caller", t).await.unwrap();
     }
@@ -30,7 +37,11 @@ async fn closed_loop(c: &Client, callers: usize, each: i64) -> Stats {
 async fn a_lone_caller_waits_for_no_timer() {
     let redis = Redis::start();
     let s = closed_loop(&redis.client().await, 1, 500).await;
-    assert_eq!((s.depths.flushes(), s.timers, s.policy.counts.waits), (500, 0, 0), "{s}");
+    assert_eq!(
+        (s.depths.flushes(), s.timers, s.policy.counts.waits),
+        (500, 0, 0),
+        "{s}"
+    );
 }
 
 /// centrifugal/centrifuge 543: a second publisher made everything thirty times slower.
@@ -114,7 +125,10 @@ async fn a_hundred_and_twenty_eight_callers_do_not_convoy() {
     let redis = Redis::start();
     let s = closed_loop(&redis.client().await, 128, 100).await;
     let convoys: u64 = s.depths.buckets()[7..].iter().sum();
-    assert!(convoys * 2 < s.depths.flushes(), "most flushes carry all callers: {s}");
+    assert!(
+        convoys * 2 < s.depths.flushes(),
+        "most flushes carry all callers: {s}"
+    );
 }
 
 /// redis/go-redis: averaged estimates lock in fragmented batches; exact counts do not.
@@ -151,9 +165,13 @@ async fn callers_that_left_are_not_waited_for() {
 async fn large_requests_and_replies_do_not_deadlock() {
     let redis = Redis::start();
     for policy in [Policy::Auto, Policy::Off] {
-        let c = Client::open(redis.config().policy(policy).bytes_max(1 << 30)).await.unwrap();
+        let c = Client::open(redis.config().policy(policy).bytes_max(1 << 30))
+            .await
+            .unwrap();
         let value = vec![b'x'; 1 << 20];
-        let replies: Vec<_> = (0..64).map(|_| c.send::<Bytes>(cmd("ECHO").arg(&value))).collect();
+        let replies: Vec<_> = (0..64)
+            .map(|_| c.send::<Bytes>(cmd("ECHO").arg(&value)))
+            .collect();
         for reply in replies {
             assert_eq!(soon("an echo", reply).await.unwrap().len(), value.len());
         }
@@ -165,7 +183,9 @@ async fn large_requests_and_replies_do_not_deadlock() {
 async fn a_slow_link_is_filled() {
     let redis = Redis::start();
     let port = delayed(redis.port, Duration::from_millis(50)).await;
-    let c = Client::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap();
+    let c = Client::connect(&format!("redis://127.0.0.1:{port}"))
+        .await
+        .unwrap();
     let before = c.stats();
     assert_eq!(before.commands, 0);
     let s = closed_loop(&c, 200, 6).await;
@@ -189,7 +209,11 @@ async fn sparse_calls_cost_one_flush_each() {
     }
     let s = c.stats();
     assert_eq!((s.depths.flushes(), s.timers), (50, 0));
-    assert!(s.spins <= 8, "a caller that does not come back at once is not waited for: {} spins", s.spins);
+    assert!(
+        s.spins <= 8,
+        "a caller that does not come back at once is not waited for: {} spins",
+        s.spins
+    );
 }
 
 /// redis-rs 698: an error once shifted all later replies by one.
@@ -223,7 +247,11 @@ async fn delayed(port: u16, rtt: Duration) -> u16 {
     own
 }
 
-async fn late(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin + Send + 'static, by: Duration) {
+async fn late(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin + Send + 'static,
+    by: Duration,
+) {
     let (tx, mut rx) = tokio::sync::mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(1024);
     tokio::spawn(async move {
         while let Some((at, bytes)) = rx.recv().await {
@@ -248,7 +276,9 @@ async fn late(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + 
 #[tokio::test]
 async fn keepalive_tries_a_silent_connection() {
     let redis = Redis::start();
-    let config = Config::from_url(&redis.url()).unwrap().keepalive(Duration::from_millis(20));
+    let config = Config::from_url(&redis.url())
+        .unwrap()
+        .keepalive(Duration::from_millis(20));
     let c = Client::open(config).await.unwrap();
     until("some pings", || c.stats().commands >= 3).await;
     assert_eq!(c.stats().reconnects, 0);
