@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate_load::{Ask, Client as Loaded, Running, System, serve};
-use tidegate_redis::{Client, CommandError, Concession, Config, Policy, cmd};
+use tidegate_redis::{Client, Concession, Config, Policy};
 
 use super::{Cell, OURS, Who};
 use crate::ALLOCATOR;
@@ -95,19 +96,17 @@ impl Loaded for Ours {
     }
 
     async fn publish(&mut self, channel: &str, message: &str) -> Result<(), String> {
-        let command = cmd("PUBLISH").arg(channel).arg(message);
-        let listeners: Result<i64, CommandError> = self.0.send(command).await;
+        let listeners = self.0.publish(channel, message).await;
         listeners.map(drop).map_err(text)
     }
 
     async fn get(&mut self, key: &str) -> Result<usize, String> {
-        let value: Result<bytes::Bytes, CommandError> = self.0.send(cmd("GET").arg(key)).await;
+        let value = self.0.get::<Bytes>(key).await;
         value.map(|value| value.len()).map_err(text)
     }
 
     async fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let command = cmd("SET").arg(key).arg(value);
-        self.0.send::<()>(command).await.map_err(text)
+        self.0.set(key, value).await.map_err(text)
     }
 }
 
