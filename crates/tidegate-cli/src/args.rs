@@ -171,6 +171,11 @@ pub(crate) enum Bench {
     Queue(BenchArgs),
     /// The link: messages of five bytes over loopback TCP, each acknowledged, beside bare sockets.
     Link(BenchArgs),
+    /// The Redis client: callers that share one, beside a Redis started for it; closed loop and 100 k commands a second.
+    Redis(BenchArgs),
+    /// The callers of our own client, as a process of its own: told what to do on standard input.
+    #[command(hide = true)]
+    RedisCallers,
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }

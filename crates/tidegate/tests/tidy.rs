@@ -31,7 +31,13 @@ fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
 fn ours() -> Vec<(String, String)> {
     let root = root();
     let mut files = Vec::new();
-    for dir in ["crates", "bench/peers/rust", "fuzz"] {
+    for dir in [
+        "crates",
+        "bench/load",
+        "bench/peers/rust",
+        "bench/peers/redis-rs",
+        "fuzz",
+    ] {
         rust_files(&root.join(dir), &mut files);
     }
     files.sort();

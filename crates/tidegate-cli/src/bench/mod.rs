@@ -7,6 +7,7 @@ mod machine;
 mod mailbox;
 mod peers;
 mod queue;
+mod redis;
 pub(crate) mod report;
 mod rounds;
 mod session;
@@ -40,6 +41,15 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
             let mut session = Session::open("link", args)?;
             link::run(&mut session)?;
             session
+        }
+        Bench::Redis(args) => {
+            let mut session = Session::open("redis", &redis::defaults(args))?;
+            redis::run(&mut session)?;
+            session
+        }
+        Bench::RedisCallers => {
+            redis::serve_callers()?;
+            return Ok(ExitCode::SUCCESS);
         }
         Bench::Topology(args) => {
             let mut session = Session::open("topology", &args.bench)?;
