@@ -49,7 +49,10 @@ struct Cell {
 
 fn main() -> io::Result<()> {
     let mut args = std::env::args().skip(1);
-    let dir = PathBuf::from(args.next().unwrap_or_else(|| "target/allocation".to_owned()));
+    let dir = PathBuf::from(
+        args.next()
+            .unwrap_or_else(|| "target/allocation".to_owned()),
+    );
     let rounds = args.next().and_then(|n| n.parse().ok()).unwrap_or(5);
     std::fs::create_dir_all(&dir)?;
     println!("| writers | batch bytes | file | syncs/s | MB/s | p50 us | p99 us | / growing |");
@@ -110,7 +113,11 @@ fn cell(dir: &Path, mode: Mode, writers: usize, batch: usize) -> io::Result<Cell
 
 fn prepare(path: &Path, mode: Mode) -> io::Result<File> {
     let _ = std::fs::remove_file(path);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)?;
     match mode {
         Mode::Growing => {}
         Mode::Allocated => fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES)?,

@@ -143,7 +143,9 @@ impl Appender {
             Ok(()) => {}
             // The log failed a moment ago: what was accepted is answered as everything before it was.
             Err(PushError::Closed(pending)) => self.answer_failed(pending),
-            Err(_) => unreachable!("the ring has room for every batch the bound on batches lets in"),
+            Err(_) => {
+                unreachable!("the ring has room for every batch the bound on batches lets in")
+            }
         }
         Appended {
             at: place.at,
@@ -168,7 +170,8 @@ impl Appender {
             let shared = &self.shared;
             let passes = shared.failure().is_none() && !shared.disk_full.load(Ordering::Acquire);
             let ready = shared.ready.load(Ordering::Acquire);
-            let placed = bytes > self.planner.most() || self.planner.clone().place(bytes, ready).is_ok();
+            let placed =
+                bytes > self.planner.most() || self.planner.clone().place(bytes, ready).is_ok();
             !passes || (placed && self.room_for(bytes).is_ok())
         })
     }

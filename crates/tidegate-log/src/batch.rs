@@ -126,7 +126,10 @@ mod tests {
                 kind,
             };
             let mut bytes = header.encode(seed);
-            assert_eq!(BatchHeader::decode(&bytes, seed, Lsn::new(1000)), Some(header));
+            assert_eq!(
+                BatchHeader::decode(&bytes, seed, Lsn::new(1000)),
+                Some(header)
+            );
             assert_eq!(BatchHeader::decode(&bytes, seed, Lsn::new(1008)), None);
             for bit in 0..bytes.len() * 8 {
                 bytes[bit / 8] ^= 1 << (bit % 8);

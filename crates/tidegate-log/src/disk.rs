@@ -33,7 +33,10 @@ impl Disk {
     /// What the system says.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
-        DirBuilder::new().recursive(true).mode(MODE_DIR).create(&path)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(MODE_DIR)
+            .create(&path)?;
         Self::at(path)
     }
 

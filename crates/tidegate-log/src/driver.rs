@@ -90,7 +90,10 @@ impl Driver {
         let shared = &self.shared;
         shared.pending_bytes.fetch_sub(bytes, Ordering::AcqRel);
         shared.pending_batches.fetch_sub(batches, Ordering::AcqRel);
-        shared.counters.sync_ns.fetch_add(now.since(start), Ordering::Relaxed);
+        shared
+            .counters
+            .sync_ns
+            .fetch_add(now.since(start), Ordering::Relaxed);
         for (call, place) in done {
             call(outcome.as_ref().map(|_| place.at).map_err(Clone::clone));
         }

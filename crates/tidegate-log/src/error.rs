@@ -137,10 +137,12 @@ impl fmt::Display for AppendError {
                 f,
                 "too much waits to be written ({missing_bytes} bytes over the bound): try again when something became durable"
             ),
-            Self::NotReady => f.write_str("the next segment is being allocated: try again at the next wake-up"),
-            Self::DiskFull => {
-                f.write_str("no space for the next segment: make space or release segments, then try again")
+            Self::NotReady => {
+                f.write_str("the next segment is being allocated: try again at the next wake-up")
             }
+            Self::DiskFull => f.write_str(
+                "no space for the next segment: make space or release segments, then try again",
+            ),
             Self::Failed(failure) => failure.fmt(f),
         }
     }
@@ -174,14 +176,19 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotDurable { durable } => {
-                write!(f, "nothing durable is there: the log is durable up to {durable}")
+                write!(
+                    f,
+                    "nothing durable is there: the log is durable up to {durable}"
+                )
             }
             Self::Released => f.write_str("its segment was released: read only what is retained"),
             Self::Damaged { at } => write!(
                 f,
                 "no readable record at {at}: verify the log, or give a position that an append or an index gave"
             ),
-            Self::Lost => f.write_str("the record was damaged and a repair could not save it: fetch it from elsewhere"),
+            Self::Lost => f.write_str(
+                "the record was damaged and a repair could not save it: fetch it from elsewhere",
+            ),
             Self::Io(error) => write!(f, "reading the log: {error}"),
         }
     }

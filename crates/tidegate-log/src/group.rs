@@ -73,7 +73,11 @@ impl GroupCommit {
         if until > now && !closing {
             return Step::Hold(until);
         }
-        self.take(now, Load::new(decision.limit_items, decision.limit_bytes), decision.reason)
+        self.take(
+            now,
+            Load::new(decision.limit_items, decision.limit_bytes),
+            decision.reason,
+        )
     }
 
     /// Takes as many as the limit allows, at least one.

@@ -16,10 +16,10 @@
 
 use std::collections::HashMap;
 
+use crate::Lsn;
 use crate::batch::BATCH_HEADER;
 use crate::record::{RecordHeader, Seed};
 use crate::wire::{put_varint, take_varint, u32_at, u64_at};
-use crate::Lsn;
 
 pub(crate) const TRAILER: usize = 64;
 const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"TgF1");
@@ -226,7 +226,11 @@ fn take_entry(rest: &mut &[u8], next: Lsn, expected: &Expected) -> Option<Entry>
         None => expected.kind,
     };
     let len = u32::try_from(take_varint(rest)?).ok()?;
-    let header = if flags & BATCH != 0 { BATCH_HEADER as u64 } else { 0 };
+    let header = if flags & BATCH != 0 {
+        BATCH_HEADER as u64
+    } else {
+        0
+    };
     Some(Entry {
         lsn: next.after(header),
         group,
@@ -283,7 +287,10 @@ mod tests {
         assert!(builder.bytes().len() < entries.len() * 6);
         let seed = Seed::new(1, 1);
         let bytes = trailer.encode(seed);
-        assert_eq!(Trailer::decode(&bytes, seed, 1, trailer.base), Some(trailer));
+        assert_eq!(
+            Trailer::decode(&bytes, seed, 1, trailer.base),
+            Some(trailer)
+        );
         assert_eq!(Trailer::decode(&bytes, seed, 1, Lsn::ZERO), None);
     }
 

@@ -79,7 +79,10 @@ impl Keeper {
                 file.sync()?;
                 storage.rename(&name(old), &name(segment))?;
                 self.recyclable.pop_front();
-                self.shared.counters.recycled.fetch_add(1, Ordering::Relaxed);
+                self.shared
+                    .counters
+                    .recycled
+                    .fetch_add(1, Ordering::Relaxed);
                 file
             }
             None => {
@@ -88,7 +91,10 @@ impl Keeper {
                     storage.remove(&name(segment))?;
                     return Err(e);
                 }
-                self.shared.counters.allocated.fetch_add(1, Ordering::Relaxed);
+                self.shared
+                    .counters
+                    .allocated
+                    .fetch_add(1, Ordering::Relaxed);
                 file
             }
         };

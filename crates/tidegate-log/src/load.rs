@@ -95,9 +95,19 @@ pub(crate) struct Files {
     pub(crate) rebuilt: bool,
 }
 
+impl Files {
+    /// How many segments were never written to.
+    pub(crate) fn spares(&self) -> usize {
+        let spare = |f: &&Found| matches!(f.state, State::Spare);
+        self.found.iter().filter(spare).count()
+    }
+}
+
 /// Looks at every file of the log; `None` if there is no log yet.
 pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
-    let names = storage.list().map_err(OpenError::io("listing the log's directory"))?;
+    let names = storage
+        .list()
+        .map_err(OpenError::io("listing the log's directory"))?;
     let mut segments: Vec<u64> = names.iter().filter_map(|n| parse_name(n)).collect();
     let read = match names.iter().any(|n| n == CATALOG) {
         true => read_catalog(storage)?,
@@ -119,13 +129,19 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
             State::Used(header, _) if rebuilt => header.salt,
             _ => salt,
         };
-        found.push(Found { segment, salt, state });
+        found.push(Found {
+            segment,
+            salt,
+            state,
+        });
     }
     // Spares come last: one before a segment that is used was used itself.
     let last = found.iter().rposition(|f| !matches!(f.state, State::Spare));
     for f in &mut found[..last.unwrap_or(0)] {
         if let State::Spare = f.state {
-            let file = storage.open(&name(f.segment)).map_err(OpenError::io("opening a segment"))?;
+            let file = storage
+                .open(&name(f.segment))
+                .map_err(OpenError::io("opening a segment"))?;
             f.state = State::BadHeader(file);
         }
     }
@@ -137,7 +153,9 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
 }
 
 fn read_catalog(storage: &dyn Storage) -> Result<Option<Catalog>, OpenError> {
-    let file = storage.open(CATALOG).map_err(OpenError::io("opening the catalog"))?;
+    let file = storage
+        .open(CATALOG)
+        .map_err(OpenError::io("opening the catalog"))?;
     let bytes = read_all(&*file).map_err(OpenError::io("reading the catalog"))?;
     match Catalog::decode(&bytes) {
         Ok(catalog) => Ok(Some(catalog)),
@@ -157,7 +175,9 @@ fn look_at(storage: &dyn Storage, segment: u64) -> Result<State, OpenError> {
         Err(e) => return Err(OpenError::io("opening a segment")(e)),
     };
     let mut page = [0; SEGMENT_HEADER];
-    let read = file.read_at(&mut page, 0).map_err(OpenError::io("reading a segment"))?;
+    let read = file
+        .read_at(&mut page, 0)
+        .map_err(OpenError::io("reading a segment"))?;
     match SegmentHeader::decode(&page[..read], segment) {
         Ok(header) => Ok(State::Used(header, file)),
         Err(HeaderError::Blank) => Ok(State::Spare),

@@ -117,7 +117,11 @@ impl Log {
     pub fn first(&self) -> Lsn {
         let segments = &self.shared.segments;
         let segments = segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.keys().next().copied().unwrap_or_else(|| self.durable())
+        segments
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or_else(|| self.durable())
     }
 
     /// Lets go of a sealed segment: nothing in it is needed. Its file is used again or removed, soon, by a thread of the

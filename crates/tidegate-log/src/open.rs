@@ -114,7 +114,9 @@ impl Log {
             recycled_max: options.recycled_max,
             spares: options.spares,
             segment_bytes: options.segment_bytes,
-            seed: options.seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+            seed: options
+                .seed
+                .unwrap_or_else(|| RandomState::new().hash_one(0)),
             deferred: Default::default(),
         };
         keeper.top_up().map_err(io("allocating a segment"))?;
@@ -138,7 +140,9 @@ impl Log {
             loaded.epoch + 1,
         );
         let clock = Clock::start();
-        let queue = Builder::new(options.pending_batches_max).wait(Wait::Park).build();
+        let queue = Builder::new(options.pending_batches_max)
+            .wait(Wait::Park)
+            .build();
         let (queue, consumer) =
             queue.map_err(|_| OpenError::Options("pending_batches_max is too large"))?;
         let driver = Driver {
@@ -179,7 +183,12 @@ impl Log {
 fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     let next = catalog.segments().last().map_or(0, |&(s, _)| s + 1);
     let used = |n: u64| loaded.segments.iter().any(|s| s.header.segment == n);
-    let spares: Vec<u64> = catalog.segments().iter().map(|&(s, _)| s).filter(|&s| !used(s)).collect();
+    let spares: Vec<u64> = catalog
+        .segments()
+        .iter()
+        .map(|&(s, _)| s)
+        .filter(|&s| !used(s))
+        .collect();
     spares.into_iter().for_each(|s| catalog.remove(s));
     (catalog, next)
 }

@@ -103,7 +103,9 @@ impl Reader {
 
     fn bytes(&self, segment: &Segment, at: Lsn, len: usize) -> Result<Bytes, ReadError> {
         let mut buffer = vec![0; len];
-        let read = segment.file.read_at(&mut buffer, offset(segment.header.base, at));
+        let read = segment
+            .file
+            .read_at(&mut buffer, offset(segment.header.base, at));
         buffer.truncate(read.map_err(ReadError::Io)?);
         Ok(buffer.into())
     }

@@ -154,7 +154,11 @@ mod tests {
         assert_eq!(header, Some(RecordHeader::of(&record)));
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(RecordHeader::decode(&bytes, seed, Lsn::new(64)), None, "bit {bit}");
+            assert_eq!(
+                RecordHeader::decode(&bytes, seed, Lsn::new(64)),
+                None,
+                "bit {bit}"
+            );
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -163,8 +167,14 @@ mod tests {
     fn it_counts_only_at_its_own_place_in_its_own_segment() {
         let (_, bytes, seed) = sample();
         assert_eq!(RecordHeader::decode(&bytes, seed, Lsn::new(72)), None);
-        assert_eq!(RecordHeader::decode(&bytes, Seed::new(1, 3), Lsn::new(64)), None);
-        assert_eq!(RecordHeader::decode(&bytes, Seed::new(2, 2), Lsn::new(64)), None);
+        assert_eq!(
+            RecordHeader::decode(&bytes, Seed::new(1, 3), Lsn::new(64)),
+            None
+        );
+        assert_eq!(
+            RecordHeader::decode(&bytes, Seed::new(2, 2), Lsn::new(64)),
+            None
+        );
         assert_eq!(RecordHeader::decode(&bytes[..39], seed, Lsn::new(64)), None);
     }
 }

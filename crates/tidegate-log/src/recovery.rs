@@ -138,7 +138,9 @@ impl<'a> SegmentBytes<'a> {
     fn judge_tail(&self, end: Lsn, epoch: u32, seen: Option<Lsn>) -> Verdict {
         let to = seen.unwrap_or(end);
         let at = offset(self.header.base, end);
-        let slot = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..at + BATCH_HEADER));
+        let slot = usize::try_from(at)
+            .ok()
+            .and_then(|at| self.bytes.get(at..at + BATCH_HEADER));
         let blank = slot.is_some_and(|slot| slot.iter().all(|&b| b == 0));
         let stale = self.header_at(end).is_some_and(|h| h.epoch < epoch);
         // Segments keep their whole length from before their first use: a shorter one lost its end.
@@ -224,11 +226,18 @@ impl<'a> SegmentBytes<'a> {
             let body = at.after(BATCH_HEADER as u64);
             let next = match header {
                 Some(h) if h.kind == BatchKind::Records && h.end() <= until => h.end(),
-                _ => self.next_header(body, epoch).map_or(until, |h| h.lsn.min(until)),
+                _ => self
+                    .next_header(body, epoch)
+                    .map_or(until, |h| h.lsn.min(until)),
             };
-            let region = self.salvage(at, next.max(body.min(until)));
-            survey.entries.extend(region.pieces.iter().filter_map(Piece::entry));
-            survey.lost.extend(region.pieces.iter().filter_map(Piece::lost));
+            let mut region = self.salvage(at, next.max(body.min(until)));
+            region.epoch = header.map_or(epoch, |h| h.epoch);
+            survey
+                .entries
+                .extend(region.pieces.iter().filter_map(Piece::entry));
+            survey
+                .lost
+                .extend(region.pieces.iter().filter_map(Piece::lost));
             at = region.to;
             survey.regions.push(region);
         }
@@ -240,6 +249,7 @@ impl<'a> SegmentBytes<'a> {
         let mut region = Region {
             from,
             to,
+            epoch: 0,
             pieces: Vec::new(),
         };
         // Any eight bytes may look like a record of any length: what is tried is bounded, so that bytes made for it cannot
@@ -311,6 +321,8 @@ pub(crate) struct Survey {
 pub(crate) struct Region {
     pub(crate) from: Lsn,
     pub(crate) to: Lsn,
+    /// That of the batch, or of the one before if its own cannot be read: what follows must not look stale.
+    epoch: u32,
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -341,12 +353,7 @@ impl Region {
     /// The bytes that make one whole batch of it: what was kept stays where it is, and a record of the kind
     /// [`KIND_LOST`] stands for each part that was lost. `None` if there is no room for that, which no damage to a log of
     /// ours brings about.
-    pub(crate) fn mend(
-        &self,
-        segment: &SegmentBytes<'_>,
-        synced: Lsn,
-        epoch: u32,
-    ) -> Option<Vec<u8>> {
+    pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
         let base = segment.header.base;
         let body = (self.to.since(self.from) as usize).saturating_sub(BATCH_HEADER);
         let header = BatchHeader {
@@ -355,7 +362,7 @@ impl Region {
             synced,
             bytes: body as u32,
             records: self.pieces.len() as u32,
-            epoch,
+            epoch: self.epoch,
             kind: BatchKind::Records,
         };
         let mut out = header.encode(segment.seed).to_vec();

@@ -79,8 +79,8 @@ impl SegmentHeader {
         if bytes.iter().all(|&b| b == 0) {
             return Err(HeaderError::Blank);
         }
-        let sound = u32_at(bytes, 0) == SEGMENT_MAGIC
-            && u32_at(bytes, 4) == crc32c::crc32c(&bytes[8..]);
+        let sound =
+            u32_at(bytes, 0) == SEGMENT_MAGIC && u32_at(bytes, 4) == crc32c::crc32c(&bytes[8..]);
         match u32_at(bytes, 8) {
             _ if !sound => return Err(HeaderError::Damaged),
             FORMAT_VERSION => {}
@@ -122,7 +122,13 @@ mod tests {
     fn names_are_in_order_and_foreign_ones_are_not_ours() {
         assert!(name(9) < name(10));
         assert_eq!(parse_name(&name(u64::MAX)), Some(u64::MAX));
-        for foreign in ["7.seg", "catalog", "../0.seg", "0000000000000000000x.seg", "99999999999999999999.seg"] {
+        for foreign in [
+            "7.seg",
+            "catalog",
+            "../0.seg",
+            "0000000000000000000x.seg",
+            "99999999999999999999.seg",
+        ] {
             assert_eq!(parse_name(foreign), None, "{foreign}");
         }
     }
@@ -139,7 +145,10 @@ mod tests {
         assert_eq!(SegmentHeader::decode(&bytes, 3), Ok(header));
         assert_eq!(SegmentHeader::decode(&bytes, 4), Err(HeaderError::Damaged));
         assert_eq!(SegmentHeader::decode(&[0; 64], 3), Err(HeaderError::Blank));
-        assert_eq!(SegmentHeader::decode(&[0; 10], 3), Err(HeaderError::Damaged));
+        assert_eq!(
+            SegmentHeader::decode(&[0; 10], 3),
+            Err(HeaderError::Damaged)
+        );
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(SegmentHeader::decode(&bytes, 3), Err(HeaderError::Damaged));

@@ -188,7 +188,10 @@ impl Shared {
     /// The segment `lsn` lies in or after.
     pub(crate) fn segment_of(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        segments.range(..=lsn).next_back().map(|(_, s)| Arc::clone(s))
+        segments
+            .range(..=lsn)
+            .next_back()
+            .map(|(_, s)| Arc::clone(s))
     }
 
     /// The first segment that begins at or after `lsn`.
@@ -198,7 +201,10 @@ impl Shared {
     }
 
     pub(crate) fn insert(&self, segment: Arc<Segment>) {
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self
+            .segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         segments.insert(segment.header.base, segment);
     }
 }
@@ -231,7 +237,10 @@ impl Errands {
     pub(crate) fn next(&self) -> Errand {
         let mut state = lock(&self.state);
         while !state.top_up && !state.end && state.release.is_empty() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         let end = state.end;
         let errand = std::mem::take(&mut *state);

@@ -34,7 +34,7 @@ struct State {
     capacity: Option<u64>,
     fail_syncs_from: Option<u64>,
     fail_writes_from: Option<u64>,
-    hang: bool,
+    hang_from: Option<u64>,
     hanging: u64,
     cost: Cost,
     counts: SimCounts,
@@ -122,16 +122,24 @@ impl SimDisk {
         state.fail_writes_from = Some(state.counts.writes + more);
     }
 
-    /// Makes syncs of files wait, or lets them go on.
-    pub fn hang(&self, hang: bool) {
-        self.state().hang = hang;
+    /// Every sync of a file after this many more waits, having made nothing durable, until [`go_on`](Self::go_on) or a
+    /// later number.
+    pub fn hang_syncs_after(&self, more: u64) {
+        let mut state = self.state();
+        state.hang_from = Some(state.counts.syncs + more);
         self.shared.changed.notify_all();
     }
 
-    /// Waits until a sync hangs.
+    /// Lets all syncs go on.
+    pub fn go_on(&self) {
+        self.state().hang_from = None;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until a sync waits that may not go on.
     pub fn wait_until_hanging(&self) {
         let mut state = self.state();
-        while state.hanging == 0 {
+        while state.hanging == 0 || !state.hangs() {
             let woken = self.shared.changed.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
@@ -145,7 +153,13 @@ impl SimDisk {
         for (name, &at) in &state.names {
             let inode = &state.files[at];
             let differs = |s: &&usize| inode.sector(**s, false) != inode.sector(**s, true);
-            all.extend(inode.dirty.iter().filter(differs).map(|&s| (name.clone(), s)));
+            all.extend(
+                inode
+                    .dirty
+                    .iter()
+                    .filter(differs)
+                    .map(|&s| (name.clone(), s)),
+            );
         }
         all
     }
@@ -239,7 +253,8 @@ impl Inode {
     }
 
     fn persist(&mut self, n: usize) {
-        self.durable.resize(self.cached.len().max(self.durable.len()), 0);
+        self.durable
+            .resize(self.cached.len().max(self.durable.len()), 0);
         let (from, to) = (n * SECTOR, self.cached.len().min((n + 1) * SECTOR));
         if from < to {
             self.durable[from..to].copy_from_slice(&self.cached[from..to]);
@@ -257,8 +272,16 @@ impl Inode {
 }
 
 impl State {
+    fn hangs(&self) -> bool {
+        self.hang_from.is_some_and(|n| self.counts.syncs >= n)
+    }
+
     fn room_for(&self, more: usize) -> io::Result<()> {
-        let used: usize = self.names.values().map(|&at| self.files[at].cached.len()).sum();
+        let used: usize = self
+            .names
+            .values()
+            .map(|&at| self.files[at].cached.len())
+            .sum();
         match self.capacity {
             Some(capacity) if (used + more) as u64 > capacity => {
                 Err(io::ErrorKind::StorageFull.into())
@@ -280,7 +303,10 @@ impl Storage for SimDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let inode = self.state().names.get(name).copied();
         let inode = inode.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -288,7 +314,10 @@ impl Storage for SimDisk {
         let inode = state.files.len();
         state.files.push(Inode::default());
         state.names.insert(name.to_owned(), inode);
-        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -300,7 +329,9 @@ impl Storage for SimDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let removed = self.state().names.remove(name);
-        removed.map(|_| ()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        removed
+            .map(|_| ())
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -320,8 +351,11 @@ impl StorageFile for SimFile {
     fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
         let mut bytes: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
         let mut state = self.disk.state();
-        let failed = state.fail_writes_from.is_some_and(|n| state.counts.writes >= n);
-        let grown = (at as usize + bytes.len()).saturating_sub(state.files[self.inode].cached.len());
+        let failed = state
+            .fail_writes_from
+            .is_some_and(|n| state.counts.writes >= n);
+        let grown =
+            (at as usize + bytes.len()).saturating_sub(state.files[self.inode].cached.len());
         state.room_for(grown)?;
         state.counts.writes += 1;
         state.counts.bytes += bytes.len() as u64;
@@ -349,12 +383,14 @@ impl StorageFile for SimFile {
         let mut state = self.disk.state();
         state.hanging += 1;
         self.disk.shared.changed.notify_all();
-        while state.hang {
+        while state.hangs() {
             let woken = self.disk.shared.changed.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
         state.hanging -= 1;
-        let failed = state.fail_syncs_from.is_some_and(|n| state.counts.syncs >= n);
+        let failed = state
+            .fail_syncs_from
+            .is_some_and(|n| state.counts.syncs >= n);
         state.counts.syncs += 1;
         state.now_ns += state.cost.sync_ns;
         let inode = &mut state.files[self.inode];
@@ -394,7 +430,8 @@ mod tests {
         disk.sync_names().unwrap();
         file.write_at(&[IoSlice::new(&[1; SECTOR])], 0).unwrap();
         file.sync().unwrap();
-        file.write_at(&[IoSlice::new(&[2; 2 * SECTOR])], SECTOR as u64).unwrap();
+        file.write_at(&[IoSlice::new(&[2; 2 * SECTOR])], SECTOR as u64)
+            .unwrap();
         assert_eq!(disk.unsynced(), [("a".to_owned(), 1), ("a".to_owned(), 2)]);
         let after = disk.crash(false, |_, sector| sector == 2).content("a");
         let firsts: Vec<_> = after.chunks(SECTOR).map(|s| s[0]).collect();

@@ -126,7 +126,10 @@ impl Writer {
         shared: &mut Vec<(usize, &'a Bytes)>,
     ) {
         let seed = self.current.seed;
-        debug_assert_eq!(batch.place.at, self.end, "batches are written in the order of their places");
+        debug_assert_eq!(
+            batch.place.at, self.end,
+            "batches are written in the order of their places"
+        );
         let body: u64 = batch.records.iter().map(Record::stored_bytes).sum();
         let header = BatchHeader {
             segment: self.current.header.segment,
@@ -155,8 +158,12 @@ impl Writer {
         self.end = at;
         let counters = &self.shared.counters;
         counters.batches.fetch_add(1, Ordering::Relaxed);
-        counters.records.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
-        counters.bytes.fetch_add(body + BATCH_HEADER as u64, Ordering::Relaxed);
+        counters
+            .records
+            .fetch_add(batch.records.len() as u64, Ordering::Relaxed);
+        counters
+            .bytes
+            .fetch_add(body + BATCH_HEADER as u64, Ordering::Relaxed);
     }
 
     /// Seals the current segment and goes on in the one `place` is in.
@@ -190,29 +197,13 @@ impl Writer {
 
     /// Writes marker, index and trailer behind the last batch.
     fn seal(&mut self) -> io::Result<()> {
-        let header = self.current.header;
-        let marker = self.marker(BatchKind::Marker);
-        let at = offset(header.base, self.end);
-        let sealed = seal_bytes(&header, self.end, self.epoch, &self.index);
+        let sealed = seal_bytes(&self.current.header, self.end, self.epoch, &self.index);
         let file = &self.current.file;
-        file.write_at(&[IoSlice::new(&marker), IoSlice::new(self.index.bytes())], at)?;
-        file.write_at(&[IoSlice::new(&sealed.trailer)], sealed.at)?;
+        file.write_at(&[IoSlice::new(&sealed.marked_index)], sealed.index_at)?;
+        file.write_at(&[IoSlice::new(&sealed.trailer)], sealed.trailer_at)?;
         file.sync()?;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn marker(&self, kind: BatchKind) -> [u8; BATCH_HEADER] {
-        let header = BatchHeader {
-            segment: self.current.header.segment,
-            lsn: self.end,
-            synced: self.end,
-            bytes: 0,
-            records: 0,
-            epoch: self.epoch,
-            kind,
-        };
-        header.encode(self.current.seed)
     }
 
     /// Whether the disk does not yet know how far the log is durable.
@@ -225,11 +216,17 @@ impl Writer {
         if self.fresh {
             return Ok(());
         }
-        let kind = if closed { BatchKind::Closed } else { BatchKind::Marker };
+        let kind = if closed {
+            BatchKind::Closed
+        } else {
+            BatchKind::Marker
+        };
         let at = offset(self.current.header.base, self.end);
-        let marker = self.marker(kind);
+        let marker = marker(&self.current.header, self.end, self.epoch, kind);
         let file = &self.current.file;
-        let written = file.write_at(&[IoSlice::new(&marker)], at).and_then(|()| file.sync());
+        let written = file
+            .write_at(&[IoSlice::new(&marker)], at)
+            .and_then(|()| file.sync());
         written.map_err(|e| self.shared.fail("writing a marker", e))?;
         self.told = self.end;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
@@ -238,35 +235,55 @@ impl Writer {
     }
 }
 
-/// A trailer and where it belongs.
+/// What is written behind the last batch of a full segment.
 pub(crate) struct Sealed {
+    /// A marker and the index.
+    pub(crate) marked_index: Vec<u8>,
+    pub(crate) index_at: u64,
     pub(crate) trailer: [u8; TRAILER],
-    pub(crate) at: u64,
+    pub(crate) trailer_at: u64,
 }
 
-/// The trailer for an index that stands behind the marker at `end`. It is the file's last bytes: the file grows if need be.
+/// Marker, index and trailer of a segment that ends at `end`. The trailer is the file's last bytes: the file grows if need be.
 pub(crate) fn seal_bytes(
     header: &SegmentHeader,
     end: Lsn,
     epoch: u32,
     index: &IndexBuilder,
 ) -> Sealed {
-    let index_offset = offset(header.base, end) + BATCH_HEADER as u64;
-    let behind = (index_offset + index.bytes().len() as u64).next_multiple_of(8);
+    let index_at = offset(header.base, end);
+    let mut marked_index = marker(header, end, epoch, BatchKind::Marker).to_vec();
+    marked_index.extend_from_slice(index.bytes());
+    let behind = (index_at + marked_index.len() as u64).next_multiple_of(8);
     let trailer = Trailer {
         segment: header.segment,
         base: header.base,
         end,
-        index_offset,
+        index_offset: index_at + BATCH_HEADER as u64,
         index_bytes: index.bytes().len() as u32,
         records: index.records() as u32,
         epoch,
         index_crc: crc32c::crc32c(index.bytes()),
     };
     Sealed {
+        marked_index,
+        index_at,
         trailer: trailer.encode(header.seed()),
-        at: (header.bytes - TRAILER as u64).max(behind),
+        trailer_at: (header.bytes - TRAILER as u64).max(behind),
     }
+}
+
+fn marker(header: &SegmentHeader, at: Lsn, epoch: u32, kind: BatchKind) -> [u8; BATCH_HEADER] {
+    let marker = BatchHeader {
+        segment: header.segment,
+        lsn: at,
+        synced: at,
+        bytes: 0,
+        records: 0,
+        epoch,
+        kind,
+    };
+    marker.encode(header.seed())
 }
 
 fn write_parts(

@@ -3,11 +3,11 @@
 
 mod common;
 
-use std::sync::mpsc::sync_channel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 
-use common::{append, append_sync, deadline, open, options, payload, record, try_open};
+use common::{GoOn, append, append_sync, deadline, open, options, payload, record, try_open};
 use tidegate_log::{
     Append, AppendError, Log, Lsn, OpenError, ReadError, ReleaseError, SimDisk, Storage, Verdict,
     compaction_candidate,
@@ -43,7 +43,10 @@ fn what_is_appended_is_read_back_before_and_after_a_restart() {
     assert_eq!(again.recovery.verdict, Verdict::Clean);
     assert!(again.recovery.closed);
     assert_eq!(again.recovery.scanned, 1, "only the last segment is read");
-    let told: Vec<_> = entries.iter().map(|e| (e.lsn, e.group, e.index, e.len)).collect();
+    let told: Vec<_> = entries
+        .iter()
+        .map(|e| (e.lsn, e.group, e.index, e.len))
+        .collect();
     let wrote = places.iter();
     let wrote = wrote.map(|(lsn, r)| (*lsn, r.group, r.index, r.payload.len() as u32));
     assert_eq!(told, wrote.collect::<Vec<_>>());
@@ -68,7 +71,8 @@ fn everything_that_gathers_during_a_sync_is_covered_by_the_next() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options().segment_bytes(1 << 20));
     append_sync(&mut opened, vec![record(1, 0, 100)]);
-    disk.hang(true);
+    let _go_on = GoOn(disk.clone());
+    disk.hang_syncs_after(0);
     append(&mut opened, vec![record(1, 1, 100)]);
     disk.wait_until_hanging();
     let before = disk.counts();
@@ -77,11 +81,14 @@ fn everything_that_gathers_during_a_sync_is_covered_by_the_next() {
         last = append(&mut opened, vec![record(1, n, 100)]).end;
     }
     assert!(opened.log.durable() < last);
-    disk.hang(false);
+    disk.go_on();
     opened.log.wait_durable(last, deadline()).unwrap();
     let after = disk.counts();
     // The sync that hung, and one for the other 198.
-    assert_eq!((after.writes - before.writes, after.syncs - before.syncs), (1, 2));
+    assert_eq!(
+        (after.writes - before.writes, after.syncs - before.syncs),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -93,7 +100,8 @@ fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let (mut opened, _) = open(&disk, options);
-    disk.hang(true);
+    let _go_on = GoOn(disk.clone());
+    disk.hang_syncs_after(0);
     let (send, receive) = sync_channel(100);
     let mut ends = Vec::new();
     for n in 0..50 {
@@ -105,9 +113,12 @@ fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
     }
     disk.wait_until_hanging();
     assert!(receive.try_recv().is_err(), "told before the sync");
-    disk.hang(false);
+    disk.go_on();
     for (at, _) in &ends {
-        assert_eq!(receive.recv_timeout(std::time::Duration::from_secs(60)), Ok(*at));
+        assert_eq!(
+            receive.recv_timeout(std::time::Duration::from_secs(60)),
+            Ok(*at)
+        );
     }
     opened.log.wait_durable(ends[49].1, deadline()).unwrap();
     opened.appender.close().unwrap();
@@ -118,26 +129,48 @@ fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
 #[test]
 fn what_waits_is_bounded_and_full_says_how_much_is_missing() {
     let disk = SimDisk::new();
-    let options = options().segment_bytes(1 << 20).pending_bytes_max(10_000).pending_batches_max(20);
+    let options = options()
+        .segment_bytes(1 << 20)
+        .pending_bytes_max(10_000)
+        .pending_batches_max(20);
     let (mut opened, _) = open(&disk, options);
-    disk.hang(true);
+    let _go_on = GoOn(disk.clone());
+    disk.hang_syncs_after(0);
     let mut accepted = Vec::new();
     let error = loop {
         let n = accepted.len() as u64;
-        match opened.appender.append(Append::new(vec![record(1, n, 1000)])) {
+        match opened
+            .appender
+            .append(Append::new(vec![record(1, n, 1000)]))
+        {
             Ok(appended) => accepted.push(appended),
             Err((_, error)) => break error,
         }
     };
-    assert!(matches!(error, AppendError::Full { missing_bytes: 1..=1100 }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            AppendError::Full {
+                missing_bytes: 1..=1100
+            }
+        ),
+        "{error:?}"
+    );
     assert_eq!(accepted.len(), 9);
     let mut small = 0;
-    while opened.appender.append(Append::new(vec![record(1, 0, 0)])).is_ok() {
+    while opened
+        .appender
+        .append(Append::new(vec![record(1, 0, 0)]))
+        .is_ok()
+    {
         small += 1;
     }
-    assert_eq!(small, 2, "80 bytes each");
-    disk.hang(false);
-    opened.log.wait_durable(accepted[8].end, deadline()).unwrap();
+    assert_eq!(small, 3, "80 bytes each");
+    disk.go_on();
+    opened
+        .log
+        .wait_durable(accepted[8].end, deadline())
+        .unwrap();
     append_sync(&mut opened, vec![record(1, 9, 20_000)]);
 }
 
@@ -159,7 +192,10 @@ fn a_batch_that_cannot_be_is_refused_and_changes_nothing() {
     own.kind = 255;
     assert!(matches!(refused(vec![own]), AppendError::Kind));
     let largest = most as usize - 48 - 32;
-    assert_eq!(append_sync(&mut opened, vec![record(1, 0, largest)]).at, Lsn::ZERO);
+    assert_eq!(
+        append_sync(&mut opened, vec![record(1, 0, largest)]).at,
+        Lsn::ZERO
+    );
     append_sync(&mut opened, vec![record(1, 1, largest)]);
     let read = opened.log.reader().scan(Lsn::ZERO, 1).unwrap();
     assert_eq!(read.records[0].1.payload, payload(1, 0, largest));
@@ -179,7 +215,9 @@ fn after_a_failed_sync_nothing_is_accepted_and_everybody_is_told() {
         let batch = Append::new(vec![record(1, 1, 100)]);
         let batch = batch.then(move |outcome| send.send(outcome).unwrap());
         let lost = opened.appender.append(batch).map_err(|(_, e)| e).unwrap();
-        let told = receive.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        let told = receive
+            .recv_timeout(std::time::Duration::from_secs(60))
+            .unwrap();
         assert_eq!(told.unwrap_err().durable, good.end);
         assert!(opened.log.wait_durable(lost.end, None).is_err());
         assert_eq!(opened.log.durable(), good.end);
@@ -216,8 +254,26 @@ fn a_full_disk_is_told_before_anything_is_accepted_and_passes() {
     let oldest = opened.log.segments()[0].segment;
     opened.log.release(oldest).unwrap();
     disk.set_capacity(Some(180 << 10));
-    opened.log.release(opened.log.segments()[1].segment).unwrap();
-    append_sync(&mut opened, vec![record(1, 99, 3000)]);
+    opened
+        .log
+        .release(opened.log.segments()[1].segment)
+        .unwrap();
+    let again = || Append::new(vec![record(1, 99, 3000)]);
+    let until = deadline();
+    // The keeper is asked by each try, and has just been given space.
+    let appended = loop {
+        match opened.appender.append(again()) {
+            Ok(appended) => break appended,
+            Err((_, AppendError::DiskFull | AppendError::NotReady)) if until > now() => {}
+            Err((_, error)) => panic!("{error}"),
+        }
+        std::thread::yield_now();
+    };
+    assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());
+}
+
+fn now() -> Option<std::time::Instant> {
+    Some(std::time::Instant::now())
 }
 
 #[test]
@@ -259,7 +315,11 @@ fn the_segment_with_least_that_is_needed_is_copied_forward() {
     let live = |segment| kept.iter().filter(|k| k.0 == segment).count() as u64 * 3032;
     let segments = opened.log.segments();
     let chosen = compaction_candidate(&segments, 0.6, live).unwrap().clone();
-    assert!(segments.iter().all(|s| !s.sealed || live(s.segment) >= live(chosen.segment)));
+    assert!(
+        segments
+            .iter()
+            .all(|s| !s.sealed || live(s.segment) >= live(chosen.segment))
+    );
     assert_eq!(compaction_candidate(&segments, 0.01, live), None);
     let moved: Vec<_> = kept.iter().filter(|k| k.0 == chosen.segment).collect();
     let lsns: Vec<_> = moved.iter().map(|k| k.1).collect();

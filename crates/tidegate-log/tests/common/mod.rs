@@ -31,7 +31,9 @@ pub fn record(group: u32, index: u64, len: usize) -> Record {
 pub fn payload(group: u32, index: u64, len: usize) -> Bytes {
     let mut state = u64::from(group) << 32 ^ index ^ 0x9e37_79b9;
     let bytes = (0..len).map(|_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 56) as u8
     });
     bytes.collect()
@@ -62,7 +64,10 @@ pub fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
             Ok(appended) => return appended,
             Err((back, AppendError::NotReady | AppendError::Full { .. })) => {
                 append = back;
-                assert!(opened.appender.wait_for_room(&append, deadline()), "no room in time");
+                assert!(
+                    opened.appender.wait_for_room(&append, deadline()),
+                    "no room in time"
+                );
             }
             Err((_, error)) => panic!("{error}"),
         }
@@ -74,4 +79,13 @@ pub fn append_sync(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let appended = append(opened, records);
     assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());
     appended
+}
+
+/// Lets a disk go on when a test ends, however it does: otherwise closing the log would wait for ever.
+pub struct GoOn(pub SimDisk);
+
+impl Drop for GoOn {
+    fn drop(&mut self) {
+        self.0.go_on();
+    }
 }
