@@ -69,20 +69,28 @@ impl Entry {
 /// What the next entry is expected to be, the same for whoever writes and whoever reads it.
 #[derive(Clone, Debug, Default)]
 struct Expected {
-    group: u32,
     kind: u8,
-    groups: HashMap<u32, (u64, u64)>,
+    group: u32,
+    /// Index and term of the group's last; those of the other groups are put away.
+    last: (u64, u64),
+    others: HashMap<u32, (u64, u64)>,
 }
 
 impl Expected {
     fn of(&self, group: u32) -> (u64, u64) {
-        let (index, term) = self.groups.get(&group).copied().unwrap_or((0, 0));
+        let (index, term) = match group == self.group {
+            true => self.last,
+            false => self.others.get(&group).copied().unwrap_or((0, 0)),
+        };
         (index.wrapping_add(1), term)
     }
 
     fn saw(&mut self, entry: &Entry) {
+        if entry.group != self.group {
+            self.others.insert(self.group, self.last);
+        }
         (self.group, self.kind) = (entry.group, entry.kind);
-        self.groups.insert(entry.group, (entry.index, entry.term));
+        self.last = (entry.index, entry.term);
     }
 }
 

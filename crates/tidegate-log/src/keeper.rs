@@ -118,6 +118,9 @@ impl Keeper {
     /// Takes segments out of the log: first out of the table, so that nobody new reads them, then durably out of the
     /// catalog, and only then their files are used again or removed.
     pub(crate) fn release(&mut self, numbers: &[u64]) -> io::Result<()> {
+        // A segment may be let go of again before this has taken it out of the table.
+        let there = |n: &&u64| self.catalog.segments().iter().any(|&(s, _)| s == **n);
+        let numbers: Vec<u64> = numbers.iter().filter(there).copied().collect();
         self.deferred.extend(numbers);
         if self.deferred.is_empty() {
             return Ok(());

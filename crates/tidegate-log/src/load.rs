@@ -219,7 +219,8 @@ pub(crate) fn read_segment(
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     let bytes = file.bytes().map_err(io("reading a segment's length"))?;
-    if by_index && let Some(trailer) = read_trailer(header, file, bytes, follows)? {
+    let trailer = read_trailer(header, file, bytes, follows)?;
+    if let Some(trailer) = trailer.filter(|_| by_index) {
         let mut index = vec![0; trailer.index_bytes as usize];
         let read = file
             .read_at(&mut index, trailer.index_offset)
@@ -242,7 +243,8 @@ pub(crate) fn read_segment(
     let all = read_all(file).map_err(io("reading a segment"))?;
     let followed = match follows {
         Follows::At(lsn) => Some(lsn),
-        Follows::Nothing | Follows::Something => None,
+        // A trailer is written when all before it is durable.
+        Follows::Nothing | Follows::Something => trailer.map(|t| t.end),
     };
     let mut records = 0;
     let mut scanned = SegmentBytes::new(header, &all).scan(followed, |entry| {

@@ -9,7 +9,9 @@ use crate::catalog::Catalog;
 use crate::examine::examine_locked;
 use crate::index::IndexBuilder;
 use crate::keeper::write_catalog;
-use crate::load::{Damage, DamageKind, Files, Found, State, infer_header, look};
+use crate::load::{
+    Damage, DamageKind, Files, Follows, Found, State, infer_header, look, read_segment,
+};
 use crate::recovery::{SegmentBytes, Verdict};
 use crate::segment::{PAGE, SegmentHeader, name, offset};
 use crate::storage::{Storage, StorageFile, read_all};
@@ -209,12 +211,16 @@ impl Mending<'_> {
             State::Used(next, _) => Some(next.base),
             _ => None,
         });
-        let adjacent = next.is_some_and(|f| f.segment == header.segment + 1);
-        let scanned = segment.scan(followed.filter(|_| adjacent), |_| ());
-        let durable = match scanned.verdict {
-            Verdict::Damaged { durable, .. } => durable,
-            Verdict::Torn { to, .. } | Verdict::MaybeAcked { to, .. } => to,
-            Verdict::Clean => scanned.end,
+        let follows = match followed {
+            Some(base) if next.is_some_and(|f| f.segment == header.segment + 1) => {
+                Follows::At(base)
+            }
+            Some(_) => Follows::Something,
+            None => Follows::Nothing,
+        };
+        let content = read_segment(header, file, follows, false, &mut |_| ())?;
+        let Verdict::Damaged { durable, .. } = content.verdict else {
+            return Ok(());
         };
         let survey = segment.survey(durable);
         if (all.len() as u64) < header.bytes {

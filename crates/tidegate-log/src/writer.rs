@@ -145,14 +145,14 @@ impl Writer {
         for record in &batch.records {
             let header = RecordHeader::of(record);
             self.index.push(&Entry::new(at, &header));
-            out.extend_from_slice(&header.encode(seed, at, &record.payload));
-            if record.payload.len() >= SHARE_BYTES {
-                shared.push((out.len(), &record.payload));
-            } else {
-                out.extend_from_slice(&record.payload);
-            }
             let len = record.payload.len();
-            out.resize(out.len() + align(len) - len, 0);
+            if len < SHARE_BYTES {
+                header.append(seed, at, &record.payload, out);
+            } else {
+                out.extend_from_slice(&header.encode(seed, at, &record.payload));
+                shared.push((out.len(), &record.payload));
+                out.resize(out.len() + align(len) - len, 0);
+            }
             at = at.after(record.stored_bytes());
         }
         self.end = at;

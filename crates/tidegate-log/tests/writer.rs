@@ -286,7 +286,10 @@ fn released_segments_are_used_again_and_never_read_as_what_they_were() {
     let mut last = first.clone();
     for n in 1..60 {
         last = append_sync(&mut opened, vec![record(1, n, 3000)]);
-        opened.log.release_before(last.at);
+        // Again and again: what is being let go of already is not counted twice.
+        for _ in 0..3 {
+            opened.log.release_before(last.at);
+        }
     }
     let stats = opened.log.stats();
     assert!(stats.recycled >= 5, "{stats:?}");
