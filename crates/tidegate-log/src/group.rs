@@ -121,3 +121,90 @@ impl GroupCommit {
         self.controller.snapshot()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate::controller::{Bounds, Knee, Objective};
+
+    const BYTES: u64 = 1104;
+
+    fn bounds() -> Bounds {
+        Bounds {
+            items_max: u64::MAX,
+            bytes_max: 8 << 20,
+            ..Bounds::default()
+        }
+    }
+
+    fn group(anticipates: bool) -> GroupCommit {
+        let knee = Knee::new(Objective::Lean, bounds()).and_then(Knee::in_bytes).unwrap();
+        let knee = if anticipates { knee.anticipating() } else { knee };
+        let boxed: Box<dyn Controller> = Box::new(knee);
+        GroupCommit::new(Bounded::new(boxed, bounds()).unwrap())
+    }
+
+    /// Callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, each caller is back `back_ns` and
+    /// something after its sync. Records and syncs in two seconds.
+    fn closed_loop(mut group: GroupCommit, callers: u64, sync_ns: u64, back_ns: u64) -> (u64, u64) {
+        let (mut now, mut free_at, mut hold) = (0u64, None, None);
+        let mut random = 1u64;
+        let mut due: Vec<u64> = (0..callers).map(|n| n * 1000).collect();
+        let (mut waiting, mut running, mut records, mut syncs) = (0u64, 0u64, 0, 0);
+        while now < 2_000_000_000 {
+            let arrival = due.iter().copied().min();
+            let next = [arrival, free_at, hold].into_iter().flatten().min();
+            now = next.expect("somebody is always on the way");
+            due.retain(|&at| {
+                let came = at <= now;
+                if came {
+                    group.handle_arrived(Time::from_nanos(at), 1, BYTES);
+                    waiting += 1;
+                }
+                !came
+            });
+            if free_at.is_some_and(|at| at <= now) {
+                free_at = None;
+                records += running;
+                for n in 0..running {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    due.push(now + back_ns + n * 1000 + (random >> 33) % (back_ns / 4));
+                }
+                group.handle_done(Time::from_nanos(now), true);
+            }
+            hold = None;
+            if free_at.is_none() {
+                match group.poll(Time::from_nanos(now), false) {
+                    Step::Take(n) => {
+                        (running, waiting, syncs) = (n as u64, waiting - n as u64, syncs + 1);
+                        free_at = Some(now + sync_ns + running * BYTES);
+                    }
+                    Step::Hold(until) => hold = Some(until.as_nanos()),
+                    Step::Rest => assert_eq!(waiting, 0),
+                }
+            }
+        }
+        (records, syncs)
+    }
+
+    #[test]
+    fn on_a_slow_disk_a_sync_waits_for_callers_that_are_about_to_return() {
+        for callers in [2, 10, 100] {
+            let (with, syncs) = closed_loop(group(true), callers, 5_000_000, 100_000);
+            let (without, _) = closed_loop(group(false), callers, 5_000_000, 100_000);
+            let ratio = with as f64 / without as f64;
+            println!("{callers} callers: {with} in {syncs} syncs, {without}: {ratio:.2}");
+            assert!(ratio > 1.6, "{callers} callers: {with} against {without}");
+        }
+    }
+
+    #[test]
+    fn a_lone_caller_is_never_made_to_wait_and_returning_late_is_not_waited_for() {
+        let (with, _) = closed_loop(group(true), 1, 130_000, 60_000);
+        let (without, _) = closed_loop(group(false), 1, 130_000, 60_000);
+        assert!(with as f64 > 0.98 * without as f64, "{with} {without}");
+        let (with, _) = closed_loop(group(true), 10, 130_000, 400_000);
+        let (without, _) = closed_loop(group(false), 10, 130_000, 400_000);
+        assert!(with as f64 > 0.95 * without as f64, "{with} {without}");
+    }
+}
