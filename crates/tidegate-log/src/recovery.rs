@@ -355,7 +355,10 @@ impl Region {
     /// ours brings about.
     pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
         let base = segment.header.base;
-        let body = (self.to.since(self.from) as usize).saturating_sub(BATCH_HEADER);
+        let body = (self.to.since(self.from) as usize).checked_sub(BATCH_HEADER)?;
+        if body < RECORD_HEADER {
+            return None;
+        }
         let header = BatchHeader {
             segment: segment.header.segment,
             lsn: self.from,
@@ -391,3 +394,6 @@ impl Region {
         Some(out)
     }
 }
+
+#[cfg(test)]
+mod tests;
