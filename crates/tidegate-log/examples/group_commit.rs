@@ -152,7 +152,7 @@ fn append(opened: &mut Opened, mut batch: Append) -> Result<Lsn, AppendError> {
         match opened.appender.append(batch) {
             Ok(appended) => return Ok(appended.end),
             Err((back, AppendError::Full { .. } | AppendError::NotReady)) => {
-                opened.appender.wait_for_room(&back, None);
+                let _ = opened.appender.wait_for_room(&back, None);
                 batch = back;
             }
             Err((_, error)) => return Err(error),

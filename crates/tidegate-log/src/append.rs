@@ -84,7 +84,6 @@ impl Appender {
     /// # Errors
     /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and [`AppendError::DiskFull`] pass: the
     /// waker is called when it may be tried again.
-    #[expect(clippy::result_large_err, reason = "a refused batch comes back")]
     pub fn append(&mut self, append: Append) -> Result<Appended, (Append, AppendError)> {
         let bytes = batch_bytes(&append.records);
         match self.admit(&append.records, bytes) {

@@ -4,6 +4,7 @@
 //! acks are made elsewhere, while the next sync runs.
 
 use std::collections::VecDeque;
+use std::io;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,7 @@ pub(crate) struct Driver {
 impl Driver {
     /// Runs until every appender is gone and everything is durable, or until something fails.
     pub(crate) fn run(mut self) {
+        let _end = End(Arc::clone(&self.shared));
         // A hold is some microseconds; the default slack of a timed wait is 50. Nothing is lost where it cannot be set.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
         let mut ended = false;
@@ -64,8 +66,6 @@ impl Driver {
         if let Err(failure) = outcome {
             self.refuse(&failure);
         }
-        self.shared.errands.ask(|errand| errand.end = true);
-        self.shared.wake();
     }
 
     fn receive(&mut self) {
@@ -139,5 +139,20 @@ impl Driver {
                 }
             }
         }
+    }
+}
+
+/// Ends the keeper with the log thread, and tells everybody if a callback's panic ended it: what was being written then is as
+/// uncertain as after a failed sync.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0
+                .fail("the log thread", io::Error::other("a callback panicked"));
+        }
+        self.0.errands.ask(|errand| errand.end = true);
+        self.0.wake();
     }
 }

@@ -141,10 +141,13 @@ impl SegmentReport {
             self.lost_bytes += entry.stored_bytes();
             return;
         }
-        let group = self.groups.entry(entry.group).or_insert(GroupReport {
-            first: entry.index,
-            ..GroupReport::default()
-        });
+        let group = self
+            .groups
+            .entry(entry.group)
+            .or_insert_with(|| GroupReport {
+                first: entry.index,
+                ..GroupReport::default()
+            });
         group.records += 1;
         group.bytes += u64::from(entry.len);
         group.last = entry.index;

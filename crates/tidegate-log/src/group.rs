@@ -138,8 +138,14 @@ mod tests {
     }
 
     fn group(anticipates: bool) -> GroupCommit {
-        let knee = Knee::new(Objective::Lean, bounds()).and_then(Knee::in_bytes).unwrap();
-        let knee = if anticipates { knee.anticipating() } else { knee };
+        let knee = Knee::new(Objective::Lean, bounds())
+            .and_then(Knee::in_bytes)
+            .unwrap();
+        let knee = if anticipates {
+            knee.anticipating()
+        } else {
+            knee
+        };
         let boxed: Box<dyn Controller> = Box::new(knee);
         GroupCommit::new(Bounded::new(boxed, bounds()).unwrap())
     }
@@ -167,7 +173,9 @@ mod tests {
                 free_at = None;
                 records += running;
                 for n in 0..running {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
                     due.push(now + back_ns + n * 1000 + (random >> 33) % (back_ns / 4));
                 }
                 group.handle_done(Time::from_nanos(now), true);

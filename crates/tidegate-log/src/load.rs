@@ -228,7 +228,7 @@ pub(crate) fn read_segment(
         index.truncate(read);
         // Looked through before anything is told, because telling cannot be taken back.
         if trailer.entries(&index, |_| {}).is_some() {
-            let _ = trailer.entries(&index, |entry| each(entry));
+            let _ = trailer.entries(&index, &mut *each);
             return Ok(Content {
                 end: trailer.end,
                 epoch: trailer.epoch,

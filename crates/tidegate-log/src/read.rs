@@ -1,14 +1,17 @@
 //! Reading by position. Every byte handed out was checked against its CRC; a payload is a slice of the one buffer it was read
 //! into.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::batch::{BATCH_HEADER, BatchHeader};
 use crate::record::{RECORD_HEADER, RecordHeader, stored};
+use crate::recovery::SegmentBytes;
 use crate::segment::offset;
 use crate::shared::{Segment, Shared};
+use crate::storage::read_all;
 use crate::{KIND_LOST, Lsn, ReadError, Record};
 
 /// What is read where the length is not known.
@@ -89,6 +92,26 @@ impl Reader {
                 return Err(self.why_not(&segment, from));
             }
             want = needed;
+        }
+    }
+
+    /// Reads all of a segment and checks it, for a scrub in the background; the positions that cannot be read, none if all is
+    /// well. Takes memory for the whole segment.
+    ///
+    /// # Errors
+    /// It was released, or the system refused to read.
+    pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
+        let segment = self
+            .shared
+            .segment_numbered(segment)
+            .ok_or(ReadError::Released)?;
+        let end = segment.end();
+        let bytes = read_all(&*segment.file).map_err(ReadError::Io)?;
+        let survey = SegmentBytes::new(segment.header, &bytes).survey(end);
+        let lost: Vec<_> = survey.lost.iter().map(|&(from, to)| from..to).collect();
+        match self.why_not(&segment, segment.header.base) {
+            ReadError::Released if !lost.is_empty() => Err(ReadError::Released),
+            _ => Ok(lost),
         }
     }
 

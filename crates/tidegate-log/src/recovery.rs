@@ -274,7 +274,7 @@ impl<'a> SegmentBytes<'a> {
                 }
             }
         }
-        let Some(mut from) = lost.or((at < to).then_some(at)) else {
+        let Some(mut from) = lost.or_else(|| (at < to).then_some(at)) else {
             return region;
         };
         while !roomy(from, to) {

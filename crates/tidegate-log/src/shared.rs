@@ -200,6 +200,12 @@ impl Shared {
         segments.range(lsn..).next().map(|(_, s)| Arc::clone(s))
     }
 
+    pub(crate) fn segment_numbered(&self, number: u64) -> Option<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let found = segments.values().find(|s| s.header.segment == number);
+        found.map(Arc::clone)
+    }
+
     pub(crate) fn insert(&self, segment: Arc<Segment>) {
         let mut segments = self
             .segments

@@ -4,6 +4,9 @@
 //! After a change of the format that is meant, and a new version number: `GOLDEN=write cargo test -p tidegate-log
 //! --all-features --test golden` beside the old directories, which must still be read.
 
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::fs;
@@ -15,12 +18,16 @@ use common::{append_sync, open, options, payload, record};
 use tidegate_log::{Disk, Entry, Log, Options, SimDisk, Storage, Verdict, verify};
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
 }
 
 fn quiet() -> Options {
     // No marker by the clock: the bytes are to depend on the appends alone.
-    options().marker_after(Duration::from_secs(3600)).recycled_max(0)
+    options()
+        .marker_after(Duration::from_secs(3600))
+        .recycled_max(0)
 }
 
 /// Three segments, several groups, kinds and terms, payloads short and long, and one segment released.
@@ -28,13 +35,18 @@ fn written(closed: bool) -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());
     for n in 0..24u64 {
-        let records = (0..1 + n % 3).map(|k| record(k as u32, 100 * n + k, (n * 97 % 2800) as usize));
+        let records =
+            (0..1 + n % 3).map(|k| record(k as u32, 100 * n + k, (n * 97 % 2800) as usize));
         append_sync(&mut opened, records.collect());
     }
     let sealed = opened.log.segments()[1].clone();
     assert!(sealed.sealed);
     opened.log.release(sealed.segment).unwrap();
-    while disk.list().unwrap().contains(&format!("{:020}.seg", sealed.segment)) {
+    while disk
+        .list()
+        .unwrap()
+        .contains(&format!("{:020}.seg", sealed.segment))
+    {
         std::thread::yield_now();
     }
     if closed {
@@ -49,9 +61,13 @@ fn files(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     let names = disk.list().unwrap();
     let used = verify(&disk.copy()).unwrap().segments;
     let kept = names.into_iter().filter(|name| {
-        name == "catalog" || used.iter().any(|s| *name == format!("{:020}.seg", s.segment))
+        name == "catalog"
+            || used
+                .iter()
+                .any(|s| *name == format!("{:020}.seg", s.segment))
     });
-    kept.map(|name| (name.clone(), disk.content(&name))).collect()
+    kept.map(|name| (name.clone(), disk.content(&name)))
+        .collect()
 }
 
 fn check(name: &str, closed: bool) {
@@ -81,21 +97,37 @@ fn check(name: &str, closed: bool) {
     }
     let mut entries: Vec<Entry> = Vec::new();
     let opened = Log::open(Arc::new(disk), options(), |entry| entries.push(entry)).unwrap();
-    assert_eq!((opened.recovery.closed, &opened.recovery.verdict), (closed, &Verdict::Clean));
+    assert_eq!(
+        (opened.recovery.closed, &opened.recovery.verdict),
+        (closed, &Verdict::Clean)
+    );
     assert_eq!(opened.recovery.scanned, 1);
     assert_eq!(entries.len() as u64, opened.recovery.records);
     assert_eq!((entries.len(), entries[0].index), (39, 0));
-    assert_eq!((entries[38].group, entries[38].index, entries[38].term), (2, 2302, 23));
+    assert_eq!(
+        (entries[38].group, entries[38].index, entries[38].term),
+        (2, 2302, 23)
+    );
     for entry in &entries {
-        let read = opened.log.reader().read(entry.lsn, Some(entry.len)).unwrap();
-        assert_eq!(read.payload, payload(entry.group, entry.index, entry.len as usize));
+        let read = opened
+            .log
+            .reader()
+            .read(entry.lsn, Some(entry.len))
+            .unwrap();
+        assert_eq!(
+            read.payload,
+            payload(entry.group, entry.index, entry.len as usize)
+        );
     }
 }
 
 fn missing(disk: &Disk) -> Vec<String> {
     let report = tidegate_log::inspect(disk).unwrap();
     let damage = report.damage.map_or(Vec::new(), |d| d.segments);
-    damage.iter().map(|d| format!("{:020}.seg", d.segment)).collect()
+    damage
+        .iter()
+        .map(|d| format!("{:020}.seg", d.segment))
+        .collect()
 }
 
 #[test]

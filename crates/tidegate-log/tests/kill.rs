@@ -2,6 +2,9 @@
 //!
 //! The process is this test itself, started again for [`child`] alone.
 
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::io::{BufRead, BufReader, Write};

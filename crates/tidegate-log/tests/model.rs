@@ -3,6 +3,9 @@
 //! A crash keeps a random part of what was not durable. After each restart: everything durable is there, in order and
 //! unchanged; of the rest only whole batches from the front; nothing that was released or cut off comes back.
 
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::Arc;

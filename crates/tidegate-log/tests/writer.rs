@@ -1,6 +1,9 @@
 //! The log from outside, on a simulated disk: positions, group commit by counts of writes and syncs, bounds, failures, space,
 //! release and recycling.
 
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::sync::Arc;
@@ -342,6 +345,43 @@ fn one_process_at_a_time_and_impossible_options_are_refused() {
     assert!(matches!(try_open(&disk, options()), Err(OpenError::InUse)));
     let refused = try_open(&SimDisk::new(), options().segment_bytes(1000));
     assert!(matches!(refused, Err(OpenError::Options(_))));
+}
+
+#[test]
+fn a_panic_in_a_callback_is_a_failure_of_the_log() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let batch = Append::new(vec![record(1, 0, 10)]).then(|_| panic!("in a callback"));
+    let appended = opened.appender.append(batch).map_err(|(_, e)| e).unwrap();
+    let beyond = Lsn::new(appended.end.get() + 1);
+    assert!(opened.log.wait_durable(beyond, deadline()).is_err());
+    let refused = opened.appender.append(Append::new(vec![record(1, 1, 10)]));
+    assert!(matches!(refused, Err((_, AppendError::Failed(_)))));
+    assert!(opened.appender.close().is_err());
+}
+
+#[test]
+fn a_scrub_finds_what_went_bad_while_the_log_is_open() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let places: Vec<_> = (0..8)
+        .map(|n| append_sync(&mut opened, vec![record(1, n, 3000)]))
+        .collect();
+    let reader = opened.log.reader();
+    assert_eq!(reader.scrub(0).unwrap(), []);
+    let file = disk.open("00000000000000000000.seg").unwrap();
+    let offset = 4096 + places[1].records[0].get() + 500;
+    file.write_at(&[std::io::IoSlice::new(b"bad")], offset)
+        .unwrap();
+    assert_eq!(
+        reader.scrub(0).unwrap(),
+        [places[1].records[0]..places[1].end]
+    );
+    assert!(matches!(
+        reader.read(places[1].records[0], None),
+        Err(ReadError::Damaged { .. })
+    ));
+    assert!(matches!(reader.scrub(99), Err(ReadError::Released)));
 }
 
 #[test]

@@ -19,8 +19,16 @@ fn header() -> SegmentHeader {
 /// Something put somewhere.
 #[derive(Clone, Debug)]
 enum Put {
-    Batch { synced: u64, bytes: u32, records: u32, epoch: u32, marker: bool },
-    Record { len: u32 },
+    Batch {
+        synced: u64,
+        bytes: u32,
+        records: u32,
+        epoch: u32,
+        marker: bool,
+    },
+    Record {
+        len: u32,
+    },
     Byte(u8),
 }
 
@@ -35,21 +43,34 @@ fn put() -> impl Strategy<Value = (usize, Put)> {
         },
     );
     let record = (0..400u32).prop_map(|len| Put::Record { len });
-    (0..240usize, prop_oneof![batch, record, any::<u8>().prop_map(Put::Byte)])
+    (
+        0..240usize,
+        prop_oneof![batch, record, any::<u8>().prop_map(Put::Byte)],
+    )
 }
 
 fn apply(bytes: &mut [u8], at: usize, put: &Put) {
     let (header, from) = (header(), 4096 + 8 * at);
     let lsn = lsn_at(header.base, from as u64);
     let out = match *put {
-        Put::Batch { synced, bytes, records, epoch, marker } => BatchHeader {
+        Put::Batch {
+            synced,
+            bytes,
+            records,
+            epoch,
+            marker,
+        } => BatchHeader {
             segment: 1,
             lsn,
             synced: header.base.after(synced),
             bytes,
             records,
             epoch,
-            kind: if marker { BatchKind::Marker } else { BatchKind::Records },
+            kind: if marker {
+                BatchKind::Marker
+            } else {
+                BatchKind::Records
+            },
         }
         .encode(header.seed())
         .to_vec(),

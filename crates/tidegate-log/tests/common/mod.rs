@@ -12,12 +12,12 @@ use tidegate_log::{
 };
 
 /// Small segments, so that a few batches fill one, and the same salts every time.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::default().segment_bytes(16 << 10).seed(7)
 }
 
 /// A record of `len` bytes that depend on its group and index.
-pub fn record(group: u32, index: u64, len: usize) -> Record {
+pub(crate) fn record(group: u32, index: u64, len: usize) -> Record {
     Record {
         group,
         kind: (index % 3) as u8,
@@ -28,7 +28,7 @@ pub fn record(group: u32, index: u64, len: usize) -> Record {
 }
 
 /// The payload of such a record.
-pub fn payload(group: u32, index: u64, len: usize) -> Bytes {
+pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
     let mut state = u64::from(group) << 32 ^ index ^ 0x9e37_79b9;
     let bytes = (0..len).map(|_| {
         state = state
@@ -40,24 +40,27 @@ pub fn payload(group: u32, index: u64, len: usize) -> Bytes {
 }
 
 /// Opens the log on a disk; what it holds comes along.
-pub fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<Entry>) {
+pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<Entry>) {
     try_open(disk, options).unwrap()
 }
 
 /// As [`open`], if it can be.
-pub fn try_open(disk: &SimDisk, options: Options) -> Result<(Opened, Vec<Entry>), OpenError> {
+pub(crate) fn try_open(
+    disk: &SimDisk,
+    options: Options,
+) -> Result<(Opened, Vec<Entry>), OpenError> {
     let mut entries = Vec::new();
     let opened = Log::open(Arc::new(disk.clone()), options, |entry| entries.push(entry))?;
     Ok((opened, entries))
 }
 
 /// Far enough away that only a bug comes there.
-pub fn deadline() -> Option<Instant> {
+pub(crate) fn deadline() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
 /// Appends, waiting where the log asks for it.
-pub fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
+pub(crate) fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let mut append = Append::new(records);
     loop {
         match opened.appender.append(append) {
@@ -75,14 +78,14 @@ pub fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
 }
 
 /// Appends and waits until it is durable.
-pub fn append_sync(opened: &mut Opened, records: Vec<Record>) -> Appended {
+pub(crate) fn append_sync(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let appended = append(opened, records);
     assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());
     appended
 }
 
 /// Lets a disk go on when a test ends, however it does: otherwise closing the log would wait for ever.
-pub struct GoOn(pub SimDisk);
+pub(crate) struct GoOn(pub(crate) SimDisk);
 
 impl Drop for GoOn {
     fn drop(&mut self) {
