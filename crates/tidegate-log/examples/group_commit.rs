@@ -339,6 +339,9 @@ impl StorageFile for SlowFile {
         std::thread::sleep(self.slow);
         self.file.sync()
     }
+    fn forget_cached(&self) -> io::Result<()> {
+        self.file.forget_cached()
+    }
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.file.reserve(bytes)
     }

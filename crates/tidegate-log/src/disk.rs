@@ -6,7 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock, ftruncate};
+use rustix::fs::{
+    Advice, FallocateFlags, FlockOperation, fadvise, fallocate, fdatasync, flock, ftruncate,
+};
 use rustix::io::pwritev;
 
 use crate::storage::{Storage, StorageFile};
@@ -37,6 +39,9 @@ impl Disk {
             .recursive(true)
             .mode(MODE_DIR)
             .create(&path)?;
+        // The directory itself must survive, too.
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
         Self::at(path)
     }
 
@@ -146,6 +151,10 @@ impl StorageFile for DiskFile {
     fn sync(&self) -> io::Result<()> {
         // Not repeated when interrupted: what the first one found may not be told a second time.
         Ok(fdatasync(&self.0)?)
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(fadvise(&self.0, 0, None, Advice::DontNeed)?)
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {

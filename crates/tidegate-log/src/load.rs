@@ -218,6 +218,13 @@ pub(crate) fn read_segment(
     each: &mut dyn FnMut(Entry),
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
+    if let Follows::Nothing = follows {
+        // What a killed process wrote and did not sync is about to be believed: it must be durable, and what is read must be
+        // what is on the disk. Earlier segments were synced before anything was written to the next.
+        file.sync().map_err(io("syncing the last segment"))?;
+        file.forget_cached()
+            .map_err(io("reading the last segment"))?;
+    }
     let bytes = file.bytes().map_err(io("reading a segment's length"))?;
     let trailer = read_trailer(header, file, bytes, follows)?;
     if let Some(trailer) = trailer.filter(|_| by_index) {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -133,7 +133,7 @@ impl Shared {
 
     /// Everything before `lsn` is durable.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
-        self.durable.store(lsn.get(), Ordering::SeqCst);
+        self.durable.store(lsn.get(), Ordering::Release);
     }
 
     pub(crate) fn failure(&self) -> Option<&Failure> {
@@ -152,7 +152,9 @@ impl Shared {
 
     /// Tells whoever waits that something changed.
     pub(crate) fn wake(&self) {
-        // A waiter counts itself before it looks, and the position was stored before this looks for waiters.
+        // A waiter counts itself before it looks, and what it looks at was stored before this looks for waiters; the fences
+        // keep it so.
+        fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.waiting));
             self.changed.notify_all();
@@ -163,6 +165,7 @@ impl Shared {
     /// Waits until `done` or the deadline; says whether it is done.
     pub(crate) fn wait_for(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let mut guard = lock(&self.waiting);
         let outcome = loop {
             if done() {

@@ -191,6 +191,18 @@ impl SimDisk {
         Self::with(after)
     }
 
+    /// The disk after the end of the process that had it: nothing is lost, and what was not durable is not.
+    #[must_use]
+    pub fn killed(&self) -> Self {
+        let state = self.state();
+        Self::with(State {
+            files: state.files.clone(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            ..State::default()
+        })
+    }
+
     /// Another disk with the same content, all of it durable.
     #[must_use]
     pub fn copy(&self) -> Self {
@@ -259,6 +271,14 @@ impl Inode {
         if from < to {
             self.durable[from..to].copy_from_slice(&self.cached[from..to]);
         }
+    }
+
+    /// Puts what is durable in place of what is cached.
+    fn recall(&mut self, n: usize) {
+        let len = self.cached.len();
+        self.durable.resize(len.max(self.durable.len()), 0);
+        let (from, to) = (n * SECTOR, len.min((n + 1) * SECTOR));
+        self.cached[from..to].copy_from_slice(&self.durable[from..to]);
     }
 
     fn write(&mut self, bytes: &[u8], at: usize) {
@@ -400,6 +420,17 @@ impl StorageFile for SimFile {
             return Err(io::Error::other("simulated sync error"));
         }
         dirty.into_iter().for_each(|sector| inode.persist(sector));
+        Ok(())
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let inode = &mut state.files[self.inode];
+        for sector in 0..inode.cached.len().div_ceil(SECTOR) {
+            if !inode.dirty.contains(&sector) {
+                inode.recall(sector);
+            }
+        }
         Ok(())
     }
 

@@ -71,6 +71,13 @@ pub trait StorageFile: Send + Sync {
     /// What the system says. What was written may then be gone, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
+    /// Has later reads come from the disk itself, not from what the system remembers of writes whose sync failed. Best effort,
+    /// after a [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// What the system says.
+    fn forget_cached(&self) -> io::Result<()>;
+
     /// Makes the file exactly `bytes` long, with space for all of it: writes inside it need no more. What is new reads as zeros.
     ///
     /// # Errors

@@ -57,7 +57,8 @@ impl Writer {
             current,
             index,
             end,
-            told: Lsn::ZERO,
+            // Until something is appended there is nothing to tell.
+            told: end,
             epoch,
             buffer: Vec::new(),
         }

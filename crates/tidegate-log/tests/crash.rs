@@ -475,6 +475,39 @@ fn a_file_that_is_gone_is_missed_and_can_be_given_up() {
 }
 
 #[test]
+fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let written = interrupted(
+        &disk,
+        &mut opened,
+        vec![batch(0, 1, 100)],
+        vec![batch(1, 2, 900)],
+    );
+    let _go_on = GoOn(disk.clone());
+    let image = disk.killed();
+    assert!(!image.unsynced().is_empty());
+    let (again, entries) = open(&image, options());
+    assert_eq!(written.count(&entries), 2);
+    assert_eq!(again.recovery.end, written.end(2));
+    let (_, entries) = open(&image.crash(false, |_, _| false), options());
+    assert_eq!(written.count(&entries), 2);
+}
+
+#[test]
+fn what_a_failed_sync_lost_is_not_believed_though_it_is_still_cached() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    append_sync(&mut opened, batch(0, 1, 100));
+    disk.fail_syncs_after(0);
+    let lost = append(&mut opened, batch(1, 2, 900));
+    assert!(opened.log.wait_durable(lost.end, None).is_err());
+    drop(opened);
+    let (again, entries) = open(&disk.killed(), options());
+    assert_eq!((entries.len(), again.recovery.end), (1, lost.at));
+}
+
+#[test]
 fn a_newer_format_is_refused_by_name() {
     let (disk, _) = small(true);
     for name in ["catalog", "00000000000000000001.seg"] {
