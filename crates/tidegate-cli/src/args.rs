@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tidegate::controller::Choice;
 
-use crate::sim;
+use crate::{serve, sim};
 
 /// Batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Run the simulator in virtual time.
     Sim(sim::SimArgs),
+    /// Serve NATS clients.
+    Serve(serve::ServeArgs),
 }
 
 /// What `tidegate count` takes.

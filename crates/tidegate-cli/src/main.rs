@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod count;
 mod interrupt;
+mod serve;
 mod sim;
 mod topology;
 
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
             Command::Count(args) => count::run(args),
             Command::Bench(bench) => bench::run(bench),
             Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Serve(args) => serve::run(args),
         });
     match outcome {
         Ok(code) => code,

@@ -1,0 +1,729 @@
+//! The node as a state machine: events of all connections in, bytes in outboxes and things to do out. No socket, no clock.
+//!
+//! Owns sessions, subscriptions, and the way of a message from one to the others. A driver owns the sockets.
+//!
+//! Polling order: after any `handle_*`, write what [`Node::poll_dirty`] names (and say [`Node::handle_written`]), carry out
+//! [`Node::poll_verify`], read again what [`Node::poll_resumed`] names, and drop what [`Node::poll_closed`] names. Call
+//! [`Node::handle_timeouts`] when [`Node::deadline`] has come. A key names a connection until it was polled as closed.
+//!
+//! Every outbox is bounded by `max_pending`. Before that a receiver that is behind makes its publishers pause
+//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
+
+mod fanout;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tidegate::Time;
+use tidegate::controller::Load;
+
+use self::fanout::{Entry, Fanout, Subscription};
+use super::timers::Timers;
+use crate::config::Settings;
+use crate::nats::connect::Info;
+use crate::nats::op::{self, Delivery};
+use crate::nats::outbox::{Outbox, Pool};
+use crate::nats::parse::Publish;
+use crate::nats::session::{CloseReason, Session, Step, Traffic};
+use crate::nats::sublist::{SubKey, Sublist, SublistStats};
+
+/// What may wait for a receiver before its publishers pause, where `max_pending` is not smaller.
+pub const STALL_BYTES: usize = 8 * 1024 * 1024;
+/// How long a publisher pauses at most for a receiver that is behind.
+const STALL: Duration = Duration::from_millis(10);
+
+/// A password to check, elsewhere: it takes long on purpose.
+#[derive(Debug)]
+pub struct Verify {
+    /// Whose: to be handed back.
+    pub key: usize,
+    /// The connection's number, since a key may be used again.
+    pub cid: u64,
+    /// As given.
+    pub password: String,
+    /// As configured.
+    pub hash: Arc<str>,
+}
+
+/// What became of some input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes done with.
+    pub used: usize,
+    /// Whether it stopped because enough is gathered: write, then hand in the rest.
+    pub full: bool,
+}
+
+/// Counts of a node since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// All traffic.
+    pub traffic: Traffic,
+    /// Connections accepted.
+    pub total_connections: u64,
+    /// Connections closed because they did not read.
+    pub slow_consumers: u64,
+    /// Of those, by pending bytes.
+    pub slow_pending: u64,
+    /// Connections refused for their credentials.
+    pub auth_failures: u64,
+    /// Publishers paused for a receiver that was behind.
+    pub stalls: u64,
+}
+
+/// All connections of a server and what they subscribe to.
+#[derive(Debug)]
+pub struct Node {
+    settings: Settings,
+    info: Info,
+    entries: Slab<Entry>,
+    subs: Slab<Subscription>,
+    sublist: Sublist,
+    timers: Timers,
+    pool: Pool,
+    whole: Delivery,
+    bare: Delivery,
+    dirty: Vec<usize>,
+    closed: Vec<(usize, CloseReason)>,
+    resumed: Vec<usize>,
+    verify: VecDeque<Verify>,
+    /// Scratch of one fan-out.
+    ended: Vec<SubKey>,
+    slow: Vec<usize>,
+    gathered: Load,
+    random: u64,
+    next_cid: u64,
+    stats: NodeStats,
+    lame: Option<Lame>,
+}
+
+/// Lame duck mode: when the next connection is closed, and how long until the one after it.
+#[derive(Clone, Copy, Debug)]
+struct Lame {
+    next: Time,
+    every: Duration,
+}
+
+impl Node {
+    /// A node that nobody is connected to. `seed` is for choosing members of queue groups.
+    #[must_use]
+    pub fn new(settings: Settings, info: Info, seed: u64) -> Self {
+        Self {
+            settings,
+            info,
+            entries: Slab::new(),
+            subs: Slab::new(),
+            sublist: Sublist::new(),
+            timers: Timers::default(),
+            pool: Pool::default(),
+            whole: Delivery::default(),
+            bare: Delivery::default(),
+            dirty: Vec::new(),
+            closed: Vec::new(),
+            resumed: Vec::new(),
+            verify: VecDeque::new(),
+            ended: Vec::new(),
+            slow: Vec::new(),
+            gathered: Load::default(),
+            random: seed | 1,
+            next_cid: 1,
+            stats: NodeStats::default(),
+            lame: None,
+        }
+    }
+
+    /// A connection was accepted. With `securing` its bytes are TLS's until [`Node::handle_secured`]; `greet` says whether
+    /// INFO goes out now.
+    pub fn handle_accepted(&mut self, now: Time, address: SocketAddr, securing: bool, greet: bool) -> usize {
+        let cid = self.next_cid;
+        self.next_cid += 1;
+        self.stats.total_connections += 1;
+        let session = Session::new(now, cid, address, securing, &self.settings);
+        let key = self.entries.insert(Entry::new(session));
+        if greet {
+            self.handle_greet(key);
+        }
+        self.arm(key);
+        key
+    }
+
+    /// INFO is due.
+    pub fn handle_greet(&mut self, key: usize) {
+        let session = &mut self.entries[key].session;
+        let info = Info {
+            client_id: session.cid,
+            client_ip: session.address.ip().to_string(),
+            ..self.info.clone()
+        };
+        info.write(&mut session.out);
+        self.touch(key);
+    }
+
+    /// The TLS handshake is over (`tls`), or the client does without.
+    pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
+        self.entries[key].session.handle_secured(now, tls, &self.settings);
+        self.arm(key);
+    }
+
+    /// Bytes arrived: `input` is all that is not done with. It stops early when `limit` is gathered.
+    pub fn handle_received(&mut self, now: Time, key: usize, input: &[u8], limit: Load) -> Received {
+        let mut used = 0;
+        let mut full = false;
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_activity(now);
+        }
+        while let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.reads()) {
+            let (step, n) = entry.session.next(now, &input[used..], &self.settings);
+            used += n;
+            match step {
+                Step::Publish(message) => {
+                    self.publish(now, key, &message);
+                    full = self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes;
+                }
+                Step::More => break,
+                step => self.carry_out(now, key, step),
+            }
+            if full {
+                break;
+            }
+        }
+        self.touch(key);
+        self.arm(key);
+        Received { used, full }
+    }
+
+    /// How many bytes there must be before more input is worth handing in.
+    #[must_use]
+    pub fn need(&self, key: usize) -> usize {
+        self.entries[key].session.need()
+    }
+
+    /// Whether this connection is not over yet.
+    #[must_use]
+    pub fn contains(&self, key: usize) -> bool {
+        self.entries.contains(key)
+    }
+
+    /// Bytes arrived that are not an operation yet.
+    pub fn handle_activity(&mut self, now: Time, key: usize) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_activity(now);
+        }
+    }
+
+    /// Whether anything may be read from this connection.
+    #[must_use]
+    pub fn reads(&self, key: usize) -> bool {
+        self.entries[key].session.reads()
+    }
+
+    /// The outcome of a [`Verify`].
+    pub fn handle_verified(&mut self, now: Time, key: usize, cid: u64, good: bool) {
+        let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
+            return;
+        };
+        let step = entry.session.handle_verified(now, good, &self.settings);
+        self.carry_out(now, key, step);
+        self.touch(key);
+        self.resumed.push(key);
+        self.arm(key);
+    }
+
+    /// Its socket took `len` bytes, fewer than wait if it is full.
+    pub fn handle_written(&mut self, now: Time, key: usize, len: usize) {
+        let entry = &mut self.entries[key];
+        entry.dirty = false;
+        entry.session.out.take(len, &mut self.pool);
+        entry.session.handle_written(now, len > 0);
+        let (pending, closing) = (entry.session.out.len(), entry.session.is_closing());
+        if pending <= stall_bytes(&self.settings) / 2 && !entry.waiters.is_empty() {
+            for waiter in std::mem::take(&mut entry.waiters) {
+                self.resume(waiter);
+            }
+        }
+        if closing && pending == 0 {
+            self.finish(key);
+        } else {
+            self.arm(key);
+        }
+    }
+
+    /// The connection ended, or is to end.
+    pub fn handle_closed(&mut self, now: Time, key: usize, reason: CloseReason) {
+        self.close(now, key, reason);
+    }
+
+    /// Something is due.
+    pub fn handle_timeouts(&mut self, now: Time) {
+        while let Some(key) = self.timers.pop(now) {
+            if !self.entries.contains(key) {
+                continue;
+            }
+            let paused = !self.entries[key].session.reads();
+            let step = self.entries[key].session.handle_timeout(now, &self.settings);
+            // A connection that could not even be told why it closes is closed for good.
+            let last_words_over = self.entries[key].session.is_closing();
+            if last_words_over && matches!(step, Step::Close(_)) {
+                self.finish(key);
+                continue;
+            }
+            self.carry_out(now, key, step);
+            if paused && self.entries.get(key).is_some_and(|e| e.session.reads()) {
+                self.resumed.push(key);
+            }
+            self.touch(key);
+            self.arm(key);
+        }
+        self.limp(now);
+    }
+
+    /// When [`Node::handle_timeouts`] is to be called next.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let lame = self.lame.map(|l| l.next);
+        self.timers.next().into_iter().chain(lame).min()
+    }
+
+    /// Tells clients to go elsewhere, and closes them one after the other after a grace period.
+    pub fn lame_duck(&mut self, now: Time) {
+        if self.lame.is_some() {
+            return;
+        }
+        self.info.ldm = true;
+        self.inform_all();
+        let (grace, over) = (self.settings.lame_duck_grace_period, self.settings.lame_duck_duration);
+        let left = over.saturating_sub(grace);
+        self.lame = Some(Lame {
+            next: now + grace,
+            every: left / u32::try_from(self.entries.len().max(1)).unwrap_or(u32::MAX),
+        });
+    }
+
+    /// Closes every connection, once what waits for it is written.
+    pub fn close_all(&mut self, now: Time) {
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(now, key, CloseReason::Shutdown);
+        }
+    }
+
+    /// Puts changed settings in force: who is no longer admitted is closed, subscriptions no longer allowed end.
+    pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
+        self.settings = settings;
+        self.info = Info {
+            ldm: self.info.ldm,
+            ..info
+        };
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &mut self.entries[key].session;
+            if session.is_open() && !session.readmit(&self.settings) {
+                self.close(now, key, CloseReason::AuthenticationExpired);
+            } else {
+                self.review_subscriptions(key);
+            }
+        }
+        self.inform_all();
+    }
+
+    /// The next connection with something to write; `handle_written` must follow.
+    pub fn poll_dirty(&mut self) -> Option<usize> {
+        self.dirty.pop()
+    }
+
+    /// Connections with something to write.
+    #[must_use]
+    pub const fn dirty_len(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// What waits to be written to a connection.
+    #[must_use]
+    pub fn outbox(&self, key: usize) -> &Outbox {
+        &self.entries[key].session.out
+    }
+
+    /// The next password to check.
+    pub fn poll_verify(&mut self) -> Option<Verify> {
+        self.verify.pop_front()
+    }
+
+    /// The next connection that may be read from again: what was received of it and not used comes first.
+    pub fn poll_resumed(&mut self) -> Option<usize> {
+        while let Some(key) = self.resumed.pop() {
+            if self.entries.contains(key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// The next connection that is over: its socket is to be dropped.
+    pub fn poll_closed(&mut self) -> Option<(usize, CloseReason)> {
+        self.closed.pop()
+    }
+
+    /// Messages and bytes delivered to outboxes since this was asked last.
+    pub fn take_gathered(&mut self) -> Load {
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// Messages and bytes delivered to outboxes since [`Node::take_gathered`].
+    #[must_use]
+    pub const fn gathered(&self) -> Load {
+        self.gathered
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub const fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Its counts.
+    #[must_use]
+    pub const fn stats(&self) -> NodeStats {
+        self.stats
+    }
+
+    /// Counts of its subscriptions.
+    #[must_use]
+    pub const fn sublist_stats(&self) -> SublistStats {
+        self.sublist.stats()
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nobody is connected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The sessions, for monitoring.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.entries.iter().map(|(_, entry)| &entry.session)
+    }
+
+    /// Pattern, queue group and name of a session's subscriptions, for monitoring.
+    pub fn subscriptions<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = SubscriptionView<'a>> {
+        session.subs.values().map(|key| {
+            let sub = &self.subs[*key as usize];
+            SubscriptionView {
+                subject: &sub.pattern,
+                queue: sub.queue.as_deref(),
+                sid: &sub.sid,
+                delivered: sub.delivered,
+            }
+        })
+    }
+
+    fn carry_out(&mut self, now: Time, key: usize, step: Step<'_>) {
+        match step {
+            Step::More | Step::Done => {}
+            Step::Publish(message) => self.publish(now, key, &message),
+            Step::Greeted => {
+                let session = &mut self.entries[key].session;
+                let info = Info {
+                    client_id: session.cid,
+                    client_ip: session.address.ip().to_string(),
+                    connect_info: true,
+                    ..self.info.clone()
+                };
+                session.inform(&info);
+            }
+            Step::Subscribe { subject, queue, sid } => self.subscribe(key, subject, queue, sid),
+            Step::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
+            Step::Verify { password, hash } => {
+                let cid = self.entries[key].session.cid;
+                self.verify.push_back(Verify { key, cid, password, hash });
+            }
+            Step::Close(reason) => self.close(now, key, reason),
+        }
+    }
+
+    fn subscribe(&mut self, key: usize, pattern: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+        let session = &mut self.entries[key].session;
+        if !session.subs.contains_key(sid) {
+            let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
+            let sub = self.subs.insert(Subscription {
+                conn: key,
+                sid: sid.into(),
+                pattern: pattern.into(),
+                queue: queue.map(Into::into),
+                filtered,
+                delivered: 0,
+                max: 0,
+            });
+            // Fewer than 2^32: each takes more than a byte.
+            let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
+            session.subs.insert(sid.into(), sub);
+            self.sublist.insert(pattern, queue, sub);
+        }
+        session.ok();
+    }
+
+    fn unsubscribe(&mut self, key: usize, sid: &[u8], max: u64) {
+        let session = &mut self.entries[key].session;
+        if let Some(sub) = session.subs.get(sid).copied() {
+            let state = &mut self.subs[sub as usize];
+            state.max = max;
+            if max == 0 || state.delivered >= max {
+                self.remove_subscription(sub);
+            }
+        }
+        self.entries[key].session.ok();
+    }
+
+    fn remove_subscription(&mut self, key: SubKey) {
+        let sub = self.subs.remove(key as usize);
+        self.sublist.remove(&sub.pattern, key);
+        self.entries[sub.conn].session.subs.remove(&sub.sid);
+    }
+
+    /// After permissions changed.
+    fn review_subscriptions(&mut self, key: usize) {
+        let session = &mut self.entries[key].session;
+        let Some(permissions) = session.permissions().cloned() else {
+            return;
+        };
+        let mut ended = Vec::new();
+        for sub in session.subs.values() {
+            let state = &mut self.subs[*sub as usize];
+            state.filtered = permissions.filters(&state.pattern);
+            if !permissions.may_subscribe(&state.pattern, state.queue.as_deref()) {
+                op::subscription_violation(&mut session.out, &state.pattern, state.queue.as_deref());
+                ended.push(*sub);
+            }
+        }
+        for sub in ended {
+            self.remove_subscription(sub);
+        }
+        self.touch(key);
+    }
+
+    fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
+        self.stats.traffic.in_msgs += 1;
+        self.stats.traffic.in_bytes += message.size() as u64;
+        let matches = self.sublist.matches(message.subject);
+        let mut delivered = false;
+        if !matches.is_empty() {
+            self.whole.prepare(message, true);
+            let mut fanout = Fanout {
+                now,
+                from,
+                echo: self.entries[from].session.options.echo,
+                message,
+                max_pending: self.settings.max_pending,
+                stall_bytes: stall_bytes(&self.settings),
+                whole: &self.whole,
+                bare: &mut self.bare,
+                bare_ready: false,
+                entries: &mut self.entries,
+                subs: &mut self.subs,
+                pool: &mut self.pool,
+                dirty: &mut self.dirty,
+                ended: &mut self.ended,
+                slow: &mut self.slow,
+                copies: 0,
+                behind: None,
+            };
+            for sub in &matches.plain {
+                delivered |= fanout.deliver(*sub);
+            }
+            for group in matches.groups() {
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                delivered |= fanout.deliver_to_one(group, self.random);
+            }
+            let (copies, behind) = (fanout.copies, fanout.behind);
+            let bytes = copies * message.size() as u64;
+            self.stats.traffic.out_msgs += copies;
+            self.stats.traffic.out_bytes += bytes;
+            self.gathered.items += copies;
+            self.gathered.bytes += bytes;
+            self.settle(now, from, behind);
+        }
+        if !delivered && message.reply.is_some() {
+            self.no_responders(from, message);
+        }
+    }
+
+    /// What a fan-out leaves to do once it has let go of the sublist.
+    fn settle(&mut self, now: Time, from: usize, behind: Option<usize>) {
+        while let Some(sub) = self.ended.pop() {
+            self.remove_subscription(sub);
+        }
+        while let Some(key) = self.slow.pop() {
+            self.close(now, key, CloseReason::SlowPending);
+        }
+        if let Some(behind) = behind
+            && let Ok([behind, from_entry]) = self.entries.get_disjoint_mut([behind, from])
+        {
+            behind.waiters.push(from);
+            from_entry.session.pause(now + STALL);
+            self.stats.stalls += 1;
+        }
+    }
+
+    /// Tells a requester that nobody is there, if it wants to know and listens for the answer.
+    fn no_responders(&mut self, from: usize, message: &Publish<'_>) {
+        let wanted = self.entries.get(from).is_some_and(|e| e.session.options.no_responders);
+        let Some(reply) = message.reply.filter(|_| wanted) else {
+            return;
+        };
+        let matches = self.sublist.matches(reply);
+        let all = matches.plain.iter().chain(matches.groups().flatten());
+        let Some(sub) = all.copied().find(|sub| self.subs[*sub as usize].conn == from) else {
+            return;
+        };
+        let state = &mut self.subs[sub as usize];
+        state.delivered += 1;
+        let over = state.max > 0 && state.delivered >= state.max;
+        op::no_responders(&mut self.entries[from].session.out, reply, &state.sid, message.subject);
+        if over {
+            self.remove_subscription(sub);
+        }
+        self.touch(from);
+    }
+
+    fn close(&mut self, now: Time, key: usize, reason: CloseReason) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if !entry.session.is_closing() {
+            entry.reason = reason;
+            entry.session.close(now, reason);
+            self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
+            self.stats.slow_pending += u64::from(reason == CloseReason::SlowPending);
+            self.stats.auth_failures += u64::from(matches!(
+                reason,
+                CloseReason::AuthenticationViolation | CloseReason::AuthenticationTimeout
+            ));
+            for waiter in std::mem::take(&mut entry.waiters) {
+                self.resume(waiter);
+            }
+            let subs: Vec<SubKey> = self.entries[key].session.subs.values().copied().collect();
+            for sub in subs {
+                self.remove_subscription(sub);
+            }
+        }
+        // Nobody reads any more, or nobody did.
+        let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io) || reason.is_slow_consumer();
+        if deaf {
+            self.finish(key);
+        } else {
+            self.touch(key);
+            self.arm(key);
+        }
+    }
+
+    /// Forgets a closed connection.
+    fn finish(&mut self, key: usize) {
+        let mut entry = self.entries.remove(key);
+        entry.session.out.clear(&mut self.pool);
+        self.timers.arm(key, Time::NEVER);
+        self.dirty.retain(|k| *k != key);
+        self.closed.push((key, entry.reason));
+    }
+
+    fn resume(&mut self, key: usize) {
+        // The key may be another connection's by now: resuming is harmless.
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.resume();
+            self.resumed.push(key);
+        }
+    }
+
+    fn inform_all(&mut self) {
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &mut self.entries[key].session;
+            let info = Info {
+                client_id: session.cid,
+                client_ip: session.address.ip().to_string(),
+                ..self.info.clone()
+            };
+            session.inform(&info);
+            self.touch(key);
+        }
+    }
+
+    /// The next steps of lame duck mode.
+    fn limp(&mut self, now: Time) {
+        while let Some(lame) = self.lame.filter(|l| l.next <= now) {
+            let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
+                // Nobody is left to be closed; whoever comes to an end does so by itself.
+                self.lame = Some(Lame { next: Time::NEVER, ..lame });
+                return;
+            };
+            self.close(now, key, CloseReason::Shutdown);
+            self.lame = Some(Lame {
+                next: lame.next + lame.every,
+                ..lame
+            });
+        }
+    }
+
+    fn touch(&mut self, key: usize) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && (!entry.session.out.is_empty() || entry.session.is_closing())
+            && !std::mem::replace(&mut entry.dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    fn arm(&mut self, key: usize) {
+        if let Some(entry) = self.entries.get(key) {
+            self.timers.arm(key, entry.session.deadline(&self.settings));
+        }
+    }
+
+    /// What must hold between any two events; for tests.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check_invariants(&self) {
+        let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
+        assert_eq!(by_sessions, self.subs.len(), "subscriptions by session and in all");
+        assert_eq!(self.subs.len(), self.sublist.stats().len, "subscriptions in all and by subject");
+        for (key, entry) in &self.entries {
+            assert_eq!(entry.dirty, self.dirty.contains(&key), "dirty connections are listed once");
+            assert!(entry.session.out.is_empty() || entry.dirty || entry.session.deadline(&self.settings) < Time::NEVER);
+        }
+    }
+}
+
+/// One subscription, for monitoring.
+#[derive(Clone, Copy, Debug)]
+pub struct SubscriptionView<'a> {
+    /// Its pattern.
+    pub subject: &'a [u8],
+    /// Its queue group.
+    pub queue: Option<&'a [u8]>,
+    /// The client's name for it.
+    pub sid: &'a [u8],
+    /// Messages delivered.
+    pub delivered: u64,
+}
+
+fn stall_bytes(settings: &Settings) -> usize {
+    STALL_BYTES.min(settings.max_pending / 4 * 3)
+}
