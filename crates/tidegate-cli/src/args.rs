@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tidegate::controller::Choice;
 
+use crate::client::{publish, subscribe};
 use crate::{serve, sim};
 
 /// Batch anything without choosing a size or a delay.
@@ -26,7 +27,11 @@ pub(crate) enum Command {
     /// Run the simulator in virtual time.
     Sim(sim::SimArgs),
     /// Serve NATS clients.
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
+    /// Publish a message, or the lines of a file.
+    Pub(publish::PubArgs),
+    /// Print what is published.
+    Sub(subscribe::SubArgs),
 }
 
 /// What `tidegate count` takes.

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod client;
 mod count;
 mod interrupt;
 mod serve;
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
             Command::Bench(bench) => bench::run(bench),
             Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
             Command::Serve(args) => serve::run(args),
+            Command::Pub(args) => client::publish::run(args),
+            Command::Sub(args) => client::subscribe::run(args),
         });
     match outcome {
         Ok(code) => code,

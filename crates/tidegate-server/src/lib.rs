@@ -11,4 +11,5 @@ mod monitor;
 pub mod nats;
 pub mod node;
 
+pub use monitor::Monitor;
 pub use node::{Handle, Server, StartError};

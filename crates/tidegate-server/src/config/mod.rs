@@ -199,6 +199,25 @@ pub enum Credentials {
 }
 
 impl Settings {
+    /// Whether what is listened on beyond this machine is guarded.
+    ///
+    /// # Errors
+    /// It is not, and `insecure` was not said.
+    pub fn check_exposure(&self) -> Result<(), ExposureError> {
+        if self.insecure {
+            return Ok(());
+        }
+        let guarded = self.needs_credentials() && self.no_auth_user.is_none()
+            || self.tls.as_ref().is_some_and(|t| t.verify) && !self.allow_non_tls;
+        if !guarded && !is_loopback(&self.host) {
+            return Err(ExposureError::Clients(self.host.clone()));
+        }
+        match &self.http_host {
+            Some(host) if self.http_port.is_some() && !is_loopback(host) => Err(ExposureError::Monitor(host.clone())),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a client must present credentials.
     #[must_use]
     pub fn needs_credentials(&self) -> bool {
@@ -244,6 +263,22 @@ impl Settings {
         let at = (since + self.ping_interval).as_nanos();
         Time::from_nanos(at.checked_next_multiple_of(grid).unwrap_or(u64::MAX))
     }
+}
+
+/// An address the world can reach, with nothing to guard it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExposureError {
+    /// Anybody could publish and subscribe.
+    #[error("`{0}` can be reached from elsewhere and anybody may connect: configure users or a token, listen on 127.0.0.1, or say --insecure")]
+    Clients(String),
+    /// Anybody could read the monitor.
+    #[error("the monitor on `{0}` can be read from elsewhere by anybody: let it listen on 127.0.0.1, or say --insecure")]
+    Monitor(String),
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn compare(user: &Arc<User>, given: String) -> Credentials {

@@ -98,7 +98,6 @@ impl Delivery {
     #[inline]
     pub fn write(&self, out: &mut Outbox, sid: &[u8], body_crlf: &[u8]) {
         out.append(&[&self.head, sid, &self.tail, body_crlf]);
-        out.items += 1;
     }
 }
 

@@ -19,8 +19,6 @@ pub struct Outbox {
     /// Bytes of the first chunk that are written already.
     taken: usize,
     bytes: usize,
-    /// Messages appended since the last [`Outbox::gathered`].
-    pub(crate) items: u64,
     spare: Option<Vec<u8>>,
 }
 
@@ -93,11 +91,6 @@ impl Outbox {
         if self.bytes == 0 {
             pool.put(self.spare.take());
         }
-    }
-
-    /// The messages appended since this was asked last.
-    pub(crate) const fn gathered(&mut self) -> u64 {
-        std::mem::replace(&mut self.items, 0)
     }
 
     /// Forgets everything.

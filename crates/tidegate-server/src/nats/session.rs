@@ -254,6 +254,10 @@ impl Session {
         if self.phase != Phase::Open && self.phase != Phase::Connecting {
             return (Step::More, 0);
         }
+        // Nobody unknown makes the server keep a payload, or look at anything else.
+        if self.phase == Phase::Connecting && input.first().is_some_and(|b| !b.eq_ignore_ascii_case(&b'c')) {
+            return (Step::Close(CloseReason::AuthenticationViolation), 0);
+        }
         let limits = ParseLimits {
             control_line_bytes_max: settings.max_control_line,
             payload_bytes_max: settings.max_payload,
@@ -431,9 +435,6 @@ impl Session {
     }
 
     fn operation<'a>(&mut self, now: Time, op: Op<'a>, settings: &Settings) -> Step<'a> {
-        if self.phase == Phase::Connecting && !matches!(op, Op::Connect(_)) {
-            return Step::Close(CloseReason::AuthenticationViolation);
-        }
         match op {
             Op::Publish(message) => self.publish(now, message),
             Op::Ping => {

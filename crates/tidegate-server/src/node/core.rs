@@ -10,8 +10,6 @@
 //! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
 
 mod fanout;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -99,6 +99,7 @@ impl Server {
     /// # Errors
     /// Settings that cannot be put in force, such as an address in use or a certificate that cannot be read.
     pub fn bind(settings: Settings) -> Result<Self, StartError> {
+        settings.check_exposure()?;
         let listen = |source| StartError::Listen {
             host: settings.host.clone(),
             port: settings.port,

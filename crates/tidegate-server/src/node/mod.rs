@@ -20,7 +20,7 @@ pub use driver::Server;
 pub use handle::{Busy, Handle};
 pub use tls::TlsError;
 
-use crate::config::Settings;
+use crate::config::{ExposureError, Settings};
 use crate::nats::connect::Info;
 
 /// The version of nats-server whose protocol is spoken: clients choose features by it.
@@ -43,6 +43,9 @@ pub enum StartError {
     /// No event loop, or no thread.
     #[error("the system refuses what a server needs: {0}")]
     Loop(io::Error),
+    /// The world could reach it, with nothing to guard it.
+    #[error(transparent)]
+    Exposure(#[from] ExposureError),
     /// TLS cannot be served.
     #[error(transparent)]
     Tls(#[from] TlsError),
