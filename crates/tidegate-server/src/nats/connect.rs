@@ -1,6 +1,6 @@
 //! The two JSON documents of a greeting: INFO, which the server sends, and CONNECT, which the client answers with.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::outbox::Outbox;
 
@@ -69,27 +69,36 @@ impl Info {
     }
 }
 
-/// What a client says of itself. Omitted: verbose, pedantic and echo count as true.
+/// What a client says of itself. Omitted or null: verbose, pedantic and echo count as true.
 #[derive(Clone, Deserialize)]
 #[serde(default)]
 pub struct Connect {
     /// Answer `+OK` to what succeeds.
+    #[serde(deserialize_with = "true_if_null")]
     pub verbose: bool,
     /// Check subjects of messages.
+    #[serde(deserialize_with = "true_if_null")]
     pub pedantic: bool,
     /// Deliver a connection's own messages to it.
+    #[serde(deserialize_with = "true_if_null")]
     pub echo: bool,
     /// It can read headers.
+    #[serde(deserialize_with = "default_if_null")]
     pub headers: bool,
     /// It wants to be told when nobody took a request.
+    #[serde(deserialize_with = "default_if_null")]
     pub no_responders: bool,
     /// 0 or 1.
+    #[serde(deserialize_with = "default_if_null")]
     pub protocol: i64,
     /// For people.
+    #[serde(deserialize_with = "default_if_null")]
     pub name: String,
     /// Its library's language.
+    #[serde(deserialize_with = "default_if_null")]
     pub lang: String,
     /// Its library's version.
+    #[serde(deserialize_with = "default_if_null")]
     pub version: String,
     /// Credentials.
     pub user: Option<String>,
@@ -97,6 +106,14 @@ pub struct Connect {
     pub pass: Option<String>,
     /// Credentials.
     pub auth_token: Option<String>,
+}
+
+fn true_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(true))
+}
+
+fn default_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl std::fmt::Debug for Connect {
@@ -136,7 +153,7 @@ mod tests {
 
     #[test]
     fn omitted_and_null_fields() {
-        let c: Connect = serde_json::from_str(r#"{"user":null,"unknown":[1],"lang":"go"}"#).unwrap();
+        let c: Connect = serde_json::from_str(r#"{"user":null,"name":null,"echo":null,"unknown":[1],"lang":"go"}"#).unwrap();
         assert!(c.verbose && c.pedantic && c.echo && !c.headers && c.user.is_none());
         assert!(serde_json::from_str::<Connect>("{\"verbose\":3}").is_err());
         let mut secret = c;
