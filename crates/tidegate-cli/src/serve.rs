@@ -28,13 +28,31 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, alias = "net", value_name = "HOST", env = "TIDEGATE_ADDR")]
     addr: Option<String>,
     /// Listen on this port; -1 takes a free one.
-    #[arg(short, long, value_name = "PORT", allow_negative_numbers = true, env = "TIDEGATE_PORT")]
+    #[arg(
+        short,
+        long,
+        value_name = "PORT",
+        allow_negative_numbers = true,
+        env = "TIDEGATE_PORT"
+    )]
     port: Option<i32>,
     /// The server's name.
-    #[arg(short = 'n', long = "name", alias = "server_name", value_name = "NAME", env = "TIDEGATE_NAME")]
+    #[arg(
+        short = 'n',
+        long = "name",
+        alias = "server_name",
+        value_name = "NAME",
+        env = "TIDEGATE_NAME"
+    )]
     name: Option<String>,
     /// Answer on this port with /healthz, /varz, /connz, /subsz and /metrics; -1 takes a free one.
-    #[arg(short = 'm', long = "http_port", value_name = "PORT", allow_negative_numbers = true, env = "TIDEGATE_HTTP_PORT")]
+    #[arg(
+        short = 'm',
+        long = "http_port",
+        value_name = "PORT",
+        allow_negative_numbers = true,
+        env = "TIDEGATE_HTTP_PORT"
+    )]
     http_port: Option<i32>,
     /// Read this configuration: nats-server's syntax, or TOML if it ends in .toml. Read again on HUP.
     #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
@@ -58,10 +76,22 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", requires = "pass")]
     user: Option<String>,
     /// The user's password, or its bcrypt hash.
-    #[arg(long, value_name = "PASSWORD", requires = "user", env = "TIDEGATE_PASS", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PASSWORD",
+        requires = "user",
+        env = "TIDEGATE_PASS",
+        hide_env_values = true
+    )]
     pass: Option<String>,
     /// Admit whoever has this token.
-    #[arg(long, value_name = "TOKEN", conflicts_with = "user", env = "TIDEGATE_AUTH", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        conflicts_with = "user",
+        env = "TIDEGATE_AUTH",
+        hide_env_values = true
+    )]
     auth: Option<String>,
     /// TLS with this certificate.
     #[arg(long, value_name = "FILE", requires = "tlskey")]
@@ -124,7 +154,9 @@ impl ServeArgs {
                 key_file: key.clone(),
                 ca_file: self.tlscacert.clone(),
                 verify: self.tlsverify,
-                timeout: old.as_ref().map_or(std::time::Duration::from_secs(2), |t| t.timeout),
+                timeout: old
+                    .as_ref()
+                    .map_or(std::time::Duration::from_secs(2), |t| t.timeout),
                 handshake_first: old.map_or(HandshakeFirst::Never, |t| t.handshake_first),
             });
         }
@@ -144,7 +176,12 @@ impl ServeArgs {
 fn free_or(port: i32) -> anyhow::Result<u16> {
     match port {
         -1 => Ok(0),
-        _ => u16::try_from(port).map_err(|_| Usage::new(format!("{port}: give a port from 0 to 65535, or -1 for any free one")).into()),
+        _ => u16::try_from(port).map_err(|_| {
+            Usage::new(format!(
+                "{port}: give a port from 0 to 65535, or -1 for any free one"
+            ))
+            .into()
+        }),
     }
 }
 
@@ -157,7 +194,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     log_to(&settings)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2])?;
-    let (http_host, http_port, pid_file) = (settings.http_host.clone(), settings.http_port, settings.pid_file.clone());
+    let (http_host, http_port, pid_file) = (
+        settings.http_host.clone(),
+        settings.http_port,
+        settings.pid_file.clone(),
+    );
     let server = Server::bind(settings)?;
     tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));
     let monitor = match http_port {
@@ -169,7 +210,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     if let Some(path) = &pid_file {
-        std::fs::write(path, format!("{}\n", std::process::id())).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(monitor) = &monitor {
         tracing::info!("Starting http monitor on {}", monitor.address());
@@ -177,11 +219,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     tracing::info!("Listening for client connections on {}", server.address());
     tracing::info!("Server is ready");
     let (handle, again) = (server.handle(), args.clone());
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in &mut signals {
-            obey(signal, &handle, &again);
-        }
-    })?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in &mut signals {
+                obey(signal, &handle, &again);
+            }
+        })?;
     server.run()?;
     drop(monitor);
     if let Some(path) = &pid_file {
@@ -189,7 +233,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let _ = std::fs::remove_file(path);
     }
     tracing::info!("Server Exiting");
-    Ok(if interrupt::asked() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
+    Ok(if interrupt::asked() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
@@ -222,7 +270,9 @@ fn log_to(settings: &Settings) -> anyhow::Result<()> {
         (_, true) => LevelFilter::DEBUG,
         _ => LevelFilter::INFO,
     };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false);
     let outcome = match &settings.log_file {
         Some(path) => {
             let file: File = OpenOptions::new()
@@ -234,7 +284,9 @@ fn log_to(settings: &Settings) -> anyhow::Result<()> {
         }
         None => {
             let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            log.with_ansi(colours).with_writer(std::io::stderr).try_init()
+            log.with_ansi(colours)
+                .with_writer(std::io::stderr)
+                .try_init()
         }
     };
     if let Err(e) = outcome {

@@ -12,14 +12,23 @@ use rustix::process::{Pid, Signal, kill_process};
 fn tidegate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(args).stdin(Stdio::null());
-    for variable in ["NATS_URL", "TIDEGATE_ADDR", "TIDEGATE_PORT", "TIDEGATE_CONFIG"] {
+    for variable in [
+        "NATS_URL",
+        "TIDEGATE_ADDR",
+        "TIDEGATE_PORT",
+        "TIDEGATE_CONFIG",
+    ] {
         command.env_remove(variable);
     }
     command
 }
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = tidegate(args).output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = tidegate(args).output().unwrap();
     let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
     (status.code(), text)
 }
@@ -88,9 +97,15 @@ impl Drop for Serve {
 fn subscribe(url: &str, args: &[&str]) -> Child {
     let mut all = vec!["sub", "-s", url];
     all.extend_from_slice(args);
-    let mut child = tidegate(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = tidegate(&all)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
-    BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stderr.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     assert!(line.starts_with("subscribed to "), "{line}");
     child
 }
@@ -108,14 +123,27 @@ fn lines_arrive_byte_for_byte_and_term_drains() {
     std::fs::write(&path, &text).unwrap();
     let lines = text.split(|b| *b == b'\n').count();
     let sub = subscribe(&serve.url, &["lines.*", "--count", &lines.to_string()]);
-    let (code, said) = run(&["pub", "-s", &serve.url, "lines.a", "--lines", path.to_str().unwrap()]);
-    assert_eq!((code, said), (Some(0), format!("published {lines} to lines.a\n")));
+    let (code, said) = run(&[
+        "pub",
+        "-s",
+        &serve.url,
+        "lines.a",
+        "--lines",
+        path.to_str().unwrap(),
+    ]);
+    assert_eq!(
+        (code, said),
+        (Some(0), format!("published {lines} to lines.a\n"))
+    );
     let output = sub.wait_with_output().unwrap();
     text.push(b'\n');
     assert!(output.status.success() && output.stdout == text);
     serve.signal(Signal::TERM);
     let (log, code) = serve.end();
-    assert!(log.contains("Server Exiting") && code == Some(0), "{log} {code:?}");
+    assert!(
+        log.contains("Server Exiting") && code == Some(0),
+        "{log} {code:?}"
+    );
 }
 
 #[test]
@@ -126,11 +154,24 @@ fn a_line_too_long_is_refused_by_number() {
     let serve = Serve::start(&["-c", config.to_str().unwrap()]);
     let path = directory.path().join("lines");
     std::fs::write(&path, "0123456789\nshort\n01234567890\nnever\n").unwrap();
-    let (code, said) = run(&["pub", "-s", &serve.url, "a", "--lines", path.to_str().unwrap()]);
+    let (code, said) = run(&[
+        "pub",
+        "-s",
+        &serve.url,
+        "a",
+        "--lines",
+        path.to_str().unwrap(),
+    ]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("line 3 is longer than the 10 bytes the server takes; the 2 lines before"), "{said}");
+    assert!(
+        said.contains("line 3 is longer than the 10 bytes the server takes; the 2 lines before"),
+        "{said}"
+    );
     let (code, said) = run(&["pub", "-s", &serve.url, "a", "01234567890"]);
-    assert!(code == Some(1) && said.contains("Maximum Payload Violation"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("Maximum Payload Violation"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -142,16 +183,64 @@ fn what_cannot_be_is_refused() {
         path.to_str().unwrap().to_owned()
     };
     let cases: &[(&[&str], i32, &str)] = &[
-        (&["serve", "-a", "0.0.0.0"], 2, "can be reached from elsewhere"),
+        (
+            &["serve", "-a", "0.0.0.0"],
+            2,
+            "can be reached from elsewhere",
+        ),
         (&["serve", "-p", "70000"], 2, "give a port"),
-        (&["serve", "-c", "/nonexistent/x.conf"], 1, "cannot read the configuration"),
-        (&["serve", "-c", &file("a.conf", "port: 4222\njetstream {}\n")], 2, "line 2: the setting `jetstream` does not exist here"),
-        (&["serve", "-c", &file("a.toml", "port = 4222\n[tls]\nfoo = 1\n")], 2, "line 3: the setting `tls.foo`"),
-        (&["serve", "-c", &file("b.toml", "port = = 1\n")], 2, "line 1"),
+        (
+            &["serve", "-c", "/nonexistent/x.conf"],
+            1,
+            "cannot read the configuration",
+        ),
+        (
+            &["serve", "-c", &file("a.conf", "port: 4222\njetstream {}\n")],
+            2,
+            "line 2: the setting `jetstream` does not exist here",
+        ),
+        (
+            &[
+                "serve",
+                "-c",
+                &file("a.toml", "port = 4222\n[tls]\nfoo = 1\n"),
+            ],
+            2,
+            "line 3: the setting `tls.foo`",
+        ),
+        (
+            &["serve", "-c", &file("b.toml", "port = = 1\n")],
+            2,
+            "line 1",
+        ),
         (&["serve", "--user", "a"], 2, "--pass"),
-        (&["serve", "--tlscert", "/nonexistent", "--tlskey", "/nonexistent", "-p", "-1"], 1, "cannot read certificates"),
+        (
+            &[
+                "serve",
+                "--tlscert",
+                "/nonexistent",
+                "--tlskey",
+                "/nonexistent",
+                "-p",
+                "-1",
+            ],
+            1,
+            "cannot read certificates",
+        ),
         (&["serve", "-js"], 2, "unexpected argument"),
-        (&["serve", "-t", "-c", &file("good.toml", "host = \"0.0.0.0\"\n[authorization]\ntoken = \"t\"\n")], 0, "is good"),
+        (
+            &[
+                "serve",
+                "-t",
+                "-c",
+                &file(
+                    "good.toml",
+                    "host = \"0.0.0.0\"\n[authorization]\ntoken = \"t\"\n",
+                ),
+            ],
+            0,
+            "is good",
+        ),
         (&["pub", "-s", "127.0.0.1:1", "a", "b"], 1, "cannot connect"),
         (&["pub", "a.*", "b"], 2, "not a subject"),
         (&["pub", "a"], 2, "required"),
@@ -159,12 +248,18 @@ fn what_cannot_be_is_refused() {
     ];
     for (args, code, part) in cases {
         let (was, said) = run(args);
-        assert!(was == Some(*code) && said.contains(part), "{args:?}: {was:?} {said}");
+        assert!(
+            was == Some(*code) && said.contains(part),
+            "{args:?}: {was:?} {said}"
+        );
     }
     let first = Serve::start(&[]);
     let port = first.url.rsplit_once(':').unwrap().1;
     let (code, said) = run(&["serve", "-p", port]);
-    assert!(code == Some(1) && said.contains("cannot listen on 127.0.0.1:"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("cannot listen on 127.0.0.1:"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -172,13 +267,40 @@ fn credentials_monitor_and_signals() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("a.conf");
     let pid = directory.path().join("pid");
-    std::fs::write(&config, "authorization { token: one }\nlame_duck_grace_period: 0.1\nlame_duck_duration: 0.2").unwrap();
-    let mut serve = Serve::start(&["-m", "-1", "-c", config.to_str().unwrap(), "-P", pid.to_str().unwrap()]);
-    assert_eq!(std::fs::read_to_string(&pid).unwrap().trim(), serve.child.id().to_string());
-    let publish = |serve: &Serve, token: &str| run(&["pub", "-s", &format!("nats://{token}@{}", serve.url), "a", "b"]).0;
-    assert_eq!((publish(&serve, "one"), publish(&serve, "two")), (Some(0), Some(1)));
+    std::fs::write(
+        &config,
+        "authorization { token: one }\nlame_duck_grace_period: 0.1\nlame_duck_duration: 0.2",
+    )
+    .unwrap();
+    let mut serve = Serve::start(&[
+        "-m",
+        "-1",
+        "-c",
+        config.to_str().unwrap(),
+        "-P",
+        pid.to_str().unwrap(),
+    ]);
+    assert_eq!(
+        std::fs::read_to_string(&pid).unwrap().trim(),
+        serve.child.id().to_string()
+    );
+    let publish = |serve: &Serve, token: &str| {
+        run(&[
+            "pub",
+            "-s",
+            &format!("nats://{token}@{}", serve.url),
+            "a",
+            "b",
+        ])
+        .0
+    };
+    assert_eq!(
+        (publish(&serve, "one"), publish(&serve, "two")),
+        (Some(0), Some(1))
+    );
     let mut http = TcpStream::connect(serve.http.as_ref().unwrap()).unwrap();
-    http.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    http.set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
     http.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     http.read_to_string(&mut answer).unwrap();
@@ -188,12 +310,22 @@ fn credentials_monitor_and_signals() {
     serve.signal(Signal::HUP);
     serve.log_until("nothing was changed");
     assert_eq!(publish(&serve, "one"), Some(0));
-    std::fs::write(&config, "authorization { token: two }\nlame_duck_grace_period: 0.1\nlame_duck_duration: 0.2").unwrap();
+    std::fs::write(
+        &config,
+        "authorization { token: two }\nlame_duck_grace_period: 0.1\nlame_duck_duration: 0.2",
+    )
+    .unwrap();
     serve.signal(Signal::HUP);
     serve.log_until("Reloaded server configuration");
-    assert_eq!((publish(&serve, "one"), publish(&serve, "two")), (Some(1), Some(0)));
+    assert_eq!(
+        (publish(&serve, "one"), publish(&serve, "two")),
+        (Some(1), Some(0))
+    );
     serve.signal(Signal::USR2);
     let (log, code) = serve.end();
-    assert!(log.contains("lame duck mode") && code == Some(0), "{log} {code:?}");
+    assert!(
+        log.contains("lame duck mode") && code == Some(0),
+        "{log} {code:?}"
+    );
     assert!(!pid.exists());
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_server::config::Settings;
 use tidegate_server::config::apply::apply;
 use tidegate_server::config::tree::{System, read_nats};
-use tidegate_server::config::Settings;
 use tidegate_server::nats::connect::Info;
 use tidegate_server::nats::session::CloseReason;
 use tidegate_server::node::core::Node;
@@ -74,7 +74,8 @@ impl World {
             }
             ["close", name] => {
                 let key = self.clients[name].key;
-                self.node.handle_closed(self.now, key, CloseReason::ClientClosed);
+                self.node
+                    .handle_closed(self.now, key, CloseReason::ClientClosed);
             }
             ["deaf", name] => self.clients.get_mut(name).unwrap().deaf = true,
             ["wait", time] => {
@@ -104,7 +105,9 @@ impl World {
     fn receive(&mut self, name: &str) {
         let client = self.clients.get_mut(name).unwrap();
         if self.node.contains(client.key) {
-            let received = self.node.handle_received(self.now, client.key, &client.input, ANY);
+            let received = self
+                .node
+                .handle_received(self.now, client.key, &client.input, ANY);
             client.input.drain(..received.used);
         }
     }
@@ -116,7 +119,8 @@ impl World {
             self.node.check_invariants();
             let mut quiet = true;
             while let Some(v) = self.node.poll_verify() {
-                self.node.handle_verified(self.now, v.key, v.cid, v.password == "right");
+                self.node
+                    .handle_verified(self.now, v.key, v.cid, v.password == "right");
                 quiet = false;
             }
             while let Some(key) = self.node.poll_resumed() {
@@ -128,7 +132,8 @@ impl World {
                 let name = self.name(key);
                 let bytes = self.node.outbox(key).to_vec();
                 let deaf = self.clients[&name].deaf;
-                self.node.handle_written(self.now, key, if deaf { 0 } else { bytes.len() });
+                self.node
+                    .handle_written(self.now, key, if deaf { 0 } else { bytes.len() });
                 if !deaf {
                     seen.entry(name).or_default().extend(bytes);
                     quiet = false;
@@ -151,7 +156,12 @@ impl World {
     }
 
     fn name(&self, key: usize) -> String {
-        self.clients.iter().find(|(_, c)| c.key == key).unwrap().0.clone()
+        self.clients
+            .iter()
+            .find(|(_, c)| c.key == key)
+            .unwrap()
+            .0
+            .clone()
     }
 }
 
@@ -171,11 +181,16 @@ fn run(text: &str) -> String {
     let (config, script) = text.split_once("---\n").unwrap();
     let mut settings = Settings::default();
     let directory = Path::new("").into();
-    apply(&read_nats(config, &System { directory }).unwrap(), &mut settings).unwrap();
+    apply(
+        &read_nats(config, &System { directory }).unwrap(),
+        &mut settings,
+    )
+    .unwrap();
     let mut world = World::new(settings);
     world.out = format!("{config}---\n");
     for line in script.lines() {
-        let result = line.split_once(' ').is_some_and(|(w, _)| w.ends_with('<')) || line.contains(" closed: ");
+        let result = line.split_once(' ').is_some_and(|(w, _)| w.ends_with('<'))
+            || line.contains(" closed: ");
         if result {
             continue;
         }

@@ -28,7 +28,14 @@ const LINE_BYTES_MAX: u64 = 1024 * 1024;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
     /// `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`
-    #[arg(short, long, value_name = "URL", default_value = "nats://127.0.0.1:4222", env = "NATS_URL", hide_env_values = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "URL",
+        default_value = "nats://127.0.0.1:4222",
+        env = "NATS_URL",
+        hide_env_values = true
+    )]
     server: String,
 }
 
@@ -63,7 +70,8 @@ impl Client {
     /// Connects and waits until the server has taken the credentials.
     pub(crate) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
         let (user, pass, token, address) = parse_url(&args.server)?;
-        let stream = TcpStream::connect(&address).with_context(|| format!("cannot connect to {address}"))?;
+        let stream =
+            TcpStream::connect(&address).with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -72,8 +80,12 @@ impl Client {
             writer: BufWriter::with_capacity(64 * 1024, stream),
             max_payload: 0,
         };
-        let line = client.line(PATIENCE)?.context("the server closed the connection")?;
-        let info = line.strip_prefix("INFO ").with_context(|| format!("{address} does not speak NATS"))?;
+        let line = client
+            .line(PATIENCE)?
+            .context("the server closed the connection")?;
+        let info = line
+            .strip_prefix("INFO ")
+            .with_context(|| format!("{address} does not speak NATS"))?;
         let info: Info = serde_json::from_str(info).context("the server's INFO cannot be read")?;
         if info.tls_required {
             bail!("{address} wants TLS, which this command does not speak");
@@ -140,21 +152,37 @@ impl Client {
                     self.writer.flush()?;
                 }
                 "INFO" | "+OK" => {}
-                "-ERR" => bail!("the server says: {}", line.trim_start_matches("-ERR").trim()),
+                "-ERR" => bail!(
+                    "the server says: {}",
+                    line.trim_start_matches("-ERR").trim()
+                ),
                 verb @ ("MSG" | "HMSG") => {
                     let words: Vec<&str> = words.collect();
                     let message = self.body(verb == "HMSG", &words, patience);
-                    return Ok(Some(Line::Message(message.with_context(|| format!("cannot read `{line}`"))?)));
+                    return Ok(Some(Line::Message(
+                        message.with_context(|| format!("cannot read `{line}`"))?,
+                    )));
                 }
                 _ => bail!("the server says `{line}`, which is not NATS"),
             }
         }
     }
 
-    fn body(&mut self, headers: bool, words: &[&str], patience: Duration) -> anyhow::Result<Message> {
-        let number = |word: Option<&&str>| -> anyhow::Result<usize> { Ok(word.context("too few words")?.parse()?) };
+    fn body(
+        &mut self,
+        headers: bool,
+        words: &[&str],
+        patience: Duration,
+    ) -> anyhow::Result<Message> {
+        let number = |word: Option<&&str>| -> anyhow::Result<usize> {
+            Ok(word.context("too few words")?.parse()?)
+        };
         let total = number(words.last())?;
-        let skip = if headers { number(words.iter().rev().nth(1))? } else { 0 };
+        let skip = if headers {
+            number(words.iter().rev().nth(1))?
+        } else {
+            0
+        };
         if total > 64 * 1024 * 1024 || skip > total {
             bail!("impossible sizes");
         }
@@ -181,12 +209,17 @@ impl Client {
         let mut line = Vec::new();
         let mut waited = Duration::ZERO;
         loop {
-            match (&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            match (&mut self.reader)
+                .take(LINE_BYTES_MAX)
+                .read_until(b'\n', &mut line)
+            {
                 Ok(_) if line.ends_with(b"\n") => {
                     return Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()));
                 }
                 Ok(0) => return Ok(None),
-                Ok(_) if line.len() as u64 >= LINE_BYTES_MAX => bail!("the server sends a line without an end"),
+                Ok(_) if line.len() as u64 >= LINE_BYTES_MAX => {
+                    bail!("the server sends a line without an end")
+                }
                 Ok(_) => {}
                 Err(_) if interrupt::asked() => return Ok(None),
                 Err(e) => wait_more(e, &mut waited, patience)?,
@@ -196,7 +229,11 @@ impl Client {
 }
 
 /// After a read that gave nothing: whether to go on.
-fn wait_more(error: std::io::Error, waited: &mut Duration, patience: Duration) -> anyhow::Result<()> {
+fn wait_more(
+    error: std::io::Error,
+    waited: &mut Duration,
+    patience: Duration,
+) -> anyhow::Result<()> {
     match error.kind() {
         ErrorKind::Interrupted => Ok(()),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -217,12 +254,24 @@ fn parse_url(url: &str) -> anyhow::Result<Parts> {
     let rest = match url.split_once("://") {
         None => url,
         Some(("nats", rest)) => rest,
-        Some((scheme, _)) => return Err(anyhow!(crate::Usage::new(format!("{scheme}: expected nats://")))),
+        Some((scheme, _)) => {
+            return Err(anyhow!(crate::Usage::new(format!(
+                "{scheme}: expected nats://"
+            ))));
+        }
     };
-    let (credentials, host) = rest.rsplit_once('@').map_or((None, rest), |(c, h)| (Some(c), h));
+    let (credentials, host) = rest
+        .rsplit_once('@')
+        .map_or((None, rest), |(c, h)| (Some(c), h));
     let host = host.trim_end_matches('/');
-    let has_port = host.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-    let address = if has_port { host.to_owned() } else { format!("{host}:4222") };
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+    let address = if has_port {
+        host.to_owned()
+    } else {
+        format!("{host}:4222")
+    };
     let (user, pass, token) = match credentials.map(|c| c.split_once(':').ok_or(c)) {
         None => (None, None, None),
         Some(Ok((user, pass))) => (Some(user.to_owned()), Some(pass.to_owned()), None),
@@ -240,8 +289,14 @@ mod tests {
         let text = |url: &str| format!("{:?}", parse_url(url).unwrap());
         assert_eq!(text("localhost"), r#"(None, None, None, "localhost:4222")"#);
         assert_eq!(text("nats://h:1/"), r#"(None, None, None, "h:1")"#);
-        assert_eq!(text("nats://t0k@h"), r#"(None, None, Some("t0k"), "h:4222")"#);
-        assert_eq!(text("nats://u:p@[::1]:5"), r#"(Some("u"), Some("p"), None, "[::1]:5")"#);
+        assert_eq!(
+            text("nats://t0k@h"),
+            r#"(None, None, Some("t0k"), "h:4222")"#
+        );
+        assert_eq!(
+            text("nats://u:p@[::1]:5"),
+            r#"(Some("u"), Some("p"), None, "[::1]:5")"#
+        );
         assert!(parse_url("tls://h").is_err());
     }
 }

@@ -32,12 +32,17 @@ pub(crate) struct PubArgs {
 pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     let subject = &args.subject;
     if !tidegate_server::nats::subject::is_literal(subject.as_bytes()) {
-        return Err(crate::Usage::new(format!("`{subject}` is not a subject one can publish to")).into());
+        return Err(
+            crate::Usage::new(format!("`{subject}` is not a subject one can publish to")).into(),
+        );
     }
     let mut client = Client::connect(&args.server)?;
     let published = match &args.lines {
         None => {
-            client.publish(subject, args.message.as_deref().unwrap_or_default().as_bytes())?;
+            client.publish(
+                subject,
+                args.message.as_deref().unwrap_or_default().as_bytes(),
+            )?;
             client.sync()?;
             1
         }
@@ -45,13 +50,19 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
             let mut input: Box<dyn BufRead> = if path.as_os_str() == "-" {
                 Box::new(std::io::stdin().lock())
             } else {
-                Box::new(BufReader::new(File::open(path).with_context(|| path.display().to_string())?))
+                Box::new(BufReader::new(
+                    File::open(path).with_context(|| path.display().to_string())?,
+                ))
             };
             lines(&mut client, subject, &mut input)?
         }
     };
     writeln!(std::io::stdout(), "published {published} to {subject}")?;
-    Ok(if interrupt::asked() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
+    Ok(if interrupt::asked() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn lines(client: &mut Client, subject: &str, input: &mut dyn BufRead) -> anyhow::Result<u64> {

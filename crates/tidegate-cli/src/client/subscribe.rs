@@ -29,7 +29,9 @@ pub(crate) struct SubArgs {
 pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
     let word = |w: &str| tidegate_server::nats::subject::is_pattern(w.as_bytes());
     if !word(&args.subject) || !args.queue.as_deref().is_none_or(word) {
-        return Err(crate::Usage::new(format!("`{}` is not a subject or pattern", args.subject)).into());
+        return Err(
+            crate::Usage::new(format!("`{}` is not a subject or pattern", args.subject)).into(),
+        );
     }
     let mut client = Client::connect(&args.server)?;
     client.subscribe(&args.subject, args.queue.as_deref())?;
@@ -52,5 +54,9 @@ pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }
     // Fewer than asked for: the server went away.
-    Ok(if args.count.is_some() && left > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if args.count.is_some() && left > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }

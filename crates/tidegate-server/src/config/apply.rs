@@ -106,7 +106,10 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
     if let Some(user) = &s.no_auth_user
         && !s.users.iter().any(|u| u.name == *user)
     {
-        let line = map.iter().find(|(k, _)| k == "no_auth_user").map_or(0, |(_, i)| i.line);
+        let line = map
+            .iter()
+            .find(|(k, _)| k == "no_auth_user")
+            .map_or(0, |(_, i)| i.line);
         let message = format!("no_auth_user `{user}` is not among the users of `authorization`");
         return Err(SyntaxError { line, message });
     }
@@ -139,7 +142,12 @@ fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxE
             permissions: None,
         })),
         (None, None) => {}
-        _ => return Err(error(item, "a user needs a password, and a password a user")),
+        _ => {
+            return Err(error(
+                item,
+                "a user needs a password, and a password a user",
+            ));
+        }
     }
     for user in &mut s.users {
         if user.permissions.is_none() && default.is_some() {
@@ -208,7 +216,8 @@ fn patterns(key: &str, item: &Item, queues: bool) -> Result<Vec<Pattern>, Syntax
         let text = text(key, item)?;
         let mut words = text.split_whitespace();
         let (subject, queue) = (words.next().unwrap_or_default(), words.next());
-        let good = subject::is_pattern(subject.as_bytes()) && queue.is_none_or(|q| queues && subject::is_pattern(q.as_bytes()));
+        let good = subject::is_pattern(subject.as_bytes())
+            && queue.is_none_or(|q| queues && subject::is_pattern(q.as_bytes()));
         if !good || words.next().is_some() {
             return Err(error(item, format!("`{text}` is not a subject or pattern")));
         }
@@ -233,8 +242,14 @@ fn responses(key: &str, item: &Item) -> Result<Option<ResponseRule>, SyntaxError
         Value::Map(map) => {
             for (key, item) in map {
                 match key.as_str() {
-                    "max" | "max_msgs" => rule.max = Some(number::<i64>(key, item, -1)?).filter(|m| *m > 0).map(i64::unsigned_abs),
-                    "expires" | "expiration" | "ttl" => rule.expires = Some(duration(key, item)?).filter(|d| !d.is_zero()),
+                    "max" | "max_msgs" => {
+                        rule.max = Some(number::<i64>(key, item, -1)?)
+                            .filter(|m| *m > 0)
+                            .map(i64::unsigned_abs)
+                    }
+                    "expires" | "expiration" | "ttl" => {
+                        rule.expires = Some(duration(key, item)?).filter(|d| !d.is_zero())
+                    }
                     _ => return Err(unknown(&format!("allow_responses.{key}"), item)),
                 }
             }
@@ -264,7 +279,9 @@ fn tls(key: &str, item: &Item) -> Result<TlsSettings, SyntaxError> {
                 tls.handshake_first = match &item.value {
                     Value::Bool(true) => HandshakeFirst::Always,
                     Value::Bool(false) => HandshakeFirst::Never,
-                    Value::Text(t) if t.eq_ignore_ascii_case("auto") => HandshakeFirst::After(Duration::from_millis(50)),
+                    Value::Text(t) if t.eq_ignore_ascii_case("auto") => {
+                        HandshakeFirst::After(Duration::from_millis(50))
+                    }
                     _ => HandshakeFirst::After(positive(key, item)?),
                 };
             }
@@ -275,7 +292,10 @@ fn tls(key: &str, item: &Item) -> Result<TlsSettings, SyntaxError> {
         return Err(error(item, "tls needs cert_file and key_file"));
     }
     if tls.verify && tls.ca_file.is_none() {
-        return Err(error(item, "tls.verify needs ca_file: the certificates that sign clients'"));
+        return Err(error(
+            item,
+            "tls.verify needs ca_file: the certificates that sign clients'",
+        ));
     }
     Ok(tls)
 }
@@ -285,7 +305,9 @@ fn listen(key: &str, item: &Item, host: &mut String, port: &mut u16) -> Result<(
     match &item.value {
         Value::Integer(_) => *port = self::port(key, item)?,
         Value::Text(text) => {
-            let (h, p) = text.rsplit_once(':').ok_or_else(|| wrong(key, item, expected))?;
+            let (h, p) = text
+                .rsplit_once(':')
+                .ok_or_else(|| wrong(key, item, expected))?;
             *port = p.parse().map_err(|_| wrong(key, item, expected))?;
             *host = h.trim_matches(['[', ']']).into();
         }
@@ -361,7 +383,8 @@ fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
     if item.value == Value::Integer(-1) {
         return Ok(0);
     }
-    number(key, item, 0).map_err(|_| wrong(key, item, "a port from 0 to 65535, or -1 for any free one"))
+    number(key, item, 0)
+        .map_err(|_| wrong(key, item, "a port from 0 to 65535, or -1 for any free one"))
 }
 
 fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
@@ -373,7 +396,13 @@ fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
 
 /// Text such as `1m30s` or `250ms`, or a number of seconds.
 fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
-    let expected = || wrong(key, item, "a duration such as 2s, 250ms or 1m30s, or a number of seconds");
+    let expected = || {
+        wrong(
+            key,
+            item,
+            "a duration such as 2s, 250ms or 1m30s, or a number of seconds",
+        )
+    };
     let seconds = match &item.value {
         Value::Integer(n) => *n as f64,
         Value::Float(f) => *f,
@@ -393,7 +422,9 @@ fn parse_duration(text: &str) -> Option<f64> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at(digits);
-        let unit_len = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let unit_len = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_len);
         let unit = match unit {
             "ns" => 1e-9,
@@ -411,7 +442,12 @@ fn parse_duration(text: &str) -> Option<f64> {
 }
 
 fn unknown(key: &str, item: &Item) -> SyntaxError {
-    error(item, format!("the setting `{key}` does not exist here: remove it (docs/nats-support.md lists what does)"))
+    error(
+        item,
+        format!(
+            "the setting `{key}` does not exist here: remove it (docs/nats-support.md lists what does)"
+        ),
+    )
 }
 
 fn wrong(key: &str, item: &Item, expected: &str) -> SyntaxError {
@@ -443,7 +479,10 @@ mod tests {
             "listen: 0.0.0.0:4333\nhttp: localhost:8222\nmax_payload: 8MB\nping_interval: \"1m30s\"\nwrite_deadline: 2\n\
              authorization {\n  default_permissions = { publish = \"a.>\" }\n  ADMIN = 1\n}\n",
         );
-        assert_eq!(s.unwrap_err(), "line 8: the setting `authorization.ADMIN` does not exist here: remove it (docs/nats-support.md lists what does)");
+        assert_eq!(
+            s.unwrap_err(),
+            "line 8: the setting `authorization.ADMIN` does not exist here: remove it (docs/nats-support.md lists what does)"
+        );
         let s = read(
             "PASS: s3\nlisten: 0.0.0.0:4333\nhttp: localhost:8222\nmax_payload: 8MB\nping_interval: \"1m30s\"\n\
              authorization {\n  default_permissions = { publish = \"a.>\", subscribe = {allow: [\"b q\"], deny: c} }\n\
@@ -451,21 +490,37 @@ mod tests {
              no_auth_user: x",
         )
         .unwrap();
-        assert_eq!((s.host.as_str(), s.port, s.http_port, s.max_payload), ("0.0.0.0", 4333, Some(8222), 8 << 20));
+        assert_eq!(
+            (s.host.as_str(), s.port, s.http_port, s.max_payload),
+            ("0.0.0.0", 4333, Some(8222), 8 << 20)
+        );
         assert_eq!(s.ping_interval, Duration::from_secs(90));
         let x = s.users[0].permissions.as_ref().unwrap();
         assert!(x.may_publish(b"a.b") && !x.may_publish(b"b") && x.may_subscribe(b"b", Some(b"q")));
         assert!(!x.may_subscribe(b"b", None) && !x.may_subscribe(b"c", None));
         let y = s.users[1].permissions.as_ref().unwrap();
-        assert!(!y.may_publish(b"a.b") && y.responses == Some(ResponseRule { max: Some(1), expires: Some(Duration::from_secs(120)) }));
+        assert!(
+            !y.may_publish(b"a.b")
+                && y.responses
+                    == Some(ResponseRule {
+                        max: Some(1),
+                        expires: Some(Duration::from_secs(120))
+                    })
+        );
     }
 
     #[test]
     fn what_does_not_exist_is_refused_by_name_and_line() {
         for (text, part) in [
-            ("port: 1\njetstream: true", "line 2: the setting `jetstream` does not exist here"),
+            (
+                "port: 1\njetstream: true",
+                "line 2: the setting `jetstream` does not exist here",
+            ),
             ("cluster { port: 1 }", "`cluster`"),
-            ("tls { cert_file: a, key_file: b, pinned_certs: [] }", "`tls.pinned_certs`"),
+            (
+                "tls { cert_file: a, key_file: b, pinned_certs: [] }",
+                "`tls.pinned_certs`",
+            ),
             ("tls { cert_file: a }", "needs cert_file and key_file"),
             ("port: 70000", "a port from 0 to 65535"),
             ("debug: 3", "true or false"),
@@ -473,8 +528,14 @@ mod tests {
             ("ping_interval: -3s", "a duration"),
             ("max_payload: 65MB", "at most 64MB"),
             ("authorization { user: a }", "needs a password"),
-            ("authorization { users: [{user: a, password: b}, {user: a, password: c}] }", "named twice"),
-            ("authorization { users: [{user: a, password: b, permissions: {publish: \"a..b\"}}] }", "not a subject"),
+            (
+                "authorization { users: [{user: a, password: b}, {user: a, password: c}] }",
+                "named twice",
+            ),
+            (
+                "authorization { users: [{user: a, password: b, permissions: {publish: \"a..b\"}}] }",
+                "not a subject",
+            ),
             ("no_auth_user: nobody", "is not among the users"),
             ("controller: clever", "storm-aimd"),
             ("server_name: \"a b\"", "without blanks"),
@@ -486,10 +547,19 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, ms) in [("2s", 2000), ("250ms", 250), ("1h1m1s", 3_661_000), ("1.5s", 1500)] {
+        for (text, ms) in [
+            ("2s", 2000),
+            ("250ms", 250),
+            ("1h1m1s", 3_661_000),
+            ("1.5s", 1500),
+        ] {
             let d = Duration::from_secs_f64(parse_duration(text).unwrap());
             assert_eq!(d.as_millis(), ms, "{text}");
         }
-        assert!(parse_duration("").is_none() && parse_duration("3").is_none() && parse_duration("s").is_none());
+        assert!(
+            parse_duration("").is_none()
+                && parse_duration("3").is_none()
+                && parse_duration("s").is_none()
+        );
     }
 }

@@ -124,7 +124,10 @@ impl Secret {
     /// What the configuration's text means: nats-server takes what begins as a bcrypt hash as one.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        if ["$2a$", "$2b$", "$2x$", "$2y$"].iter().any(|p| text.starts_with(p)) {
+        if ["$2a$", "$2b$", "$2x$", "$2y$"]
+            .iter()
+            .any(|p| text.starts_with(p))
+        {
             Self::Bcrypt(text.into())
         } else {
             Self::Plain(text.into())
@@ -213,7 +216,9 @@ impl Settings {
             return Err(ExposureError::Clients(self.host.clone()));
         }
         match &self.http_host {
-            Some(host) if self.http_port.is_some() && !is_loopback(host) => Err(ExposureError::Monitor(host.clone())),
+            Some(host) if self.http_port.is_some() && !is_loopback(host) => {
+                Err(ExposureError::Monitor(host.clone()))
+            }
             _ => Ok(()),
         }
     }
@@ -226,7 +231,12 @@ impl Settings {
 
     /// What the credentials a client gave are worth.
     #[must_use]
-    pub fn check(&self, name: Option<&str>, password: Option<String>, token: Option<String>) -> Credentials {
+    pub fn check(
+        &self,
+        name: Option<&str>,
+        password: Option<String>,
+        token: Option<String>,
+    ) -> Credentials {
         if !self.needs_credentials() {
             return Credentials::NotNeeded;
         }
@@ -244,7 +254,9 @@ impl Settings {
                 (Some(user), Some(given)) => compare(user, given),
                 _ => Credentials::Wrong,
             },
-            (None, Some(name)) => find(name).cloned().map_or(Credentials::Wrong, Credentials::Good),
+            (None, Some(name)) => find(name)
+                .cloned()
+                .map_or(Credentials::Wrong, Credentials::Good),
             (None, None) => Credentials::Wrong,
         }
     }
@@ -270,20 +282,29 @@ impl Settings {
 #[non_exhaustive]
 pub enum ExposureError {
     /// Anybody could publish and subscribe.
-    #[error("`{0}` can be reached from elsewhere and anybody may connect: configure users or a token, listen on 127.0.0.1, or say --insecure")]
+    #[error(
+        "`{0}` can be reached from elsewhere and anybody may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
+    )]
     Clients(String),
     /// Anybody could read the monitor.
-    #[error("the monitor on `{0}` can be read from elsewhere by anybody: let it listen on 127.0.0.1, or say --insecure")]
+    #[error(
+        "the monitor on `{0}` can be read from elsewhere by anybody: let it listen on 127.0.0.1, or say --insecure"
+    )]
     Monitor(String),
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 fn compare(user: &Arc<User>, given: String) -> Credentials {
     match &user.secret {
-        Secret::Plain(secret) if same(secret.as_bytes(), given.as_bytes()) => Credentials::Good(Arc::clone(user)),
+        Secret::Plain(secret) if same(secret.as_bytes(), given.as_bytes()) => {
+            Credentials::Good(Arc::clone(user))
+        }
         Secret::Plain(_) => Credentials::Wrong,
         Secret::Bcrypt(hash) => Credentials::Hashed {
             user: Arc::clone(user),

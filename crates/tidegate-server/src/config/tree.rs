@@ -104,7 +104,12 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
 /// # Errors
 /// Where the text is not that, with the line.
 pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
-    let line = |offset: usize| 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count();
+    let line = |offset: usize| {
+        1 + text.as_bytes()[..offset.min(text.len())]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+    };
     let table = toml::de::DeTable::parse(text).map_err(|e| SyntaxError {
         line: e.span().map_or(0, |s| line(s.start)),
         message: e.message().into(),
@@ -112,10 +117,14 @@ pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
     toml_map(table.get_ref(), &line)
 }
 
-fn toml_map(table: &toml::de::DeTable<'_>, line: &dyn Fn(usize) -> usize) -> Result<Map, SyntaxError> {
-    let entry = |(key, value): (&toml::Spanned<toml::de::DeString<'_>>, &toml::Spanned<toml::de::DeValue<'_>>)| {
-        Ok((key.get_ref().to_string(), toml_item(value, line)?))
-    };
+fn toml_map(
+    table: &toml::de::DeTable<'_>,
+    line: &dyn Fn(usize) -> usize,
+) -> Result<Map, SyntaxError> {
+    let entry = |(key, value): (
+        &toml::Spanned<toml::de::DeString<'_>>,
+        &toml::Spanned<toml::de::DeValue<'_>>,
+    )| { Ok((key.get_ref().to_string(), toml_item(value, line)?)) };
     table.iter().map(entry).collect()
 }
 
@@ -127,7 +136,9 @@ fn toml_item(
     let at = line(value.span().start);
     let wrong = |what: &dyn fmt::Display| SyntaxError {
         line: at,
-        message: format!("cannot use {what}: expected text, a number, true, false, a list or a table"),
+        message: format!(
+            "cannot use {what}: expected text, a number, true, false, a list or a table"
+        ),
     };
     let value = match value.get_ref() {
         DeValue::String(s) => Value::Text(s.to_string()),
@@ -138,7 +149,11 @@ fn toml_item(
         DeValue::Float(f) => Value::Float(f.as_str().parse().map_err(|_| wrong(&f.as_str()))?),
         DeValue::Boolean(b) => Value::Bool(*b),
         DeValue::Datetime(d) => return Err(wrong(d)),
-        DeValue::Array(list) => Value::List(list.iter().map(|v| toml_item(v, line)).collect::<Result<_, _>>()?),
+        DeValue::Array(list) => Value::List(
+            list.iter()
+                .map(|v| toml_item(v, line))
+                .collect::<Result<_, _>>()?,
+        ),
         DeValue::Table(table) => Value::Map(toml_map(table, line)?),
     };
     Ok(Item { value, line: at })
@@ -154,7 +169,12 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Keys and values up to the closing brace, or the end of the text. `outer` holds the maps around this one, with what
     /// they have so far.
-    fn map(&mut self, braced: bool, depth: usize, outer: &mut Vec<Map>) -> Result<Map, SyntaxError> {
+    fn map(
+        &mut self,
+        braced: bool,
+        depth: usize,
+        outer: &mut Vec<Map>,
+    ) -> Result<Map, SyntaxError> {
         self.check_depth(depth)?;
         outer.push(Map::new());
         loop {
@@ -265,7 +285,9 @@ impl Reader<'_> {
         }
         let value = self.outside.variable(name);
         value.map(|v| scalar(&v)).ok_or_else(|| {
-            self.error(&format!("variable `${name}` is neither set above nor in the environment"))
+            self.error(&format!(
+                "variable `${name}` is neither set above nor in the environment"
+            ))
         })
     }
 
@@ -322,7 +344,10 @@ impl Reader<'_> {
 
     fn take_until(&mut self, stops: &[u8]) -> &str {
         let rest = &self.text[self.at..];
-        let len = rest.bytes().position(|b| stops.contains(&b)).unwrap_or(rest.len());
+        let len = rest
+            .bytes()
+            .position(|b| stops.contains(&b))
+            .unwrap_or(rest.len());
         self.at += len;
         &rest[..len]
     }
@@ -377,7 +402,9 @@ fn scalar(word: &str) -> Value {
     if let Some(n) = integer(word) {
         return Value::Integer(n);
     }
-    let numeric = word.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
+    let numeric = word
+        .bytes()
+        .all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
     match word.parse() {
         Ok(f) if numeric => Value::Float(f),
         _ => Value::Text(word.into()),
@@ -386,7 +413,10 @@ fn scalar(word: &str) -> Value {
 
 /// A whole number with nats-server's suffixes: `k` is 1000, `kb` and `ki` are 1024.
 fn integer(word: &str) -> Option<i64> {
-    let digits = word.bytes().position(|b| !(b.is_ascii_digit() || b == b'-')).unwrap_or(word.len());
+    let digits = word
+        .bytes()
+        .position(|b| !(b.is_ascii_digit() || b == b'-'))
+        .unwrap_or(word.len());
     let (number, suffix) = word.split_at(digits);
     let suffix = suffix.to_ascii_lowercase();
     let (base, letter) = match suffix.len() {
@@ -396,7 +426,10 @@ fn integer(word: &str) -> Option<i64> {
         _ => return None,
     };
     let power = 1 + "kmgtpe".find(letter)?;
-    number.parse::<i64>().ok()?.checked_mul(i64::checked_pow(base, u32::try_from(power).ok()?)?)
+    number
+        .parse::<i64>()
+        .ok()?
+        .checked_mul(i64::checked_pow(base, u32::try_from(power).ok()?)?)
 }
 
 #[cfg(test)]
@@ -430,7 +463,13 @@ mod tests {
                 Value::Integer(i) => i.to_string(),
                 Value::Float(f) => format!("{f}f"),
                 Value::Bool(b) => b.to_string(),
-                Value::List(l) => format!("[{}]", l.iter().map(|i| value(&i.value)).collect::<Vec<_>>().join(" ")),
+                Value::List(l) => format!(
+                    "[{}]",
+                    l.iter()
+                        .map(|i| value(&i.value))
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                ),
                 Value::Map(m) => format!("{{{}}}", show(m)),
             }
         }
@@ -468,14 +507,27 @@ mod tests {
             assert!(e.message.contains(part), "{text:?}: {e}");
             assert_eq!(e.line, line, "{text:?}: {e}");
         }
-        assert!(read(&"a {".repeat(5000)).unwrap_err().message.contains("levels"));
-        assert!(read(&format!("a: {}", "[".repeat(5000))).unwrap_err().message.contains("levels"));
+        assert!(
+            read(&"a {".repeat(5000))
+                .unwrap_err()
+                .message
+                .contains("levels")
+        );
+        assert!(
+            read(&format!("a: {}", "[".repeat(5000)))
+                .unwrap_err()
+                .message
+                .contains("levels")
+        );
     }
 
     #[test]
     fn toml_gives_the_same_tree() {
         let map = read_toml("port = 4222\n[tls]\ncert_file = \"a\"\nlist = [1, true]\n").unwrap();
-        assert_eq!(show(&map), "port@1=4222 tls@2={cert_file@3=\"a\" list@4=[1 true]}");
+        assert_eq!(
+            show(&map),
+            "port@1=4222 tls@2={cert_file@3=\"a\" list@4=[1 true]}"
+        );
         assert_eq!(read_toml("a = 1\nb = = 2").unwrap_err().line, 2);
         assert_eq!(read_toml("a = 1\nb = 1979-05-27").unwrap_err().line, 2);
     }

@@ -78,7 +78,11 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
 
 /// Connections.
 pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
-    let connections: Vec<Value> = r.selected.iter().map(|c| connection(c, r.uptime_ns, wall)).collect();
+    let connections: Vec<Value> = r
+        .selected
+        .iter()
+        .map(|c| connection(c, r.uptime_ns, wall))
+        .collect();
     bytes(&json!({
         "server_id": r.info.server_id,
         "now": rfc3339(wall.now),
@@ -93,7 +97,11 @@ pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
 /// Subscriptions.
 pub(super) fn subsz(r: &Report) -> Vec<u8> {
     let s = r.sublist;
-    let rate = if s.lookups == 0 { 0.0 } else { s.hits as f64 / s.lookups as f64 };
+    let rate = if s.lookups == 0 {
+        0.0
+    } else {
+        s.hits as f64 / s.lookups as f64
+    };
     bytes(&json!({
         "server_id": r.info.server_id,
         "num_subscriptions": s.len,

@@ -54,22 +54,26 @@ impl Monitor {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let (stop, stopped) = oneshot::channel();
         let started = SystemTime::now();
-        let thread = std::thread::Builder::new().name("monitor".into()).spawn(move || {
-            let serving = async move {
-                if let Err(e) = serve(listener, Source { handle, started }).await {
-                    tracing::error!("the monitor ends: {e}");
-                }
-            };
-            runtime.block_on(async {
-                let serving = tokio::spawn(serving);
-                // Either way it is over.
-                let _ = stopped.await;
-                serving.abort();
-            });
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("monitor".into())
+            .spawn(move || {
+                let serving = async move {
+                    if let Err(e) = serve(listener, Source { handle, started }).await {
+                        tracing::error!("the monitor ends: {e}");
+                    }
+                };
+                runtime.block_on(async {
+                    let serving = tokio::spawn(serving);
+                    // Either way it is over.
+                    let _ = stopped.await;
+                    serving.abort();
+                });
+            })?;
         Ok(Self {
             address,
             stop: Some(stop),
@@ -129,13 +133,22 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
     }
 }
 
-async fn answer(request: Request<Incoming>, source: Source) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    source: Source,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
     }
     let path = request.uri().path();
-    if !matches!(path, "/" | "/healthz" | "/varz" | "/connz" | "/subsz" | "/subscriptionsz" | "/metrics") {
-        return Ok(plain(StatusCode::NOT_FOUND, "expected /healthz, /varz, /connz, /subsz or /metrics"));
+    if !matches!(
+        path,
+        "/" | "/healthz" | "/varz" | "/connz" | "/subsz" | "/subscriptionsz" | "/metrics"
+    ) {
+        return Ok(plain(
+            StatusCode::NOT_FOUND,
+            "expected /healthz, /varz, /connz, /subsz or /metrics",
+        ));
     }
     let query = match query(path, request.uri().query().unwrap_or("")) {
         Ok(query) => query,
@@ -143,7 +156,11 @@ async fn answer(request: Request<Incoming>, source: Source) -> Result<Response<F
     };
     let Some(report) = report(&source.handle, query).await else {
         let error = br#"{"status":"unavailable","error":"the server did not answer in time"}"#;
-        return Ok(with_type(StatusCode::SERVICE_UNAVAILABLE, "application/json", error.to_vec()));
+        return Ok(with_type(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "application/json",
+            error.to_vec(),
+        ));
     };
     let wall = json::Wall::new(source.started, SystemTime::now());
     let body = match path {
@@ -177,7 +194,11 @@ fn query(path: &str, text: &str) -> Result<Query, String> {
         return Ok(query);
     }
     for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
-        let number = || value.parse::<usize>().map_err(|_| format!("{key}: expected a number"));
+        let number = || {
+            value
+                .parse::<usize>()
+                .map_err(|_| format!("{key}: expected a number"))
+        };
         match key {
             "offset" => query.offset = number()?,
             "limit" => query.limit = number()?.min(CONNECTIONS_MAX),
@@ -197,6 +218,8 @@ fn plain(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
 fn with_type(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

@@ -65,7 +65,13 @@ pub(crate) struct Connection {
 
 impl Report {
     /// Takes what `query` asks for out of `node`.
-    pub(crate) fn take(node: &Node, query: Query, uptime_ns: u64, turns: u64, flow: Snapshot) -> Self {
+    pub(crate) fn take(
+        node: &Node,
+        query: Query,
+        uptime_ns: u64,
+        turns: u64,
+        flow: Snapshot,
+    ) -> Self {
         let settings = node.settings();
         let wanted = |cid| query.cid.is_none_or(|c| c == cid);
         let sessions = node.sessions().filter(|s| wanted(s.cid));
@@ -87,7 +93,9 @@ impl Report {
                 tls: s.secured,
                 subjects: if query.subscriptions {
                     let subjects = node.subscriptions(s).map(|s| s.subject);
-                    subjects.map(|s| String::from_utf8_lossy(s).into_owned()).collect()
+                    subjects
+                        .map(|s| String::from_utf8_lossy(s).into_owned())
+                        .collect()
                 } else {
                     Vec::new()
                 },

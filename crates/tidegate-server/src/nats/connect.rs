@@ -112,7 +112,9 @@ fn true_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(true))
 }
 
-fn default_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+fn default_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
@@ -153,7 +155,10 @@ mod tests {
 
     #[test]
     fn omitted_and_null_fields() {
-        let c: Connect = serde_json::from_str(r#"{"user":null,"name":null,"echo":null,"unknown":[1],"lang":"go"}"#).unwrap();
+        let c: Connect = serde_json::from_str(
+            r#"{"user":null,"name":null,"echo":null,"unknown":[1],"lang":"go"}"#,
+        )
+        .unwrap();
         assert!(c.verbose && c.pedantic && c.echo && !c.headers && c.user.is_none());
         assert!(serde_json::from_str::<Connect>("{\"verbose\":3}").is_err());
         let mut secret = c;
@@ -167,6 +172,8 @@ mod tests {
         Info::default().write(&mut out);
         let line = String::from_utf8(out.to_vec()).unwrap();
         assert!(line.starts_with("INFO {") && line.ends_with("}\r\n"));
-        assert!(line.contains("\"jetstream\":false") && !line.contains("tls") && !line.contains("ldm"));
+        assert!(
+            line.contains("\"jetstream\":false") && !line.contains("tls") && !line.contains("ldm")
+        );
     }
 }

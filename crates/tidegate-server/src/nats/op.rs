@@ -31,7 +31,11 @@ pub fn err(out: &mut Outbox, text: &str) {
 
 /// `-ERR 'Permissions Violation for Publish to "<subject>"'`
 pub fn publish_violation(out: &mut Outbox, subject: &[u8]) {
-    out.append(&[b"-ERR 'Permissions Violation for Publish to \"", subject, b"\"'\r\n"]);
+    out.append(&[
+        b"-ERR 'Permissions Violation for Publish to \"",
+        subject,
+        b"\"'\r\n",
+    ]);
 }
 
 /// `-ERR 'Permissions Violation for Subscription to "<subject>" [using queue "<queue>"]'`
@@ -50,7 +54,18 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
     let len = digits.write((head.len() + subject.len() + 4) as u64);
     let len = digits.get(len);
     out.append(&[
-        b"HMSG ", reply, b" ", sid, b" ", len, b" ", len, b"\r\n", head, subject, b"\r\n\r\n\r\n",
+        b"HMSG ",
+        reply,
+        b" ",
+        sid,
+        b" ",
+        len,
+        b" ",
+        len,
+        b"\r\n",
+        head,
+        subject,
+        b"\r\n\r\n\r\n",
     ]);
 }
 
@@ -168,7 +183,10 @@ mod tests {
             written(|out| no_responders(out, b"_INBOX.1", b"2", b"svc")),
             "HMSG _INBOX.1 2 35 35\r\nNATS/1.0 503\r\nNats-Subject: svc\r\n\r\n\r\n"
         );
-        assert_eq!(written(|out| err(out, text::STALE)), "-ERR 'Stale Connection'\r\n");
+        assert_eq!(
+            written(|out| err(out, text::STALE)),
+            "-ERR 'Stale Connection'\r\n"
+        );
         assert_eq!(
             written(|out| subscription_violation(out, b"a", Some(b"q"))),
             "-ERR 'Permissions Violation for Subscription to \"a\" using queue \"q\"'\r\n"

@@ -158,6 +158,10 @@ mod tests {
         out.clear(&mut pool);
         assert_eq!(got, expected);
         assert!(out.is_empty() && out.chunks.is_empty());
-        assert!(pool.0.iter().all(|c| c.is_empty() && c.capacity() == CHUNK_BYTES));
+        assert!(
+            pool.0
+                .iter()
+                .all(|c| c.is_empty() && c.capacity() == CHUNK_BYTES)
+        );
     }
 }

@@ -146,8 +146,12 @@ impl Parser {
             return Err(ParseError::ControlLine);
         }
         let op = match verb {
-            v if v.eq_ignore_ascii_case(b"PUB") => return self.publish(buf, args, after, limits, false),
-            v if v.eq_ignore_ascii_case(b"HPUB") => return self.publish(buf, args, after, limits, true),
+            v if v.eq_ignore_ascii_case(b"PUB") => {
+                return self.publish(buf, args, after, limits, false);
+            }
+            v if v.eq_ignore_ascii_case(b"HPUB") => {
+                return self.publish(buf, args, after, limits, true);
+            }
             v if v.eq_ignore_ascii_case(b"PING") => Op::Ping,
             v if v.eq_ignore_ascii_case(b"PONG") => Op::Pong,
             v if v.eq_ignore_ascii_case(b"SUB") => subscribe(args)?,
@@ -329,9 +333,24 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for text in [
-            "GET / HTTP/1.1\r\n", "\r\n", "PUB\r\n", "PUB a\r\n", "PUB a b c 5\r\n", "PUB a x\r\n", "PUB a -1\r\n",
-            "PUB a 2\r\nabcd", "PUBLISH a 2\r\n", "SUB a\r\n", "SUB a b c d\r\n", "UNSUB\r\n", "UNSUB 1 x\r\n",
-            "HPUB a 5 3\r\nabc\r\n", "HPUB a 3\r\nabc\r\n", "+OK\r\n", "\0", "PUB a 99999999999999999999\r\n",
+            "GET / HTTP/1.1\r\n",
+            "\r\n",
+            "PUB\r\n",
+            "PUB a\r\n",
+            "PUB a b c 5\r\n",
+            "PUB a x\r\n",
+            "PUB a -1\r\n",
+            "PUB a 2\r\nabcd",
+            "PUBLISH a 2\r\n",
+            "SUB a\r\n",
+            "SUB a b c d\r\n",
+            "UNSUB\r\n",
+            "UNSUB 1 x\r\n",
+            "HPUB a 5 3\r\nabc\r\n",
+            "HPUB a 3\r\nabc\r\n",
+            "+OK\r\n",
+            "\0",
+            "PUB a 99999999999999999999\r\n",
         ] {
             assert_eq!(one(text), Err(ParseError::Operation), "{text:?}");
         }

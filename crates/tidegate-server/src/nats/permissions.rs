@@ -88,7 +88,12 @@ impl Permissions {
     /// Whether messages of an allowed subscription must be looked at one by one: part of what it matches is denied.
     #[must_use]
     pub fn filters(&self, pattern: &[u8]) -> bool {
-        has_wildcard(pattern) && self.subscribe.deny.iter().any(|p| overlaps(&p.subject, pattern))
+        has_wildcard(pattern)
+            && self
+                .subscribe
+                .deny
+                .iter()
+                .any(|p| overlaps(&p.subject, pattern))
     }
 
     /// Whether a message of `subject` may be delivered to a subscription that is filtered.

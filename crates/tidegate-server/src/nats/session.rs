@@ -212,7 +212,13 @@ pub struct Session {
 impl Session {
     /// A connection accepted at `now`. With `securing` nothing is read as the protocol before [`Session::secured`].
     #[must_use]
-    pub fn new(now: Time, cid: u64, address: SocketAddr, securing: bool, settings: &Settings) -> Self {
+    pub fn new(
+        now: Time,
+        cid: u64,
+        address: SocketAddr,
+        securing: bool,
+        settings: &Settings,
+    ) -> Self {
         let mut session = Self {
             cid,
             address,
@@ -250,12 +256,21 @@ impl Session {
 
     /// The next operation of `input` and how many bytes it took.
     #[inline]
-    pub fn next<'a>(&mut self, now: Time, input: &'a [u8], settings: &Settings) -> (Step<'a>, usize) {
+    pub fn next<'a>(
+        &mut self,
+        now: Time,
+        input: &'a [u8],
+        settings: &Settings,
+    ) -> (Step<'a>, usize) {
         if self.phase != Phase::Open && self.phase != Phase::Connecting {
             return (Step::More, 0);
         }
         // Nobody unknown makes the server keep a payload, or look at anything else.
-        if self.phase == Phase::Connecting && input.first().is_some_and(|b| !b.eq_ignore_ascii_case(&b'c')) {
+        if self.phase == Phase::Connecting
+            && input
+                .first()
+                .is_some_and(|b| !b.eq_ignore_ascii_case(&b'c'))
+        {
             return (Step::Close(CloseReason::AuthenticationViolation), 0);
         }
         let limits = ParseLimits {
@@ -313,7 +328,10 @@ impl Session {
         if self.paused.is_some_and(|t| t <= now) {
             self.paused = None;
         }
-        if self.blocked.is_some_and(|t| t + settings.write_deadline <= now) {
+        if self
+            .blocked
+            .is_some_and(|t| t + settings.write_deadline <= now)
+        {
             return Step::Close(CloseReason::SlowDeadline);
         }
         if now < self.due {
@@ -410,7 +428,10 @@ impl Session {
         let Some(old) = &self.user else {
             return !settings.needs_credentials();
         };
-        let new = settings.users.iter().find(|u| u.name == old.name && u.secret == old.secret);
+        let new = settings
+            .users
+            .iter()
+            .find(|u| u.name == old.name && u.secret == old.secret);
         self.user = new.cloned();
         self.user.is_some()
     }
@@ -418,7 +439,10 @@ impl Session {
     /// A message with a reply was delivered to it: it may answer.
     #[inline]
     pub fn may_answer(&mut self, now: Time, reply: Option<&[u8]>) {
-        let rule = self.user.as_ref().and_then(|u| u.permissions.as_ref()?.responses);
+        let rule = self
+            .user
+            .as_ref()
+            .and_then(|u| u.permissions.as_ref()?.responses);
         if let (Some(rule), Some(reply)) = (rule, reply) {
             self.responses.allow(now, reply, rule);
         }
@@ -446,7 +470,11 @@ impl Session {
                 }
             }
             Op::Pong => Step::Done,
-            Op::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid, settings),
+            Op::Subscribe {
+                subject,
+                queue,
+                sid,
+            } => self.subscribe(subject, queue, sid, settings),
             Op::Unsubscribe { sid, max } => Step::Unsubscribe { sid, max },
             Op::Connect(json) => self.connect(now, json, settings),
         }
@@ -476,7 +504,11 @@ impl Session {
             Credentials::NotNeeded => self.admit(now, None, settings),
             Credentials::Good(user) => self.admit(now, Some(user), settings),
             Credentials::Wrong => Step::Close(CloseReason::AuthenticationViolation),
-            Credentials::Hashed { user, password, hash } => {
+            Credentials::Hashed {
+                user,
+                password,
+                hash,
+            } => {
                 self.claimed = Some(user);
                 self.phase = Phase::Verifying;
                 Step::Verify { password, hash }
@@ -526,7 +558,9 @@ impl Session {
             op::err(&mut self.out, text::INVALID_SUBJECT);
             return Step::Done;
         }
-        let allowed = self.permissions().is_none_or(|p| p.may_subscribe(subject, queue));
+        let allowed = self
+            .permissions()
+            .is_none_or(|p| p.may_subscribe(subject, queue));
         if !allowed {
             op::subscription_violation(&mut self.out, subject, queue);
             return Step::Done;
@@ -536,7 +570,11 @@ impl Session {
             op::err(&mut self.out, text::MAX_SUBSCRIPTIONS);
             return Step::Done;
         }
-        Step::Subscribe { subject, queue, sid }
+        Step::Subscribe {
+            subject,
+            queue,
+            sid,
+        }
     }
 
     fn ping(&mut self, now: Time, settings: &Settings) -> Step<'static> {

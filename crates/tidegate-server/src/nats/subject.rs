@@ -28,7 +28,8 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
 #[must_use]
 pub fn has_wildcard(subject: &[u8]) -> bool {
     // Cheap for the common case: most subjects have neither byte.
-    memchr::memchr2(b'*', b'>', subject).is_some() && tokens(subject).any(|t| t == b"*" || t == b">")
+    memchr::memchr2(b'*', b'>', subject).is_some()
+        && tokens(subject).any(|t| t == b"*" || t == b">")
 }
 
 /// The tokens of `subject`.
@@ -71,36 +72,91 @@ mod tests {
 
     #[test]
     fn forms() {
-        for good in ["a", "a.b", "*", ">", "a.*.c", "a.>", "foo*", "a>b.c", "*.>", "$JS.API.INFO"] {
+        for good in [
+            "a",
+            "a.b",
+            "*",
+            ">",
+            "a.*.c",
+            "a.>",
+            "foo*",
+            "a>b.c",
+            "*.>",
+            "$JS.API.INFO",
+        ] {
             assert!(is_pattern(good.as_bytes()), "{good}");
         }
         for bad in ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b", "a b"] {
             assert!(!is_pattern(bad.as_bytes()), "{bad}");
         }
-        assert!(is_literal(b"foo*.a>b") && !is_literal(b"a.*") && !is_literal(b"a.>") && !is_literal(b"a..b"));
+        assert!(
+            is_literal(b"foo*.a>b")
+                && !is_literal(b"a.*")
+                && !is_literal(b"a.>")
+                && !is_literal(b"a..b")
+        );
     }
 
     #[test]
     fn containing() {
-        let yes = [("a.b", "a.b"), ("a.*", "a.b"), ("a.>", "a.b.c"), (">", "a"), ("a.*", "a.*"), ("a.>", "a.*.>"), ("*.>", "a.>")];
-        let no = [("a.b", "a.c"), ("a.*", "a"), ("a.*", "a.b.c"), ("a.>", "a"), ("a.b", "a.*"), ("a.*", "a.>"), ("*", "a.b")];
+        let yes = [
+            ("a.b", "a.b"),
+            ("a.*", "a.b"),
+            ("a.>", "a.b.c"),
+            (">", "a"),
+            ("a.*", "a.*"),
+            ("a.>", "a.*.>"),
+            ("*.>", "a.>"),
+        ];
+        let no = [
+            ("a.b", "a.c"),
+            ("a.*", "a"),
+            ("a.*", "a.b.c"),
+            ("a.>", "a"),
+            ("a.b", "a.*"),
+            ("a.*", "a.>"),
+            ("*", "a.b"),
+        ];
         for (outer, inner) in yes {
-            assert!(contains(outer.as_bytes(), inner.as_bytes()), "{outer} {inner}");
+            assert!(
+                contains(outer.as_bytes(), inner.as_bytes()),
+                "{outer} {inner}"
+            );
         }
         for (outer, inner) in no {
-            assert!(!contains(outer.as_bytes(), inner.as_bytes()), "{outer} {inner}");
+            assert!(
+                !contains(outer.as_bytes(), inner.as_bytes()),
+                "{outer} {inner}"
+            );
         }
     }
 
     #[test]
     fn overlapping() {
-        let yes = [("a.*", "*.b"), ("a.>", "*.b"), ("a.b", "a.b"), (">", "a"), ("a.>", "a.b.c.>")];
-        let no = [("a.*", "b.*"), ("a", "a.>"), ("a.*", "a.b.c"), ("a.b", "a.c")];
+        let yes = [
+            ("a.*", "*.b"),
+            ("a.>", "*.b"),
+            ("a.b", "a.b"),
+            (">", "a"),
+            ("a.>", "a.b.c.>"),
+        ];
+        let no = [
+            ("a.*", "b.*"),
+            ("a", "a.>"),
+            ("a.*", "a.b.c"),
+            ("a.b", "a.c"),
+        ];
         for (a, b) in yes {
-            assert!(overlaps(a.as_bytes(), b.as_bytes()) && overlaps(b.as_bytes(), a.as_bytes()), "{a} {b}");
+            assert!(
+                overlaps(a.as_bytes(), b.as_bytes()) && overlaps(b.as_bytes(), a.as_bytes()),
+                "{a} {b}"
+            );
         }
         for (a, b) in no {
-            assert!(!overlaps(a.as_bytes(), b.as_bytes()) && !overlaps(b.as_bytes(), a.as_bytes()), "{a} {b}");
+            assert!(
+                !overlaps(a.as_bytes(), b.as_bytes()) && !overlaps(b.as_bytes(), a.as_bytes()),
+                "{a} {b}"
+            );
         }
     }
 }

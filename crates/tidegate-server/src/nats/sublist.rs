@@ -65,7 +65,8 @@ impl Matches {
         self.plain.extend_from_slice(&here.plain);
         for group in &here.groups {
             self.members.extend_from_slice(&group.members);
-            self.ends.push(u32::try_from(self.members.len()).unwrap_or(NONE));
+            self.ends
+                .push(u32::try_from(self.members.len()).unwrap_or(NONE));
         }
     }
 }
@@ -293,7 +294,9 @@ impl Sublist {
                 return;
             }
             let node = self.nodes.remove(at as usize);
-            self.nodes[node.parent as usize].children.remove(&node.token);
+            self.nodes[node.parent as usize]
+                .children
+                .remove(&node.token);
             at = node.parent;
         }
     }
@@ -369,7 +372,10 @@ mod tests {
     #[test]
     fn wildcards_and_groups() {
         let mut list = Sublist::new();
-        for (key, pattern) in [">", "a.*", "a.b", "*.b", "a.>", "*.*", "b.b"].iter().enumerate() {
+        for (key, pattern) in [">", "a.*", "a.b", "*.b", "a.>", "*.*", "b.b"]
+            .iter()
+            .enumerate()
+        {
             list.insert(pattern.as_bytes(), None, key as SubKey);
         }
         list.insert(b"a.b", Some(b"q"), 10);

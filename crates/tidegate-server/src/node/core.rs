@@ -137,7 +137,13 @@ impl Node {
 
     /// A connection was accepted. With `securing` its bytes are TLS's until [`Node::handle_secured`]; `greet` says whether
     /// INFO goes out now.
-    pub fn handle_accepted(&mut self, now: Time, address: SocketAddr, securing: bool, greet: bool) -> usize {
+    pub fn handle_accepted(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        securing: bool,
+        greet: bool,
+    ) -> usize {
         let cid = self.next_cid;
         self.next_cid += 1;
         self.stats.total_connections += 1;
@@ -164,12 +170,20 @@ impl Node {
 
     /// The TLS handshake is over (`tls`), or the client does without.
     pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
-        self.entries[key].session.handle_secured(now, tls, &self.settings);
+        self.entries[key]
+            .session
+            .handle_secured(now, tls, &self.settings);
         self.arm(key);
     }
 
     /// Bytes arrived: `input` is all that is not done with. It stops early when `limit` is gathered.
-    pub fn handle_received(&mut self, now: Time, key: usize, input: &[u8], limit: Load) -> Received {
+    pub fn handle_received(
+        &mut self,
+        now: Time,
+        key: usize,
+        input: &[u8],
+        limit: Load,
+    ) -> Received {
         let mut used = 0;
         let mut full = false;
         if let Some(entry) = self.entries.get_mut(key) {
@@ -263,7 +277,9 @@ impl Node {
                 continue;
             }
             let paused = !self.entries[key].session.reads();
-            let step = self.entries[key].session.handle_timeout(now, &self.settings);
+            let step = self.entries[key]
+                .session
+                .handle_timeout(now, &self.settings);
             // A connection that could not even be told why it closes is closed for good.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Step::Close(_)) {
@@ -294,7 +310,10 @@ impl Node {
         }
         self.info.ldm = true;
         self.inform_all();
-        let (grace, over) = (self.settings.lame_duck_grace_period, self.settings.lame_duck_duration);
+        let (grace, over) = (
+            self.settings.lame_duck_grace_period,
+            self.settings.lame_duck_duration,
+        );
         let left = over.saturating_sub(grace);
         self.lame = Some(Lame {
             next: now + grace,
@@ -419,7 +438,10 @@ impl Node {
     }
 
     /// Pattern, queue group and name of a session's subscriptions, for monitoring.
-    pub fn subscriptions<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = SubscriptionView<'a>> {
+    pub fn subscriptions<'a>(
+        &'a self,
+        session: &'a Session,
+    ) -> impl Iterator<Item = SubscriptionView<'a>> {
         session.subs.values().map(|key| {
             let sub = &self.subs[*key as usize];
             SubscriptionView {
@@ -445,11 +467,20 @@ impl Node {
                 };
                 session.inform(&info);
             }
-            Step::Subscribe { subject, queue, sid } => self.subscribe(key, subject, queue, sid),
+            Step::Subscribe {
+                subject,
+                queue,
+                sid,
+            } => self.subscribe(key, subject, queue, sid),
             Step::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
             Step::Verify { password, hash } => {
                 let cid = self.entries[key].session.cid;
-                self.verify.push_back(Verify { key, cid, password, hash });
+                self.verify.push_back(Verify {
+                    key,
+                    cid,
+                    password,
+                    hash,
+                });
             }
             Step::Close(reason) => self.close(now, key, reason),
         }
@@ -505,7 +536,11 @@ impl Node {
             let state = &mut self.subs[*sub as usize];
             state.filtered = permissions.filters(&state.pattern);
             if !permissions.may_subscribe(&state.pattern, state.queue.as_deref()) {
-                op::subscription_violation(&mut session.out, &state.pattern, state.queue.as_deref());
+                op::subscription_violation(
+                    &mut session.out,
+                    &state.pattern,
+                    state.queue.as_deref(),
+                );
                 ended.push(*sub);
             }
         }
@@ -582,19 +617,30 @@ impl Node {
 
     /// Tells a requester that nobody is there, if it wants to know and listens for the answer.
     fn no_responders(&mut self, from: usize, message: &Publish<'_>) {
-        let wanted = self.entries.get(from).is_some_and(|e| e.session.options.no_responders);
+        let wanted = self
+            .entries
+            .get(from)
+            .is_some_and(|e| e.session.options.no_responders);
         let Some(reply) = message.reply.filter(|_| wanted) else {
             return;
         };
         let matches = self.sublist.matches(reply);
         let all = matches.plain.iter().chain(matches.groups().flatten());
-        let Some(sub) = all.copied().find(|sub| self.subs[*sub as usize].conn == from) else {
+        let Some(sub) = all
+            .copied()
+            .find(|sub| self.subs[*sub as usize].conn == from)
+        else {
             return;
         };
         let state = &mut self.subs[sub as usize];
         state.delivered += 1;
         let over = state.max > 0 && state.delivered >= state.max;
-        op::no_responders(&mut self.entries[from].session.out, reply, &state.sid, message.subject);
+        op::no_responders(
+            &mut self.entries[from].session.out,
+            reply,
+            &state.sid,
+            message.subject,
+        );
         if over {
             self.remove_subscription(sub);
         }
@@ -623,7 +669,8 @@ impl Node {
             }
         }
         // Nobody reads any more, or nobody did.
-        let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io) || reason.is_slow_consumer();
+        let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
+            || reason.is_slow_consumer();
         if deaf {
             self.finish(key);
         } else {
@@ -668,7 +715,10 @@ impl Node {
         while let Some(lame) = self.lame.filter(|l| l.next <= now) {
             let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
                 // Nobody is left to be closed; whoever comes to an end does so by itself.
-                self.lame = Some(Lame { next: Time::NEVER, ..lame });
+                self.lame = Some(Lame {
+                    next: Time::NEVER,
+                    ..lame
+                });
                 return;
             };
             self.close(now, key, CloseReason::Shutdown);
@@ -700,11 +750,27 @@ impl Node {
     /// When it does not.
     pub fn check_invariants(&self) {
         let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
-        assert_eq!(by_sessions, self.subs.len(), "subscriptions by session and in all");
-        assert_eq!(self.subs.len(), self.sublist.stats().len, "subscriptions in all and by subject");
+        assert_eq!(
+            by_sessions,
+            self.subs.len(),
+            "subscriptions by session and in all"
+        );
+        assert_eq!(
+            self.subs.len(),
+            self.sublist.stats().len,
+            "subscriptions in all and by subject"
+        );
         for (key, entry) in &self.entries {
-            assert_eq!(entry.dirty, self.dirty.contains(&key), "dirty connections are listed once");
-            assert!(entry.session.out.is_empty() || entry.dirty || entry.session.deadline(&self.settings) < Time::NEVER);
+            assert_eq!(
+                entry.dirty,
+                self.dirty.contains(&key),
+                "dirty connections are listed once"
+            );
+            assert!(
+                entry.session.out.is_empty()
+                    || entry.dirty
+                    || entry.session.deadline(&self.settings) < Time::NEVER
+            );
         }
     }
 }

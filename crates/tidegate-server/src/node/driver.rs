@@ -105,7 +105,8 @@ impl Server {
             port: settings.port,
             source,
         };
-        let std_listener = std::net::TcpListener::bind((settings.host.as_str(), settings.port)).map_err(listen)?;
+        let std_listener =
+            std::net::TcpListener::bind((settings.host.as_str(), settings.port)).map_err(listen)?;
         std_listener.set_nonblocking(true).map_err(listen)?;
         let address = std_listener.local_addr().map_err(listen)?;
         let mut listener = TcpListener::from_std(std_listener);
@@ -192,7 +193,13 @@ impl Server {
             return Some(Duration::ZERO);
         }
         let hello = self.hellos.front().map(|(at, _)| *at);
-        let times = [self.node.deadline(), hold, self.accept_again, self.draining, hello];
+        let times = [
+            self.node.deadline(),
+            hold,
+            self.accept_again,
+            self.draining,
+            hello,
+        ];
         let at = times.into_iter().flatten().min()?;
         (at != Time::NEVER).then(|| at - now)
     }
@@ -230,7 +237,11 @@ impl Server {
             match listener.accept() {
                 Ok((stream, address)) => self.admit(now, stream, address),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(e) => {
                     tracing::error!("cannot accept connections: {e}");
                     self.accept_again = Some(now + ACCEPT_REST);
@@ -254,7 +265,10 @@ impl Server {
             tracing::warn!("{address}: refused: {}", text::MAX_CONNECTIONS);
             // What a socket just opened takes for certain; under TLS nobody could read it.
             if self.tls.is_none() {
-                let _ = io::Write::write(&mut stream, format!("-ERR '{}'\r\n", text::MAX_CONNECTIONS).as_bytes());
+                let _ = io::Write::write(
+                    &mut stream,
+                    format!("-ERR '{}'\r\n", text::MAX_CONNECTIONS).as_bytes(),
+                );
             }
             return;
         }
@@ -263,12 +277,28 @@ impl Server {
         let (opening, greet) = match self.node.settings().tls.as_ref().map(|t| t.handshake_first) {
             None => (Opening::Done, true),
             Some(HandshakeFirst::Never) => (Opening::FirstByte { info_at: None }, true),
-            Some(HandshakeFirst::Always) => (Opening::FirstByte { info_at: Some(Time::NEVER) }, false),
-            Some(HandshakeFirst::After(d)) => (Opening::FirstByte { info_at: Some(now + d) }, false),
+            Some(HandshakeFirst::Always) => (
+                Opening::FirstByte {
+                    info_at: Some(Time::NEVER),
+                },
+                false,
+            ),
+            Some(HandshakeFirst::After(d)) => (
+                Opening::FirstByte {
+                    info_at: Some(now + d),
+                },
+                false,
+            ),
         };
-        let key = self.node.handle_accepted(now, address, opening != Opening::Done, greet);
+        let key = self
+            .node
+            .handle_accepted(now, address, opening != Opening::Done, greet);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(e) = self.poll.registry().register(&mut stream, Token(key), interest) {
+        if let Err(e) = self
+            .poll
+            .registry()
+            .register(&mut stream, Token(key), interest)
+        {
             tracing::error!("{address}: cannot be served: {e}");
             self.node.handle_closed(now, key, CloseReason::Io);
             return;
@@ -296,9 +326,17 @@ impl Server {
     fn take_commands(&mut self, now: Time) {
         for command in self.handle.take() {
             match command {
-                Command::Verified { key, cid, good } => self.node.handle_verified(now, key, cid, good),
+                Command::Verified { key, cid, good } => {
+                    self.node.handle_verified(now, key, cid, good)
+                }
                 Command::Report(query, to) => {
-                    let report = Report::take(&self.node, query, now.as_nanos(), self.turns, self.flow.snapshot());
+                    let report = Report::take(
+                        &self.node,
+                        query,
+                        now.as_nanos(),
+                        self.turns,
+                        self.flow.snapshot(),
+                    );
                     // Whoever asked may have gone.
                     let _ = to.try_send(report);
                 }
@@ -383,23 +421,35 @@ impl Server {
             return;
         }
         let need = self.node.need(key);
-        let Some(conn) = self.conns[key].as_mut() else { return };
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
         // What is left of the last read goes to the front; a large message is gathered on its own.
         let gathers = need > scratch.len();
         let kept = if gathers { 0 } else { conn.input.len() };
         scratch[..kept].copy_from_slice(&conn.input[..kept]);
         let room = scratch.len() - kept;
-        let outcome = if room > 0 { conn.socket.read(&mut scratch[kept..]) } else { Ok(0) };
+        let outcome = if room > 0 {
+            conn.socket.read(&mut scratch[kept..])
+        } else {
+            Ok(0)
+        };
         let handshaking = conn.socket.is_handshaking();
         let got = match outcome {
-            Ok(0) if room > 0 => return self.node.handle_closed(now, key, CloseReason::ClientClosed),
+            Ok(0) if room > 0 => {
+                return self.node.handle_closed(now, key, CloseReason::ClientClosed);
+            }
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 conn.readable = false;
                 0
             }
             Err(e) => {
-                let reason = if handshaking { CloseReason::Tls } else { CloseReason::Io };
+                let reason = if handshaking {
+                    CloseReason::Tls
+                } else {
+                    CloseReason::Io
+                };
                 tracing::debug!("read: {e}");
                 return self.node.handle_closed(now, key, reason);
             }
@@ -418,11 +468,17 @@ impl Server {
     /// Adds to a message larger than a read.
     fn gather(&mut self, now: Time, key: usize, bytes: &[u8]) {
         let need = self.node.need(key);
-        let Some(conn) = self.conns[key].as_mut() else { return };
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
         let mut input = std::mem::take(&mut conn.input);
         if input.capacity() < need {
             // Doubling up to what is needed: a client has to send what it makes us reserve.
-            input.reserve((2 * input.len()).max(READ_BYTES).min(need + READ_BYTES - input.len()));
+            input.reserve(
+                (2 * input.len())
+                    .max(READ_BYTES)
+                    .min(need + READ_BYTES - input.len()),
+            );
         }
         input.extend_from_slice(bytes);
         if input.len() < need {
@@ -437,7 +493,9 @@ impl Server {
     fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) {
         let mut used = 0;
         loop {
-            let received = self.node.handle_received(now, key, &bytes[used..], self.flow.limit());
+            let received = self
+                .node
+                .handle_received(now, key, &bytes[used..], self.flow.limit());
             used += received.used;
             if !received.full {
                 break;
@@ -497,7 +555,9 @@ impl Server {
 
     /// Notices the end of a TLS handshake.
     fn secured(&mut self, now: Time, key: usize) {
-        let Some(conn) = self.conns[key].as_mut() else { return };
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
         if let Opening::Handshake { info_after } = conn.opening
             && !conn.socket.is_handshaking()
         {
@@ -562,7 +622,10 @@ impl Server {
                 Ok(written) => {
                     conn.writable = !written.blocked;
                     self.node.handle_written(now, key, written.len);
-                    if written.blocked || !self.node.contains(key) || self.node.outbox(key).is_empty() {
+                    if written.blocked
+                        || !self.node.contains(key)
+                        || self.node.outbox(key).is_empty()
+                    {
                         return;
                     }
                 }

@@ -63,7 +63,9 @@ impl Flow {
         match self.controller.on(now, ready).when {
             When::Now => None,
             When::At(at) => Some(at).filter(|at| *at > now),
-            When::After { items, until } => Some(until).filter(|u| *u > now && gathered.items < items),
+            When::After { items, until } => {
+                Some(until).filter(|u| *u > now && gathered.items < items)
+            }
         }
     }
 
@@ -71,7 +73,14 @@ impl Flow {
     pub(crate) fn started(&mut self, now: Time, batch: Load, reason: Reason) {
         self.oldest = None;
         let left = Load::default();
-        self.controller.on(now, Event::Started { batch, left, reason });
+        self.controller.on(
+            now,
+            Event::Started {
+                batch,
+                left,
+                reason,
+            },
+        );
     }
 
     /// It took `cost_ns`.
@@ -89,6 +98,8 @@ impl Flow {
 
 impl std::fmt::Debug for Flow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flow").field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("Flow")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }

@@ -20,7 +20,11 @@ pub(super) enum Command {
     Reload(Box<Settings>),
     Report(Query, SyncSender<Report>),
     /// The outcome of checking a password.
-    Verified { key: usize, cid: u64, good: bool },
+    Verified {
+        key: usize,
+        cid: u64,
+        good: bool,
+    },
 }
 
 /// A running server, seen from other threads. Clones are the same handle.

@@ -58,7 +58,10 @@ mod tests {
         t.arm(2, at(3));
         t.arm(1, at(1));
         assert_eq!((t.next(), t.pop(at(0))), (Some(at(1)), None));
-        assert_eq!((t.pop(at(9)), t.pop(at(9)), t.pop(at(9))), (Some(1), Some(2), None));
+        assert_eq!(
+            (t.pop(at(9)), t.pop(at(9)), t.pop(at(9))),
+            (Some(1), Some(2), None)
+        );
         t.arm(1, at(5));
         t.arm(1, Time::NEVER);
         assert_eq!(t.next(), None);

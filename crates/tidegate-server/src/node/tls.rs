@@ -38,18 +38,21 @@ pub enum TlsError {
 /// Reads the files and puts them together.
 pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
-    let key = PrivateKeyDer::from_pem_file(&settings.key_file).map_err(|source| TlsError::File {
-        what: "a private key",
-        path: settings.key_file.clone(),
-        source,
-    })?;
+    let key =
+        PrivateKeyDer::from_pem_file(&settings.key_file).map_err(|source| TlsError::File {
+            what: "a private key",
+            path: settings.key_file.clone(),
+            source,
+        })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?;
     let builder = match &settings.ca_file {
         Some(ca) if settings.verify => {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(self::certificates(ca)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
             builder.with_client_cert_verifier(verifier)
         }
         _ => builder.with_no_client_auth(),

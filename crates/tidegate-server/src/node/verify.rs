@@ -59,7 +59,13 @@ impl Drop for Verifier {
 }
 
 fn run(receiver: &Receiver<Verify>, handle: &Handle) {
-    while let Ok(Verify { key, cid, password, hash }) = receiver.recv() {
+    while let Ok(Verify {
+        key,
+        cid,
+        password,
+        hash,
+    }) = receiver.recv()
+    {
         // A hash that is none admits nobody.
         let good = bcrypt::verify(password, &hash).unwrap_or(false);
         // The client's timeout deals with a loop that takes nothing more.

@@ -32,11 +32,18 @@ fn publish_subscribe_and_headers() {
         let mut headers = HeaderMap::new();
         headers.insert("Lang", "en");
         a.publish("greet.joe", "hello".into()).await.unwrap();
-        a.publish_with_headers("greet.sue", headers, "hi".into()).await.unwrap();
+        a.publish_with_headers("greet.sue", headers, "hi".into())
+            .await
+            .unwrap();
         let large = vec![7_u8; 1024 * 1024];
-        a.publish("greet.large", large.clone().into()).await.unwrap();
+        a.publish("greet.large", large.clone().into())
+            .await
+            .unwrap();
         let first = sub.next().await.unwrap();
-        assert_eq!((first.subject.as_str(), &first.payload[..]), ("greet.joe", &b"hello"[..]));
+        assert_eq!(
+            (first.subject.as_str(), &first.payload[..]),
+            ("greet.joe", &b"hello"[..])
+        );
         let second = sub.next().await.unwrap();
         assert_eq!(second.headers.unwrap().get("Lang").unwrap().as_str(), "en");
         assert_eq!(&sub.next().await.unwrap().payload[..], &large[..]);
@@ -89,7 +96,10 @@ fn queue_groups_share_and_order_is_kept() {
         let mut everything = all.subscribe("work").await.unwrap();
         all.flush().await.unwrap();
         for i in 0..MESSAGES {
-            publisher.publish("work", i.to_string().into()).await.unwrap();
+            publisher
+                .publish("work", i.to_string().into())
+                .await
+                .unwrap();
         }
         publisher.publish("work", "end".into()).await.unwrap();
         publisher.flush().await.unwrap();
@@ -102,7 +112,9 @@ fn queue_groups_share_and_order_is_kept() {
             client.flush().await.unwrap();
             let mut last = None;
             while let Some(Some(m)) = member.next().now_or_never() {
-                let Ok(i) = std::str::from_utf8(&m.payload).unwrap().parse::<u32>() else { continue };
+                let Ok(i) = std::str::from_utf8(&m.payload).unwrap().parse::<u32>() else {
+                    continue;
+                };
                 assert!(last < Some(i), "out of order");
                 assert!(!std::mem::replace(&mut seen[i as usize], true), "{i} twice");
                 last = Some(i);
@@ -125,11 +137,30 @@ fn credentials() {
             let options = ConnectOptions::with_user_and_password(user.into(), pass.into());
             options.connect(server.url())
         };
-        connect("plain", "secret").await.unwrap().flush().await.unwrap();
-        connect("slow", "hashed").await.unwrap().flush().await.unwrap();
-        for (user, pass) in [("plain", "Secret"), ("slow", "hash"), ("nobody", "secret"), ("slow", "")] {
+        connect("plain", "secret")
+            .await
+            .unwrap()
+            .flush()
+            .await
+            .unwrap();
+        connect("slow", "hashed")
+            .await
+            .unwrap()
+            .flush()
+            .await
+            .unwrap();
+        for (user, pass) in [
+            ("plain", "Secret"),
+            ("slow", "hash"),
+            ("nobody", "secret"),
+            ("slow", ""),
+        ] {
             let e = connect(user, pass).await.unwrap_err();
-            assert_eq!(e.kind(), async_nats::ConnectErrorKind::AuthorizationViolation, "{user} {pass}: {e}");
+            assert_eq!(
+                e.kind(),
+                async_nats::ConnectErrorKind::AuthorizationViolation,
+                "{user} {pass}: {e}"
+            );
         }
         async_nats::connect(server.url()).await.unwrap_err();
     });
@@ -138,15 +169,22 @@ fn credentials() {
 /// The `nats` program, where it was built (`bench/peers/install.sh go-nats`).
 #[test]
 fn the_nats_program() {
-    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/go-nats/bin/nats");
+    let program =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/go-nats/bin/nats");
     if !program.exists() {
         println!("not built, so not run: {}", program.display());
         return;
     }
     let server = start("");
     let nats = |args: &[&str]| {
-        let output = Command::new(&program).arg("-s").arg(server.url()).args(args).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let output = Command::new(&program)
+            .arg("-s")
+            .arg(server.url())
+            .args(args)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         (output.status.success(), text)
     };
     let (good, text) = nats(&["pub", "foo", "hello"]);
@@ -156,7 +194,11 @@ fn the_nats_program() {
     let (_, text) = nats(&["request", "nobody", "hello"]);
     assert!(text.to_lowercase().contains("no responders"), "{text}");
     let (_, text) = nats(&["stream", "ls"]);
-    assert!(text.to_lowercase().contains("jetstream not enabled") || text.to_lowercase().contains("no responders"), "{text}");
+    assert!(
+        text.to_lowercase().contains("jetstream not enabled")
+            || text.to_lowercase().contains("no responders"),
+        "{text}"
+    );
     let (good, text) = nats(&["bench", "pub", "foo", "--msgs=2000", "--no-progress"]);
     assert!(good, "{text}");
 }
@@ -192,6 +234,13 @@ async def main():
 asyncio.run(main())
 print("good")
 "#;
-    let output = Command::new("python3").args(["-c", script, &server.url()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new("python3")
+        .args(["-c", script, &server.url()])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

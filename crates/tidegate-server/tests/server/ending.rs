@@ -27,7 +27,10 @@ fn lame_duck_mode_says_goodbye_and_ends() {
     a.until("\r\n");
     server.handle.lame_duck().unwrap();
     let info = a.until("\r\n");
-    assert!(info.starts_with("INFO ") && info.contains("\"ldm\":true"), "{info}");
+    assert!(
+        info.starts_with("INFO ") && info.contains("\"ldm\":true"),
+        "{info}"
+    );
     // Still served meanwhile.
     assert!(a.done("SUB x 1\r\nPUB x 1\r\nx\r\n").contains("MSG x 1 1"));
     a.rest();
@@ -45,13 +48,21 @@ fn a_reload_changes_users_and_limits_for_those_connected() {
     let mut ann = Raw::connect(&server);
     ann.done("CONNECT {\"verbose\":false,\"user\":\"ann\",\"pass\":\"one\"}\r\n");
     let mut bob = Raw::connect(&server);
-    bob.done("CONNECT {\"verbose\":false,\"protocol\":1,\"user\":\"bob\",\"pass\":\"b\"}\r\nSUB > 1\r\n");
+    bob.done(
+        "CONNECT {\"verbose\":false,\"protocol\":1,\"user\":\"bob\",\"pass\":\"b\"}\r\nSUB > 1\r\n",
+    );
     bob.until("\r\n");
-    let changed = users("two").replace("password: b}", "password: b, permissions: {subscribe: \"a\"}}") + "\nmax_payload: 10";
+    let changed = users("two").replace(
+        "password: b}",
+        "password: b, permissions: {subscribe: \"a\"}}",
+    ) + "\nmax_payload: 10";
     server.handle.reload(settings(&changed)).unwrap();
     assert_eq!(ann.rest(), "-ERR 'Authorization Violation'\r\n");
     let told = bob.until("\"max_payload\":10,");
-    assert!(told.contains("-ERR 'Permissions Violation for Subscription to \">\"'"), "{told}");
+    assert!(
+        told.contains("-ERR 'Permissions Violation for Subscription to \">\"'"),
+        "{told}"
+    );
     bob.until("\r\n");
     bob.send("PUB b 11\r\n");
     assert_eq!(bob.rest(), "-ERR 'Maximum Payload Violation'\r\n");

@@ -18,22 +18,40 @@ fn all_is_well(server: &Running) {
 fn nonsense_is_answered_and_closed() {
     let server = start("max_payload: 100\nmax_control_line: 128");
     for (text, answer) in [
-        ("GET / HTTP/1.1\r\n\r\n".to_owned(), "Unknown Protocol Operation"),
+        (
+            "GET / HTTP/1.1\r\n\r\n".to_owned(),
+            "Unknown Protocol Operation",
+        ),
         ("\0\0\0\0".into(), "Unknown Protocol Operation"),
         ("\x16\x03\x01".into(), "Unknown Protocol Operation"),
         ("PUB a 5\r\nhello!!".into(), "Unknown Protocol Operation"),
-        ("CONNECT {".to_owned() + "\r\n", "Unknown Protocol Operation"),
+        (
+            "CONNECT {".to_owned() + "\r\n",
+            "Unknown Protocol Operation",
+        ),
         ("CONNECT [1]\r\n".into(), "Unknown Protocol Operation"),
         ("PUB a 101\r\n".into(), "Maximum Payload Violation"),
-        ("SUB ".to_owned() + &"x".repeat(200), "maximum control line exceeded"),
-        ("PUB ".to_owned() + &"x".repeat(200) + " 1\r\n", "maximum control line exceeded"),
-        ("PUB a 99999999999999999999999999\r\n".into(), "Unknown Protocol Operation"),
+        (
+            "SUB ".to_owned() + &"x".repeat(200),
+            "maximum control line exceeded",
+        ),
+        (
+            "PUB ".to_owned() + &"x".repeat(200) + " 1\r\n",
+            "maximum control line exceeded",
+        ),
+        (
+            "PUB a 99999999999999999999999999\r\n".into(),
+            "Unknown Protocol Operation",
+        ),
         ("HPUB a 5 3\r\nabc\r\n".into(), "Unknown Protocol Operation"),
     ] {
         let mut raw = Raw::connect(&server);
         raw.send(&text);
         let rest = raw.rest();
-        assert!(rest.ends_with(&format!("-ERR '{answer}'\r\n")), "{text:?}: {rest:?}");
+        assert!(
+            rest.ends_with(&format!("-ERR '{answer}'\r\n")),
+            "{text:?}: {rest:?}"
+        );
     }
     all_is_well(&server);
 }
@@ -84,11 +102,18 @@ fn a_slow_reader_within_bounds_loses_nothing() {
     for i in 0..200_000 {
         expected += &format!("MSG flood 1 12\r\n{i:012}\r\n");
     }
-    let text: String = (0..200_000).map(|i| format!("PUB flood 12\r\n{i:012}\r\n")).collect();
+    let text: String = (0..200_000)
+        .map(|i| format!("PUB flood 12\r\n{i:012}\r\n"))
+        .collect();
     publisher.done(&text);
     slow.send("PING\r\n");
     let got = slow.until("PONG\r\n");
-    assert!(got == expected + "PONG\r\n", "{} bytes, {} expected", got.len(), text.len());
+    assert!(
+        got == expected + "PONG\r\n",
+        "{} bytes, {} expected",
+        got.len(),
+        text.len()
+    );
 }
 
 #[test]
@@ -151,7 +176,10 @@ fn subscriptions_come_and_go() {
     for i in 0..5_000 {
         let text = format!("SUB inbox.{i} {i}\r\nUNSUB {i} 1\r\nPUB inbox.{i} 1\r\nx\r\n");
         if i % 100 == 0 {
-            assert!(raw.done(&text).contains(&format!("MSG inbox.{i} {i} 1\r\n")));
+            assert!(
+                raw.done(&text)
+                    .contains(&format!("MSG inbox.{i} {i} 1\r\n"))
+            );
         } else {
             raw.send(text);
         }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
 mod clients;
-mod hostile;
 mod ending;
+mod hostile;
 mod monitor;
 mod raw;
 mod secured;
@@ -31,7 +31,11 @@ fn settings(text: &str) -> Settings {
         ..Settings::default()
     };
     let directory = std::path::PathBuf::new();
-    apply(&read_nats(text, &System { directory }).unwrap(), &mut settings).unwrap();
+    apply(
+        &read_nats(text, &System { directory }).unwrap(),
+        &mut settings,
+    )
+    .unwrap();
     settings
 }
 
@@ -60,7 +64,10 @@ impl Drop for Running {
         if let Some(thread) = self.thread.take() {
             self.handle.drain().unwrap();
             let outcome = thread.join();
-            assert!(std::thread::panicking() || outcome.is_ok(), "the server panicked");
+            assert!(
+                std::thread::panicking() || outcome.is_ok(),
+                "the server panicked"
+            );
         }
     }
 }

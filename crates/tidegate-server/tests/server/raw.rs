@@ -41,15 +41,24 @@ impl Raw {
     pub(crate) fn until(&mut self, end: &str) -> String {
         let started = Instant::now();
         loop {
-            let at = self.seen.windows(end.len()).position(|w| w == end.as_bytes());
+            let at = self
+                .seen
+                .windows(end.len())
+                .position(|w| w == end.as_bytes());
             if let Some(at) = at {
                 let taken: Vec<u8> = self.seen.drain(..at + end.len()).collect();
                 return String::from_utf8_lossy(&taken).into_owned();
             }
             let mut buf = [0; 65536];
             let seen = String::from_utf8_lossy(&self.seen).into_owned();
-            let n = self.stream.read(&mut buf).unwrap_or_else(|e| panic!("{e} waiting for {end:?} after {seen:?}"));
-            assert!(n > 0 && started.elapsed() < PATIENCE, "end while waiting for {end:?} after {seen:?}");
+            let n = self
+                .stream
+                .read(&mut buf)
+                .unwrap_or_else(|e| panic!("{e} waiting for {end:?} after {seen:?}"));
+            assert!(
+                n > 0 && started.elapsed() < PATIENCE,
+                "end while waiting for {end:?} after {seen:?}"
+            );
             self.seen.extend_from_slice(&buf[..n]);
         }
     }

@@ -52,7 +52,12 @@ fn config(files: &Files, more: &str) -> String {
 }
 
 fn client(files: &Files, identity: bool) -> Arc<ClientConfig> {
-    let certificates = |p: &Path| CertificateDer::pem_file_iter(p).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+    let certificates = |p: &Path| {
+        CertificateDer::pem_file_iter(p)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect::<Vec<_>>()
+    };
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(&files.path("ca.pem")));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -62,13 +67,18 @@ fn client(files: &Files, identity: bool) -> Arc<ClientConfig> {
         .with_root_certificates(roots);
     Arc::new(if identity {
         let key = PrivateKeyDer::from_pem_file(files.path("client.key")).unwrap();
-        builder.with_client_auth_cert(certificates(&files.path("client.pem")), key).unwrap()
+        builder
+            .with_client_auth_cert(certificates(&files.path("client.pem")), key)
+            .unwrap()
     } else {
         builder.with_no_client_auth()
     })
 }
 
-fn secure(stream: TcpStream, config: Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
+fn secure(
+    stream: TcpStream,
+    config: Arc<ClientConfig>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let name = ServerName::try_from("localhost").unwrap();
     StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)
 }
@@ -87,9 +97,17 @@ fn until(stream: &mut impl Read, end: &str) -> String {
 
 fn talk(stream: &mut (impl Read + Write), size: usize) {
     let body = "y".repeat(size);
-    write!(stream, "CONNECT {{\"verbose\":false}}\r\nSUB a 1\r\nPUB a {size}\r\n{body}\r\nPING\r\n").unwrap();
+    write!(
+        stream,
+        "CONNECT {{\"verbose\":false}}\r\nSUB a 1\r\nPUB a {size}\r\n{body}\r\nPING\r\n"
+    )
+    .unwrap();
     let seen = until(stream, "PONG\r\n");
-    assert!(seen.contains(&format!("MSG a 1 {size}\r\n{body}\r\n")), "{} bytes", seen.len());
+    assert!(
+        seen.contains(&format!("MSG a 1 {size}\r\n{body}\r\n")),
+        "{} bytes",
+        seen.len()
+    );
 }
 
 fn tcp(server: &Running) -> TcpStream {
@@ -109,7 +127,11 @@ fn after_info() {
         stream.read_exact(&mut byte).unwrap();
         info.push(byte[0]);
     }
-    assert!(String::from_utf8(info).unwrap().contains("\"tls_required\":true"));
+    assert!(
+        String::from_utf8(info)
+            .unwrap()
+            .contains("\"tls_required\":true")
+    );
     let mut tls = secure(stream, client(&files, false));
     talk(&mut tls, 5);
     talk(&mut tls, 900_000);
@@ -151,7 +173,11 @@ fn optional_tls() {
     let files = certificates();
     let server = start(&(config(&files, "") + "\nallow_non_tls: true"));
     let mut plain = Raw::connect(&server);
-    assert!(plain.done("CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n").contains("MSG a 1 1"));
+    assert!(
+        plain
+            .done("CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n")
+            .contains("MSG a 1 1")
+    );
     talk(&mut secure_after_info(&server, &files), 5);
 }
 
@@ -164,14 +190,24 @@ fn certificates_of_clients() {
     talk(&mut known, 5);
     let mut unknown = secure(tcp(&server), client(&files, false));
     let mut text = String::new();
-    assert!(unknown.read_to_string(&mut text).is_err() || text.is_empty(), "{text}");
+    assert!(
+        unknown.read_to_string(&mut text).is_err() || text.is_empty(),
+        "{text}"
+    );
 }
 
 #[test]
 fn async_nats_over_tls() {
     let files = certificates();
-    for (server, first) in [(start(&config(&files, "")), false), (start(&config(&files, "handshake_first: true")), true)] {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for (server, first) in [
+        (start(&config(&files, "")), false),
+        (start(&config(&files, "handshake_first: true")), true),
+    ] {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut options = async_nats::ConnectOptions::new()
                 .add_root_certificates(files.path("ca.pem"))
@@ -179,7 +215,10 @@ fn async_nats_over_tls() {
             if first {
                 options = options.tls_first();
             }
-            let client = options.connect(format!("tls://localhost:{}", server.address.port())).await.unwrap();
+            let client = options
+                .connect(format!("tls://localhost:{}", server.address.port()))
+                .await
+                .unwrap();
             client.publish("a", "x".into()).await.unwrap();
             client.flush().await.unwrap();
         });

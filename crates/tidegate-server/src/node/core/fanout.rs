@@ -101,12 +101,14 @@ impl Fanout<'_, '_> {
             session.out.give_chunk(self.pool.get());
         }
         if self.message.headers.is_none() || session.options.headers {
-            self.whole.write(&mut session.out, &sub.sid, self.message.body_crlf);
+            self.whole
+                .write(&mut session.out, &sub.sid, self.message.body_crlf);
         } else {
             if !std::mem::replace(&mut self.bare_ready, true) {
                 self.bare.prepare(self.message, false);
             }
-            self.bare.write(&mut session.out, &sub.sid, self.message.payload_crlf());
+            self.bare
+                .write(&mut session.out, &sub.sid, self.message.payload_crlf());
         }
         session.may_answer(self.now, self.message.reply);
         session.traffic.out_msgs += 1;
