@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the peers need and builds them; `install.sh rust|java|erlang` does one. May be run again at any time.
+# Installs what the peers need and builds them; `install.sh rust|java|erlang|go-nats` does one. May be run again at any time.
 # Only apt-get wants root, and only where a package is missing.
 set -eu
 cd "$(dirname "$0")"
@@ -43,8 +43,16 @@ erlang() {
     erlc -Wall -Werror -o erlang/_build erlang/src/gbs_peer.erl
 }
 
+# nats-server and the `nats` program, at the versions of go-nats/go.mod. The latter cannot be had by `go install`.
+go_nats() {
+    command -v go >/dev/null || { echo "go-nats: needs go 1.25 or later" >&2; return 1; }
+    mkdir -p go-nats/bin
+    (cd go-nats && go build -o bin/ github.com/nats-io/nats-server/v2 github.com/nats-io/natscli/nats)
+}
+
 case "${1:-all}" in
     rust | java | erlang) "$1" ;;
-    all) rust && java && erlang ;;
-    *) echo "usage: install.sh [rust|java|erlang]" >&2; exit 2 ;;
+    go-nats) go_nats ;;
+    all) rust && java && erlang && go_nats ;;
+    *) echo "usage: install.sh [rust|java|erlang|go-nats]" >&2; exit 2 ;;
 esac

@@ -69,9 +69,6 @@ pub(crate) struct ServeArgs {
     /// Log what is of use when looking for an error.
     #[arg(short = 'D', long)]
     debug: bool,
-    /// Log more than that.
-    #[arg(short = 'V', long)]
-    trace: bool,
     /// Admit this user.
     #[arg(long, value_name = "NAME", requires = "pass")]
     user: Option<String>,
@@ -166,7 +163,6 @@ impl ServeArgs {
         s.log_file = self.log.clone().or(s.log_file);
         s.controller = self.controller.unwrap_or(s.controller);
         s.debug |= self.debug;
-        s.trace |= self.trace;
         s.insecure |= self.insecure;
         Ok(s)
     }
@@ -265,10 +261,10 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
 }
 
 fn log_to(settings: &Settings) -> anyhow::Result<()> {
-    let level = match (settings.trace, settings.debug) {
-        (true, _) => LevelFilter::TRACE,
-        (_, true) => LevelFilter::DEBUG,
-        _ => LevelFilter::INFO,
+    let level = if settings.debug {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::INFO
     };
     let log = tracing_subscriber::fmt()
         .with_max_level(level)

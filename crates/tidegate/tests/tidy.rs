@@ -54,6 +54,9 @@ fn pure_modules_do_no_io() {
         "crates/tidegate/src/controller/",
         "crates/tidegate/src/sim/",
         "crates/tidegate/src/batcher/core.rs",
+        "crates/tidegate-server/src/nats/",
+        "crates/tidegate-server/src/node/core",
+        "crates/tidegate-server/src/node/timers.rs",
     ];
     let banned = [
         "std::io",

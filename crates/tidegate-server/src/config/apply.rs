@@ -92,7 +92,6 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             "pid_file" | "pidfile" => s.pid_file = Some(text(key, item)?.into()),
             "log_file" | "logfile" => s.log_file = Some(text(key, item)?.into()),
             "debug" => s.debug = boolean(key, item)?,
-            "trace" => s.trace = boolean(key, item)?,
             "insecure" => s.insecure = boolean(key, item)?,
             "controller" => {
                 let choice = text(key, item)?.parse();

@@ -68,8 +68,6 @@ pub struct Settings {
     pub log_file: Option<PathBuf>,
     /// Log what is of use when looking for an error.
     pub debug: bool,
-    /// Log each operation.
-    pub trace: bool,
     /// Who decides how much is gathered before the sockets are written.
     pub controller: Choice,
     /// Listen beyond this machine without credentials.
@@ -104,7 +102,6 @@ impl Default for Settings {
             pid_file: None,
             log_file: None,
             debug: false,
-            trace: false,
             controller: Choice::KNEE,
             insecure: false,
         }

@@ -4,6 +4,7 @@
 //! patterns, [`sublist`] finds who wants a subject, [`permissions`] says who may, [`connect`] holds the two JSON
 //! documents of a greeting, and [`session`] is one connection's state.
 
+mod close;
 pub mod connect;
 pub mod op;
 pub mod outbox;

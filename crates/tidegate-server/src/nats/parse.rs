@@ -110,11 +110,11 @@ impl Parser {
         if buf.len() < self.need.max(1) {
             return Ok(None);
         }
+        if !matches!(buf[0] | 0x20, b'c' | b'p' | b'h' | b's' | b'u') {
+            return Err(ParseError::Operation);
+        }
         let line_max = limits.control_line_bytes_max + VERB_BYTES_MAX + 2;
         let Some(end) = memchr(b'\n', &buf[..buf.len().min(line_max)]) else {
-            if !matches!(buf[0] | 0x20, b'c' | b'p' | b'h' | b's' | b'u') {
-                return Err(ParseError::Operation);
-            }
             if buf.len() >= line_max {
                 return Err(ParseError::ControlLine);
             }

@@ -9,7 +9,11 @@
 //! Every outbox is bounded by `max_pending`. Before that a receiver that is behind makes its publishers pause
 //! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
 
+mod changes;
 mod fanout;
+#[cfg(test)]
+mod tests;
+mod view;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,6 +25,7 @@ use tidegate::Time;
 use tidegate::controller::Load;
 
 use self::fanout::{Entry, Fanout, Subscription};
+pub use self::view::SubscriptionView;
 use super::timers::Timers;
 use crate::config::Settings;
 use crate::nats::connect::Info;
@@ -28,7 +33,7 @@ use crate::nats::op::{self, Delivery};
 use crate::nats::outbox::{Outbox, Pool};
 use crate::nats::parse::Publish;
 use crate::nats::session::{CloseReason, Session, Step, Traffic};
-use crate::nats::sublist::{SubKey, Sublist, SublistStats};
+use crate::nats::sublist::{SubKey, Sublist};
 
 /// What may wait for a receiver before its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
@@ -303,51 +308,6 @@ impl Node {
         self.timers.next().into_iter().chain(lame).min()
     }
 
-    /// Tells clients to go elsewhere, and closes them one after the other after a grace period.
-    pub fn lame_duck(&mut self, now: Time) {
-        if self.lame.is_some() {
-            return;
-        }
-        self.info.ldm = true;
-        self.inform_all();
-        let (grace, over) = (
-            self.settings.lame_duck_grace_period,
-            self.settings.lame_duck_duration,
-        );
-        let left = over.saturating_sub(grace);
-        self.lame = Some(Lame {
-            next: now + grace,
-            every: left / u32::try_from(self.entries.len().max(1)).unwrap_or(u32::MAX),
-        });
-    }
-
-    /// Closes every connection, once what waits for it is written.
-    pub fn close_all(&mut self, now: Time) {
-        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            self.close(now, key, CloseReason::Shutdown);
-        }
-    }
-
-    /// Puts changed settings in force: who is no longer admitted is closed, subscriptions no longer allowed end.
-    pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
-        self.settings = settings;
-        self.info = Info {
-            ldm: self.info.ldm,
-            ..info
-        };
-        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            let session = &mut self.entries[key].session;
-            if session.is_open() && !session.readmit(&self.settings) {
-                self.close(now, key, CloseReason::AuthenticationExpired);
-            } else {
-                self.review_subscriptions(key);
-            }
-        }
-        self.inform_all();
-    }
-
     /// The next connection with something to write; `handle_written` must follow.
     pub fn poll_dirty(&mut self) -> Option<usize> {
         self.dirty.pop()
@@ -394,63 +354,6 @@ impl Node {
     #[must_use]
     pub const fn gathered(&self) -> Load {
         self.gathered
-    }
-
-    /// The settings in force.
-    #[must_use]
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// What it says of itself.
-    #[must_use]
-    pub const fn info(&self) -> &Info {
-        &self.info
-    }
-
-    /// Its counts.
-    #[must_use]
-    pub const fn stats(&self) -> NodeStats {
-        self.stats
-    }
-
-    /// Counts of its subscriptions.
-    #[must_use]
-    pub const fn sublist_stats(&self) -> SublistStats {
-        self.sublist.stats()
-    }
-
-    /// Connections now.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether nobody is connected.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The sessions, for monitoring.
-    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
-        self.entries.iter().map(|(_, entry)| &entry.session)
-    }
-
-    /// Pattern, queue group and name of a session's subscriptions, for monitoring.
-    pub fn subscriptions<'a>(
-        &'a self,
-        session: &'a Session,
-    ) -> impl Iterator<Item = SubscriptionView<'a>> {
-        session.subs.values().map(|key| {
-            let sub = &self.subs[*key as usize];
-            SubscriptionView {
-                subject: &sub.pattern,
-                queue: sub.queue.as_deref(),
-                sid: &sub.sid,
-                delivered: sub.delivered,
-            }
-        })
     }
 
     fn carry_out(&mut self, now: Time, key: usize, step: Step<'_>) {
@@ -525,31 +428,6 @@ impl Node {
         self.entries[sub.conn].session.subs.remove(&sub.sid);
     }
 
-    /// After permissions changed.
-    fn review_subscriptions(&mut self, key: usize) {
-        let session = &mut self.entries[key].session;
-        let Some(permissions) = session.permissions().cloned() else {
-            return;
-        };
-        let mut ended = Vec::new();
-        for sub in session.subs.values() {
-            let state = &mut self.subs[*sub as usize];
-            state.filtered = permissions.filters(&state.pattern);
-            if !permissions.may_subscribe(&state.pattern, state.queue.as_deref()) {
-                op::subscription_violation(
-                    &mut session.out,
-                    &state.pattern,
-                    state.queue.as_deref(),
-                );
-                ended.push(*sub);
-            }
-        }
-        for sub in ended {
-            self.remove_subscription(sub);
-        }
-        self.touch(key);
-    }
-
     fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
@@ -609,7 +487,9 @@ impl Node {
         if let Some(behind) = behind
             && let Ok([behind, from_entry]) = self.entries.get_disjoint_mut([behind, from])
         {
-            behind.waiters.push(from);
+            if !behind.waiters.contains(&from) {
+                behind.waiters.push(from);
+            }
             from_entry.session.pause(now + STALL);
             self.stats.stalls += 1;
         }
@@ -685,6 +565,8 @@ impl Node {
         entry.session.out.clear(&mut self.pool);
         self.timers.arm(key, Time::NEVER);
         self.dirty.retain(|k| *k != key);
+        // One a connection at most, or those that come and go would fill it.
+        self.verify.retain(|v| v.cid != entry.session.cid);
         self.closed.push((key, entry.reason));
     }
 
@@ -693,39 +575,6 @@ impl Node {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.resume();
             self.resumed.push(key);
-        }
-    }
-
-    fn inform_all(&mut self) {
-        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            let session = &mut self.entries[key].session;
-            let info = Info {
-                client_id: session.cid,
-                client_ip: session.address.ip().to_string(),
-                ..self.info.clone()
-            };
-            session.inform(&info);
-            self.touch(key);
-        }
-    }
-
-    /// The next steps of lame duck mode.
-    fn limp(&mut self, now: Time) {
-        while let Some(lame) = self.lame.filter(|l| l.next <= now) {
-            let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
-                // Nobody is left to be closed; whoever comes to an end does so by itself.
-                self.lame = Some(Lame {
-                    next: Time::NEVER,
-                    ..lame
-                });
-                return;
-            };
-            self.close(now, key, CloseReason::Shutdown);
-            self.lame = Some(Lame {
-                next: lame.next + lame.every,
-                ..lame
-            });
         }
     }
 
@@ -743,49 +592,6 @@ impl Node {
             self.timers.arm(key, entry.session.deadline(&self.settings));
         }
     }
-
-    /// What must hold between any two events; for tests.
-    ///
-    /// # Panics
-    /// When it does not.
-    pub fn check_invariants(&self) {
-        let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
-        assert_eq!(
-            by_sessions,
-            self.subs.len(),
-            "subscriptions by session and in all"
-        );
-        assert_eq!(
-            self.subs.len(),
-            self.sublist.stats().len,
-            "subscriptions in all and by subject"
-        );
-        for (key, entry) in &self.entries {
-            assert_eq!(
-                entry.dirty,
-                self.dirty.contains(&key),
-                "dirty connections are listed once"
-            );
-            assert!(
-                entry.session.out.is_empty()
-                    || entry.dirty
-                    || entry.session.deadline(&self.settings) < Time::NEVER
-            );
-        }
-    }
-}
-
-/// One subscription, for monitoring.
-#[derive(Clone, Copy, Debug)]
-pub struct SubscriptionView<'a> {
-    /// Its pattern.
-    pub subject: &'a [u8],
-    /// Its queue group.
-    pub queue: Option<&'a [u8]>,
-    /// The client's name for it.
-    pub sid: &'a [u8],
-    /// Messages delivered.
-    pub delivered: u64,
 }
 
 fn stall_bytes(settings: &Settings) -> usize {
