@@ -98,6 +98,8 @@ pub struct Sublist {
     generation: u64,
     /// The answer where it is not cached.
     scratch: Matches,
+    /// Branches of a walk still to be taken: kept, so that no walk allocates.
+    branches: Vec<(u32, usize)>,
     stats: SublistStats,
 }
 
@@ -147,6 +149,7 @@ impl Sublist {
             cache,
             generation: 1,
             scratch: Matches::default(),
+            branches: Vec::new(),
             stats: SublistStats::default(),
         }
     }
@@ -234,7 +237,7 @@ impl Sublist {
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
         self.stats.lookups += 1;
         if subject.len() > CACHED_SUBJECT_BYTES_MAX {
-            walk(&self.nodes, &mut self.scratch, subject);
+            walk(&self.nodes, &mut self.branches, &mut self.scratch, subject);
             return &self.scratch;
         }
         let at = self.slot(subject);
@@ -243,7 +246,7 @@ impl Sublist {
             self.stats.hits += 1;
             return &slot.matches;
         }
-        walk(&self.nodes, &mut slot.matches, subject);
+        walk(&self.nodes, &mut self.branches, &mut slot.matches, subject);
         if slot.matches.plain.len() + slot.matches.members.len() > CACHED_KEYS_MAX {
             self.scratch = std::mem::take(&mut slot.matches);
             slot.generation = 0;
@@ -309,13 +312,17 @@ impl Default for Sublist {
 }
 
 /// Walks the trie by an own stack of branches still to be taken, so that a subject of thousands of tokens is no danger.
-fn walk(nodes: &Slab<TrieNode>, out: &mut Matches, subject: &[u8]) {
+fn walk(
+    nodes: &Slab<TrieNode>,
+    branches: &mut Vec<(u32, usize)>,
+    out: &mut Matches,
+    subject: &[u8],
+) {
+    branches.clear();
     out.clear();
     if tokens(subject).any(<[u8]>::is_empty) {
         return;
     }
-    // Without wildcards on the way there is one path and this stays empty, which allocates nothing.
-    let mut branches: Vec<(u32, usize)> = Vec::new();
     let mut next = Some((ROOT, 0));
     while let Some((node, from)) = next {
         let node = &nodes[node as usize];
