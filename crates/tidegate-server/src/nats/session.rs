@@ -54,7 +54,7 @@ pub enum Step<'a> {
         /// Messages in total.
         max: u64,
     },
-    /// Check a password against a slow hash, elsewhere, and answer with [`Session::verified`].
+    /// Check a password against a slow hash, elsewhere, and answer with [`Session::handle_verified`].
     Verify {
         /// What the client gave.
         password: String,
@@ -128,7 +128,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A connection accepted at `now`. With `securing` nothing is read as the protocol before [`Session::secured`].
+    /// A connection accepted at `now`. With `securing` nothing is read as the protocol before [`Session::handle_secured`].
     #[must_use]
     pub fn new(
         now: Time,
