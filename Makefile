@@ -20,7 +20,7 @@ deps-redis:
 
 # Tests do without the rivals, so their absence is told and does not stop anything.
 deps-peers:
-	@for peer in rust java erlang go redis-rs; do \
+	@for peer in rust java erlang go redis-rs go-nats; do \
 	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
 	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
@@ -46,7 +46,7 @@ bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features
 
 fuzz: ## each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
-	@for target in event_log choice controller link_codec link_receiver link_sender resp command log; do \
+	@for target in event_log choice controller link_codec link_receiver link_sender resp command log nats nats_config; do \
 	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=60 || exit 1; \
 	done
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tidegate::controller::Choice;
 
+use crate::client::{publish, subscribe};
 use crate::ship::{self, Format};
-use crate::sim;
+use crate::{serve, sim};
 
 /// Batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
@@ -31,6 +32,12 @@ pub(crate) enum Command {
     Receive(ReceiveArgs),
     /// Ship a file's records, or standard input's, to `tidegate receive`: a pipe that survives a broken network.
     Send(SendArgs),
+    /// Serve NATS clients.
+    Serve(Box<serve::ServeArgs>),
+    /// Publish a message, or the lines of a file.
+    Pub(publish::PubArgs),
+    /// Print what is published.
+    Sub(subscribe::SubArgs),
 }
 
 /// What `tidegate receive` takes.

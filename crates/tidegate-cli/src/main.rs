@@ -2,9 +2,11 @@
 
 mod args;
 mod bench;
+mod client;
 mod count;
 mod input;
 mod interrupt;
+mod serve;
 mod ship;
 mod sim;
 mod topology;
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
             Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
             Command::Receive(args) => ship::receive(args),
             Command::Send(args) => ship::send(args),
+            Command::Serve(args) => serve::run(args),
+            Command::Pub(args) => client::publish::run(args),
+            Command::Sub(args) => client::subscribe::run(args),
         });
     match outcome {
         Ok(code) => code,

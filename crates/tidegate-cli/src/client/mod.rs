@@ -1,0 +1,302 @@
+//! A small NATS client for the command line: blocking, one connection, no reconnecting.
+//!
+//! Owns the greeting, the writing of messages with a bounded number not confirmed, and the reading of what comes back.
+//! [`publish`] and [`subscribe`] are the commands.
+
+pub(crate) mod publish;
+pub(crate) mod subscribe;
+
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::interrupt;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a wait looks whether Ctrl-C was pressed.
+const LOOK: Duration = Duration::from_millis(100);
+/// The longest line a server may send.
+const LINE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Which server.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServerArgs {
+    /// `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`
+    #[arg(
+        short,
+        long,
+        value_name = "URL",
+        default_value = "nats://127.0.0.1:4222",
+        env = "NATS_URL",
+        hide_env_values = true
+    )]
+    server: String,
+}
+
+/// A message received.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) subject: String,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What a server says of itself, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Info {
+    max_payload: usize,
+    #[serde(default)]
+    tls_required: bool,
+}
+
+/// A connection, past its greeting.
+pub(crate) struct Client {
+    reader: BufReader<TcpStream>,
+    writer: BufWriter<TcpStream>,
+    pub(crate) max_payload: usize,
+}
+
+enum Line {
+    Pong,
+    Message(Message),
+}
+
+impl Client {
+    /// Connects and waits until the server has taken the credentials.
+    pub(crate) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
+        let (user, pass, token, address) = parse_url(&args.server)?;
+        let stream =
+            TcpStream::connect(&address).with_context(|| format!("cannot connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut client = Self {
+            reader: BufReader::new(stream.try_clone()?),
+            writer: BufWriter::with_capacity(64 * 1024, stream),
+            max_payload: 0,
+        };
+        let line = client
+            .line(PATIENCE)?
+            .context("the server closed the connection")?;
+        let info = line
+            .strip_prefix("INFO ")
+            .with_context(|| format!("{address} does not speak NATS"))?;
+        let info: Info = serde_json::from_str(info).context("the server's INFO cannot be read")?;
+        if info.tls_required {
+            bail!("{address} wants TLS, which this command does not speak");
+        }
+        client.max_payload = info.max_payload;
+        let connect = json!({
+            "verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1, "echo": true,
+            "lang": "rust", "version": env!("CARGO_PKG_VERSION"), "name": "tidegate",
+            "user": user, "pass": pass, "auth_token": token,
+        });
+        write!(client.writer, "CONNECT {connect}\r\n")?;
+        client.sync()?;
+        Ok(client)
+    }
+
+    /// Writes a message; [`Client::sync`] makes sure of it.
+    pub(crate) fn publish(&mut self, subject: &str, payload: &[u8]) -> anyhow::Result<()> {
+        write!(self.writer, "PUB {subject} {}\r\n", payload.len())?;
+        self.writer.write_all(payload)?;
+        self.writer.write_all(b"\r\n")?;
+        Ok(())
+    }
+
+    /// Subscribes under the only name this client uses.
+    pub(crate) fn subscribe(&mut self, subject: &str, queue: Option<&str>) -> anyhow::Result<()> {
+        write!(self.writer, "SUB {subject} {} 1\r\n", queue.unwrap_or(""))?;
+        self.sync()
+    }
+
+    /// Waits until the server has taken everything written so far.
+    pub(crate) fn sync(&mut self) -> anyhow::Result<()> {
+        self.writer.write_all(b"PING\r\n")?;
+        self.writer.flush()?;
+        loop {
+            match self.next(PATIENCE)? {
+                Some(Line::Pong) => return Ok(()),
+                Some(Line::Message(_)) => {}
+                None => bail!("the server closed the connection"),
+            }
+        }
+    }
+
+    /// The next message; `None` when the server is gone or Ctrl-C was pressed.
+    pub(crate) fn message(&mut self) -> anyhow::Result<Option<Message>> {
+        loop {
+            match self.next(Duration::MAX)? {
+                Some(Line::Message(message)) => return Ok(Some(message)),
+                Some(Line::Pong) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn next(&mut self, patience: Duration) -> anyhow::Result<Option<Line>> {
+        loop {
+            let Some(line) = self.line(patience)? else {
+                return Ok(None);
+            };
+            let mut words = line.split_ascii_whitespace();
+            match words.next().unwrap_or("") {
+                "PONG" => return Ok(Some(Line::Pong)),
+                "PING" => {
+                    self.writer.write_all(b"PONG\r\n")?;
+                    self.writer.flush()?;
+                }
+                "INFO" | "+OK" => {}
+                "-ERR" => bail!(
+                    "the server says: {}",
+                    line.trim_start_matches("-ERR").trim()
+                ),
+                verb @ ("MSG" | "HMSG") => {
+                    let words: Vec<&str> = words.collect();
+                    let message = self.body(verb == "HMSG", &words, patience);
+                    return Ok(Some(Line::Message(
+                        message.with_context(|| format!("cannot read `{line}`"))?,
+                    )));
+                }
+                _ => bail!("the server says `{line}`, which is not NATS"),
+            }
+        }
+    }
+
+    fn body(
+        &mut self,
+        headers: bool,
+        words: &[&str],
+        patience: Duration,
+    ) -> anyhow::Result<Message> {
+        let number = |word: Option<&&str>| -> anyhow::Result<usize> {
+            Ok(word.context("too few words")?.parse()?)
+        };
+        let total = number(words.last())?;
+        let skip = if headers {
+            number(words.iter().rev().nth(1))?
+        } else {
+            0
+        };
+        if total > 64 * 1024 * 1024 || skip > total {
+            bail!("impossible sizes");
+        }
+        let mut payload = vec![0; total + 2];
+        let mut filled = 0;
+        let mut waited = Duration::ZERO;
+        while filled < payload.len() {
+            match self.reader.read(&mut payload[filled..]) {
+                Ok(0) => bail!("the server closed the connection"),
+                Ok(n) => filled += n,
+                Err(e) => wait_more(e, &mut waited, patience.min(PATIENCE))?,
+            }
+        }
+        payload.truncate(total);
+        payload.drain(..skip);
+        Ok(Message {
+            subject: (*words.first().context("too few words")?).to_owned(),
+            payload,
+        })
+    }
+
+    /// A line without its end; `None` at the end of the connection or when Ctrl-C was pressed.
+    fn line(&mut self, patience: Duration) -> anyhow::Result<Option<String>> {
+        let mut line = Vec::new();
+        let mut waited = Duration::ZERO;
+        loop {
+            match (&mut self.reader)
+                .take(LINE_BYTES_MAX)
+                .read_until(b'\n', &mut line)
+            {
+                Ok(_) if line.ends_with(b"\n") => {
+                    return Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()));
+                }
+                Ok(0) => return Ok(None),
+                Ok(_) if line.len() as u64 >= LINE_BYTES_MAX => {
+                    bail!("the server sends a line without an end")
+                }
+                Ok(_) => {}
+                Err(_) if interrupt::asked() => return Ok(None),
+                Err(e) => wait_more(e, &mut waited, patience)?,
+            }
+        }
+    }
+}
+
+/// After a read that gave nothing: whether to go on.
+fn wait_more(
+    error: std::io::Error,
+    waited: &mut Duration,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    match error.kind() {
+        ErrorKind::Interrupted => Ok(()),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            *waited += LOOK;
+            if *waited >= patience {
+                bail!("the server did not answer within {} s", patience.as_secs());
+            }
+            Ok(())
+        }
+        _ => Err(error.into()),
+    }
+}
+
+type Parts = (Option<String>, Option<String>, Option<String>, String);
+
+/// User, password, token, and `host:port`.
+fn parse_url(url: &str) -> anyhow::Result<Parts> {
+    let rest = match url.split_once("://") {
+        None => url,
+        Some(("nats", rest)) => rest,
+        Some((scheme, _)) => {
+            return Err(anyhow!(crate::Usage::new(format!(
+                "{scheme}: expected nats://"
+            ))));
+        }
+    };
+    let (credentials, host) = rest
+        .rsplit_once('@')
+        .map_or((None, rest), |(c, h)| (Some(c), h));
+    let host = host.trim_end_matches('/');
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+    let address = if has_port {
+        host.to_owned()
+    } else {
+        format!("{host}:4222")
+    };
+    let (user, pass, token) = match credentials.map(|c| c.split_once(':').ok_or(c)) {
+        None => (None, None, None),
+        Some(Ok((user, pass))) => (Some(user.to_owned()), Some(pass.to_owned()), None),
+        Some(Err(token)) => (None, None, Some(token.to_owned())),
+    };
+    Ok((user, pass, token, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let text = |url: &str| format!("{:?}", parse_url(url).unwrap());
+        assert_eq!(text("localhost"), r#"(None, None, None, "localhost:4222")"#);
+        assert_eq!(text("nats://h:1/"), r#"(None, None, None, "h:1")"#);
+        assert_eq!(
+            text("nats://t0k@h"),
+            r#"(None, None, Some("t0k"), "h:4222")"#
+        );
+        assert_eq!(
+            text("nats://u:p@[::1]:5"),
+            r#"(Some("u"), Some("p"), None, "[::1]:5")"#
+        );
+        assert!(parse_url("tls://h").is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! `tidegate sub`: prints what is published, a line a message.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Client, ServerArgs};
+use crate::interrupt;
+
+/// What `tidegate sub` takes.
+#[derive(Args, Debug)]
+pub(crate) struct SubArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// A subject or pattern.
+    subject: String,
+    /// Share the messages with the other members of this queue group.
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+    /// End after so many messages.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Print the subject before each message.
+    #[arg(long)]
+    subjects: bool,
+}
+
+pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
+    let word = |w: &str| tidegate_server::nats::subject::is_pattern(w.as_bytes());
+    if !word(&args.subject) || !args.queue.as_deref().is_none_or(word) {
+        return Err(
+            crate::Usage::new(format!("`{}` is not a subject or pattern", args.subject)).into(),
+        );
+    }
+    let mut client = Client::connect(&args.server)?;
+    client.subscribe(&args.subject, args.queue.as_deref())?;
+    eprintln!("subscribed to {}", args.subject);
+    let mut out = std::io::stdout().lock();
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        let Some(message) = client.message()? else {
+            break;
+        };
+        if args.subjects {
+            write!(out, "{} ", message.subject)?;
+        }
+        out.write_all(&message.payload)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+        left -= 1;
+    }
+    if interrupt::asked() {
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    // Fewer than asked for: the server went away.
+    Ok(if args.count.is_some() && left > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}

@@ -1,0 +1,292 @@
+//! `tidegate serve`: a server from flags and a configuration file, until a signal ends it.
+//!
+//! Owns the order in which settings override each other (defaults, file, environment and flags), where the log goes, and
+//! what each signal means. The server itself is `tidegate-server`.
+
+use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::iterator::Signals;
+use tidegate::controller::Choice;
+use tidegate_server::config::apply::{ConfigError, read_file};
+use tidegate_server::config::{HandshakeFirst, Secret, Settings, TlsSettings, User};
+use tidegate_server::{Handle, Monitor, Server};
+use tracing::level_filters::LevelFilter;
+
+use crate::Usage;
+use crate::interrupt;
+
+/// What `tidegate serve` takes: nats-server's common flags, with their meaning.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeArgs {
+    /// Listen on this address; beyond this machine only with credentials or --insecure.
+    #[arg(short, long, alias = "net", value_name = "HOST", env = "TIDEGATE_ADDR")]
+    addr: Option<String>,
+    /// Listen on this port; -1 takes a free one.
+    #[arg(
+        short,
+        long,
+        value_name = "PORT",
+        allow_negative_numbers = true,
+        env = "TIDEGATE_PORT"
+    )]
+    port: Option<i32>,
+    /// The server's name.
+    #[arg(
+        short = 'n',
+        long = "name",
+        alias = "server_name",
+        value_name = "NAME",
+        env = "TIDEGATE_NAME"
+    )]
+    name: Option<String>,
+    /// Answer on this port with /healthz, /varz, /connz, /subsz and /metrics; -1 takes a free one.
+    #[arg(
+        short = 'm',
+        long = "http_port",
+        value_name = "PORT",
+        allow_negative_numbers = true,
+        env = "TIDEGATE_HTTP_PORT"
+    )]
+    http_port: Option<i32>,
+    /// Read this configuration: nats-server's syntax, or TOML if it ends in .toml. Read again on HUP.
+    #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Check the configuration and end.
+    #[arg(short = 't')]
+    test: bool,
+    /// Write the process id there.
+    #[arg(short = 'P', long = "pid", value_name = "FILE")]
+    pid: Option<PathBuf>,
+    /// Log there instead of stderr.
+    #[arg(short, long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Log what is of use when looking for an error.
+    #[arg(short = 'D', long)]
+    debug: bool,
+    /// Admit this user.
+    #[arg(long, value_name = "NAME", requires = "pass")]
+    user: Option<String>,
+    /// The user's password, or its bcrypt hash.
+    #[arg(
+        long,
+        value_name = "PASSWORD",
+        requires = "user",
+        env = "TIDEGATE_PASS",
+        hide_env_values = true
+    )]
+    pass: Option<String>,
+    /// Admit whoever has this token.
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        conflicts_with = "user",
+        env = "TIDEGATE_AUTH",
+        hide_env_values = true
+    )]
+    auth: Option<String>,
+    /// TLS with this certificate.
+    #[arg(long, value_name = "FILE", requires = "tlskey")]
+    tlscert: Option<PathBuf>,
+    /// The certificate's private key.
+    #[arg(long, value_name = "FILE", requires = "tlscert")]
+    tlskey: Option<PathBuf>,
+    /// Who signs clients' certificates.
+    #[arg(long, value_name = "FILE", requires = "tlscert")]
+    tlscacert: Option<PathBuf>,
+    /// Clients need a certificate.
+    #[arg(long, requires = "tlscacert")]
+    tlsverify: bool,
+    /// Told to clients as the address to connect to.
+    #[arg(long = "client_advertise", value_name = "HOST:PORT")]
+    client_advertise: Option<String>,
+    /// Listen beyond this machine although anybody may connect.
+    #[arg(long)]
+    insecure: bool,
+    /// Who decides how much is gathered before sockets are written; see `tidegate count --help`.
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
+    controller: Option<Choice>,
+}
+
+impl ServeArgs {
+    /// Defaults, then the file, then what was said here.
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let mut s = Settings::default();
+        if let Some(path) = &self.config {
+            read_file(path, &mut s).map_err(|e| match e {
+                ConfigError::Read { .. } => anyhow::Error::new(e),
+                e => Usage::new(e).into(),
+            })?;
+        }
+        if let Some(addr) = &self.addr {
+            s.host.clone_from(addr);
+        }
+        if let Some(port) = self.port {
+            s.port = free_or(port)?;
+        }
+        if let Some(port) = self.http_port {
+            s.http_port = Some(free_or(port)?);
+        }
+        if let (Some(name), Some(password)) = (&self.user, &self.pass) {
+            s.token = None;
+            s.users = vec![Arc::new(User {
+                name: name.clone(),
+                secret: Secret::new(password),
+                permissions: None,
+            })];
+        }
+        if let Some(token) = &self.auth {
+            s.users.clear();
+            s.token = Some(Secret::new(token));
+        }
+        if let (Some(cert), Some(key)) = (&self.tlscert, &self.tlskey) {
+            let old = s.tls.take();
+            s.tls = Some(TlsSettings {
+                cert_file: cert.clone(),
+                key_file: key.clone(),
+                ca_file: self.tlscacert.clone(),
+                verify: self.tlsverify,
+                timeout: old
+                    .as_ref()
+                    .map_or(std::time::Duration::from_secs(2), |t| t.timeout),
+                handshake_first: old.map_or(HandshakeFirst::Never, |t| t.handshake_first),
+            });
+        }
+        s.server_name = self.name.clone().or(s.server_name);
+        s.client_advertise = self.client_advertise.clone().or(s.client_advertise);
+        s.pid_file = self.pid.clone().or(s.pid_file);
+        s.log_file = self.log.clone().or(s.log_file);
+        s.controller = self.controller.unwrap_or(s.controller);
+        s.debug |= self.debug;
+        s.insecure |= self.insecure;
+        Ok(s)
+    }
+}
+
+/// nats-server's -1 is any free port.
+fn free_or(port: i32) -> anyhow::Result<u16> {
+    match port {
+        -1 => Ok(0),
+        _ => u16::try_from(port).map_err(|_| {
+            Usage::new(format!(
+                "{port}: give a port from 0 to 65535, or -1 for any free one"
+            ))
+            .into()
+        }),
+    }
+}
+
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let settings = args.settings()?;
+    settings.check_exposure().map_err(Usage::new)?;
+    if args.test {
+        println!("the configuration is good");
+        return Ok(ExitCode::SUCCESS);
+    }
+    log_to(&settings)?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2])?;
+    let (http_host, http_port, pid_file) = (
+        settings.http_host.clone(),
+        settings.http_port,
+        settings.pid_file.clone(),
+    );
+    let server = Server::bind(settings)?;
+    tracing::info!("Starting tidegate {}", env!("CARGO_PKG_VERSION"));
+    let monitor = match http_port {
+        Some(port) => {
+            let host = http_host.unwrap_or_else(|| "127.0.0.1".into());
+            let monitor = Monitor::start(&host, port, server.handle());
+            Some(monitor.with_context(|| format!("cannot listen for HTTP on {host}:{port}"))?)
+        }
+        None => None,
+    };
+    if let Some(path) = &pid_file {
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(monitor) = &monitor {
+        tracing::info!("Starting http monitor on {}", monitor.address());
+    }
+    tracing::info!("Listening for client connections on {}", server.address());
+    tracing::info!("Server is ready");
+    let (handle, again) = (server.handle(), args.clone());
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in &mut signals {
+                obey(signal, &handle, &again);
+            }
+        })?;
+    server.run()?;
+    drop(monitor);
+    if let Some(path) = &pid_file {
+        // Somebody may have cleaned up before us.
+        let _ = std::fs::remove_file(path);
+    }
+    tracing::info!("Server Exiting");
+    Ok(if interrupt::asked() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
+    let outcome = match signal {
+        SIGHUP => {
+            tracing::info!("Reloading server configuration");
+            let settings = args.settings().and_then(|s| {
+                s.check_exposure().map_err(Usage::new)?;
+                Ok(s)
+            });
+            match settings {
+                Ok(settings) => handle.reload(settings),
+                Err(e) => {
+                    tracing::error!("reload: {e:#}: nothing was changed");
+                    return;
+                }
+            }
+        }
+        SIGUSR2 => handle.lame_duck(),
+        _ => handle.drain(),
+    };
+    if let Err(e) = outcome {
+        tracing::error!("signal {signal}: {e}");
+    }
+}
+
+fn log_to(settings: &Settings) -> anyhow::Result<()> {
+    let level = if settings.debug {
+        LevelFilter::DEBUG
+    } else {
+        LevelFilter::INFO
+    };
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false);
+    let outcome = match &settings.log_file {
+        Some(path) => {
+            let file: File = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .with_context(|| format!("cannot write the log {}", path.display()))?;
+            log.with_ansi(false).with_writer(Arc::new(file)).try_init()
+        }
+        None => {
+            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            log.with_ansi(colours)
+                .with_writer(std::io::stderr)
+                .try_init()
+        }
+    };
+    if let Err(e) = outcome {
+        bail!("the log cannot be set up: {e}");
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! `tidegate serve`, `pub` and `sub` as programs: what they print, refuse and answer to signals.
+
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn tidegate(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(args).stdin(Stdio::null());
+    for variable in [
+        "NATS_URL",
+        "TIDEGATE_ADDR",
+        "TIDEGATE_PORT",
+        "TIDEGATE_CONFIG",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn run(args: &[&str]) -> (Option<i32>, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = tidegate(args).output().unwrap();
+    let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+    (status.code(), text)
+}
+
+/// A server on a free port, its log read up to "Server is ready" and on demand.
+struct Serve {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    url: String,
+    http: Option<String>,
+}
+
+impl Serve {
+    fn start(args: &[&str]) -> Self {
+        let mut all = vec!["serve", "-p", "-1"];
+        all.extend_from_slice(args);
+        let mut child = tidegate(&all).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut serve = Self {
+            child,
+            log,
+            url: String::new(),
+            http: None,
+        };
+        let seen = serve.log_until("Server is ready");
+        let after = |mark: &str| {
+            let at = seen.split_once(mark)?.1;
+            Some(at.split_whitespace().next()?.to_owned())
+        };
+        serve.url = after("Listening for client connections on ").unwrap();
+        serve.http = after("Starting http monitor on ");
+        serve
+    }
+
+    fn log_until(&mut self, mark: &str) -> String {
+        let mut seen = String::new();
+        while !seen.contains(mark) {
+            let n = self.log.read_line(&mut seen).unwrap();
+            assert!(n > 0, "the log ended before `{mark}`: {seen}");
+        }
+        seen
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the end; the rest of the log and the exit code.
+    fn end(mut self) -> (String, Option<i32>) {
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        (rest, self.child.wait().unwrap().code())
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A subscriber whose subscription is made.
+fn subscribe(url: &str, args: &[&str]) -> Child {
+    let mut all = vec!["sub", "-s", url];
+    all.extend_from_slice(args);
+    let mut child = tidegate(&all)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.starts_with("subscribed to "), "{line}");
+    child
+}
+
+#[test]
+fn lines_arrive_byte_for_byte_and_term_drains() {
+    let serve = Serve::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines");
+    let mut text = b"one\n\ntwo\r\n\xff\x00bytes\n".to_vec();
+    for i in 0..10_000 {
+        writeln!(text, "line {i}").unwrap();
+    }
+    text.extend_from_slice(b"the last, not closed");
+    std::fs::write(&path, &text).unwrap();
+    let lines = text.split(|b| *b == b'\n').count();
+    let sub = subscribe(&serve.url, &["lines.*", "--count", &lines.to_string()]);
+    let (code, said) = run(&[
+        "pub",
+        "-s",
+        &serve.url,
+        "lines.a",
+        "--lines",
+        path.to_str().unwrap(),
+    ]);
+    assert_eq!(
+        (code, said),
+        (Some(0), format!("published {lines} to lines.a\n"))
+    );
+    let output = sub.wait_with_output().unwrap();
+    text.push(b'\n');
+    assert!(output.status.success() && output.stdout == text);
+    serve.signal(Signal::TERM);
+    let (log, code) = serve.end();
+    assert!(
+        log.contains("Server Exiting") && code == Some(0),
+        "{log} {code:?}"
+    );
+}
+
+#[test]
+fn a_line_too_long_is_refused_by_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("small.conf");
+    std::fs::write(&config, "max_payload: 10").unwrap();
+    let serve = Serve::start(&["-c", config.to_str().unwrap()]);
+    let path = directory.path().join("lines");
+    std::fs::write(&path, "0123456789\nshort\n01234567890\nnever\n").unwrap();
+    let (code, said) = run(&[
+        "pub",
+        "-s",
+        &serve.url,
+        "a",
+        "--lines",
+        path.to_str().unwrap(),
+    ]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("line 3 is longer than the 10 bytes the server takes; the 2 lines before"),
+        "{said}"
+    );
+    let (code, said) = run(&["pub", "-s", &serve.url, "a", "01234567890"]);
+    assert!(
+        code == Some(1) && said.contains("Maximum Payload Violation"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cases: &[(&[&str], i32, &str)] = &[
+        (
+            &["serve", "-a", "0.0.0.0"],
+            2,
+            "can be reached from elsewhere",
+        ),
+        (&["serve", "-p", "70000"], 2, "give a port"),
+        (
+            &["serve", "-c", "/nonexistent/x.conf"],
+            1,
+            "cannot read the configuration",
+        ),
+        (
+            &["serve", "-c", &file("a.conf", "port: 4222\njetstream {}\n")],
+            2,
+            "line 2: the setting `jetstream` does not exist here",
+        ),
+        (
+            &[
+                "serve",
+                "-c",
+                &file("a.toml", "port = 4222\n[tls]\nfoo = 1\n"),
+            ],
+            2,
+            "line 3: the setting `tls.foo`",
+        ),
+        (
+            &["serve", "-c", &file("b.toml", "port = = 1\n")],
+            2,
+            "line 1",
+        ),
+        (&["serve", "--user", "a"], 2, "--pass"),
+        (
+            &[
+                "serve",
+                "--tlscert",
+                "/nonexistent",
+                "--tlskey",
+                "/nonexistent",
+                "-p",
+                "-1",
+            ],
+            1,
+            "cannot read certificates",
+        ),
+        (&["serve", "-js"], 2, "unexpected argument"),
+        (
+            &[
+                "serve",
+                "-t",
+                "-c",
+                &file(
+                    "good.toml",
+                    "host = \"0.0.0.0\"\n[authorization]\ntoken = \"t\"\n",
+                ),
+            ],
+            0,
+            "is good",
+        ),
+        (&["pub", "-s", "127.0.0.1:1", "a", "b"], 1, "cannot connect"),
+        (&["pub", "a.*", "b"], 2, "not a subject"),
+        (&["pub", "a"], 2, "required"),
+        (&["sub", "a..b"], 2, "not a subject or pattern"),
+    ];
+    for (args, code, part) in cases {
+        let (was, said) = run(args);
+        assert!(
+            was == Some(*code) && said.contains(part),
+            "{args:?}: {was:?} {said}"
+        );
+    }
+    let first = Serve::start(&[]);
+    let port = first.url.rsplit_once(':').unwrap().1;
+    let (code, said) = run(&["serve", "-p", port]);
+    assert!(
+        code == Some(1) && said.contains("cannot listen on 127.0.0.1:"),
+        "{said}"
+    );
+}
+
+#[test]
+fn credentials_monitor_and_signals() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("a.conf");
+    let pid = directory.path().join("pid");
+    std::fs::write(
+        &config,
+        "authorization { token: one }\nlame_duck_grace_period: 0.1\nlame_duck_duration: 0.2",
+    )
+    .unwrap();
+    let mut serve = Serve::start(&[
+        "-m",
+        "-1",
+        "-c",
+        config.to_str().unwrap(),
+        "-P",
+        pid.to_str().unwrap(),
+    ]);
+    assert_eq!(
+        std::fs::read_to_string(&pid).unwrap().trim(),
+        serve.child.id().to_string()
+    );
+    let publish = |serve: &Serve, token: &str| {
+        run(&[
+            "pub",
+            "-s",
+            &format!("nats://{token}@{}", serve.url),
+            "a",
+            "b",
+        ])
+        .0
+    };
+    assert_eq!(
+        (publish(&serve, "one"), publish(&serve, "two")),
+        (Some(0), Some(1))
+    );
+    let mut http = TcpStream::connect(serve.http.as_ref().unwrap()).unwrap();
+    http.set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    http.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    http.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("{\"status\":\"ok\"}"), "{answer}");
+    // A reload with a mistake changes nothing; one without does.
+    std::fs::write(&config, "authorization { tokn: two }").unwrap();
+    serve.signal(Signal::HUP);
+    serve.log_until("nothing was changed");
+    assert_eq!(publish(&serve, "one"), Some(0));
+    std::fs::write(
+        &config,
+        "authorization { token: two }\nlame_duck_grace_period: 0.1\nlame_duck_duration: 0.2",
+    )
+    .unwrap();
+    serve.signal(Signal::HUP);
+    serve.log_until("Reloaded server configuration");
+    assert_eq!(
+        (publish(&serve, "one"), publish(&serve, "two")),
+        (Some(1), Some(0))
+    );
+    serve.signal(Signal::USR2);
+    let (log, code) = serve.end();
+    assert!(
+        log.contains("lame duck mode") && code == Some(0),
+        "{log} {code:?}"
+    );
+    assert!(!pid.exists());
+}

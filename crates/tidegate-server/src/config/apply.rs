@@ -1,0 +1,564 @@
+//! Turns what was read from a file into [`Settings`]: every setting that exists, by its name; any other is refused by
+//! name and line, never passed over.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tree::{self, Item, Map, SyntaxError, System, Value};
+use super::{HandshakeFirst, Secret, Settings, TlsSettings, User};
+use crate::nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
+use crate::nats::subject;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not the syntax, or says something that cannot be.
+    #[error("{}: {error}", path.display())]
+    Wrong {
+        /// Which.
+        path: PathBuf,
+        /// Where and why.
+        error: SyntaxError,
+    },
+}
+
+/// Reads `path` over `settings`: TOML where it ends in `.toml`, else nats-server's syntax.
+///
+/// # Errors
+/// A file that cannot be read or used, with the line.
+pub fn read_file(path: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        path: path.into(),
+        source,
+    })?;
+    let wrong = |error| ConfigError::Wrong {
+        path: path.into(),
+        error,
+    };
+    let map = if path.extension().is_some_and(|e| e == "toml") {
+        tree::read_toml(&text)
+    } else {
+        let directory = path.parent().unwrap_or_else(|| Path::new("")).into();
+        tree::read_nats(&text, &System { directory })
+    };
+    apply(&map.map_err(wrong)?, settings).map_err(wrong)
+}
+
+/// Puts the tree into the settings.
+///
+/// # Errors
+/// A setting that does not exist here or has a value it cannot have, with the line.
+pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
+    let referenced = |key: &str| matches!(key.chars().next(), Some('A'..='Z'));
+    for (key, item) in map {
+        match key.as_str() {
+            "host" | "net" => s.host = text(key, item)?,
+            "port" => s.port = port(key, item)?,
+            "listen" => listen(key, item, &mut s.host, &mut s.port)?,
+            "server_name" => s.server_name = Some(name(key, item)?),
+            "client_advertise" => s.client_advertise = Some(text(key, item)?),
+            "max_connections" | "max_conn" => s.max_connections = count(key, item, 1)?,
+            "max_subscriptions" | "max_subs" => s.max_subscriptions = count(key, item, 0)?,
+            "max_payload" => s.max_payload = payload(key, item)?,
+            "max_control_line" => s.max_control_line = count(key, item, 64)?,
+            "max_pending" => s.max_pending = count(key, item, 1)?,
+            "ping_interval" => s.ping_interval = positive(key, item)?,
+            "ping_max" => s.ping_max = number(key, item, 1)?,
+            "write_deadline" => s.write_deadline = positive(key, item)?,
+            "authorization" => authorization(key, item, s)?,
+            "no_auth_user" => s.no_auth_user = Some(text(key, item)?),
+            "tls" => s.tls = Some(tls(key, item)?),
+            "allow_non_tls" => s.allow_non_tls = boolean(key, item)?,
+            "http_port" | "monitor_port" => s.http_port = Some(port(key, item)?),
+            "http" => {
+                let mut http_port = 0;
+                let mut host = s.http_host.clone().unwrap_or_default();
+                listen(key, item, &mut host, &mut http_port)?;
+                s.http_host = Some(host).filter(|h| !h.is_empty());
+                s.http_port = Some(http_port);
+            }
+            "lame_duck_duration" => s.lame_duck_duration = duration(key, item)?,
+            "lame_duck_grace_period" => s.lame_duck_grace_period = duration(key, item)?,
+            "pid_file" | "pidfile" => s.pid_file = Some(text(key, item)?.into()),
+            "log_file" | "logfile" => s.log_file = Some(text(key, item)?.into()),
+            "debug" => s.debug = boolean(key, item)?,
+            "insecure" => s.insecure = boolean(key, item)?,
+            "controller" => {
+                let choice = text(key, item)?.parse();
+                s.controller = choice.map_err(|e| error(item, format!("{e}")))?;
+            }
+            // Not a setting, but something to refer to.
+            _ if referenced(key) => {}
+            _ => return Err(unknown(key, item)),
+        }
+    }
+    if let Some(user) = &s.no_auth_user
+        && !s.users.iter().any(|u| u.name == *user)
+    {
+        let line = map
+            .iter()
+            .find(|(k, _)| k == "no_auth_user")
+            .map_or(0, |(_, i)| i.line);
+        let message = format!("no_auth_user `{user}` is not among the users of `authorization`");
+        return Err(SyntaxError { line, message });
+    }
+    Ok(())
+}
+
+fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError> {
+    let (mut user, mut password) = (None, None);
+    let mut default = None;
+    (s.token, s.users) = (None, Vec::new());
+    for (key, item) in entries(key, item)? {
+        match key.as_str() {
+            "user" | "username" => user = Some(text(key, item)?),
+            "pass" | "password" => password = Some(text(key, item)?),
+            "token" => s.token = Some(Secret::new(&text(key, item)?)),
+            "timeout" => s.auth_timeout = positive(key, item)?,
+            "default_permissions" => default = Some(permissions(key, item)?),
+            "users" => {
+                for item in list(key, item)? {
+                    s.users.push(Arc::new(one_user(key, item)?));
+                }
+            }
+            _ => return Err(unknown(&format!("authorization.{key}"), item)),
+        }
+    }
+    match (user, password) {
+        (Some(name), Some(password)) => s.users.push(Arc::new(User {
+            name,
+            secret: Secret::new(&password),
+            permissions: None,
+        })),
+        (None, None) => {}
+        _ => {
+            return Err(error(
+                item,
+                "a user needs a password, and a password a user",
+            ));
+        }
+    }
+    for user in &mut s.users {
+        if user.permissions.is_none() && default.is_some() {
+            Arc::make_mut(user).permissions.clone_from(&default);
+        }
+    }
+    let twice = |(i, u): (usize, &Arc<User>)| s.users[..i].iter().any(|v| v.name == u.name);
+    if s.users.iter().enumerate().any(twice) {
+        return Err(error(item, "a user is named twice"));
+    }
+    Ok(())
+}
+
+fn one_user(key: &str, item: &Item) -> Result<User, SyntaxError> {
+    let (mut name, mut password, mut rules) = (None, None, None);
+    for (key, item) in entries(key, item)? {
+        match key.as_str() {
+            "user" | "username" => name = Some(text(key, item)?),
+            "pass" | "password" => password = Some(text(key, item)?),
+            "permissions" | "permission" | "authorization" => rules = Some(permissions(key, item)?),
+            _ => return Err(unknown(&format!("users.{key}"), item)),
+        }
+    }
+    let (Some(name), Some(password)) = (name, password) else {
+        return Err(error(item, "a user needs `user` and `password`"));
+    };
+    Ok(User {
+        name,
+        secret: Secret::new(&password),
+        permissions: rules,
+    })
+}
+
+fn permissions(key: &str, item: &Item) -> Result<Permissions, SyntaxError> {
+    let mut p = Permissions::default();
+    for (key, item) in entries(key, item)? {
+        match key.as_str() {
+            "pub" | "publish" => p.publish = rules(key, item, false)?,
+            "sub" | "subscribe" => p.subscribe = rules(key, item, true)?,
+            "allow_responses" | "allow_response" => p.responses = responses(key, item)?,
+            _ => return Err(unknown(&format!("permissions.{key}"), item)),
+        }
+    }
+    Ok(p)
+}
+
+fn rules(key: &str, item: &Item, queues: bool) -> Result<Rules, SyntaxError> {
+    let mut rules = Rules::default();
+    match &item.value {
+        Value::Map(map) => {
+            for (key, item) in map {
+                match key.as_str() {
+                    "allow" => rules.allow = Some(patterns(key, item, queues)?),
+                    "deny" => rules.deny = patterns(key, item, queues)?,
+                    _ => return Err(unknown(&format!("permissions.{key}"), item)),
+                }
+            }
+        }
+        _ => rules.allow = Some(patterns(key, item, queues)?),
+    }
+    Ok(rules)
+}
+
+fn patterns(key: &str, item: &Item, queues: bool) -> Result<Vec<Pattern>, SyntaxError> {
+    let one = |item: &Item| {
+        let text = text(key, item)?;
+        let mut words = text.split_whitespace();
+        let (subject, queue) = (words.next().unwrap_or_default(), words.next());
+        let good = subject::is_pattern(subject.as_bytes())
+            && queue.is_none_or(|q| queues && subject::is_pattern(q.as_bytes()));
+        if !good || words.next().is_some() {
+            return Err(error(item, format!("`{text}` is not a subject or pattern")));
+        }
+        Ok(Pattern {
+            subject: subject.as_bytes().into(),
+            queue: queue.map(|q| q.as_bytes().into()),
+        })
+    };
+    match &item.value {
+        Value::List(items) => items.iter().map(one).collect(),
+        _ => Ok(vec![one(item)?]),
+    }
+}
+
+fn responses(key: &str, item: &Item) -> Result<Option<ResponseRule>, SyntaxError> {
+    let mut rule = ResponseRule {
+        max: Some(1),
+        expires: Some(Duration::from_secs(120)),
+    };
+    match &item.value {
+        Value::Bool(on) => Ok(on.then_some(rule)),
+        Value::Map(map) => {
+            for (key, item) in map {
+                match key.as_str() {
+                    "max" | "max_msgs" => {
+                        rule.max = Some(number::<i64>(key, item, -1)?)
+                            .filter(|m| *m > 0)
+                            .map(i64::unsigned_abs)
+                    }
+                    "expires" | "expiration" | "ttl" => {
+                        rule.expires = Some(duration(key, item)?).filter(|d| !d.is_zero())
+                    }
+                    _ => return Err(unknown(&format!("allow_responses.{key}"), item)),
+                }
+            }
+            Ok(Some(rule))
+        }
+        _ => Err(wrong(key, item, "true, false, or { max, expires }")),
+    }
+}
+
+fn tls(key: &str, item: &Item) -> Result<TlsSettings, SyntaxError> {
+    let mut tls = TlsSettings {
+        cert_file: PathBuf::new(),
+        key_file: PathBuf::new(),
+        ca_file: None,
+        verify: false,
+        timeout: Duration::from_secs(2),
+        handshake_first: HandshakeFirst::Never,
+    };
+    for (key, item) in entries(key, item)? {
+        match key.as_str() {
+            "cert_file" => tls.cert_file = text(key, item)?.into(),
+            "key_file" => tls.key_file = text(key, item)?.into(),
+            "ca_file" => tls.ca_file = Some(text(key, item)?.into()),
+            "verify" => tls.verify = boolean(key, item)?,
+            "timeout" => tls.timeout = positive(key, item)?,
+            "handshake_first" | "first" | "immediate" => {
+                tls.handshake_first = match &item.value {
+                    Value::Bool(true) => HandshakeFirst::Always,
+                    Value::Bool(false) => HandshakeFirst::Never,
+                    Value::Text(t) if t.eq_ignore_ascii_case("auto") => {
+                        HandshakeFirst::After(Duration::from_millis(50))
+                    }
+                    _ => HandshakeFirst::After(positive(key, item)?),
+                };
+            }
+            _ => return Err(unknown(&format!("tls.{key}"), item)),
+        }
+    }
+    if tls.cert_file.as_os_str().is_empty() || tls.key_file.as_os_str().is_empty() {
+        return Err(error(item, "tls needs cert_file and key_file"));
+    }
+    if tls.verify && tls.ca_file.is_none() {
+        return Err(error(
+            item,
+            "tls.verify needs ca_file: the certificates that sign clients'",
+        ));
+    }
+    Ok(tls)
+}
+
+fn listen(key: &str, item: &Item, host: &mut String, port: &mut u16) -> Result<(), SyntaxError> {
+    let expected = "HOST:PORT or PORT";
+    match &item.value {
+        Value::Integer(_) => *port = self::port(key, item)?,
+        Value::Text(text) => {
+            let (h, p) = text
+                .rsplit_once(':')
+                .ok_or_else(|| wrong(key, item, expected))?;
+            *port = p.parse().map_err(|_| wrong(key, item, expected))?;
+            *host = h.trim_matches(['[', ']']).into();
+        }
+        _ => return Err(wrong(key, item, expected)),
+    }
+    Ok(())
+}
+
+fn entries<'a>(key: &str, item: &'a Item) -> Result<&'a Map, SyntaxError> {
+    match &item.value {
+        Value::Map(map) => Ok(map),
+        _ => Err(wrong(key, item, "{ ... }")),
+    }
+}
+
+fn list<'a>(key: &str, item: &'a Item) -> Result<&'a [Item], SyntaxError> {
+    match &item.value {
+        Value::List(list) => Ok(list),
+        _ => Err(wrong(key, item, "[ ... ]")),
+    }
+}
+
+fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
+    match &item.value {
+        Value::Text(text) => Ok(text.clone()),
+        // A password or a name may look like a number.
+        Value::Integer(n) => Ok(n.to_string()),
+        _ => Err(wrong(key, item, "text")),
+    }
+}
+
+fn name(key: &str, item: &Item) -> Result<String, SyntaxError> {
+    let name = text(key, item)?;
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return Err(wrong(key, item, "a name without blanks"));
+    }
+    Ok(name)
+}
+
+fn boolean(key: &str, item: &Item) -> Result<bool, SyntaxError> {
+    match item.value {
+        Value::Bool(b) => Ok(b),
+        _ => Err(wrong(key, item, "true or false")),
+    }
+}
+
+fn number<N: TryFrom<i64>>(key: &str, item: &Item, min: i64) -> Result<N, SyntaxError> {
+    let expected = || wrong(key, item, &format!("a number not below {min}"));
+    match item.value {
+        Value::Integer(n) if n >= min => n.try_into().map_err(|_| expected()),
+        _ => Err(expected()),
+    }
+}
+
+fn count(key: &str, item: &Item, min: i64) -> Result<usize, SyntaxError> {
+    // nats-server's "as many as you like".
+    if min == 0 && item.value == Value::Integer(-1) {
+        return Ok(0);
+    }
+    number(key, item, min)
+}
+
+fn payload(key: &str, item: &Item) -> Result<usize, SyntaxError> {
+    const MAX: usize = 64 * 1024 * 1024;
+    match count(key, item, 1)? {
+        n if n <= MAX => Ok(n),
+        _ => Err(wrong(key, item, "at most 64MB")),
+    }
+}
+
+fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
+    // nats-server's "any free one".
+    if item.value == Value::Integer(-1) {
+        return Ok(0);
+    }
+    number(key, item, 0)
+        .map_err(|_| wrong(key, item, "a port from 0 to 65535, or -1 for any free one"))
+}
+
+fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
+    match duration(key, item)? {
+        Duration::ZERO => Err(wrong(key, item, "a duration above 0, such as 2s")),
+        d => Ok(d),
+    }
+}
+
+/// Text such as `1m30s` or `250ms`, or a number of seconds.
+fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
+    let expected = || {
+        wrong(
+            key,
+            item,
+            "a duration such as 2s, 250ms or 1m30s, or a number of seconds",
+        )
+    };
+    let seconds = match &item.value {
+        Value::Integer(n) => *n as f64,
+        Value::Float(f) => *f,
+        Value::Text(t) => parse_duration(t).ok_or_else(expected)?,
+        _ => return Err(expected()),
+    };
+    // A century: beyond it sums of times mean nothing.
+    if !(0.0..=3.2e9).contains(&seconds) {
+        return Err(expected());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
+}
+
+fn parse_duration(text: &str) -> Option<f64> {
+    let mut rest = text;
+    let mut sum = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(digits);
+        let unit_len = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_len);
+        let unit = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        sum += number.parse::<f64>().ok()? * unit;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+fn unknown(key: &str, item: &Item) -> SyntaxError {
+    error(
+        item,
+        format!(
+            "the setting `{key}` does not exist here: remove it (docs/nats-support.md lists what does)"
+        ),
+    )
+}
+
+fn wrong(key: &str, item: &Item, expected: &str) -> SyntaxError {
+    error(item, format!("`{key}`: expected {expected}"))
+}
+
+fn error(item: &Item, message: impl Into<String>) -> SyntaxError {
+    SyntaxError {
+        line: item.line,
+        message: message.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, String> {
+        let mut s = Settings::default();
+        let directory = PathBuf::new();
+        let map = tree::read_nats(text, &System { directory }).map_err(|e| e.to_string())?;
+        apply(&map, &mut s).map_err(|e| e.to_string())?;
+        Ok(s)
+    }
+
+    #[test]
+    fn a_configuration_as_people_write_them() {
+        let s = read(
+            "listen: 0.0.0.0:4333\nhttp: localhost:8222\nmax_payload: 8MB\nping_interval: \"1m30s\"\nwrite_deadline: 2\n\
+             authorization {\n  default_permissions = { publish = \"a.>\" }\n  ADMIN = 1\n}\n",
+        );
+        assert_eq!(
+            s.unwrap_err(),
+            "line 8: the setting `authorization.ADMIN` does not exist here: remove it (docs/nats-support.md lists what does)"
+        );
+        let s = read(
+            "PASS: s3\nlisten: 0.0.0.0:4333\nhttp: localhost:8222\nmax_payload: 8MB\nping_interval: \"1m30s\"\n\
+             authorization {\n  default_permissions = { publish = \"a.>\", subscribe = {allow: [\"b q\"], deny: c} }\n\
+             users = [ {user: x, password: $PASS}, {user: y, password: 12,\n permissions: {allow_responses: true}} ]\n}\n\
+             no_auth_user: x",
+        )
+        .unwrap();
+        assert_eq!(
+            (s.host.as_str(), s.port, s.http_port, s.max_payload),
+            ("0.0.0.0", 4333, Some(8222), 8 << 20)
+        );
+        assert_eq!(s.ping_interval, Duration::from_secs(90));
+        let x = s.users[0].permissions.as_ref().unwrap();
+        assert!(x.may_publish(b"a.b") && !x.may_publish(b"b") && x.may_subscribe(b"b", Some(b"q")));
+        assert!(!x.may_subscribe(b"b", None) && !x.may_subscribe(b"c", None));
+        let y = s.users[1].permissions.as_ref().unwrap();
+        assert!(
+            !y.may_publish(b"a.b")
+                && y.responses
+                    == Some(ResponseRule {
+                        max: Some(1),
+                        expires: Some(Duration::from_secs(120))
+                    })
+        );
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused_by_name_and_line() {
+        for (text, part) in [
+            (
+                "port: 1\njetstream: true",
+                "line 2: the setting `jetstream` does not exist here",
+            ),
+            ("cluster { port: 1 }", "`cluster`"),
+            (
+                "tls { cert_file: a, key_file: b, pinned_certs: [] }",
+                "`tls.pinned_certs`",
+            ),
+            ("tls { cert_file: a }", "needs cert_file and key_file"),
+            ("port: 70000", "a port from 0 to 65535"),
+            ("debug: 3", "true or false"),
+            ("ping_interval: soon", "a duration"),
+            ("ping_interval: -3s", "a duration"),
+            ("max_payload: 65MB", "at most 64MB"),
+            ("authorization { user: a }", "needs a password"),
+            (
+                "authorization { users: [{user: a, password: b}, {user: a, password: c}] }",
+                "named twice",
+            ),
+            (
+                "authorization { users: [{user: a, password: b, permissions: {publish: \"a..b\"}}] }",
+                "not a subject",
+            ),
+            ("no_auth_user: nobody", "is not among the users"),
+            ("controller: clever", "storm-aimd"),
+            ("server_name: \"a b\"", "without blanks"),
+        ] {
+            let e = read(text).unwrap_err();
+            assert!(e.contains(part), "{text:?}: {e}");
+        }
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [
+            ("2s", 2000),
+            ("250ms", 250),
+            ("1h1m1s", 3_661_000),
+            ("1.5s", 1500),
+        ] {
+            let d = Duration::from_secs_f64(parse_duration(text).unwrap());
+            assert_eq!(d.as_millis(), ms, "{text}");
+        }
+        assert!(
+            parse_duration("").is_none()
+                && parse_duration("3").is_none()
+                && parse_duration("s").is_none()
+        );
+    }
+}

@@ -1,0 +1,541 @@
+//! Reads configuration text into a tree of keys, values and line numbers: nats-server's syntax, and TOML.
+//!
+//! nats-server's: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets; comments after `#` and
+//! `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...; `$NAME` is a key defined before in
+//! this map or one around it, or an environment variable; `include 'file'`. Owns the syntax only: what keys there are is
+//! [`super::apply`]'s. Nesting and includes are bounded, so that no text makes it hang or overflow.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Maps and lists within each other, and files within files.
+const DEPTH_MAX: usize = 32;
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// The value.
+    pub value: Value,
+    /// Its line, from 1.
+    pub line: usize,
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Text; a bare word that is nothing else is one too.
+    Text(String),
+    /// A whole number, its suffix applied.
+    Integer(i64),
+    /// A number with a fraction.
+    Float(f64),
+    /// `true`, `yes`, `on` and their contraries.
+    Bool(bool),
+    /// `[...]`
+    List(Vec<Item>),
+    /// `{...}`
+    Map(Map),
+}
+
+/// Keys with their values, in order.
+pub type Map = Vec<(String, Item)>;
+
+/// Text that is not the syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// The line, from 1; 0 where there is none.
+    pub line: usize,
+    /// What was expected.
+    pub message: String,
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for SyntaxError {}
+
+/// Where `$NAME` and `include` look: the environment and the file system, or a test's own.
+pub trait Outside {
+    /// An environment variable.
+    fn variable(&self, name: &str) -> Option<String>;
+    /// The text of an included file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn include(&self, path: &Path) -> Result<String, String>;
+}
+
+/// The environment of this process and files beside the one being read.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The directory of the file being read.
+    pub directory: PathBuf,
+}
+
+impl Outside for System {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn include(&self, path: &Path) -> Result<String, String> {
+        std::fs::read_to_string(self.directory.join(path)).map_err(|e| e.to_string())
+    }
+}
+
+/// Reads nats-server's syntax.
+///
+/// # Errors
+/// Where the text is not that, with the line.
+pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> {
+    let mut reader = Reader {
+        text,
+        at: 0,
+        line: 1,
+        outside,
+    };
+    reader.map(false, 0, &mut Vec::new())
+}
+
+/// Reads TOML.
+///
+/// # Errors
+/// Where the text is not that, with the line.
+pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
+    let line = |offset: usize| {
+        1 + text.as_bytes()[..offset.min(text.len())]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+    };
+    let table = toml::de::DeTable::parse(text).map_err(|e| SyntaxError {
+        line: e.span().map_or(0, |s| line(s.start)),
+        message: e.message().into(),
+    })?;
+    toml_map(table.get_ref(), &line)
+}
+
+fn toml_map(
+    table: &toml::de::DeTable<'_>,
+    line: &dyn Fn(usize) -> usize,
+) -> Result<Map, SyntaxError> {
+    let entry = |(key, value): (
+        &toml::Spanned<toml::de::DeString<'_>>,
+        &toml::Spanned<toml::de::DeValue<'_>>,
+    )| { Ok((key.get_ref().to_string(), toml_item(value, line)?)) };
+    table.iter().map(entry).collect()
+}
+
+fn toml_item(
+    value: &toml::Spanned<toml::de::DeValue<'_>>,
+    line: &dyn Fn(usize) -> usize,
+) -> Result<Item, SyntaxError> {
+    use toml::de::DeValue;
+    let at = line(value.span().start);
+    let wrong = |what: &dyn fmt::Display| SyntaxError {
+        line: at,
+        message: format!(
+            "cannot use {what}: expected text, a number, true, false, a list or a table"
+        ),
+    };
+    let value = match value.get_ref() {
+        DeValue::String(s) => Value::Text(s.to_string()),
+        DeValue::Integer(i) => {
+            let n = i64::from_str_radix(i.as_str(), i.radix());
+            Value::Integer(n.map_err(|_| wrong(&i.as_str()))?)
+        }
+        DeValue::Float(f) => Value::Float(f.as_str().parse().map_err(|_| wrong(&f.as_str()))?),
+        DeValue::Boolean(b) => Value::Bool(*b),
+        DeValue::Datetime(d) => return Err(wrong(d)),
+        DeValue::Array(list) => Value::List(
+            list.iter()
+                .map(|v| toml_item(v, line))
+                .collect::<Result<_, _>>()?,
+        ),
+        DeValue::Table(table) => Value::Map(toml_map(table, line)?),
+    };
+    Ok(Item { value, line: at })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    line: usize,
+    outside: &'a dyn Outside,
+}
+
+impl Reader<'_> {
+    /// Keys and values up to the closing brace, or the end of the text. `outer` holds the maps around this one, with what
+    /// they have so far.
+    fn map(
+        &mut self,
+        braced: bool,
+        depth: usize,
+        outer: &mut Vec<Map>,
+    ) -> Result<Map, SyntaxError> {
+        self.check_depth(depth)?;
+        outer.push(Map::new());
+        loop {
+            self.skip(b" \t\r\n;,");
+            match self.peek() {
+                None if braced => return Err(self.error("expected `}`, found the end of the text")),
+                None => break,
+                Some(b'}') if braced => {
+                    self.at += 1;
+                    break;
+                }
+                Some(_) => {}
+            }
+            let line = self.line;
+            let key = self.key()?;
+            self.skip(b" \t");
+            if key == "include" {
+                let path = self.word();
+                let included = self.include(&path, depth, outer)?;
+                for entry in included {
+                    put(outer, entry);
+                }
+                continue;
+            }
+            if matches!(self.peek(), Some(b':' | b'=')) {
+                self.at += 1;
+            }
+            self.skip(b" \t\r\n");
+            let value = self.value(depth, outer)?;
+            put(outer, (key, Item { value, line }));
+        }
+        Ok(outer.pop().unwrap_or_default())
+    }
+
+    fn include(&self, path: &str, depth: usize, outer: &mut Vec<Map>) -> Result<Map, SyntaxError> {
+        let text = self.outside.include(Path::new(path));
+        let text = text.map_err(|e| self.error(&format!("cannot include `{path}`: {e}")))?;
+        let mut reader = Reader {
+            text: &text,
+            at: 0,
+            line: 1,
+            outside: self.outside,
+        };
+        let map = reader.map(false, depth + 1, outer);
+        map.map_err(|e| self.error(&format!("in `{path}`, {e}")))
+    }
+
+    fn key(&mut self) -> Result<String, SyntaxError> {
+        let key = match self.peek() {
+            Some(quote @ (b'"' | b'\'')) => self.quoted(quote)?,
+            _ => self.take_until(b" \t\r\n:={}[];,#\"'").into(),
+        };
+        if key.is_empty() {
+            return Err(self.error("expected the name of a setting"));
+        }
+        Ok(key)
+    }
+
+    fn value(&mut self, depth: usize, outer: &mut Vec<Map>) -> Result<Value, SyntaxError> {
+        match self.peek() {
+            None => Err(self.error("expected a value, found the end of the text")),
+            Some(b'{') => {
+                self.at += 1;
+                Ok(Value::Map(self.map(true, depth + 1, outer)?))
+            }
+            Some(b'[') => {
+                self.at += 1;
+                self.list(depth + 1, outer)
+            }
+            Some(b'(') => self.block(),
+            Some(quote @ (b'"' | b'\'')) => Ok(Value::Text(self.quoted(quote)?)),
+            Some(_) => {
+                let word = self.word();
+                match word.strip_prefix('$') {
+                    // A bcrypt hash begins so too, and is no variable.
+                    Some(name) if !word.starts_with("$2") => self.variable(name, outer),
+                    _ if word.is_empty() => Err(self.error("expected a value")),
+                    _ => Ok(scalar(&word)),
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, depth: usize, outer: &mut Vec<Map>) -> Result<Value, SyntaxError> {
+        self.check_depth(depth)?;
+        let mut items = Vec::new();
+        loop {
+            self.skip(b" \t\r\n,");
+            match self.peek() {
+                None => return Err(self.error("expected `]`, found the end of the text")),
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(Value::List(items));
+                }
+                Some(_) => {
+                    let line = self.line;
+                    let value = self.value(depth, outer)?;
+                    items.push(Item { value, line });
+                }
+            }
+        }
+    }
+
+    fn variable(&self, name: &str, outer: &[Map]) -> Result<Value, SyntaxError> {
+        let keys = outer.iter().rev().flat_map(|map| map.iter().rev());
+        if let Some((_, item)) = keys.into_iter().find(|(key, _)| key == name) {
+            return Ok(item.value.clone());
+        }
+        let value = self.outside.variable(name);
+        value.map(|v| scalar(&v)).ok_or_else(|| {
+            self.error(&format!(
+                "variable `${name}` is neither set above nor in the environment"
+            ))
+        })
+    }
+
+    fn quoted(&mut self, quote: u8) -> Result<String, SyntaxError> {
+        let line = self.line;
+        self.at += 1;
+        let mut out = Vec::new();
+        while let Some(byte) = self.peek() {
+            self.at += 1;
+            match byte {
+                _ if byte == quote => return Ok(String::from_utf8_lossy(&out).into_owned()),
+                b'\\' if quote == b'"' => {
+                    out.push(match self.peek() {
+                        Some(b'n') => b'\n',
+                        Some(b't') => b'\t',
+                        Some(b'r') => b'\r',
+                        Some(other @ (b'"' | b'\\')) => other,
+                        _ => return Err(self.error("expected \\n, \\t, \\r, \\\" or \\\\")),
+                    });
+                    self.at += 1;
+                }
+                b'\n' => {
+                    self.line += 1;
+                    out.push(byte);
+                }
+                _ => out.push(byte),
+            }
+        }
+        self.line = line;
+        Err(self.error("a quote is not closed"))
+    }
+
+    /// `( ... )`, closed by a parenthesis alone on its line.
+    fn block(&mut self) -> Result<Value, SyntaxError> {
+        let body = &self.text[self.at + 1..];
+        let mut end = 0;
+        for line in body.split_inclusive('\n') {
+            if line.trim() == ")" && end > 0 {
+                self.line += body[..end].matches('\n').count();
+                self.at += 1 + end + line.trim_end().len();
+                return Ok(Value::Text(body[..end].trim_matches('\n').into()));
+            }
+            end += line.len();
+        }
+        Err(self.error("expected `)` on a line of its own"))
+    }
+
+    fn word(&mut self) -> String {
+        match self.peek() {
+            Some(quote @ (b'"' | b'\'')) => self.quoted(quote).unwrap_or_default(),
+            _ => self.take_until(b" \t\r\n;,]}#").into(),
+        }
+    }
+
+    fn take_until(&mut self, stops: &[u8]) -> &str {
+        let rest = &self.text[self.at..];
+        let len = rest
+            .bytes()
+            .position(|b| stops.contains(&b))
+            .unwrap_or(rest.len());
+        self.at += len;
+        &rest[..len]
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Skips these bytes and comments.
+    fn skip(&mut self, blanks: &[u8]) {
+        while let Some(byte) = self.peek() {
+            let rest = &self.text[self.at..];
+            if blanks.contains(&byte) {
+                self.line += usize::from(byte == b'\n');
+                self.at += 1;
+            } else if byte == b'#' || rest.starts_with("//") {
+                self.at += rest.find('\n').unwrap_or(rest.len());
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn check_depth(&self, depth: usize) -> Result<(), SyntaxError> {
+        if depth > DEPTH_MAX {
+            return Err(self.error(&format!("more than {DEPTH_MAX} levels within each other")));
+        }
+        Ok(())
+    }
+
+    fn error(&self, message: &str) -> SyntaxError {
+        SyntaxError {
+            line: self.line,
+            message: message.into(),
+        }
+    }
+}
+
+fn put(outer: &mut [Map], entry: (String, Item)) {
+    if let Some(map) = outer.last_mut() {
+        map.push(entry);
+    }
+}
+
+/// What a bare word means.
+fn scalar(word: &str) -> Value {
+    match word.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" => return Value::Bool(true),
+        "false" | "no" | "off" => return Value::Bool(false),
+        _ => {}
+    }
+    if let Some(n) = integer(word) {
+        return Value::Integer(n);
+    }
+    let numeric = word
+        .bytes()
+        .all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
+    match word.parse() {
+        Ok(f) if numeric => Value::Float(f),
+        _ => Value::Text(word.into()),
+    }
+}
+
+/// A whole number with nats-server's suffixes: `k` is 1000, `kb` and `ki` are 1024.
+fn integer(word: &str) -> Option<i64> {
+    let digits = word
+        .bytes()
+        .position(|b| !(b.is_ascii_digit() || b == b'-'))
+        .unwrap_or(word.len());
+    let (number, suffix) = word.split_at(digits);
+    let suffix = suffix.to_ascii_lowercase();
+    let (base, letter) = match suffix.len() {
+        0 => return number.parse().ok(),
+        1 => (1000, &suffix[..]),
+        _ if matches!(&suffix[1..], "b" | "i" | "ib") => (1024, &suffix[..1]),
+        _ => return None,
+    };
+    let power = 1 + "kmgtpe".find(letter)?;
+    number
+        .parse::<i64>()
+        .ok()?
+        .checked_mul(i64::checked_pow(base, u32::try_from(power).ok()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake;
+
+    impl Outside for Fake {
+        fn variable(&self, name: &str) -> Option<String> {
+            (name == "PORT").then(|| "4300".into())
+        }
+
+        fn include(&self, path: &Path) -> Result<String, String> {
+            match path.to_str() {
+                Some("loop.conf") => Ok("include loop.conf".into()),
+                Some("users.conf") => Ok("users = [{user: a, password: $SECRET}]".into()),
+                _ => Err("no such file".into()),
+            }
+        }
+    }
+
+    fn read(text: &str) -> Result<Map, SyntaxError> {
+        read_nats(text, &Fake)
+    }
+
+    fn show(map: &Map) -> String {
+        fn value(v: &Value) -> String {
+            match v {
+                Value::Text(t) => format!("{t:?}"),
+                Value::Integer(i) => i.to_string(),
+                Value::Float(f) => format!("{f}f"),
+                Value::Bool(b) => b.to_string(),
+                Value::List(l) => format!(
+                    "[{}]",
+                    l.iter()
+                        .map(|i| value(&i.value))
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                ),
+                Value::Map(m) => format!("{{{}}}", show(m)),
+            }
+        }
+        let entry = |(k, i): &(String, Item)| format!("{k}@{}={}", i.line, value(&i.value));
+        map.iter().map(entry).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn all_forms() {
+        let text = "port: 4222 # comment\nhost=0.0.0.0 // other\nmax_payload 1MB; debug on\nratio 1.5\n\
+                    SECRET: 's3cr#t'\ntls { cert_file: \"./a b.pem\", timeout = 2 }\nlist: [a, \"b\"\n 3k]\n\
+                    pass: $2a$11$abc\np: $PORT, s: $SECRET\nauthorization { include users.conf }\nlong: (\nline\n)\nlast: x";
+        assert_eq!(
+            show(&read(text).unwrap()),
+            "port@1=4222 host@2=\"0.0.0.0\" max_payload@3=1048576 debug@3=true ratio@4=1.5f SECRET@5=\"s3cr#t\" \
+             tls@6={cert_file@6=\"./a b.pem\" timeout@6=2} list@7=[\"a\" \"b\" 3000] pass@9=\"$2a$11$abc\" p@10=4300 \
+             s@10=\"s3cr#t\" authorization@11={users@1=[{user@1=\"a\" password@1=\"s3cr#t\"}]} long@12=\"line\" last@15=\"x\""
+        );
+    }
+
+    #[test]
+    fn mistakes_name_their_line() {
+        for (text, line, part) in [
+            ("a: 1\nb: {\nc: 2", 3, "expected `}`"),
+            ("a: [1", 1, "expected `]`"),
+            ("a: \"x", 1, "not closed"),
+            ("\n\na: $NOPE", 3, "$NOPE"),
+            ("a:", 1, "expected a value"),
+            ("x\n= {", 2, "expected"),
+            ("include other.conf", 1, "no such file"),
+            ("include loop.conf", 1, "levels"),
+            ("a: (\nx", 1, "expected `)`"),
+        ] {
+            let e = read(text).unwrap_err();
+            assert!(e.message.contains(part), "{text:?}: {e}");
+            assert_eq!(e.line, line, "{text:?}: {e}");
+        }
+        assert!(
+            read(&"a {".repeat(5000))
+                .unwrap_err()
+                .message
+                .contains("levels")
+        );
+        assert!(
+            read(&format!("a: {}", "[".repeat(5000)))
+                .unwrap_err()
+                .message
+                .contains("levels")
+        );
+    }
+
+    #[test]
+    fn toml_gives_the_same_tree() {
+        let map = read_toml("port = 4222\n[tls]\ncert_file = \"a\"\nlist = [1, true]\n").unwrap();
+        assert_eq!(
+            show(&map),
+            "port@1=4222 tls@2={cert_file@3=\"a\" list@4=[1 true]}"
+        );
+        assert_eq!(read_toml("a = 1\nb = = 2").unwrap_err().line, 2);
+        assert_eq!(read_toml("a = 1\nb = 1979-05-27").unwrap_err().line, 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_ends(text in "[a-c{}\\[\\]()$\"'\n:=#;, 0-9km\\\\]{0,80}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The monitor's JSON, with nats-server's field names.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use tidegate::controller::{Reason, Snapshot};
+
+use super::snapshot::{Connection, Query, Report};
+
+/// Wall-clock time of the server's start and of this answer.
+pub(super) struct Wall {
+    start: SystemTime,
+    now: SystemTime,
+}
+
+impl Wall {
+    pub(super) const fn new(start: SystemTime, now: SystemTime) -> Self {
+        Self { start, now }
+    }
+
+    /// The moment `ns` after the start.
+    fn at(&self, ns: u64) -> String {
+        rfc3339(self.start + Duration::from_nanos(ns))
+    }
+}
+
+/// The addresses there are.
+pub(super) fn index() -> Vec<u8> {
+    bytes(&json!({ "endpoints": ["/healthz", "/varz", "/connz", "/subsz", "/metrics"] }))
+}
+
+/// The server at large.
+pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
+    let process = Process::now();
+    bytes(&json!({
+        "server_id": r.info.server_id,
+        "server_name": r.info.server_name,
+        "version": r.info.version,
+        "proto": r.info.proto,
+        "go": r.info.go,
+        "host": r.info.host,
+        "port": r.info.port,
+        "auth_required": r.auth_required,
+        "tls_required": r.info.tls_required,
+        "tls_verify": r.info.tls_verify,
+        "max_connections": r.max_connections,
+        "max_payload": r.info.max_payload,
+        "max_control_line": r.max_control_line,
+        "max_pending": r.max_pending,
+        "ping_interval": r.ping_interval_ns,
+        "ping_max": r.ping_max,
+        "write_deadline": r.write_deadline_ns,
+        "now": rfc3339(wall.now),
+        "start": rfc3339(wall.start),
+        "uptime": uptime(r.uptime_ns),
+        "mem": process.memory_bytes,
+        "cpu": process.cpu_percent(r.uptime_ns),
+        "cpu_seconds": process.cpu_seconds,
+        "cores": std::thread::available_parallelism().map_or(1, usize::from),
+        "connections": r.connections,
+        "total_connections": r.stats.total_connections,
+        "routes": 0,
+        "remotes": 0,
+        "leafnodes": 0,
+        "subscriptions": r.sublist.len,
+        "slow_consumers": r.stats.slow_consumers,
+        "stalled_clients": r.stats.stalls,
+        "auth_failures": r.stats.auth_failures,
+        "in_msgs": r.stats.traffic.in_msgs,
+        "out_msgs": r.stats.traffic.out_msgs,
+        "in_bytes": r.stats.traffic.in_bytes,
+        "out_bytes": r.stats.traffic.out_bytes,
+        "loop_turns": r.turns,
+        "batching": { "socket_writes": controller(&r.flow) },
+        "lame_duck_mode": r.info.ldm,
+    }))
+}
+
+/// Connections.
+pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
+    let connections: Vec<Value> = r
+        .selected
+        .iter()
+        .map(|c| connection(c, r.uptime_ns, wall))
+        .collect();
+    bytes(&json!({
+        "server_id": r.info.server_id,
+        "now": rfc3339(wall.now),
+        "num_connections": connections.len(),
+        "total": r.connections,
+        "offset": query.offset,
+        "limit": query.limit,
+        "connections": connections,
+    }))
+}
+
+/// Subscriptions.
+pub(super) fn subsz(r: &Report) -> Vec<u8> {
+    let s = r.sublist;
+    let rate = if s.lookups == 0 {
+        0.0
+    } else {
+        s.hits as f64 / s.lookups as f64
+    };
+    bytes(&json!({
+        "server_id": r.info.server_id,
+        "num_subscriptions": s.len,
+        "num_inserts": s.inserts,
+        "num_removes": s.removes,
+        "num_matches": s.lookups,
+        "cache_hit_rate": rate,
+    }))
+}
+
+fn connection(c: &Connection, now_ns: u64, wall: &Wall) -> Value {
+    let mut out = json!({
+        "cid": c.cid,
+        "kind": "Client",
+        "type": "nats",
+        "ip": c.address.ip().to_string(),
+        "port": c.address.port(),
+        "start": wall.at(c.since_ns),
+        "last_activity": wall.at(c.active_ns),
+        "uptime": uptime(now_ns.saturating_sub(c.since_ns)),
+        "idle": uptime(now_ns.saturating_sub(c.active_ns)),
+        "pending_bytes": c.pending_bytes,
+        "in_msgs": c.traffic.in_msgs,
+        "out_msgs": c.traffic.out_msgs,
+        "in_bytes": c.traffic.in_bytes,
+        "out_bytes": c.traffic.out_bytes,
+        "subscriptions": c.subscriptions,
+        "name": c.name,
+        "lang": c.lang,
+        "version": c.version,
+    });
+    if let Some(user) = &c.user {
+        out["authorized_user"] = user.as_str().into();
+    }
+    if c.tls {
+        out["tls"] = true.into();
+    }
+    if !c.subjects.is_empty() {
+        out["subscriptions_list"] = c.subjects.clone().into();
+    }
+    out
+}
+
+fn controller(s: &Snapshot) -> Value {
+    let reasons: serde_json::Map<String, Value> = Reason::ALL
+        .iter()
+        .filter(|r| s.counts.batches_for(**r) > 0)
+        .map(|r| (r.as_str().into(), s.counts.batches_for(*r).into()))
+        .collect();
+    json!({
+        "limit": s.limit,
+        "binding": s.binding.map(Reason::as_str),
+        "batches": s.counts.batches(),
+        "items": s.counts.items,
+        "bytes": s.counts.bytes,
+        "batch_mean": s.counts.mean(),
+        "batch_max": s.counts.items_max,
+        "cost_fixed_ns": s.model.map(|m| m.a_ns),
+        "cost_item_ns": s.model.map(|m| m.b_ns),
+        "waits": s.counts.waits,
+        "by_reason": reasons,
+    })
+}
+
+/// What the system says of this process.
+pub(super) struct Process {
+    pub(super) memory_bytes: u64,
+    pub(super) cpu_seconds: f64,
+}
+
+impl Process {
+    pub(super) fn now() -> Self {
+        let pages = std::fs::read_to_string("/proc/self/statm").ok();
+        let pages = pages.and_then(|s| s.split(' ').nth(1)?.parse::<u64>().ok());
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Self {
+            memory_bytes: pages.unwrap_or(0) * rustix::param::page_size() as u64,
+            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        }
+    }
+
+    /// Since the start.
+    fn cpu_percent(&self, uptime_ns: u64) -> f64 {
+        let seconds = uptime_ns.max(1) as f64 / 1e9;
+        (self.cpu_seconds / seconds * 1000.0).round() / 10.0
+    }
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    let mut text = format!("{value:#}").into_bytes();
+    text.push(b'\n');
+    text
+}
+
+/// As nats-server writes it: `1d2h3m4s`, leading zeros left out.
+fn uptime(ns: u64) -> String {
+    let s = ns / 1_000_000_000;
+    let (d, h, m, s) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);
+    match (d, h, m) {
+        (0, 0, 0) => format!("{s}s"),
+        (0, 0, _) => format!("{m}m{s}s"),
+        (0, _, _) => format!("{h}h{m}m{s}s"),
+        _ => format!("{d}d{h}h{m}m{s}s"),
+    }
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    humantime::format_rfc3339_nanos(at).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn times() {
+        let wall = Wall::new(UNIX_EPOCH, UNIX_EPOCH);
+        assert_eq!(wall.at(1_500_000_005), "1970-01-01T00:00:01.500000005Z");
+        assert_eq!(uptime(59_999_999_999), "59s");
+        assert_eq!(uptime(90_061_000_000_000), "1d1h1m1s");
+    }
+}

@@ -1,0 +1,129 @@
+//! The monitor's figures for Prometheus, in its text format.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::json::Process;
+use super::snapshot::Report;
+
+/// The whole answer.
+pub(super) fn text(report: Report) -> Vec<u8> {
+    let mut registry = Registry::with_prefix("tidegate");
+    registry.register_collector(Box::new(Figures(report)));
+    let mut out = String::new();
+    // Writing into a string does not fail.
+    let _ = encode(&mut out, &registry);
+    out.into_bytes()
+}
+
+#[derive(Debug)]
+struct Figures(Report);
+
+impl Collector for Figures {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let r = &self.0;
+        let (t, flow, process) = (r.stats.traffic, r.flow, Process::now());
+        let counters = [
+            ("in_messages", "Messages published by clients", t.in_msgs),
+            (
+                "in_bytes",
+                "Bytes of messages published by clients",
+                t.in_bytes,
+            ),
+            (
+                "out_messages",
+                "Copies of messages delivered to clients",
+                t.out_msgs,
+            ),
+            (
+                "out_bytes",
+                "Bytes of messages delivered to clients",
+                t.out_bytes,
+            ),
+            (
+                "connections_accepted",
+                "Connections accepted",
+                r.stats.total_connections,
+            ),
+            (
+                "slow_consumers",
+                "Connections closed because they did not read",
+                r.stats.slow_consumers,
+            ),
+            (
+                "stalls",
+                "Publishers paused for a receiver that was behind",
+                r.stats.stalls,
+            ),
+            (
+                "auth_failures",
+                "Connections refused for their credentials",
+                r.stats.auth_failures,
+            ),
+            ("sublist_lookups", "Subjects looked up", r.sublist.lookups),
+            (
+                "sublist_hits",
+                "Subjects found in the cache of subscriptions",
+                r.sublist.hits,
+            ),
+            (
+                "loop_turns",
+                "Turns of the event loop, that is wake-ups and turns that found more to do",
+                r.turns,
+            ),
+            (
+                "write_batches",
+                "Rounds of socket writes",
+                flow.counts.batches(),
+            ),
+            (
+                "write_batch_items",
+                "Copies of messages carried by rounds of socket writes",
+                flow.counts.items,
+            ),
+            (
+                "write_batch_resets",
+                "Times the cost of socket writes was learned anew",
+                flow.resets,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let metric = ConstCounter::new(value);
+            metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        let gauges = [
+            ("connections", "Connections now", r.connections as f64),
+            ("subscriptions", "Subscriptions now", r.sublist.len as f64),
+            (
+                "write_batch_limit",
+                "Copies gathered at most before sockets are written",
+                flow.limit as f64,
+            ),
+            (
+                "uptime_seconds",
+                "Since the start",
+                r.uptime_ns as f64 / 1e9,
+            ),
+            (
+                "memory_bytes",
+                "Resident memory",
+                process.memory_bytes as f64,
+            ),
+            (
+                "cpu_seconds",
+                "CPU time of the process",
+                process.cpu_seconds,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let metric = ConstGauge::new(value);
+            metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        Ok(())
+    }
+}

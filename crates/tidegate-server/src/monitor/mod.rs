@@ -1,0 +1,225 @@
+//! The monitor: figures of a running server over HTTP, on a thread of its own.
+//!
+//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/subsz`, `/metrics`) and their parameters. The figures are taken by
+//! the loop between two turns ([`snapshot`]) and put into words here ([`json`], [`metrics`]): nothing on the way of a
+//! message waits for a reader. Connections and the time one may take for a request are bounded.
+
+mod json;
+mod metrics;
+pub(crate) mod snapshot;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, oneshot};
+
+use self::snapshot::{CONNECTIONS_MAX, Query, Report};
+use crate::node::Handle;
+
+/// Readers at a time; more wait in the listener's backlog.
+const READERS_MAX: usize = 32;
+/// For the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// For everything a connection does.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the loop's answer.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The monitor's thread; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Monitor {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Monitor {
+    /// Answers at `host` and `port` with the figures of the server behind `handle`.
+    ///
+    /// # Errors
+    /// The address cannot be had, or no thread.
+    pub fn start(host: &str, port: u16, handle: Handle) -> io::Result<Self> {
+        let listener = TcpListener::bind((host, port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let started = SystemTime::now();
+        let thread = std::thread::Builder::new()
+            .name("monitor".into())
+            .spawn(move || {
+                let serving = async move {
+                    if let Err(e) = serve(listener, Source { handle, started }).await {
+                        tracing::error!("the monitor ends: {e}");
+                    }
+                };
+                runtime.block_on(async {
+                    let serving = tokio::spawn(serving);
+                    // Either way it is over.
+                    let _ = stopped.await;
+                    serving.abort();
+                });
+            })?;
+        Ok(Self {
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.stop.take().map(|s| s.send(()));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Source {
+    handle: Handle,
+    started: SystemTime,
+}
+
+async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let readers = Arc::new(Semaphore::new(READERS_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&readers).acquire_owned().await else {
+            return Ok(());
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                tracing::warn!("the monitor cannot accept: {e}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let source = source.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(request, source.clone()));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            // A reader that went away, or takes too long, is nobody's concern.
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    source: Source,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if request.method() != Method::GET {
+        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
+    }
+    let path = request.uri().path();
+    if !matches!(
+        path,
+        "/" | "/healthz" | "/varz" | "/connz" | "/subsz" | "/subscriptionsz" | "/metrics"
+    ) {
+        return Ok(plain(
+            StatusCode::NOT_FOUND,
+            "expected /healthz, /varz, /connz, /subsz or /metrics",
+        ));
+    }
+    let query = match query(path, request.uri().query().unwrap_or("")) {
+        Ok(query) => query,
+        Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
+    };
+    let Some(report) = report(&source.handle, query).await else {
+        let error = br#"{"status":"unavailable","error":"the server did not answer in time"}"#;
+        return Ok(with_type(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "application/json",
+            error.to_vec(),
+        ));
+    };
+    let wall = json::Wall::new(source.started, SystemTime::now());
+    let body = match path {
+        "/healthz" => br#"{"status":"ok"}"#.to_vec(),
+        "/varz" => json::varz(&report, &wall),
+        "/connz" => json::connz(&report, query, &wall),
+        "/subsz" | "/subscriptionsz" => json::subsz(&report),
+        "/metrics" => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            return Ok(with_type(StatusCode::OK, kind, metrics::text(report)));
+        }
+        _ => json::index(),
+    };
+    Ok(with_type(StatusCode::OK, "application/json", body))
+}
+
+/// Asks the loop without blocking this thread's other readers.
+async fn report(handle: &Handle, query: Query) -> Option<Report> {
+    let (sender, receiver) = sync_channel(1);
+    handle.report(query, sender).ok()?;
+    let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
+    waiting.await.ok()?.ok()
+}
+
+fn query(path: &str, text: &str) -> Result<Query, String> {
+    let mut query = Query {
+        limit: if path == "/connz" { CONNECTIONS_MAX } else { 0 },
+        ..Query::default()
+    };
+    if path != "/connz" {
+        return Ok(query);
+    }
+    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+        let number = || {
+            value
+                .parse::<usize>()
+                .map_err(|_| format!("{key}: expected a number"))
+        };
+        match key {
+            "offset" => query.offset = number()?,
+            "limit" => query.limit = number()?.min(CONNECTIONS_MAX),
+            "cid" => query.cid = Some(number()? as u64),
+            "subs" => query.subscriptions = matches!(value, "1" | "true" | "detail"),
+            // As nats-server does: parameters it does not know mean nothing.
+            _ => {}
+        }
+    }
+    Ok(query)
+}
+
+fn plain(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    with_type(status, "text/plain", format!("{message}\n").into_bytes())
+}
+
+fn with_type(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,122 @@
+//! Figures of a running server as plain data, taken by the loop between two turns.
+
+use std::net::SocketAddr;
+
+use tidegate::controller::Snapshot;
+
+use crate::nats::connect::Info;
+use crate::nats::session::Traffic;
+use crate::nats::sublist::SublistStats;
+use crate::node::core::{Node, NodeStats};
+
+/// Connections reported at most at a time.
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    /// Connections from here.
+    pub(crate) offset: usize,
+    /// So many connections.
+    pub(crate) limit: usize,
+    /// With their subscriptions.
+    pub(crate) subscriptions: bool,
+    /// Only this connection.
+    pub(crate) cid: Option<u64>,
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) info: Info,
+    pub(crate) uptime_ns: u64,
+    pub(crate) connections: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) max_pending: usize,
+    pub(crate) ping_interval_ns: u64,
+    pub(crate) ping_max: u32,
+    pub(crate) write_deadline_ns: u64,
+    pub(crate) max_control_line: usize,
+    pub(crate) auth_required: bool,
+    pub(crate) stats: NodeStats,
+    pub(crate) sublist: SublistStats,
+    pub(crate) turns: u64,
+    pub(crate) flow: Snapshot,
+    pub(crate) selected: Vec<Connection>,
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    pub(crate) cid: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) since_ns: u64,
+    pub(crate) active_ns: u64,
+    pub(crate) pending_bytes: usize,
+    pub(crate) traffic: Traffic,
+    pub(crate) subscriptions: usize,
+    pub(crate) name: String,
+    pub(crate) lang: String,
+    pub(crate) version: String,
+    pub(crate) user: Option<String>,
+    pub(crate) tls: bool,
+    pub(crate) subjects: Vec<String>,
+}
+
+impl Report {
+    /// Takes what `query` asks for out of `node`.
+    pub(crate) fn take(
+        node: &Node,
+        query: Query,
+        uptime_ns: u64,
+        turns: u64,
+        flow: Snapshot,
+    ) -> Self {
+        let settings = node.settings();
+        let wanted = |cid| query.cid.is_none_or(|c| c == cid);
+        let sessions = node.sessions().filter(|s| wanted(s.cid));
+        let selected = sessions
+            .skip(query.offset)
+            .take(query.limit.min(CONNECTIONS_MAX))
+            .map(|s| Connection {
+                cid: s.cid,
+                address: s.address,
+                since_ns: s.since.as_nanos(),
+                active_ns: s.active.as_nanos(),
+                pending_bytes: s.out.len(),
+                traffic: s.traffic,
+                subscriptions: s.subs.len(),
+                name: s.options.name.clone(),
+                lang: s.options.lang.clone(),
+                version: s.options.version.clone(),
+                user: s.user().map(Into::into),
+                tls: s.secured,
+                subjects: if query.subscriptions {
+                    let subjects = node.subscriptions(s).map(|s| s.subject);
+                    subjects
+                        .map(|s| String::from_utf8_lossy(s).into_owned())
+                        .collect()
+                } else {
+                    Vec::new()
+                },
+            })
+            .collect();
+        Self {
+            info: node.info().clone(),
+            uptime_ns,
+            connections: node.len(),
+            max_connections: settings.max_connections,
+            max_pending: settings.max_pending,
+            ping_interval_ns: tidegate::nanos(settings.ping_interval),
+            ping_max: settings.ping_max,
+            write_deadline_ns: tidegate::nanos(settings.write_deadline),
+            max_control_line: settings.max_control_line,
+            auth_required: settings.needs_credentials(),
+            stats: node.stats(),
+            sublist: node.sublist_stats(),
+            turns,
+            flow,
+            selected,
+        }
+    }
+}

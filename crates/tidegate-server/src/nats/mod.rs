@@ -1,0 +1,15 @@
+//! The NATS client protocol, as pure code: bytes and times in, operations and bytes out. No socket, no clock.
+//!
+//! [`parse`] reads operations out of a buffer, [`op`] writes them into one, [`subject`] holds the rules of subjects and
+//! patterns, [`sublist`] finds who wants a subject, [`permissions`] says who may, [`connect`] holds the two JSON
+//! documents of a greeting, and [`session`] is one connection's state.
+
+mod close;
+pub mod connect;
+pub mod op;
+pub mod outbox;
+pub mod parse;
+pub mod permissions;
+pub mod session;
+pub mod subject;
+pub mod sublist;

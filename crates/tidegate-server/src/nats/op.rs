@@ -1,0 +1,195 @@
+//! Writes what a server sends, into an [`Outbox`]. The counterpart of [`super::parse`]; it decides nothing.
+//!
+//! A message for many is prepared once ([`Delivery`]): what differs between its receivers is the subscription's name, so
+//! a copy costs four appends and no formatting.
+
+use super::outbox::Outbox;
+use super::parse::Publish;
+
+/// The texts of `-ERR`, as clients know them: an unknown one makes some of them close the connection.
+pub mod text {
+    #![allow(missing_docs)]
+    pub const UNKNOWN_OPERATION: &str = "Unknown Protocol Operation";
+    pub const AUTHORIZATION_VIOLATION: &str = "Authorization Violation";
+    pub const AUTHENTICATION_TIMEOUT: &str = "Authentication Timeout";
+    pub const MAX_PAYLOAD: &str = "Maximum Payload Violation";
+    pub const MAX_CONTROL_LINE: &str = "maximum control line exceeded";
+    pub const MAX_CONNECTIONS: &str = "maximum connections exceeded";
+    pub const MAX_SUBSCRIPTIONS: &str = "maximum subscriptions exceeded";
+    pub const STALE: &str = "Stale Connection";
+    pub const INVALID_PROTOCOL: &str = "invalid client protocol";
+    pub const NO_RESPONDERS_NEEDS_HEADERS: &str = "no responders requires headers support";
+    pub const TLS_REQUIRED: &str = "Secure Connection - TLS Required";
+    pub const INVALID_SUBJECT: &str = "Invalid Subject";
+    pub const INVALID_PUBLISH_SUBJECT: &str = "Invalid Publish Subject";
+}
+
+/// `-ERR '<text>'`
+pub fn err(out: &mut Outbox, text: &str) {
+    out.append(&[b"-ERR '", text.as_bytes(), b"'\r\n"]);
+}
+
+/// `-ERR 'Permissions Violation for Publish to "<subject>"'`
+pub fn publish_violation(out: &mut Outbox, subject: &[u8]) {
+    out.append(&[
+        b"-ERR 'Permissions Violation for Publish to \"",
+        subject,
+        b"\"'\r\n",
+    ]);
+}
+
+/// `-ERR 'Permissions Violation for Subscription to "<subject>" [using queue "<queue>"]'`
+pub fn subscription_violation(out: &mut Outbox, subject: &[u8], queue: Option<&[u8]>) {
+    let start: &[u8] = b"-ERR 'Permissions Violation for Subscription to \"";
+    match queue {
+        Some(queue) => out.append(&[start, subject, b"\" using queue \"", queue, b"\"'\r\n"]),
+        None => out.append(&[start, subject, b"\"'\r\n"]),
+    }
+}
+
+/// The status message that says nobody is there: headers only.
+pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8]) {
+    let head: &[u8] = b"NATS/1.0 503\r\nNats-Subject: ";
+    let mut digits = Digits::default();
+    let len = digits.write((head.len() + subject.len() + 4) as u64);
+    let len = digits.get(len);
+    out.append(&[
+        b"HMSG ",
+        reply,
+        b" ",
+        sid,
+        b" ",
+        len,
+        b" ",
+        len,
+        b"\r\n",
+        head,
+        subject,
+        b"\r\n\r\n\r\n",
+    ]);
+}
+
+/// A message prepared for its receivers, with its buffers kept from one to the next.
+#[derive(Debug, Default)]
+pub struct Delivery {
+    /// `MSG <subject> ` or `HMSG <subject> `
+    head: Vec<u8>,
+    /// ` [reply ][#headers ]#total␍␊`
+    tail: Vec<u8>,
+    digits: Digits,
+}
+
+impl Delivery {
+    /// Prepares `message`; without headers (for a client that cannot read them) if so told.
+    pub fn prepare(&mut self, message: &Publish<'_>, with_headers: bool) {
+        let headers = message.headers.filter(|_| with_headers);
+        self.head.clear();
+        self.head
+            .extend_from_slice(if headers.is_some() { b"HMSG " } else { b"MSG " });
+        self.head.extend_from_slice(message.subject);
+        self.head.push(b' ');
+        self.tail.clear();
+        self.tail.push(b' ');
+        if let Some(reply) = message.reply {
+            self.tail.extend_from_slice(reply);
+            self.tail.push(b' ');
+        }
+        if let Some(headers) = headers {
+            let at = self.digits.write(headers as u64);
+            self.tail.extend_from_slice(self.digits.get(at));
+            self.tail.push(b' ');
+        }
+        let size = if headers.is_some() {
+            message.size()
+        } else {
+            message.payload_crlf().len() - 2
+        };
+        let at = self.digits.write(size as u64);
+        self.tail.extend_from_slice(self.digits.get(at));
+        self.tail.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends the message for the subscription `sid`; `body_crlf` is the part of it that was prepared for.
+    #[inline]
+    pub fn write(&self, out: &mut Outbox, sid: &[u8], body_crlf: &[u8]) {
+        out.append(&[&self.head, sid, &self.tail, body_crlf]);
+    }
+}
+
+/// A number in decimal, without a formatter.
+#[derive(Debug, Default)]
+struct Digits([u8; 20]);
+
+impl Digits {
+    /// Writes `n` at the end and answers where it starts.
+    const fn write(&mut self, mut n: u64) -> usize {
+        let mut at = self.0.len();
+        loop {
+            at -= 1;
+            self.0[at] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                return at;
+            }
+        }
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        &self.0[at..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(f: impl FnOnce(&mut Outbox)) -> String {
+        let mut out = Outbox::default();
+        f(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn messages() {
+        let message = |headers, body_crlf| Publish {
+            subject: b"a.b",
+            reply: Some(b"r"),
+            headers,
+            body_crlf,
+        };
+        let mut d = Delivery::default();
+        let plain = message(None, b"hello\r\n");
+        d.prepare(&plain, true);
+        assert_eq!(
+            written(|out| d.write(out, b"12", plain.body_crlf)),
+            "MSG a.b 12 r 5\r\nhello\r\n"
+        );
+        let headed = message(Some(12), b"NATS/1.0\r\n\r\nhi\r\n");
+        d.prepare(&headed, true);
+        assert_eq!(
+            written(|out| d.write(out, b"1", headed.body_crlf)),
+            "HMSG a.b 1 r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
+        );
+        d.prepare(&headed, false);
+        assert_eq!(
+            written(|out| d.write(out, b"1", headed.payload_crlf())),
+            "MSG a.b 1 r 2\r\nhi\r\n"
+        );
+    }
+
+    #[test]
+    fn statuses_and_errors() {
+        assert_eq!(
+            written(|out| no_responders(out, b"_INBOX.1", b"2", b"svc")),
+            "HMSG _INBOX.1 2 35 35\r\nNATS/1.0 503\r\nNats-Subject: svc\r\n\r\n\r\n"
+        );
+        assert_eq!(
+            written(|out| err(out, text::STALE)),
+            "-ERR 'Stale Connection'\r\n"
+        );
+        assert_eq!(
+            written(|out| subscription_violation(out, b"a", Some(b"q"))),
+            "-ERR 'Permissions Violation for Subscription to \"a\" using queue \"q\"'\r\n"
+        );
+    }
+}

@@ -1,0 +1,392 @@
+//! Reads what a client sends: one operation after the other, borrowed from the read buffer, with no allocation.
+//!
+//! Owns the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked before a payload has
+//! arrived. Leaves subjects, JSON and order of operations to others. A caller keeps what was not consumed and comes back
+//! with more behind it; [`Parser::need`] says how much there must be before asking again is worth it.
+
+use memchr::memchr;
+
+/// The longest verb and the blank behind it: what a line may have beyond its arguments.
+const VERB_BYTES_MAX: usize = 8;
+
+/// Bounds on what a client may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseLimits {
+    /// Bytes of a control line, without its verb.
+    pub control_line_bytes_max: usize,
+    /// Bytes of headers and payload together.
+    pub payload_bytes_max: usize,
+}
+
+/// One operation of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// `CONNECT {json}`
+    Connect(&'a [u8]),
+    /// `PUB` or `HPUB`
+    Publish(Publish<'a>),
+    /// `SUB subject [queue] sid`
+    Subscribe {
+        /// The pattern.
+        subject: &'a [u8],
+        /// The queue group, if any.
+        queue: Option<&'a [u8]>,
+        /// The client's name for the subscription.
+        sid: &'a [u8],
+    },
+    /// `UNSUB sid [max]`
+    Unsubscribe {
+        /// The client's name for the subscription.
+        sid: &'a [u8],
+        /// Messages in total after which it ends; 0 is now.
+        max: u64,
+    },
+    /// `PING`
+    Ping,
+    /// `PONG`
+    Pong,
+}
+
+/// A message on its way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publish<'a> {
+    /// Where to.
+    pub subject: &'a [u8],
+    /// Where answers go.
+    pub reply: Option<&'a [u8]>,
+    /// Bytes of the header block at the front of the body; `None` for a `PUB`.
+    pub headers: Option<usize>,
+    /// Header block, payload and the line end that closes them, as they came.
+    pub body_crlf: &'a [u8],
+}
+
+impl<'a> Publish<'a> {
+    /// Bytes of header block and payload.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.body_crlf.len() - 2
+    }
+
+    /// The payload and its line end, without headers.
+    #[must_use]
+    pub fn payload_crlf(&self) -> &'a [u8] {
+        &self.body_crlf[self.headers.unwrap_or(0)..]
+    }
+}
+
+/// Why a connection's input cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// No verb, wrong arguments, or a payload that does not end where it said.
+    #[error("unknown protocol operation: expected CONNECT, PUB, HPUB, SUB, UNSUB, PING or PONG")]
+    Operation,
+    /// A line longer than allowed.
+    #[error("control line too long: raise max_control_line, or use shorter subjects")]
+    ControlLine,
+    /// A message larger than allowed.
+    #[error("payload too large: raise max_payload, or send less")]
+    Payload,
+}
+
+/// Where the reading of one connection stands.
+#[derive(Clone, Debug, Default)]
+pub struct Parser {
+    need: usize,
+}
+
+impl Parser {
+    /// The next operation at the front of `buf` and the bytes it takes, or `None` until there are more.
+    ///
+    /// `buf` starts where the last operation ended; while `None` is answered it only grows.
+    ///
+    /// # Errors
+    /// Input that is not the protocol or is beyond `limits`. Nothing more can be read from that connection.
+    pub fn next<'a>(
+        &mut self,
+        buf: &'a [u8],
+        limits: &ParseLimits,
+    ) -> Result<Option<(Op<'a>, usize)>, ParseError> {
+        if buf.len() < self.need.max(1) {
+            return Ok(None);
+        }
+        if !matches!(buf[0] | 0x20, b'c' | b'p' | b'h' | b's' | b'u') {
+            return Err(ParseError::Operation);
+        }
+        let line_max = limits.control_line_bytes_max + VERB_BYTES_MAX + 2;
+        let Some(end) = memchr(b'\n', &buf[..buf.len().min(line_max)]) else {
+            if buf.len() >= line_max {
+                return Err(ParseError::ControlLine);
+            }
+            self.need = buf.len() + 1;
+            return Ok(None);
+        };
+        let line = match &buf[..end] {
+            [line @ .., b'\r'] => line,
+            line => line,
+        };
+        self.line(buf, line, end + 1, limits)
+    }
+
+    /// Bytes the buffer must hold before [`Parser::next`] can answer anything else than `None`.
+    #[must_use]
+    pub const fn need(&self) -> usize {
+        self.need
+    }
+
+    fn line<'a>(
+        &mut self,
+        buf: &'a [u8],
+        line: &'a [u8],
+        after: usize,
+        limits: &ParseLimits,
+    ) -> Result<Option<(Op<'a>, usize)>, ParseError> {
+        let (verb, args) = split_verb(line);
+        if args.len() > limits.control_line_bytes_max {
+            return Err(ParseError::ControlLine);
+        }
+        let op = match verb {
+            v if v.eq_ignore_ascii_case(b"PUB") => {
+                return self.publish(buf, args, after, limits, false);
+            }
+            v if v.eq_ignore_ascii_case(b"HPUB") => {
+                return self.publish(buf, args, after, limits, true);
+            }
+            v if v.eq_ignore_ascii_case(b"PING") => Op::Ping,
+            v if v.eq_ignore_ascii_case(b"PONG") => Op::Pong,
+            v if v.eq_ignore_ascii_case(b"SUB") => subscribe(args)?,
+            v if v.eq_ignore_ascii_case(b"UNSUB") => unsubscribe(args)?,
+            v if v.eq_ignore_ascii_case(b"CONNECT") => Op::Connect(args.trim_ascii()),
+            _ => return Err(ParseError::Operation),
+        };
+        self.need = 0;
+        Ok(Some((op, after)))
+    }
+
+    fn publish<'a>(
+        &mut self,
+        buf: &'a [u8],
+        args: &'a [u8],
+        after: usize,
+        limits: &ParseLimits,
+        with_headers: bool,
+    ) -> Result<Option<(Op<'a>, usize)>, ParseError> {
+        let (args, len) = split_args(args)?;
+        let sizes = if with_headers { 2 } else { 1 };
+        let reply = match len.checked_sub(sizes) {
+            Some(1) => None,
+            Some(2) => Some(args[1]),
+            _ => return Err(ParseError::Operation),
+        };
+        let size = number(args[len - 1])?;
+        let headers = with_headers
+            .then(|| number(args[len - 2]))
+            .transpose()?
+            .map(|n| usize::try_from(n).map_err(|_| ParseError::Operation))
+            .transpose()?;
+        if size > limits.payload_bytes_max as u64 {
+            return Err(ParseError::Payload);
+        }
+        // Below the limit, which is a usize.
+        let size = usize::try_from(size).map_err(|_| ParseError::Payload)?;
+        if headers.is_some_and(|h| h > size) {
+            return Err(ParseError::Operation);
+        }
+        let total = after + size + 2;
+        if buf.len() < total {
+            self.need = total;
+            return Ok(None);
+        }
+        let body_crlf = &buf[after..total];
+        if !body_crlf.ends_with(b"\r\n") {
+            return Err(ParseError::Operation);
+        }
+        self.need = 0;
+        let publish = Publish {
+            subject: args[0],
+            reply,
+            headers,
+            body_crlf,
+        };
+        Ok(Some((Op::Publish(publish), total)))
+    }
+}
+
+fn subscribe(args: &[u8]) -> Result<Op<'_>, ParseError> {
+    let (args, len) = split_args(args)?;
+    let (queue, sid) = match len {
+        2 => (None, args[1]),
+        3 => (Some(args[1]), args[2]),
+        _ => return Err(ParseError::Operation),
+    };
+    Ok(Op::Subscribe {
+        subject: args[0],
+        queue,
+        sid,
+    })
+}
+
+fn unsubscribe(args: &[u8]) -> Result<Op<'_>, ParseError> {
+    let (args, len) = split_args(args)?;
+    let max = match len {
+        1 => 0,
+        2 => number(args[1])?,
+        _ => return Err(ParseError::Operation),
+    };
+    Ok(Op::Unsubscribe { sid: args[0], max })
+}
+
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// The verb and what follows the blank behind it.
+fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
+    let head = &line[..line.len().min(VERB_BYTES_MAX)];
+    match head.iter().position(|b| is_blank(*b)) {
+        Some(at) => (&line[..at], &line[at + 1..]),
+        None => (line, &[]),
+    }
+}
+
+/// Up to four arguments, separated by blanks, and how many there are.
+fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
+    let mut out: [&[u8]; 4] = [&[]; 4];
+    let mut len = 0;
+    let mut at = 0;
+    while at < args.len() {
+        if is_blank(args[at]) {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < args.len() && !is_blank(args[at]) {
+            at += 1;
+        }
+        *out.get_mut(len).ok_or(ParseError::Operation)? = &args[start..at];
+        len += 1;
+    }
+    Ok((out, len))
+}
+
+/// A size or a count: digits only, below 10^18 so that sums cannot overflow.
+fn number(text: &[u8]) -> Result<u64, ParseError> {
+    if text.is_empty() || text.len() > 18 {
+        return Err(ParseError::Operation);
+    }
+    text.iter().try_fold(0, |sum: u64, b| {
+        b.is_ascii_digit()
+            .then(|| sum * 10 + u64::from(b - b'0'))
+            .ok_or(ParseError::Operation)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: ParseLimits = ParseLimits {
+        control_line_bytes_max: 64,
+        payload_bytes_max: 32,
+    };
+
+    fn one(text: &str) -> Result<Option<(Op<'_>, usize)>, ParseError> {
+        Parser::default().next(text.as_bytes(), &LIMITS)
+    }
+
+    fn op(text: &str) -> Op<'_> {
+        let (op, used) = one(text).unwrap().unwrap();
+        assert_eq!(used, text.len());
+        op
+    }
+
+    #[test]
+    fn every_operation() {
+        assert_eq!(op("PING\r\n"), Op::Ping);
+        assert_eq!(op("pong\n"), Op::Pong);
+        assert_eq!(op("CONNECT  {\"a\": 1}\r\n"), Op::Connect(b"{\"a\": 1}"));
+        let p = |headers, reply, body_crlf| {
+            Op::Publish(Publish {
+                subject: b"a.b",
+                reply,
+                headers,
+                body_crlf,
+            })
+        };
+        assert_eq!(op("PUB a.b 5\r\nhello\r\n"), p(None, None, b"hello\r\n"));
+        assert_eq!(op("pub  a.b\tr \t0 \r\n\r\n"), p(None, Some(b"r"), b"\r\n"));
+        assert_eq!(
+            op("HPUB a.b r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
+            p(Some(12), Some(b"r"), b"NATS/1.0\r\n\r\nhi\r\n")
+        );
+        let sub = |queue| Op::Subscribe {
+            subject: b"a.*",
+            queue,
+            sid: b"7",
+        };
+        assert_eq!(op("SUB a.* 7\r\n"), sub(None));
+        assert_eq!(op("SUB a.* q 7\r\n"), sub(Some(b"q")));
+        assert_eq!(op("UNSUB 7\r\n"), Op::Unsubscribe { sid: b"7", max: 0 });
+        assert_eq!(op("UNSUB 7 3\r\n"), Op::Unsubscribe { sid: b"7", max: 3 });
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "GET / HTTP/1.1\r\n",
+            "\r\n",
+            "PUB\r\n",
+            "PUB a\r\n",
+            "PUB a b c 5\r\n",
+            "PUB a x\r\n",
+            "PUB a -1\r\n",
+            "PUB a 2\r\nabcd",
+            "PUBLISH a 2\r\n",
+            "SUB a\r\n",
+            "SUB a b c d\r\n",
+            "UNSUB\r\n",
+            "UNSUB 1 x\r\n",
+            "HPUB a 5 3\r\nabc\r\n",
+            "HPUB a 3\r\nabc\r\n",
+            "+OK\r\n",
+            "\0",
+            "PUB a 99999999999999999999\r\n",
+        ] {
+            assert_eq!(one(text), Err(ParseError::Operation), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_checked_before_the_payload_arrives() {
+        assert_eq!(one("PUB a 33\r\n"), Err(ParseError::Payload));
+        assert_eq!(one("PUB a 32\r\n"), Ok(None));
+        let long = format!("SUB {} 1\r\n", "x".repeat(64));
+        assert_eq!(one(&long), Err(ParseError::ControlLine));
+        assert_eq!(one(&"P".repeat(73)), Ok(None));
+        assert_eq!(one(&"P".repeat(74)), Err(ParseError::ControlLine));
+    }
+
+    #[test]
+    fn a_cut_at_any_byte_changes_nothing() {
+        let text = b"CONNECT {}\r\nPING\r\nSUB a.> q 12\r\nPUB a.b r 5\r\nhe\r\no\r\nHPUB a 12 12\r\nNATS/1.0\r\n\r\n\r\nUNSUB 12 1\r\n";
+        let all = |cuts: &[usize]| {
+            let mut parser = Parser::default();
+            let (mut seen, mut start) = (Vec::new(), 0);
+            for end in cuts.iter().copied().chain([text.len()]) {
+                while let Some((op, used)) = parser.next(&text[start..end], &LIMITS).unwrap() {
+                    seen.push(format!("{op:?}"));
+                    start += used;
+                }
+                assert!(start == end || parser.need() > end - start);
+            }
+            assert_eq!(start, text.len());
+            seen
+        };
+        let whole = all(&[]);
+        assert_eq!(whole.len(), 6);
+        for cut in 0..text.len() {
+            assert_eq!(all(&[cut]), whole, "cut at {cut}");
+        }
+        assert_eq!(all(&(0..text.len()).collect::<Vec<_>>()), whole);
+    }
+}

@@ -1,0 +1,162 @@
+//! Subjects and patterns: which are well formed, which pattern takes which subject, which pattern contains which.
+//!
+//! Tokens are separated by dots and are never empty. In a pattern `*` stands for one token and a closing `>` for one or
+//! more; both only where they are the whole token.
+
+/// Whether `subject` has no empty token and no blank.
+#[must_use]
+pub fn is_valid(subject: &[u8]) -> bool {
+    let blank = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n' | b'\x0c' | 0);
+    !subject.iter().any(blank) && tokens(subject).all(|t| !t.is_empty())
+}
+
+/// Whether one can publish to `subject`: well formed, no wildcard.
+#[must_use]
+pub fn is_literal(subject: &[u8]) -> bool {
+    is_valid(subject) && !has_wildcard(subject)
+}
+
+/// Whether one can subscribe to `pattern`: well formed, `>` only at its end.
+#[must_use]
+pub fn is_pattern(pattern: &[u8]) -> bool {
+    let closing = |t: &[u8]| t == b">";
+    let mut seen = false;
+    is_valid(pattern) && tokens(pattern).all(|t| !std::mem::replace(&mut seen, closing(t)))
+}
+
+/// Whether some token of `subject` is a wildcard.
+#[must_use]
+pub fn has_wildcard(subject: &[u8]) -> bool {
+    // Cheap for the common case: most subjects have neither byte.
+    memchr::memchr2(b'*', b'>', subject).is_some()
+        && tokens(subject).any(|t| t == b"*" || t == b">")
+}
+
+/// The tokens of `subject`.
+pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
+    subject.split(|b| *b == b'.')
+}
+
+/// Whether everything `inner` can match is matched by `outer` too; with a literal `inner`, whether `outer` matches it.
+#[must_use]
+pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
+    let (mut outer, mut inner) = (tokens(outer), tokens(inner));
+    loop {
+        match (outer.next(), inner.next()) {
+            (Some(b">"), Some(_)) | (None, None) => return true,
+            (Some(b"*"), Some(b">")) => return false,
+            (Some(b"*"), Some(_)) => {}
+            (Some(o), Some(i)) if o == i => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether some subject is matched by both patterns.
+#[must_use]
+pub fn overlaps(a: &[u8], b: &[u8]) -> bool {
+    let (mut a, mut b) = (tokens(a), tokens(b));
+    loop {
+        match (a.next(), b.next()) {
+            (Some(b">"), Some(_)) | (Some(_), Some(b">")) | (None, None) => return true,
+            (Some(b"*"), Some(_)) | (Some(_), Some(b"*")) => {}
+            (Some(x), Some(y)) if x == y => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        for good in [
+            "a",
+            "a.b",
+            "*",
+            ">",
+            "a.*.c",
+            "a.>",
+            "foo*",
+            "a>b.c",
+            "*.>",
+            "$JS.API.INFO",
+        ] {
+            assert!(is_pattern(good.as_bytes()), "{good}");
+        }
+        for bad in ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b", "a b"] {
+            assert!(!is_pattern(bad.as_bytes()), "{bad}");
+        }
+        assert!(
+            is_literal(b"foo*.a>b")
+                && !is_literal(b"a.*")
+                && !is_literal(b"a.>")
+                && !is_literal(b"a..b")
+        );
+    }
+
+    #[test]
+    fn containing() {
+        let yes = [
+            ("a.b", "a.b"),
+            ("a.*", "a.b"),
+            ("a.>", "a.b.c"),
+            (">", "a"),
+            ("a.*", "a.*"),
+            ("a.>", "a.*.>"),
+            ("*.>", "a.>"),
+        ];
+        let no = [
+            ("a.b", "a.c"),
+            ("a.*", "a"),
+            ("a.*", "a.b.c"),
+            ("a.>", "a"),
+            ("a.b", "a.*"),
+            ("a.*", "a.>"),
+            ("*", "a.b"),
+        ];
+        for (outer, inner) in yes {
+            assert!(
+                contains(outer.as_bytes(), inner.as_bytes()),
+                "{outer} {inner}"
+            );
+        }
+        for (outer, inner) in no {
+            assert!(
+                !contains(outer.as_bytes(), inner.as_bytes()),
+                "{outer} {inner}"
+            );
+        }
+    }
+
+    #[test]
+    fn overlapping() {
+        let yes = [
+            ("a.*", "*.b"),
+            ("a.>", "*.b"),
+            ("a.b", "a.b"),
+            (">", "a"),
+            ("a.>", "a.b.c.>"),
+        ];
+        let no = [
+            ("a.*", "b.*"),
+            ("a", "a.>"),
+            ("a.*", "a.b.c"),
+            ("a.b", "a.c"),
+        ];
+        for (a, b) in yes {
+            assert!(
+                overlaps(a.as_bytes(), b.as_bytes()) && overlaps(b.as_bytes(), a.as_bytes()),
+                "{a} {b}"
+            );
+        }
+        for (a, b) in no {
+            assert!(
+                !overlaps(a.as_bytes(), b.as_bytes()) && !overlaps(b.as_bytes(), a.as_bytes()),
+                "{a} {b}"
+            );
+        }
+    }
+}

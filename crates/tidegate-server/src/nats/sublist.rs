@@ -1,0 +1,470 @@
+//! Who subscribes to a subject: a trie of tokens with a cache of answers in front.
+//!
+//! Owns nothing of a subscription but its key ([`SubKey`]); what is behind the key is the caller's. Adding and removing
+//! costs the length of the pattern, whatever else is subscribed. Finding costs a hash and a comparison where the cache
+//! knows the subject, else a walk over the trie nodes that can match.
+//!
+//! The cache is direct-mapped: a subject has one slot, whose memory the next subject reuses, so that finding allocates
+//! nothing even where no subject comes twice. A literal subscription clears its own slot; one with a wildcard makes every
+//! slot stale, since it may concern any.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::subject::{has_wildcard, tokens};
+
+/// Names a subscription. Small and dense: the sublist keeps a table by key.
+pub type SubKey = u32;
+
+/// Slots of the cache: a power of two.
+const CACHE_LEN: usize = 4096;
+/// Longer subjects and larger answers are not cached, which bounds the cache's memory.
+const CACHED_SUBJECT_BYTES_MAX: usize = 256;
+const CACHED_KEYS_MAX: usize = 1024;
+
+const NONE: u32 = u32::MAX;
+const ROOT: u32 = 0;
+
+/// Who takes messages of one subject.
+#[derive(Clone, Debug, Default)]
+pub struct Matches {
+    /// Subscriptions of their own: each gets a copy.
+    pub plain: Vec<SubKey>,
+    members: Vec<SubKey>,
+    /// For each queue group, where its members end.
+    ends: Vec<u32>,
+}
+
+impl Matches {
+    /// The members of each queue group: one of them gets a copy.
+    pub fn groups(&self) -> impl Iterator<Item = &[SubKey]> {
+        let mut start = 0;
+        self.ends.iter().map(move |end| {
+            let group = &self.members[start..*end as usize];
+            start = *end as usize;
+            group
+        })
+    }
+
+    /// Whether nobody does.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.members.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.plain.clear();
+        self.members.clear();
+        self.ends.clear();
+    }
+
+    fn add(&mut self, here: &TrieNode) {
+        self.plain.extend_from_slice(&here.plain);
+        for group in &here.groups {
+            self.members.extend_from_slice(&group.members);
+            self.ends
+                .push(u32::try_from(self.members.len()).unwrap_or(NONE));
+        }
+    }
+}
+
+/// Counts of a sublist, for monitoring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SublistStats {
+    /// Subscriptions now.
+    pub len: usize,
+    /// Subscriptions made.
+    pub inserts: u64,
+    /// Subscriptions ended.
+    pub removes: u64,
+    /// Subjects looked up.
+    pub lookups: u64,
+    /// Of those, found in the cache.
+    pub hits: u64,
+}
+
+/// The subscriptions of a node, by pattern.
+#[derive(Debug)]
+pub struct Sublist {
+    nodes: Slab<TrieNode>,
+    /// Where each subscription lies, by its key.
+    places: Vec<Place>,
+    hasher: RandomState,
+    cache: Vec<Slot>,
+    /// Counts wildcard changes: a slot of another generation is stale.
+    generation: u64,
+    /// The answer where it is not cached.
+    scratch: Matches,
+    /// Branches of a walk still to be taken: kept, so that no walk allocates.
+    branches: Vec<(u32, usize)>,
+    stats: SublistStats,
+}
+
+#[derive(Debug, Default)]
+struct TrieNode {
+    parent: u32,
+    token: Box<[u8]>,
+    children: HashMap<Box<[u8]>, u32, RandomState>,
+    plain: Vec<SubKey>,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    name: Box<[u8]>,
+    members: Vec<SubKey>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    node: u32,
+    /// Index of the queue group in its node, or `NONE`.
+    group: u32,
+    /// Index in the list.
+    at: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u64,
+    subject: Vec<u8>,
+    matches: Matches,
+}
+
+impl Sublist {
+    /// An empty one; the seed of its hashing is the process's.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut nodes = Slab::new();
+        nodes.insert(TrieNode::default());
+        let mut cache = Vec::new();
+        cache.resize_with(CACHE_LEN, Slot::default);
+        Self {
+            nodes,
+            places: Vec::new(),
+            hasher: RandomState::default(),
+            cache,
+            generation: 1,
+            scratch: Matches::default(),
+            branches: Vec::new(),
+            stats: SublistStats::default(),
+        }
+    }
+
+    /// Adds the subscription `key` to the well-formed `pattern`. A key is added once until it is removed.
+    pub fn insert(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
+        self.forget(pattern);
+        let mut at = ROOT;
+        for token in tokens(pattern) {
+            at = match self.nodes[at as usize].children.get(token) {
+                Some(child) => *child,
+                None => self.add_node(at, token),
+            };
+        }
+        let node = &mut self.nodes[at as usize];
+        let (group, list) = match queue {
+            None => (NONE, &mut node.plain),
+            Some(name) => {
+                let found = node.groups.iter().position(|g| *g.name == *name);
+                let i = found.unwrap_or_else(|| {
+                    node.groups.push(Group {
+                        name: name.into(),
+                        members: Vec::new(),
+                    });
+                    node.groups.len() - 1
+                });
+                (index(i), &mut node.groups[i].members)
+            }
+        };
+        let place = Place {
+            node: at,
+            group,
+            at: index(list.len()),
+        };
+        list.push(key);
+        let free = Place {
+            node: NONE,
+            group: NONE,
+            at: NONE,
+        };
+        if self.places.len() <= key as usize {
+            self.places.resize(key as usize + 1, free);
+        }
+        let old = std::mem::replace(&mut self.places[key as usize], place);
+        assert!(old.node == NONE, "a subscription key is used twice");
+        self.stats.len += 1;
+        self.stats.inserts += 1;
+    }
+
+    /// Removes the subscription `key`, which was added with this `pattern`.
+    pub fn remove(&mut self, pattern: &[u8], key: SubKey) {
+        self.forget(pattern);
+        let free = Place {
+            node: NONE,
+            group: NONE,
+            at: NONE,
+        };
+        let place = std::mem::replace(&mut self.places[key as usize], free);
+        let node = &mut self.nodes[place.node as usize];
+        let list = if place.group == NONE {
+            &mut node.plain
+        } else {
+            &mut node.groups[place.group as usize].members
+        };
+        let removed = list.swap_remove(place.at as usize);
+        assert!(removed == key, "a subscription is not where it was put");
+        if let Some(moved) = list.get(place.at as usize) {
+            self.places[*moved as usize].at = place.at;
+        }
+        if place.group != NONE && list.is_empty() {
+            node.groups.swap_remove(place.group as usize);
+            if let Some(moved) = node.groups.get(place.group as usize) {
+                for key in &moved.members {
+                    self.places[*key as usize].group = place.group;
+                }
+            }
+        }
+        self.prune(place.node);
+        self.stats.len -= 1;
+        self.stats.removes += 1;
+    }
+
+    /// Who takes messages of `subject`, which is taken literally. A subject with an empty token is nobody's.
+    #[inline]
+    pub fn matches(&mut self, subject: &[u8]) -> &Matches {
+        self.stats.lookups += 1;
+        if subject.len() > CACHED_SUBJECT_BYTES_MAX {
+            walk(&self.nodes, &mut self.branches, &mut self.scratch, subject);
+            return &self.scratch;
+        }
+        let at = self.slot(subject);
+        let slot = &mut self.cache[at];
+        if slot.generation == self.generation && slot.subject == subject {
+            self.stats.hits += 1;
+            return &slot.matches;
+        }
+        walk(&self.nodes, &mut self.branches, &mut slot.matches, subject);
+        if slot.matches.plain.len() + slot.matches.members.len() > CACHED_KEYS_MAX {
+            self.scratch = std::mem::take(&mut slot.matches);
+            slot.generation = 0;
+            return &self.scratch;
+        }
+        slot.generation = self.generation;
+        slot.subject.clear();
+        slot.subject.extend_from_slice(subject);
+        &slot.matches
+    }
+
+    /// What it holds and did.
+    #[must_use]
+    pub const fn stats(&self) -> SublistStats {
+        self.stats
+    }
+
+    fn slot(&self, subject: &[u8]) -> usize {
+        self.hasher.hash_one(subject) as usize % CACHE_LEN
+    }
+
+    fn forget(&mut self, pattern: &[u8]) {
+        if has_wildcard(pattern) {
+            self.generation += 1;
+        } else {
+            let at = self.slot(pattern);
+            self.cache[at].generation = 0;
+        }
+    }
+
+    fn add_node(&mut self, parent: u32, token: &[u8]) -> u32 {
+        let child = index(self.nodes.insert(TrieNode {
+            parent,
+            token: token.into(),
+            ..TrieNode::default()
+        }));
+        self.nodes[parent as usize]
+            .children
+            .insert(token.into(), child);
+        child
+    }
+
+    /// Removes the node, and those above it, as long as they hold nothing.
+    fn prune(&mut self, mut at: u32) {
+        while at != ROOT {
+            let node = &self.nodes[at as usize];
+            if !(node.plain.is_empty() && node.groups.is_empty() && node.children.is_empty()) {
+                return;
+            }
+            let node = self.nodes.remove(at as usize);
+            self.nodes[node.parent as usize]
+                .children
+                .remove(&node.token);
+            at = node.parent;
+        }
+    }
+}
+
+impl Default for Sublist {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Walks the trie by an own stack of branches still to be taken, so that a subject of thousands of tokens is no danger.
+fn walk(
+    nodes: &Slab<TrieNode>,
+    branches: &mut Vec<(u32, usize)>,
+    out: &mut Matches,
+    subject: &[u8],
+) {
+    branches.clear();
+    out.clear();
+    if tokens(subject).any(<[u8]>::is_empty) {
+        return;
+    }
+    let mut next = Some((ROOT, 0));
+    while let Some((node, from)) = next {
+        let node = &nodes[node as usize];
+        if from > subject.len() {
+            out.add(node);
+            next = branches.pop();
+            continue;
+        }
+        let rest = &subject[from..];
+        let token = &rest[..memchr::memchr(b'.', rest).unwrap_or(rest.len())];
+        if let Some(all) = node.children.get(&b">"[..]) {
+            out.add(&nodes[*all as usize]);
+        }
+        let after = from + token.len() + 1;
+        let any = node.children.get(&b"*"[..]).map(|n| (*n, after));
+        // A subject may hold a token that looks like a wildcard: nobody checks unless asked to. It is the same child.
+        let literal = (token != b"*" && token != b">")
+            .then(|| node.children.get(token))
+            .flatten()
+            .map(|n| (*n, after));
+        next = match (literal, any) {
+            (Some(literal), Some(any)) => {
+                branches.push(any);
+                Some(literal)
+            }
+            (literal, any) => literal.or(any).or_else(|| branches.pop()),
+        };
+    }
+}
+
+/// Trie nodes and subscriptions are fewer than 2^32: each takes more than a byte.
+fn index(i: usize) -> u32 {
+    u32::try_from(i).unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::subject::{contains, is_pattern};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(list: &mut Sublist, subject: &str) -> (Vec<SubKey>, Vec<Vec<SubKey>>) {
+        let m = list.matches(subject.as_bytes());
+        let sorted = |keys: &[SubKey]| {
+            let mut keys = keys.to_vec();
+            keys.sort_unstable();
+            keys
+        };
+        let mut groups: Vec<_> = m.groups().map(sorted).collect();
+        groups.sort();
+        (sorted(&m.plain), groups)
+    }
+
+    #[test]
+    fn wildcards_and_groups() {
+        let mut list = Sublist::new();
+        for (key, pattern) in [">", "a.*", "a.b", "*.b", "a.>", "*.*", "b.b"]
+            .iter()
+            .enumerate()
+        {
+            list.insert(pattern.as_bytes(), None, key as SubKey);
+        }
+        list.insert(b"a.b", Some(b"q"), 10);
+        list.insert(b"a.b", Some(b"q"), 11);
+        list.insert(b"a.*", Some(b"q"), 12);
+        let all = (vec![0, 1, 2, 3, 4, 5], vec![vec![10, 11], vec![12]]);
+        assert_eq!(found(&mut list, "a.b"), all);
+        assert_eq!(found(&mut list, "a.b"), all);
+        assert_eq!(list.stats().hits, 1);
+        assert_eq!(found(&mut list, "a"), (vec![0], vec![]));
+        assert!(found(&mut list, "a..b").0.is_empty());
+        list.remove(b"a.b", 10);
+        list.remove(b"a.b", 11);
+        assert_eq!(found(&mut list, "a.b").1, vec![vec![12]]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert(String, Option<u8>),
+        Remove(usize),
+        Find(String),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        let word = |choices: &'static [&'static str]| {
+            prop::collection::vec(prop::sample::select(choices), 1..4).prop_map(|v| v.join("."))
+        };
+        prop_oneof![
+            3 => (word(&["a", "b", "*", ">"]), prop::option::of(0..2_u8)).prop_map(|(p, q)| Act::Insert(p, q)),
+            2 => any::<prop::sample::Index>().prop_map(|i| Act::Remove(i.index(1000))),
+            4 => word(&["a", "b", "c", "*"]).prop_map(Act::Find),
+        ]
+    }
+
+    proptest! {
+        /// Against the plain reading of the rules: look at every subscription.
+        #[test]
+        fn as_the_naive_model(acts in prop::collection::vec(act(), 1..200)) {
+            let mut list = Sublist::new();
+            let mut model: Vec<Option<(String, Option<u8>)>> = Vec::new();
+            for act in acts {
+                match act {
+                    Act::Insert(p, q) if is_pattern(p.as_bytes()) => {
+                        let name = q.map(|q| [q]);
+                        list.insert(p.as_bytes(), name.as_ref().map(|n| &n[..]), model.len() as SubKey);
+                        model.push(Some((p, q)));
+                    }
+                    Act::Insert(..) => {}
+                    Act::Remove(i) => {
+                        let live: Vec<_> = (0..model.len()).filter(|k| model[*k].is_some()).collect();
+                        if let Some(key) = live.get(i % live.len().max(1)) {
+                            let (p, _) = model[*key].take().unwrap();
+                            list.remove(p.as_bytes(), *key as SubKey);
+                        }
+                    }
+                    Act::Find(subject) => {
+                        // A wildcard in a subject is no wildcard: it is matched only by one that takes anything.
+                        let literal = subject.replace('*', "\u{1}");
+                        let mut plain = Vec::new();
+                        let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();
+                        for (key, sub) in model.iter().enumerate() {
+                            let Some((p, q)) = sub else { continue };
+                            if contains(p.as_bytes(), literal.as_bytes()) {
+                                match q {
+                                    None => plain.push(key as SubKey),
+                                    Some(q) => groups.entry((p.clone(), *q)).or_default().push(key as SubKey),
+                                }
+                            }
+                        }
+                        let mut groups: Vec<_> = groups.into_values().collect();
+                        groups.sort();
+                        prop_assert_eq!(found(&mut list, &subject), (plain, groups));
+                    }
+                }
+                prop_assert_eq!(list.stats().len, model.iter().flatten().count());
+            }
+            for (key, sub) in model.iter().enumerate() {
+                if let Some((p, _)) = sub {
+                    list.remove(p.as_bytes(), key as SubKey);
+                }
+            }
+            prop_assert_eq!(list.nodes.len(), 1, "nothing is left behind");
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! The node as a state machine: events of all connections in, bytes in outboxes and things to do out. No socket, no clock.
+//!
+//! Owns sessions, subscriptions, and the way of a message from one to the others. A driver owns the sockets.
+//!
+//! Polling order: after any `handle_*`, write what [`Node::poll_dirty`] names (and say [`Node::handle_written`]), carry out
+//! [`Node::poll_verify`], read again what [`Node::poll_resumed`] names, and drop what [`Node::poll_closed`] names. Call
+//! [`Node::handle_timeouts`] when [`Node::deadline`] has come. A key names a connection until it was polled as closed.
+//!
+//! Every outbox is bounded by `max_pending`. Before that a receiver that is behind makes its publishers pause
+//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
+
+mod changes;
+mod fanout;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tidegate::Time;
+use tidegate::controller::Load;
+
+use self::fanout::{Entry, Fanout, Subscription};
+pub use self::view::SubscriptionView;
+use super::timers::Timers;
+use crate::config::Settings;
+use crate::nats::connect::Info;
+use crate::nats::op::{self, Delivery};
+use crate::nats::outbox::{Outbox, Pool};
+use crate::nats::parse::Publish;
+use crate::nats::session::{CloseReason, Session, Step, Traffic};
+use crate::nats::sublist::{SubKey, Sublist};
+
+/// What may wait for a receiver before its publishers pause, where `max_pending` is not smaller.
+pub const STALL_BYTES: usize = 8 * 1024 * 1024;
+/// How long a publisher pauses at most for a receiver that is behind.
+const STALL: Duration = Duration::from_millis(10);
+
+/// A password to check, elsewhere: it takes long on purpose.
+#[derive(Debug)]
+pub struct Verify {
+    /// Whose: to be handed back.
+    pub key: usize,
+    /// The connection's number, since a key may be used again.
+    pub cid: u64,
+    /// As given.
+    pub password: String,
+    /// As configured.
+    pub hash: Arc<str>,
+}
+
+/// What became of some input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes done with.
+    pub used: usize,
+    /// Whether it stopped because enough is gathered: write, then hand in the rest.
+    pub full: bool,
+}
+
+/// Counts of a node since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// All traffic.
+    pub traffic: Traffic,
+    /// Connections accepted.
+    pub total_connections: u64,
+    /// Connections closed because they did not read.
+    pub slow_consumers: u64,
+    /// Of those, by pending bytes.
+    pub slow_pending: u64,
+    /// Connections refused for their credentials.
+    pub auth_failures: u64,
+    /// Publishers paused for a receiver that was behind.
+    pub stalls: u64,
+}
+
+/// All connections of a server and what they subscribe to.
+#[derive(Debug)]
+pub struct Node {
+    settings: Settings,
+    info: Info,
+    entries: Slab<Entry>,
+    subs: Slab<Subscription>,
+    sublist: Sublist,
+    timers: Timers,
+    pool: Pool,
+    whole: Delivery,
+    bare: Delivery,
+    dirty: Vec<usize>,
+    closed: Vec<(usize, CloseReason)>,
+    resumed: Vec<usize>,
+    verify: VecDeque<Verify>,
+    /// Scratch of one fan-out.
+    ended: Vec<SubKey>,
+    slow: Vec<usize>,
+    gathered: Load,
+    random: u64,
+    next_cid: u64,
+    stats: NodeStats,
+    lame: Option<Lame>,
+}
+
+/// Lame duck mode: when the next connection is closed, and how long until the one after it.
+#[derive(Clone, Copy, Debug)]
+struct Lame {
+    next: Time,
+    every: Duration,
+}
+
+impl Node {
+    /// A node that nobody is connected to. `seed` is for choosing members of queue groups.
+    #[must_use]
+    pub fn new(settings: Settings, info: Info, seed: u64) -> Self {
+        Self {
+            settings,
+            info,
+            entries: Slab::new(),
+            subs: Slab::new(),
+            sublist: Sublist::new(),
+            timers: Timers::default(),
+            pool: Pool::default(),
+            whole: Delivery::default(),
+            bare: Delivery::default(),
+            dirty: Vec::new(),
+            closed: Vec::new(),
+            resumed: Vec::new(),
+            verify: VecDeque::new(),
+            ended: Vec::new(),
+            slow: Vec::new(),
+            gathered: Load::default(),
+            random: seed | 1,
+            next_cid: 1,
+            stats: NodeStats::default(),
+            lame: None,
+        }
+    }
+
+    /// A connection was accepted. With `securing` its bytes are TLS's until [`Node::handle_secured`]; `greet` says whether
+    /// INFO goes out now.
+    pub fn handle_accepted(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        securing: bool,
+        greet: bool,
+    ) -> usize {
+        let cid = self.next_cid;
+        self.next_cid += 1;
+        self.stats.total_connections += 1;
+        let session = Session::new(now, cid, address, securing, &self.settings);
+        let key = self.entries.insert(Entry::new(session));
+        if greet {
+            self.handle_greet(key);
+        }
+        self.arm(key);
+        key
+    }
+
+    /// INFO is due.
+    pub fn handle_greet(&mut self, key: usize) {
+        let session = &mut self.entries[key].session;
+        let info = Info {
+            client_id: session.cid,
+            client_ip: session.address.ip().to_string(),
+            ..self.info.clone()
+        };
+        info.write(&mut session.out);
+        self.touch(key);
+    }
+
+    /// The TLS handshake is over (`tls`), or the client does without.
+    pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
+        self.entries[key]
+            .session
+            .handle_secured(now, tls, &self.settings);
+        self.arm(key);
+    }
+
+    /// Bytes arrived: `input` is all that is not done with. It stops early when `limit` is gathered.
+    pub fn handle_received(
+        &mut self,
+        now: Time,
+        key: usize,
+        input: &[u8],
+        limit: Load,
+    ) -> Received {
+        let mut used = 0;
+        let mut full = false;
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_activity(now);
+        }
+        while let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.reads()) {
+            let (step, n) = entry.session.next(now, &input[used..], &self.settings);
+            used += n;
+            match step {
+                Step::Publish(message) => {
+                    self.publish(now, key, &message);
+                    full = self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes;
+                }
+                Step::More => break,
+                step => self.carry_out(now, key, step),
+            }
+            if full {
+                break;
+            }
+        }
+        self.touch(key);
+        self.arm(key);
+        Received { used, full }
+    }
+
+    /// How many bytes there must be before more input is worth handing in.
+    #[must_use]
+    pub fn need(&self, key: usize) -> usize {
+        self.entries[key].session.need()
+    }
+
+    /// Whether this connection is not over yet.
+    #[must_use]
+    pub fn contains(&self, key: usize) -> bool {
+        self.entries.contains(key)
+    }
+
+    /// Bytes arrived that are not an operation yet.
+    pub fn handle_activity(&mut self, now: Time, key: usize) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_activity(now);
+        }
+    }
+
+    /// Whether anything may be read from this connection.
+    #[must_use]
+    pub fn reads(&self, key: usize) -> bool {
+        self.entries[key].session.reads()
+    }
+
+    /// The outcome of a [`Verify`].
+    pub fn handle_verified(&mut self, now: Time, key: usize, cid: u64, good: bool) {
+        let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
+            return;
+        };
+        let step = entry.session.handle_verified(now, good, &self.settings);
+        self.carry_out(now, key, step);
+        self.touch(key);
+        self.resumed.push(key);
+        self.arm(key);
+    }
+
+    /// Its socket took `len` bytes, fewer than wait if it is full.
+    pub fn handle_written(&mut self, now: Time, key: usize, len: usize) {
+        let entry = &mut self.entries[key];
+        entry.dirty = false;
+        entry.session.out.take(len, &mut self.pool);
+        entry.session.handle_written(now, len > 0);
+        let (pending, closing) = (entry.session.out.len(), entry.session.is_closing());
+        if pending <= stall_bytes(&self.settings) / 2 && !entry.waiters.is_empty() {
+            for waiter in std::mem::take(&mut entry.waiters) {
+                self.resume(waiter);
+            }
+        }
+        if closing && pending == 0 {
+            self.finish(key);
+        } else {
+            self.arm(key);
+        }
+    }
+
+    /// The connection ended, or is to end.
+    pub fn handle_closed(&mut self, now: Time, key: usize, reason: CloseReason) {
+        self.close(now, key, reason);
+    }
+
+    /// Something is due.
+    pub fn handle_timeouts(&mut self, now: Time) {
+        while let Some(key) = self.timers.pop(now) {
+            if !self.entries.contains(key) {
+                continue;
+            }
+            let paused = !self.entries[key].session.reads();
+            let step = self.entries[key]
+                .session
+                .handle_timeout(now, &self.settings);
+            // A connection that could not even be told why it closes is closed for good.
+            let last_words_over = self.entries[key].session.is_closing();
+            if last_words_over && matches!(step, Step::Close(_)) {
+                self.finish(key);
+                continue;
+            }
+            self.carry_out(now, key, step);
+            if paused && self.entries.get(key).is_some_and(|e| e.session.reads()) {
+                self.resumed.push(key);
+            }
+            self.touch(key);
+            self.arm(key);
+        }
+        self.limp(now);
+    }
+
+    /// When [`Node::handle_timeouts`] is to be called next.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let lame = self.lame.map(|l| l.next);
+        self.timers.next().into_iter().chain(lame).min()
+    }
+
+    /// The next connection with something to write; `handle_written` must follow.
+    pub fn poll_dirty(&mut self) -> Option<usize> {
+        self.dirty.pop()
+    }
+
+    /// Connections with something to write.
+    #[must_use]
+    pub const fn dirty_len(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// What waits to be written to a connection.
+    #[must_use]
+    pub fn outbox(&self, key: usize) -> &Outbox {
+        &self.entries[key].session.out
+    }
+
+    /// The next password to check.
+    pub fn poll_verify(&mut self) -> Option<Verify> {
+        self.verify.pop_front()
+    }
+
+    /// The next connection that may be read from again: what was received of it and not used comes first.
+    pub fn poll_resumed(&mut self) -> Option<usize> {
+        while let Some(key) = self.resumed.pop() {
+            if self.entries.contains(key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// The next connection that is over: its socket is to be dropped.
+    pub fn poll_closed(&mut self) -> Option<(usize, CloseReason)> {
+        self.closed.pop()
+    }
+
+    /// Messages and bytes delivered to outboxes since this was asked last.
+    pub fn take_gathered(&mut self) -> Load {
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// Messages and bytes delivered to outboxes since [`Node::take_gathered`].
+    #[must_use]
+    pub const fn gathered(&self) -> Load {
+        self.gathered
+    }
+
+    fn carry_out(&mut self, now: Time, key: usize, step: Step<'_>) {
+        match step {
+            Step::More | Step::Done => {}
+            Step::Publish(message) => self.publish(now, key, &message),
+            Step::Greeted => {
+                let session = &mut self.entries[key].session;
+                let info = Info {
+                    client_id: session.cid,
+                    client_ip: session.address.ip().to_string(),
+                    connect_info: true,
+                    ..self.info.clone()
+                };
+                session.inform(&info);
+            }
+            Step::Subscribe {
+                subject,
+                queue,
+                sid,
+            } => self.subscribe(key, subject, queue, sid),
+            Step::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
+            Step::Verify { password, hash } => {
+                let cid = self.entries[key].session.cid;
+                self.verify.push_back(Verify {
+                    key,
+                    cid,
+                    password,
+                    hash,
+                });
+            }
+            Step::Close(reason) => self.close(now, key, reason),
+        }
+    }
+
+    fn subscribe(&mut self, key: usize, pattern: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+        let session = &mut self.entries[key].session;
+        if !session.subs.contains_key(sid) {
+            let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
+            let sub = self.subs.insert(Subscription {
+                conn: key,
+                sid: sid.into(),
+                pattern: pattern.into(),
+                queue: queue.map(Into::into),
+                filtered,
+                delivered: 0,
+                max: 0,
+            });
+            // Fewer than 2^32: each takes more than a byte.
+            let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
+            session.subs.insert(sid.into(), sub);
+            self.sublist.insert(pattern, queue, sub);
+        }
+        session.ok();
+    }
+
+    fn unsubscribe(&mut self, key: usize, sid: &[u8], max: u64) {
+        let session = &mut self.entries[key].session;
+        if let Some(sub) = session.subs.get(sid).copied() {
+            let state = &mut self.subs[sub as usize];
+            state.max = max;
+            if max == 0 || state.delivered >= max {
+                self.remove_subscription(sub);
+            }
+        }
+        self.entries[key].session.ok();
+    }
+
+    fn remove_subscription(&mut self, key: SubKey) {
+        let sub = self.subs.remove(key as usize);
+        self.sublist.remove(&sub.pattern, key);
+        self.entries[sub.conn].session.subs.remove(&sub.sid);
+    }
+
+    fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
+        self.stats.traffic.in_msgs += 1;
+        self.stats.traffic.in_bytes += message.size() as u64;
+        let matches = self.sublist.matches(message.subject);
+        let mut delivered = false;
+        if !matches.is_empty() {
+            self.whole.prepare(message, true);
+            let mut fanout = Fanout {
+                now,
+                from,
+                echo: self.entries[from].session.options.echo,
+                message,
+                max_pending: self.settings.max_pending,
+                stall_bytes: stall_bytes(&self.settings),
+                whole: &self.whole,
+                bare: &mut self.bare,
+                bare_ready: false,
+                entries: &mut self.entries,
+                subs: &mut self.subs,
+                pool: &mut self.pool,
+                dirty: &mut self.dirty,
+                ended: &mut self.ended,
+                slow: &mut self.slow,
+                copies: 0,
+                behind: None,
+            };
+            for sub in &matches.plain {
+                delivered |= fanout.deliver(*sub);
+            }
+            for group in matches.groups() {
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                delivered |= fanout.deliver_to_one(group, self.random);
+            }
+            let (copies, behind) = (fanout.copies, fanout.behind);
+            let bytes = copies * message.size() as u64;
+            self.stats.traffic.out_msgs += copies;
+            self.stats.traffic.out_bytes += bytes;
+            self.gathered.items += copies;
+            self.gathered.bytes += bytes;
+            self.settle(now, from, behind);
+        }
+        if !delivered && message.reply.is_some() {
+            self.no_responders(from, message);
+        }
+    }
+
+    /// What a fan-out leaves to do once it has let go of the sublist.
+    fn settle(&mut self, now: Time, from: usize, behind: Option<usize>) {
+        while let Some(sub) = self.ended.pop() {
+            self.remove_subscription(sub);
+        }
+        while let Some(key) = self.slow.pop() {
+            self.close(now, key, CloseReason::SlowPending);
+        }
+        if let Some(behind) = behind
+            && let Ok([behind, from_entry]) = self.entries.get_disjoint_mut([behind, from])
+        {
+            if !behind.waiters.contains(&from) {
+                behind.waiters.push(from);
+            }
+            from_entry.session.pause(now + STALL);
+            self.stats.stalls += 1;
+        }
+    }
+
+    /// Tells a requester that nobody is there, if it wants to know and listens for the answer.
+    fn no_responders(&mut self, from: usize, message: &Publish<'_>) {
+        let wanted = self
+            .entries
+            .get(from)
+            .is_some_and(|e| e.session.options.no_responders);
+        let Some(reply) = message.reply.filter(|_| wanted) else {
+            return;
+        };
+        let matches = self.sublist.matches(reply);
+        let all = matches.plain.iter().chain(matches.groups().flatten());
+        let Some(sub) = all
+            .copied()
+            .find(|sub| self.subs[*sub as usize].conn == from)
+        else {
+            return;
+        };
+        let state = &mut self.subs[sub as usize];
+        state.delivered += 1;
+        let over = state.max > 0 && state.delivered >= state.max;
+        op::no_responders(
+            &mut self.entries[from].session.out,
+            reply,
+            &state.sid,
+            message.subject,
+        );
+        if over {
+            self.remove_subscription(sub);
+        }
+        self.touch(from);
+    }
+
+    fn close(&mut self, now: Time, key: usize, reason: CloseReason) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if !entry.session.is_closing() {
+            entry.reason = reason;
+            entry.session.close(now, reason);
+            self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
+            self.stats.slow_pending += u64::from(reason == CloseReason::SlowPending);
+            self.stats.auth_failures += u64::from(matches!(
+                reason,
+                CloseReason::AuthenticationViolation | CloseReason::AuthenticationTimeout
+            ));
+            for waiter in std::mem::take(&mut entry.waiters) {
+                self.resume(waiter);
+            }
+            let subs: Vec<SubKey> = self.entries[key].session.subs.values().copied().collect();
+            for sub in subs {
+                self.remove_subscription(sub);
+            }
+        }
+        // Nobody reads any more, or nobody did.
+        let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
+            || reason.is_slow_consumer();
+        if deaf {
+            self.finish(key);
+        } else {
+            self.touch(key);
+            self.arm(key);
+        }
+    }
+
+    /// Forgets a closed connection.
+    fn finish(&mut self, key: usize) {
+        let mut entry = self.entries.remove(key);
+        entry.session.out.clear(&mut self.pool);
+        self.timers.arm(key, Time::NEVER);
+        self.dirty.retain(|k| *k != key);
+        // One a connection at most, or those that come and go would fill it.
+        self.verify.retain(|v| v.cid != entry.session.cid);
+        self.closed.push((key, entry.reason));
+    }
+
+    fn resume(&mut self, key: usize) {
+        // The key may be another connection's by now: resuming is harmless.
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.resume();
+            self.resumed.push(key);
+        }
+    }
+
+    fn touch(&mut self, key: usize) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && (!entry.session.out.is_empty() || entry.session.is_closing())
+            && !std::mem::replace(&mut entry.dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    fn arm(&mut self, key: usize) {
+        if let Some(entry) = self.entries.get(key) {
+            self.timers.arm(key, entry.session.deadline(&self.settings));
+        }
+    }
+}
+
+fn stall_bytes(settings: &Settings) -> usize {
+    STALL_BYTES.min(settings.max_pending / 4 * 3)
+}

@@ -1,0 +1,114 @@
+//! What an operator changes while the node runs: lame duck mode, the end, other settings.
+
+use tidegate::Time;
+
+use super::{Lame, Node};
+use crate::config::Settings;
+use crate::nats::connect::Info;
+use crate::nats::op;
+use crate::nats::session::CloseReason;
+
+impl Node {
+    /// Tells clients to go elsewhere, and closes them one after the other after a grace period.
+    pub fn lame_duck(&mut self, now: Time) {
+        if self.lame.is_some() {
+            return;
+        }
+        self.info.ldm = true;
+        self.inform_all();
+        let (grace, over) = (
+            self.settings.lame_duck_grace_period,
+            self.settings.lame_duck_duration,
+        );
+        let left = over.saturating_sub(grace);
+        self.lame = Some(Lame {
+            next: now + grace,
+            every: left / u32::try_from(self.entries.len().max(1)).unwrap_or(u32::MAX),
+        });
+    }
+
+    /// Closes every connection, once what waits for it is written.
+    pub fn close_all(&mut self, now: Time) {
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(now, key, CloseReason::Shutdown);
+        }
+    }
+
+    /// Puts changed settings in force: who is no longer admitted is closed, subscriptions no longer allowed end.
+    pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
+        self.settings = settings;
+        self.info = Info {
+            ldm: self.info.ldm,
+            ..info
+        };
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &mut self.entries[key].session;
+            if session.is_open() && !session.readmit(&self.settings) {
+                self.close(now, key, CloseReason::AuthenticationExpired);
+            } else {
+                self.review_subscriptions(key);
+            }
+        }
+        self.inform_all();
+    }
+
+    /// After permissions changed.
+    fn review_subscriptions(&mut self, key: usize) {
+        let session = &mut self.entries[key].session;
+        let Some(permissions) = session.permissions().cloned() else {
+            return;
+        };
+        let mut ended = Vec::new();
+        for sub in session.subs.values() {
+            let state = &mut self.subs[*sub as usize];
+            state.filtered = permissions.filters(&state.pattern);
+            if !permissions.may_subscribe(&state.pattern, state.queue.as_deref()) {
+                op::subscription_violation(
+                    &mut session.out,
+                    &state.pattern,
+                    state.queue.as_deref(),
+                );
+                ended.push(*sub);
+            }
+        }
+        for sub in ended {
+            self.remove_subscription(sub);
+        }
+        self.touch(key);
+    }
+
+    fn inform_all(&mut self) {
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &mut self.entries[key].session;
+            let info = Info {
+                client_id: session.cid,
+                client_ip: session.address.ip().to_string(),
+                ..self.info.clone()
+            };
+            session.inform(&info);
+            self.touch(key);
+        }
+    }
+
+    /// The next steps of lame duck mode.
+    pub(super) fn limp(&mut self, now: Time) {
+        while let Some(lame) = self.lame.filter(|l| l.next <= now) {
+            let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
+                // Nobody is left to be closed; whoever comes to an end does so by itself.
+                self.lame = Some(Lame {
+                    next: Time::NEVER,
+                    ..lame
+                });
+                return;
+            };
+            self.close(now, key, CloseReason::Shutdown);
+            self.lame = Some(Lame {
+                next: lame.next + lame.every,
+                ..lame
+            });
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Random clients against the node's invariants: whatever is sent, in whatever pieces.
+
+use proptest::prelude::*;
+use tidegate::Time;
+use tidegate::controller::Load;
+
+use super::Node;
+use crate::config::Settings;
+use crate::nats::connect::Info;
+use crate::nats::session::CloseReason;
+
+const ANY: Load = Load::new(u64::MAX, u64::MAX);
+
+fn node() -> Node {
+    let settings = Settings {
+        max_payload: 64,
+        max_control_line: 64,
+        max_pending: 4096,
+        max_subscriptions: 8,
+        ..Settings::default()
+    };
+    Node::new(settings, Info::default(), 1)
+}
+
+fn accept(node: &mut Node) -> usize {
+    node.handle_accepted(
+        Time::from_nanos(1),
+        ([127, 0, 0, 1], 1).into(),
+        false,
+        false,
+    )
+}
+
+/// Whole operations, some of them wrong.
+fn operations() -> impl Strategy<Value = String> {
+    let subject = || prop::sample::select(vec!["a", "b", "a.b", "a.*", ">", "a..b", "*.b"]);
+    let one = prop_oneof![
+        4 => (subject(), 0..70_usize).prop_map(|(s, n)| format!("PUB {s} {n}\r\n{}\r\n", "x".repeat(n))),
+        2 => (subject(), subject(), 0..9_usize).prop_map(|(s, r, n)| format!("PUB {s} {r} {n}\r\n{}\r\n", "y".repeat(n))),
+        3 => (subject(), 0..12_u8).prop_map(|(s, sid)| format!("SUB {s} {sid}\r\n")),
+        2 => (subject(), 0..12_u8).prop_map(|(s, sid)| format!("SUB {s} q {sid}\r\n")),
+        3 => (0..12_u8, 0..4_u8).prop_map(|(sid, n)| format!("UNSUB {sid} {n}\r\n")),
+        1 => Just("PING\r\n".to_owned()),
+        1 => Just("HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n".to_owned()),
+        1 => any::<[bool; 4]>().prop_map(|[v, e, h, n]| {
+            format!("CONNECT {{\"verbose\":{v},\"echo\":{e},\"headers\":{h},\"no_responders\":{}}}\r\n", h && n)
+        }),
+        1 => "[A-Z ]{0,9}\r\n",
+    ];
+    prop::collection::vec(one, 0..40).prop_map(|v| v.concat())
+}
+
+/// What two clients are sent when the first sends `text`, cut after every `piece` bytes.
+fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
+    let mut node = node();
+    let now = Time::from_nanos(1);
+    let keys = [accept(&mut node), accept(&mut node)];
+    node.handle_received(
+        now,
+        keys[1],
+        b"CONNECT {\"verbose\":false}\r\nSUB > 1\r\nSUB a q 2\r\n",
+        ANY,
+    );
+    let mut sent = [Vec::new(), Vec::new()];
+    let mut held = Vec::new();
+    for part in text.chunks(piece) {
+        held.extend_from_slice(part);
+        if node.contains(keys[0]) {
+            let used = node.handle_received(now, keys[0], &held, ANY).used;
+            held.drain(..used);
+        }
+        node.check_invariants();
+        while let Some(key) = node.poll_dirty() {
+            let bytes = node.outbox(key).to_vec();
+            node.handle_written(now, key, bytes.len());
+            sent[usize::from(key == keys[1])].extend(bytes);
+        }
+    }
+    sent
+}
+
+proptest! {
+    #[test]
+    fn where_bytes_are_cut_changes_nothing(text in operations(), piece in 1..50_usize) {
+        // Both within max_pending, so that nobody is cut off for being slow in one case only.
+        let whole = talk(text.as_bytes(), 50);
+        prop_assert_eq!(talk(text.as_bytes(), piece), whole);
+    }
+
+    /// Several clients, some of which never read, come and go: nothing is left of them.
+    #[test]
+    fn nothing_is_left_behind(acts in prop::collection::vec((0..4_usize, operations(), any::<bool>()), 0..12)) {
+        let mut node = node();
+        let mut keys = [None; 4];
+        let mut now = Time::from_nanos(1);
+        for (i, text, ends) in acts {
+            now = now.after(5_000_000);
+            node.handle_timeouts(now);
+            let key = *keys[i].get_or_insert_with(|| accept(&mut node));
+            if node.contains(key) {
+                node.handle_received(now, key, text.as_bytes(), ANY);
+            }
+            if ends {
+                node.handle_closed(now, key, CloseReason::ClientClosed);
+            }
+            node.check_invariants();
+            // The first never reads, the others what is there.
+            let dirty: Vec<usize> = std::iter::from_fn(|| node.poll_dirty()).collect();
+            for key in dirty {
+                let len = if Some(key) == keys[0] { 0 } else { node.outbox(key).len() };
+                node.handle_written(now, key, len);
+            }
+            while let Some((key, _)) = node.poll_closed() {
+                keys.iter_mut().filter(|k| **k == Some(key)).for_each(|k| *k = None);
+            }
+            node.check_invariants();
+        }
+        for key in keys.into_iter().flatten() {
+            node.handle_closed(now, key, CloseReason::ClientClosed);
+        }
+        prop_assert!(node.is_empty());
+        prop_assert_eq!(node.sublist_stats().len, 0);
+        prop_assert_eq!(node.deadline(), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! The node as others see it: figures, sessions, subscriptions, and what must always hold.
+
+use tidegate::Time;
+
+use super::{Node, NodeStats};
+use crate::config::Settings;
+use crate::nats::connect::Info;
+use crate::nats::session::Session;
+use crate::nats::sublist::SublistStats;
+
+/// One subscription, for monitoring.
+#[derive(Clone, Copy, Debug)]
+pub struct SubscriptionView<'a> {
+    /// Its pattern.
+    pub subject: &'a [u8],
+    /// Its queue group.
+    pub queue: Option<&'a [u8]>,
+    /// The client's name for it.
+    pub sid: &'a [u8],
+    /// Messages delivered.
+    pub delivered: u64,
+}
+
+impl Node {
+    /// The settings in force.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub const fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Its counts.
+    #[must_use]
+    pub const fn stats(&self) -> NodeStats {
+        self.stats
+    }
+
+    /// Counts of its subscriptions.
+    #[must_use]
+    pub const fn sublist_stats(&self) -> SublistStats {
+        self.sublist.stats()
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nobody is connected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The sessions, for monitoring.
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.entries.iter().map(|(_, entry)| &entry.session)
+    }
+
+    /// Pattern, queue group and name of a session's subscriptions, for monitoring.
+    pub fn subscriptions<'a>(
+        &'a self,
+        session: &'a Session,
+    ) -> impl Iterator<Item = SubscriptionView<'a>> {
+        session.subs.values().map(|key| {
+            let sub = &self.subs[*key as usize];
+            SubscriptionView {
+                subject: &sub.pattern,
+                queue: sub.queue.as_deref(),
+                sid: &sub.sid,
+                delivered: sub.delivered,
+            }
+        })
+    }
+
+    /// What must hold between any two events; for tests.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check_invariants(&self) {
+        let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
+        assert_eq!(
+            by_sessions,
+            self.subs.len(),
+            "subscriptions by session and in all"
+        );
+        assert_eq!(
+            self.subs.len(),
+            self.sublist.stats().len,
+            "subscriptions in all and by subject"
+        );
+        for (key, entry) in &self.entries {
+            assert_eq!(
+                entry.dirty,
+                self.dirty.contains(&key),
+                "dirty connections are listed once"
+            );
+            assert!(
+                entry.session.out.is_empty()
+                    || entry.dirty
+                    || entry.session.deadline(&self.settings) < Time::NEVER
+            );
+        }
+    }
+}

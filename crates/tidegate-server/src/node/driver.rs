@@ -1,0 +1,499 @@
+//! The one thread: waits for sockets, hands bytes to the node, writes what waits, arms one timer.
+//!
+//! Owns the sockets and decides nothing but the order of work: take what is ready, act once, then write. Each connection
+//! that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in between.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustls::ServerConfig;
+use tidegate::controller::Reason;
+use tidegate::{Clock, Time};
+
+mod opening;
+
+use self::opening::Opening;
+use super::StartError;
+use super::core::Node;
+use super::flow::Flow;
+use super::handle::{Command, Handle};
+use super::socket::Socket;
+use super::verify::Verifier;
+use super::{server_info, tls};
+use crate::config::Settings;
+use crate::monitor::snapshot::Report;
+use crate::nats::session::CloseReason;
+
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+
+/// Bytes read at a time: what a client library writes at a time, and a small part of a core's cache.
+const READ_BYTES: usize = 64 * 1024;
+/// Events taken at a time.
+const EVENTS_LEN: usize = 1024;
+/// How long a drain takes in what clients have sent already.
+const DRAIN_READS: Duration = Duration::from_secs(1);
+
+/// A server, listening; [`Server::run`] serves.
+#[derive(Debug)]
+pub struct Server {
+    poll: Poll,
+    clock: Clock,
+    /// `None` once nobody is accepted any more.
+    listener: Option<TcpListener>,
+    address: SocketAddr,
+    node: Node,
+    conns: Vec<Option<Conn>>,
+    /// Connections to be read in this turn.
+    ready: Vec<usize>,
+    flow: Flow,
+    tls: Option<Arc<ServerConfig>>,
+    handle: Handle,
+    verifier: Verifier,
+    scratch: Vec<u8>,
+    accept_again: Option<Time>,
+    /// Connections that get their INFO then if they have not begun with TLS, in order.
+    hellos: VecDeque<(Time, usize)>,
+    /// Until when a drain reads on; then everything is closed.
+    draining: Option<Time>,
+    stopping: bool,
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct Conn {
+    socket: Socket,
+    /// Received, not used yet.
+    input: Vec<u8>,
+    /// More may be there to read.
+    readable: bool,
+    /// The socket takes more.
+    writable: bool,
+    /// The other side has closed its end.
+    ended: bool,
+    /// In `ready`.
+    listed: bool,
+    opening: Opening,
+}
+
+impl Server {
+    /// Listens as the settings say.
+    ///
+    /// # Errors
+    /// Settings that cannot be put in force, such as an address in use or a certificate that cannot be read.
+    pub fn bind(settings: Settings) -> Result<Self, StartError> {
+        settings.check_exposure()?;
+        let listen = |source| StartError::Listen {
+            host: settings.host.clone(),
+            port: settings.port,
+            source,
+        };
+        let std_listener =
+            std::net::TcpListener::bind((settings.host.as_str(), settings.port)).map_err(listen)?;
+        std_listener.set_nonblocking(true).map_err(listen)?;
+        let address = std_listener.local_addr().map_err(listen)?;
+        let mut listener = TcpListener::from_std(std_listener);
+        let poll = Poll::new().map_err(StartError::Loop)?;
+        poll.registry()
+            .register(&mut listener, LISTENER, Interest::READABLE)
+            .map_err(StartError::Loop)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(StartError::Loop)?;
+        let handle = Handle::new(waker);
+        let tls = settings.tls.as_ref().map(tls::server_config).transpose()?;
+        let flow = Flow::new(settings.controller)?;
+        let id = super::server_id();
+        let info = server_info(&settings, address, &id);
+        Ok(Self {
+            poll,
+            clock: Clock::start(),
+            listener: Some(listener),
+            address,
+            node: Node::new(settings, info, super::seed()),
+            conns: Vec::new(),
+            ready: Vec::new(),
+            flow,
+            tls,
+            verifier: Verifier::start(handle.clone()).map_err(StartError::Loop)?,
+            handle,
+            scratch: vec![0; READ_BYTES],
+            accept_again: None,
+            hellos: VecDeque::new(),
+            draining: None,
+            stopping: false,
+            turns: 0,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// For other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves until it is told to stop and everybody is gone.
+    ///
+    /// # Errors
+    /// Waiting for sockets fails: nothing can be served.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_LEN);
+        let mut wait = None;
+        loop {
+            match self.poll.poll(&mut events, wait) {
+                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+            self.turns += 1;
+            let now = self.clock.now();
+            for event in &events {
+                self.take_event(now, event);
+            }
+            self.accept_later(now);
+            self.read_ready(now);
+            let now = self.clock.now();
+            self.node.handle_timeouts(now);
+            self.go_on(now);
+            let hold = self.flow.wait(now, self.node.gathered());
+            if hold.is_none() {
+                self.flush(now, Reason::Drained);
+            }
+            self.drop_closed();
+            if self.is_over(now) {
+                return Ok(());
+            }
+            wait = self.wait(now, hold);
+        }
+    }
+
+    /// How long to wait for events.
+    fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let hello = self.hellos.front().map(|(at, _)| *at);
+        let times = [
+            self.node.deadline(),
+            hold,
+            self.accept_again,
+            self.draining,
+            hello,
+        ];
+        let at = times.into_iter().flatten().min()?;
+        (at != Time::NEVER).then(|| at - now)
+    }
+
+    fn take_event(&mut self, now: Time, event: &Event) {
+        match event.token() {
+            LISTENER => self.accept(now),
+            WAKER => self.take_commands(now),
+            Token(key) => {
+                let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+                    return;
+                };
+                conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                conn.ended |= event.is_read_closed() || event.is_error();
+                if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
+                    self.write(now, key);
+                }
+                self.list(key);
+            }
+        }
+    }
+
+    /// Lists a connection for reading.
+    fn list(&mut self, key: usize) {
+        if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut)
+            && conn.readable
+            && !std::mem::replace(&mut conn.listed, true)
+        {
+            self.ready.push(key);
+        }
+    }
+
+    fn take_commands(&mut self, now: Time) {
+        for command in self.handle.take() {
+            match command {
+                Command::Verified { key, cid, good } => {
+                    self.node.handle_verified(now, key, cid, good)
+                }
+                Command::Report(query, to) => {
+                    let report = Report::take(
+                        &self.node,
+                        query,
+                        now.as_nanos(),
+                        self.turns,
+                        self.flow.snapshot(),
+                    );
+                    // Whoever asked may have gone.
+                    let _ = to.try_send(report);
+                }
+                Command::Drain if !self.stopping => {
+                    tracing::info!("Initiating shutdown: finishing what was received");
+                    self.stop_accepting();
+                    self.draining = Some(now + DRAIN_READS);
+                    for key in 0..self.conns.len() {
+                        self.list(key);
+                    }
+                }
+                Command::LameDuck if !self.stopping => {
+                    tracing::info!("Entering lame duck mode, stop accepting new clients");
+                    self.stop_accepting();
+                    self.node.lame_duck(now);
+                }
+                Command::Drain => self.draining = Some(now),
+                Command::LameDuck => {}
+                Command::Reload(settings) => self.reload(now, *settings),
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        self.stopping = true;
+        self.accept_again = None;
+        if let Some(mut listener) = self.listener.take() {
+            // It is dropped in any case.
+            let _ = self.poll.registry().deregister(&mut listener);
+        }
+    }
+
+    fn reload(&mut self, now: Time, mut settings: Settings) {
+        let old = self.node.settings();
+        if (&settings.host, settings.port) != (&old.host, old.port) {
+            tracing::error!("reload: host and port cannot change while running: they stay");
+            settings.host.clone_from(&old.host);
+            settings.port = old.port;
+        }
+        if settings.controller != old.controller {
+            tracing::error!("reload: the controller cannot change while running: it stays");
+            settings.controller = old.controller;
+        }
+        match settings.tls.as_ref().map(tls::server_config).transpose() {
+            Ok(tls) => self.tls = tls,
+            Err(e) => {
+                tracing::error!("reload: {e}: nothing was changed");
+                return;
+            }
+        }
+        let id = self.node.info().server_id.clone();
+        let info = server_info(&settings, self.address, &id);
+        self.node.reload(now, settings, info);
+        tracing::info!("Reloaded server configuration");
+    }
+
+    /// Reads each listed connection once; what has more stays listed.
+    fn read_ready(&mut self, now: Time) {
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for key in ready.drain(..) {
+            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+                conn.listed = false;
+                self.read(now, key, &mut scratch);
+                self.list_again(key);
+            }
+        }
+        self.scratch = scratch;
+        if self.ready.is_empty() {
+            self.ready = ready;
+        }
+    }
+
+    fn list_again(&mut self, key: usize) {
+        if self.node.contains(key) && self.node.reads(key) {
+            self.list(key);
+        }
+    }
+
+    fn read(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+        if !self.node.contains(key) || !self.node.reads(key) || !self.open(now, key, scratch) {
+            return;
+        }
+        let need = self.node.need(key);
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        // What is left of the last read goes to the front; a large message is gathered on its own.
+        let gathers = need > scratch.len();
+        let kept = if gathers { 0 } else { conn.input.len() };
+        scratch[..kept].copy_from_slice(&conn.input[..kept]);
+        let room = scratch.len() - kept;
+        let outcome = if room > 0 {
+            conn.socket.read(&mut scratch[kept..])
+        } else {
+            Ok(0)
+        };
+        let handshaking = conn.socket.is_handshaking();
+        let got = match outcome {
+            Ok(0) if room > 0 => {
+                return self.node.handle_closed(now, key, CloseReason::ClientClosed);
+            }
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                conn.readable = false;
+                0
+            }
+            Err(e) => {
+                let reason = if handshaking {
+                    CloseReason::Tls
+                } else {
+                    CloseReason::Io
+                };
+                tracing::debug!("read: {e}");
+                return self.node.handle_closed(now, key, reason);
+            }
+        };
+        if got < room && conn.socket.tls.is_none() && !conn.ended {
+            conn.readable = false;
+        }
+        self.secured(now, key);
+        if gathers {
+            self.gather(now, key, &scratch[..got]);
+        } else {
+            self.consume(now, key, &scratch[..kept + got]);
+        }
+    }
+
+    /// Adds to a message larger than a read.
+    fn gather(&mut self, now: Time, key: usize, bytes: &[u8]) {
+        let need = self.node.need(key);
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        let mut input = std::mem::take(&mut conn.input);
+        if input.capacity() < need {
+            // Doubling up to what is needed: a client has to send what it makes us reserve.
+            input.reserve(
+                (2 * input.len())
+                    .max(READ_BYTES)
+                    .min(need + READ_BYTES - input.len()),
+            );
+        }
+        input.extend_from_slice(bytes);
+        if input.len() < need {
+            conn.input = input;
+            self.node.handle_activity(now, key);
+        } else {
+            self.consume(now, key, &input);
+        }
+    }
+
+    /// Hands in bytes, writing whenever enough is gathered, and keeps what is not used.
+    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) {
+        let mut used = 0;
+        loop {
+            let received = self
+                .node
+                .handle_received(now, key, &bytes[used..], self.flow.limit());
+            used += received.used;
+            if !received.full {
+                break;
+            }
+            let now = self.clock.now();
+            self.flush(now, self.flow.reason());
+        }
+        if let Some(conn) = self.conns[key].as_mut() {
+            conn.input.clear();
+            conn.input.extend_from_slice(&bytes[used..]);
+            if conn.input.is_empty() && conn.input.capacity() > READ_BYTES {
+                conn.input = Vec::new();
+            }
+        }
+    }
+
+    /// What the node asks for besides writing.
+    fn go_on(&mut self, now: Time) {
+        self.greet_late(now);
+        let node = &mut self.node;
+        self.verifier.feed(|| node.poll_verify());
+        while let Some(key) = self.node.poll_resumed() {
+            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+                // What was received and not used comes first: there is something to do even if the socket is empty.
+                conn.readable = true;
+                self.list(key);
+            }
+        }
+    }
+
+    /// A round of writes.
+    fn flush(&mut self, now: Time, reason: Reason) {
+        let batch = self.node.take_gathered();
+        if batch.items > 0 {
+            self.flow.started(now, batch, reason);
+        }
+        while let Some(key) = self.node.poll_dirty() {
+            self.write(now, key);
+        }
+        if batch.items > 0 {
+            let end = self.clock.now();
+            self.flow.done(end, end.since(now));
+        }
+    }
+
+    /// Writes what waits for one connection, as far as its socket takes it.
+    fn write(&mut self, now: Time, key: usize) {
+        loop {
+            let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+                return;
+            };
+            if !self.node.contains(key) {
+                return;
+            }
+            if !conn.writable {
+                return self.node.handle_written(now, key, 0);
+            }
+            match conn.socket.write(self.node.outbox(key)) {
+                Ok(written) => {
+                    conn.writable = !written.blocked;
+                    self.node.handle_written(now, key, written.len);
+                    if written.blocked
+                        || !self.node.contains(key)
+                        || self.node.outbox(key).is_empty()
+                    {
+                        return;
+                    }
+                }
+                Err(e) => {
+                    tracing::debug!("write: {e}");
+                    return self.node.handle_closed(now, key, CloseReason::Io);
+                }
+            }
+        }
+    }
+
+    fn drop_closed(&mut self) {
+        while let Some((key, reason)) = self.node.poll_closed() {
+            if let Some(mut conn) = self.conns.get_mut(key).and_then(Option::take) {
+                let _ = self.poll.registry().deregister(&mut conn.socket.stream);
+                conn.socket.close();
+                if reason.is_slow_consumer() {
+                    tracing::warn!("{reason:?}: slow consumer disconnected");
+                } else {
+                    tracing::debug!("client connection closed: {}", reason.as_str());
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing left to do.
+    fn is_over(&mut self, now: Time) -> bool {
+        if let Some(until) = self.draining
+            && (self.ready.is_empty() || until <= now)
+        {
+            self.draining = None;
+            self.node.close_all(now);
+            self.flush(now, Reason::Closing);
+            self.drop_closed();
+        }
+        self.stopping && self.draining.is_none() && self.node.is_empty()
+    }
+}

@@ -1,0 +1,193 @@
+//! How connections begin: accepted, refused, greeted, and brought through TLS where it is served.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Token};
+use rustls::ServerConnection;
+use tidegate::Time;
+
+use super::{Conn, Server};
+use crate::config::HandshakeFirst;
+use crate::nats::op::text;
+use crate::nats::session::CloseReason;
+use crate::node::socket::Socket;
+
+/// How long accepting rests after an error: usually there are no file descriptors left.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// How a connection begins, where TLS is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// Over, or there is none.
+    Done,
+    /// INFO is out, or goes out if the client stays silent until then; the first byte tells what it speaks.
+    FirstByte { info_at: Option<Time> },
+    /// The handshake is going on; INFO follows it if it is not out yet.
+    Handshake { info_after: bool },
+}
+
+impl Server {
+    pub(super) fn accept(&mut self, now: Time) {
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok((stream, address)) => self.admit(now, stream, address),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(e) => {
+                    tracing::error!("cannot accept connections: {e}");
+                    self.accept_again = Some(now + ACCEPT_REST);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn accept_later(&mut self, now: Time) {
+        if self.accept_again.is_some_and(|at| at <= now) {
+            self.accept_again = None;
+            self.accept(now);
+        }
+    }
+
+    fn admit(&mut self, now: Time, mut stream: TcpStream, address: SocketAddr) {
+        // Keys of connections that are over are used again.
+        self.drop_closed();
+        if self.node.len() >= self.node.settings().max_connections {
+            tracing::warn!("{address}: refused: {}", text::MAX_CONNECTIONS);
+            // What a socket just opened takes for certain; under TLS nobody could read it.
+            if self.tls.is_none() {
+                let _ = io::Write::write(
+                    &mut stream,
+                    format!("-ERR '{}'\r\n", text::MAX_CONNECTIONS).as_bytes(),
+                );
+            }
+            return;
+        }
+        // An old socket option: without it small answers may wait for more.
+        let _ = stream.set_nodelay(true);
+        let (opening, greet) = match self.node.settings().tls.as_ref().map(|t| t.handshake_first) {
+            None => (Opening::Done, true),
+            Some(HandshakeFirst::Never) => (Opening::FirstByte { info_at: None }, true),
+            Some(HandshakeFirst::Always) => (
+                Opening::FirstByte {
+                    info_at: Some(Time::NEVER),
+                },
+                false,
+            ),
+            Some(HandshakeFirst::After(d)) => (
+                Opening::FirstByte {
+                    info_at: Some(now + d),
+                },
+                false,
+            ),
+        };
+        let key = self
+            .node
+            .handle_accepted(now, address, opening != Opening::Done, greet);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(e) = self
+            .poll
+            .registry()
+            .register(&mut stream, Token(key), interest)
+        {
+            tracing::error!("{address}: cannot be served: {e}");
+            self.node.handle_closed(now, key, CloseReason::Io);
+            return;
+        }
+        tracing::debug!("{address}: client connection created");
+        if self.conns.len() <= key {
+            self.conns.resize_with(key + 1, || None);
+        }
+        if let Opening::FirstByte { info_at: Some(at) } = opening
+            && at != Time::NEVER
+        {
+            self.hellos.push_back((at, key));
+        }
+        self.conns[key] = Some(Conn {
+            socket: Socket { stream, tls: None },
+            input: Vec::new(),
+            readable: false,
+            writable: true,
+            ended: false,
+            listed: false,
+            opening,
+        });
+    }
+
+    /// Brings a connection through its opening as far as it goes; whether it can be read.
+    pub(super) fn open(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
+        let Some(conn) = self.conns[key].as_mut() else {
+            return false;
+        };
+        let Opening::FirstByte { info_at } = conn.opening else {
+            return true;
+        };
+        match conn.socket.peek(&mut scratch[..1]) {
+            // The record type of a ClientHello.
+            Ok(1..) if scratch[0] == 0x16 => {
+                let tls = self.tls.clone().map(ServerConnection::new);
+                let Some(Ok(tls)) = tls else {
+                    self.node.handle_closed(now, key, CloseReason::Tls);
+                    return false;
+                };
+                conn.socket.tls = Some(Box::new(tls));
+                conn.opening = Opening::Handshake {
+                    info_after: info_at.is_some(),
+                };
+                true
+            }
+            Ok(1..) => {
+                conn.opening = Opening::Done;
+                let plain = self.node.settings().allow_non_tls && info_at.is_none();
+                if plain {
+                    self.node.handle_secured(now, key, false);
+                } else {
+                    self.node.handle_closed(now, key, CloseReason::Tls);
+                }
+                plain
+            }
+            Ok(0) => true,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                conn.readable = false;
+                false
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// Notices the end of a TLS handshake.
+    pub(super) fn secured(&mut self, now: Time, key: usize) {
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        if let Opening::Handshake { info_after } = conn.opening
+            && !conn.socket.is_handshaking()
+        {
+            conn.opening = Opening::Done;
+            self.node.handle_secured(now, key, true);
+            if info_after {
+                self.node.handle_greet(key);
+            }
+        }
+    }
+
+    /// INFO for clients that should have begun with TLS by now and have not.
+    pub(super) fn greet_late(&mut self, now: Time) {
+        while let Some((at, key)) = self.hellos.front().copied().filter(|(at, _)| *at <= now) {
+            self.hellos.pop_front();
+            let waits = Opening::FirstByte { info_at: Some(at) };
+            // The key may be another connection's by now.
+            if let Some(conn) = self.conns[key].as_mut().filter(|c| c.opening == waits) {
+                conn.opening = Opening::FirstByte { info_at: None };
+                self.node.handle_greet(key);
+            }
+        }
+    }
+}

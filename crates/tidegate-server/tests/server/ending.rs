@@ -1,0 +1,69 @@
+//! How a server ends and changes: drain, lame duck, reload.
+
+use super::raw::Raw;
+use super::{settings, start};
+
+#[test]
+fn a_drain_finishes_what_was_sent() {
+    let server = start("");
+    let mut reader = Raw::connect(&server);
+    reader.done("CONNECT {\"verbose\":false}\r\nSUB a 1\r\n");
+    let mut writer = Raw::connect(&server);
+    writer.done("CONNECT {\"verbose\":false}\r\n");
+    let text = "PUB a 1\r\nx\r\n".repeat(10_000);
+    writer.send(&text);
+    server.handle.drain().unwrap();
+    let got = reader.rest();
+    assert_eq!(got.matches("MSG a 1 1\r\nx\r\n").count(), 10_000);
+    writer.rest();
+    server.join();
+}
+
+#[test]
+fn lame_duck_mode_says_goodbye_and_ends() {
+    let server = start("lame_duck_grace_period: 0.1, lame_duck_duration: 0.3");
+    let mut a = Raw::connect(&server);
+    a.done("CONNECT {\"verbose\":false,\"protocol\":1}\r\n");
+    a.until("\r\n");
+    server.handle.lame_duck().unwrap();
+    let info = a.until("\r\n");
+    assert!(
+        info.starts_with("INFO ") && info.contains("\"ldm\":true"),
+        "{info}"
+    );
+    // Still served meanwhile.
+    assert!(a.done("SUB x 1\r\nPUB x 1\r\nx\r\n").contains("MSG x 1 1"));
+    a.rest();
+    server.join();
+}
+
+#[test]
+fn a_reload_changes_users_and_limits_for_those_connected() {
+    let users = |ann: &str| {
+        format!(
+            "authorization {{ users = [ {{user: ann, password: {ann}, permissions: {{publish: \"a\"}}}}, {{user: bob, password: b}} ] }}"
+        )
+    };
+    let server = start(&users("one"));
+    let mut ann = Raw::connect(&server);
+    ann.done("CONNECT {\"verbose\":false,\"user\":\"ann\",\"pass\":\"one\"}\r\n");
+    let mut bob = Raw::connect(&server);
+    bob.done(
+        "CONNECT {\"verbose\":false,\"protocol\":1,\"user\":\"bob\",\"pass\":\"b\"}\r\nSUB > 1\r\n",
+    );
+    bob.until("\r\n");
+    let changed = users("two").replace(
+        "password: b}",
+        "password: b, permissions: {subscribe: \"a\"}}",
+    ) + "\nmax_payload: 10";
+    server.handle.reload(settings(&changed)).unwrap();
+    assert_eq!(ann.rest(), "-ERR 'Authorization Violation'\r\n");
+    let told = bob.until("\"max_payload\":10,");
+    assert!(
+        told.contains("-ERR 'Permissions Violation for Subscription to \">\"'"),
+        "{told}"
+    );
+    bob.until("\r\n");
+    bob.send("PUB b 11\r\n");
+    assert_eq!(bob.rest(), "-ERR 'Maximum Payload Violation'\r\n");
+}

@@ -1,0 +1,189 @@
+//! Clients that misbehave: each is dealt with, and nobody else notices.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use super::raw::Raw;
+use super::{Running, start};
+
+/// Another client is served as if nothing were.
+fn all_is_well(server: &Running) {
+    let mut raw = Raw::connect(server);
+    raw.done("CONNECT {\"verbose\":false}\r\nSUB well 1\r\n");
+    let seen = raw.done("PUB well 2\r\nhi\r\n");
+    assert!(seen.starts_with("MSG well 1 2\r\nhi\r\n"), "{seen}");
+}
+
+#[test]
+fn nonsense_is_answered_and_closed() {
+    let server = start("max_payload: 100\nmax_control_line: 128");
+    for (text, answer) in [
+        (
+            "GET / HTTP/1.1\r\n\r\n".to_owned(),
+            "Unknown Protocol Operation",
+        ),
+        ("\0\0\0\0".into(), "Unknown Protocol Operation"),
+        ("\x16\x03\x01".into(), "Unknown Protocol Operation"),
+        ("PUB a 5\r\nhello!!".into(), "Unknown Protocol Operation"),
+        (
+            "CONNECT {".to_owned() + "\r\n",
+            "Unknown Protocol Operation",
+        ),
+        ("CONNECT [1]\r\n".into(), "Unknown Protocol Operation"),
+        ("PUB a 101\r\n".into(), "Maximum Payload Violation"),
+        (
+            "SUB ".to_owned() + &"x".repeat(200),
+            "maximum control line exceeded",
+        ),
+        (
+            "PUB ".to_owned() + &"x".repeat(200) + " 1\r\n",
+            "maximum control line exceeded",
+        ),
+        (
+            "PUB a 99999999999999999999999999\r\n".into(),
+            "Unknown Protocol Operation",
+        ),
+        ("HPUB a 5 3\r\nabc\r\n".into(), "Unknown Protocol Operation"),
+    ] {
+        let mut raw = Raw::connect(&server);
+        raw.send(&text);
+        let rest = raw.rest();
+        assert!(
+            rest.ends_with(&format!("-ERR '{answer}'\r\n")),
+            "{text:?}: {rest:?}"
+        );
+    }
+    all_is_well(&server);
+}
+
+#[test]
+fn one_byte_at_a_time() {
+    let server = start("");
+    let mut raw = Raw::connect(&server);
+    for byte in b"CONNECT {\"verbose\":false}\r\nSUB a.b 1\r\nPUB a.b 5\r\nhello\r\nPING\r\n" {
+        raw.send([*byte]);
+    }
+    assert!(raw.until("PONG\r\n").contains("MSG a.b 1 5\r\nhello\r\n"));
+}
+
+/// One who never reads: it is cut off once `max_pending` waits, the publisher and others go on.
+#[test]
+fn a_reader_that_never_reads_is_cut_off() {
+    let server = start("max_pending: 1MB");
+    let mut deaf = Raw::connect(&server);
+    deaf.send("CONNECT {\"verbose\":false}\r\nSUB flood 1\r\n");
+    deaf.done("");
+    let mut good = Raw::connect(&server);
+    good.done("CONNECT {\"verbose\":false}\r\nSUB other 1\r\n");
+    let mut publisher = Raw::connect(&server);
+    publisher.done("CONNECT {\"verbose\":false}\r\n");
+    let message = format!("PUB flood 65536\r\n{}\r\n", "x".repeat(65536));
+    // More than socket buffers and max_pending hold.
+    for _ in 0..512 {
+        publisher.send(&message);
+    }
+    publisher.done("PUB other 1\r\nx\r\n");
+    good.until("MSG other 1 1\r\nx\r\n");
+    // What it did get ends in the middle.
+    let rest = deaf.rest();
+    assert!(rest.len() < 512 * 65536, "{} bytes", rest.len());
+    all_is_well(&server);
+}
+
+/// One who reads late gets everything, in order, however often its socket was full.
+#[test]
+fn a_slow_reader_within_bounds_loses_nothing() {
+    let server = start("");
+    let mut slow = Raw::connect(&server);
+    slow.done("CONNECT {\"verbose\":false}\r\nSUB flood 1\r\n");
+    let mut publisher = Raw::connect(&server);
+    publisher.done("CONNECT {\"verbose\":false}\r\n");
+    let mut expected = String::new();
+    for i in 0..200_000 {
+        expected += &format!("MSG flood 1 12\r\n{i:012}\r\n");
+    }
+    let text: String = (0..200_000)
+        .map(|i| format!("PUB flood 12\r\n{i:012}\r\n"))
+        .collect();
+    publisher.done(&text);
+    slow.send("PING\r\n");
+    let got = slow.until("PONG\r\n");
+    assert!(
+        got == expected + "PONG\r\n",
+        "{} bytes, {} expected",
+        got.len(),
+        text.len()
+    );
+}
+
+#[test]
+fn half_open_and_vanishing_clients() {
+    let server = start("");
+    // Writes, closes its writing half, reads on: what it asked for is done, then it is over.
+    let mut half = Raw::connect(&server);
+    half.send("CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n");
+    half.stream.shutdown(Shutdown::Write).unwrap();
+    half.rest();
+    // Vanish in the middle of everything.
+    for text in ["", "CONN", "PUB a 100\r\nxxx", "SUB a 1\r\nPUB a 1\r\n"] {
+        let mut raw = Raw::silent(&server);
+        raw.stream.write_all(text.as_bytes()).unwrap();
+        drop(raw);
+    }
+    all_is_well(&server);
+}
+
+#[test]
+fn too_many_connections() {
+    let server = start("max_connections: 2");
+    let (mut a, _b) = (Raw::connect(&server), Raw::connect(&server));
+    let mut c = Raw::silent(&server);
+    assert_eq!(c.rest(), "-ERR 'maximum connections exceeded'\r\n");
+    // A place that is left is free again; the server learns of it when it does.
+    a.done("");
+    drop(a);
+    loop {
+        let mut d = Raw::silent(&server);
+        if d.until("\r\n").starts_with("INFO ") {
+            break;
+        }
+    }
+}
+
+#[test]
+fn no_credentials_in_time() {
+    let server = start("authorization { token: t, timeout: 0.2 }");
+    let mut silent = Raw::connect(&server);
+    assert_eq!(silent.rest(), "-ERR 'Authentication Timeout'\r\n");
+    let mut early = Raw::connect(&server);
+    early.send("PUB a 1000000\r\n");
+    assert_eq!(early.rest(), "-ERR 'Authorization Violation'\r\n");
+}
+
+#[test]
+fn a_silent_client_is_asked_and_then_closed() {
+    let server = start("ping_interval: 0.1, ping_max: 2");
+    let mut silent = Raw::connect(&server);
+    assert_eq!(silent.rest(), "PING\r\nPING\r\n-ERR 'Stale Connection'\r\n");
+}
+
+/// Requests of the old kind, with a subscription each: nothing is left of them.
+#[test]
+fn subscriptions_come_and_go() {
+    let server = start("");
+    let mut raw = Raw::connect(&server);
+    raw.done("CONNECT {\"verbose\":false}\r\n");
+    for i in 0..5_000 {
+        let text = format!("SUB inbox.{i} {i}\r\nUNSUB {i} 1\r\nPUB inbox.{i} 1\r\nx\r\n");
+        if i % 100 == 0 {
+            assert!(
+                raw.done(&text)
+                    .contains(&format!("MSG inbox.{i} {i} 1\r\n"))
+            );
+        } else {
+            raw.send(text);
+        }
+    }
+    raw.done("");
+    all_is_well(&server);
+}

@@ -1,0 +1,73 @@
+//! A real server on real sockets: stock clients, hostile ones, TLS, the monitor, and how it ends.
+
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
+mod clients;
+mod ending;
+mod hostile;
+mod monitor;
+mod raw;
+mod secured;
+
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+
+use tidegate_server::config::Settings;
+use tidegate_server::config::apply::apply;
+use tidegate_server::config::tree::{System, read_nats};
+use tidegate_server::{Handle, Server};
+
+/// A server on a thread of its own; it drains when this is dropped.
+struct Running {
+    address: SocketAddr,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Settings from text, on a free port.
+fn settings(text: &str) -> Settings {
+    let mut settings = Settings {
+        port: 0,
+        ..Settings::default()
+    };
+    let directory = std::path::PathBuf::new();
+    apply(
+        &read_nats(text, &System { directory }).unwrap(),
+        &mut settings,
+    )
+    .unwrap();
+    settings
+}
+
+fn start(text: &str) -> Running {
+    let server = Server::bind(settings(text)).unwrap();
+    Running {
+        address: server.address(),
+        handle: server.handle(),
+        thread: Some(std::thread::spawn(move || server.run().unwrap())),
+    }
+}
+
+impl Running {
+    fn url(&self) -> String {
+        format!("nats://{}", self.address)
+    }
+
+    /// Waits until the server has ended by itself.
+    fn join(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.handle.drain().unwrap();
+            let outcome = thread.join();
+            assert!(
+                std::thread::panicking() || outcome.is_ok(),
+                "the server panicked"
+            );
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A client that sends and expects bytes, for what no library would do.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::Running;
+
+/// Generous: a busy machine is no failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
+    seen: Vec<u8>,
+}
+
+impl Raw {
+    /// A connection whose INFO has arrived.
+    pub(crate) fn connect(server: &Running) -> Self {
+        let mut raw = Self::silent(server);
+        raw.until("\r\n");
+        raw
+    }
+
+    /// A connection that has read nothing.
+    pub(crate) fn silent(server: &Running) -> Self {
+        let stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            seen: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, text: impl AsRef<[u8]>) {
+        self.stream.write_all(text.as_ref()).unwrap();
+    }
+
+    /// Everything up to and with `end`.
+    pub(crate) fn until(&mut self, end: &str) -> String {
+        let started = Instant::now();
+        loop {
+            let at = self
+                .seen
+                .windows(end.len())
+                .position(|w| w == end.as_bytes());
+            if let Some(at) = at {
+                let taken: Vec<u8> = self.seen.drain(..at + end.len()).collect();
+                return String::from_utf8_lossy(&taken).into_owned();
+            }
+            let mut buf = [0; 65536];
+            let seen = String::from_utf8_lossy(&self.seen).into_owned();
+            let n = self
+                .stream
+                .read(&mut buf)
+                .unwrap_or_else(|e| panic!("{e} waiting for {end:?} after {seen:?}"));
+            assert!(
+                n > 0 && started.elapsed() < PATIENCE,
+                "end while waiting for {end:?} after {seen:?}"
+            );
+            self.seen.extend_from_slice(&buf[..n]);
+        }
+    }
+
+    /// Sends and waits until the server has done it all.
+    pub(crate) fn done(&mut self, text: &str) -> String {
+        self.send(text);
+        self.send("PING\r\n");
+        self.until("PONG\r\n")
+    }
+
+    /// Everything until the server closes.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut bytes = std::mem::take(&mut self.seen);
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+            Err(e) => panic!("{e} after {:?}", String::from_utf8_lossy(&bytes)),
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

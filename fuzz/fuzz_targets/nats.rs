@@ -1,0 +1,47 @@
+//! Whatever clients send, in whatever pieces: the node keeps its invariants, and where bytes are cut changes nothing.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_server::config::Settings;
+use tidegate_server::nats::connect::Info;
+use tidegate_server::node::core::Node;
+
+const ANY: Load = Load::new(u64::MAX, u64::MAX);
+
+/// What two clients are sent when the first sends `input`, cut after every `piece` bytes.
+fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
+    let settings = Settings {
+        max_payload: 1024,
+        max_control_line: 128,
+        max_pending: 1 << 20,
+        ..Settings::default()
+    };
+    let mut node = Node::new(settings, Info::default(), 1);
+    let now = Time::from_nanos(1);
+    let address = "127.0.0.1:1".parse().expect("an address");
+    let keys = [0, 1].map(|_| node.handle_accepted(now, address, false, false));
+    node.handle_received(now, keys[1], b"CONNECT {\"verbose\":false}\r\nSUB > 1\r\nSUB a q 2\r\n", ANY);
+    let mut sent = [Vec::new(), Vec::new()];
+    let mut held = Vec::new();
+    for part in input.chunks(piece.max(1)) {
+        held.extend_from_slice(part);
+        if node.contains(keys[0]) {
+            let used = node.handle_received(now, keys[0], &held, ANY).used;
+            held.drain(..used);
+        }
+        node.check_invariants();
+        while let Some(key) = node.poll_dirty() {
+            let bytes = node.outbox(key).to_vec();
+            node.handle_written(now, key, bytes.len());
+            sent[usize::from(key == keys[1])].extend(bytes);
+        }
+    }
+    sent
+}
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (piece, bytes) = input;
+    assert_eq!(talk(bytes, usize::from(piece)), talk(bytes, usize::MAX));
+});
