@@ -216,6 +216,7 @@ async fn a_server_without_its_state_is_a_matter_of_decision() {
         let second = Server::builder()
             .serve(listener, move |_| Ok(handlers.handler()))
             .unwrap();
+        until("it is asked", || !asked.lock().unwrap().is_empty()).await;
         let outcome = client.send_acked(b"4").await;
         assert_eq!(*asked.lock().unwrap(), [(Seq::new(2), Seq::new(3))]);
         match decide {
