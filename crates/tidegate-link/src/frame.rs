@@ -72,13 +72,12 @@ impl Layout {
         assert!(size <= SIZE_MAX, "a payload of {} bytes", payload.len());
         match self {
             Self::Plain => {
-                let mut frame = [0; 12 + SMALL];
-                frame[..8].copy_from_slice(&plain_id(seq).to_le_bytes());
-                append::<12, { 12 + SMALL }>(out, frame, payload);
+                out.extend_from_slice(&plain_id(seq).to_le_bytes());
+                append(out, payload);
             }
-            Self::Session => append::<4, { 4 + SMALL }>(out, [0; 4 + SMALL], payload),
+            Self::Session => append(out, payload),
             Self::Checked => {
-                append::<4, { 4 + SMALL }>(out, [0; 4 + SMALL], payload);
+                append(out, payload);
                 out.extend_from_slice(&checksum(seq, payload).to_le_bytes());
             }
         }
@@ -460,40 +459,56 @@ impl std::fmt::Display for Code {
 
 /// Up to so many bytes of payload are copied by way of registers.
 const SMALL: usize = 16;
+/// What is written of a small one, before it is cut to its length.
+const ROOM: usize = 24;
 
-/// Appends a frame of which all but size and payload are written: a header of `H` bytes and room for a small payload.
+/// Appends size and payload.
 ///
 /// A copy of a length the compiler knows is a few moves; one of an unknown length is a call, which for some bytes costs as
-/// much as all the rest. So a small payload is appended with what lies behind it in a register, and cut to its length.
-/// That needs room, which is not made for it: a block never grows for bytes that are cut off again.
+/// much as all the rest. So a small payload goes through registers, in whole words with zeros behind it, and is cut to its
+/// length. That needs room, which is not made for it: a block never grows for bytes that are cut off again.
 #[inline]
-fn append<const H: usize, const F: usize>(out: &mut Vec<u8>, mut frame: [u8; F], payload: &[u8]) {
-    frame[H - 4..H].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+fn append(out: &mut Vec<u8>, payload: &[u8]) {
+    let len = payload.len();
     let start = out.len();
-    if payload.len() <= SMALL && out.capacity() - start >= F {
-        frame[H..].copy_from_slice(&small(payload).to_le_bytes());
-        out.extend_from_slice(&frame);
-        out.truncate(start + H + payload.len());
+    if len <= SMALL && out.capacity() - start >= ROOM {
+        let (low, high) = match payload.split_first_chunk::<8>() {
+            Some((low, high)) => (u64::from_le_bytes(*low), word(high)),
+            None => (word(payload), 0),
+        };
+        out.extend_from_slice(&(len as u64 | low << 32).to_le_bytes());
+        out.extend_from_slice(&(low >> 32 | high << 32).to_le_bytes());
+        if len > 12 {
+            out.extend_from_slice(&(high >> 32).to_le_bytes());
+        }
+        out.truncate(start + 4 + len);
     } else {
-        out.reserve(H + payload.len());
-        out.extend_from_slice(&frame[..H]);
+        out.reserve(4 + len);
+        out.extend_from_slice(&(len as u32).to_le_bytes());
         out.extend_from_slice(payload);
     }
 }
 
-/// At most [`SMALL`] bytes as a number, zeros behind them: two loads that may overlap, never a loop.
+/// At most 8 bytes as a number, zeros behind them. Each byte is loaded once, in the pieces a copy of so many bytes is stored
+/// in: a load across two stores that are still on their way waits for both, which takes longer than all the rest.
 #[inline]
-fn small(bytes: &[u8]) -> u128 {
-    let len = bytes.len();
-    if let (Some(head), Some(tail)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        let head = u128::from(u64::from_le_bytes(*head));
-        head | u128::from(u64::from_le_bytes(*tail)) << (8 * (len - 8))
-    } else if let (Some(head), Some(tail)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let head = u64::from(u32::from_le_bytes(*head));
-        u128::from(head | u64::from(u32::from_le_bytes(*tail)) << (8 * (len - 4)))
-    } else {
-        bytes.iter().rev().fold(0, |n, &b| n << 8 | u128::from(b))
+fn word(bytes: &[u8]) -> u64 {
+    if let Some(all) = bytes.first_chunk::<8>() {
+        return u64::from_le_bytes(*all);
     }
+    let (mut n, mut shift, mut rest) = (0, 0, bytes);
+    if let Some((piece, after)) = rest.split_first_chunk::<4>() {
+        n = u64::from(u32::from_le_bytes(*piece));
+        (shift, rest) = (32, after);
+    }
+    if let Some((piece, after)) = rest.split_first_chunk::<2>() {
+        n |= u64::from(u16::from_le_bytes(*piece)) << shift;
+        (shift, rest) = (shift + 16, after);
+    }
+    if let Some(last) = rest.first() {
+        n |= u64::from(*last) << shift;
+    }
+    n
 }
 
 #[cfg(test)]

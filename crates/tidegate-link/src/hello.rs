@@ -283,7 +283,7 @@ impl Hello {
             },
         };
         let never = hello.epoch == 0 && (hello.sent > Seq::NONE || hello.acked > Seq::NONE);
-        if never || hello.acked > hello.sent {
+        if never || hello.acked > hello.sent || hello.sent > Seq::LAST {
             return Err(HandshakeError::Body);
         }
         Ok(Some((hello, len)))
@@ -356,7 +356,10 @@ impl Answer {
             frame_max: f.u32()?,
             idle_ms: f.u32()?,
         };
-        if welcome.epoch == 0 || welcome.acked > welcome.received {
+        if welcome.epoch == 0
+            || welcome.acked > welcome.received
+            || welcome.received > Seq::LAST
+        {
             return Err(HandshakeError::Body);
         }
         Ok(welcome)

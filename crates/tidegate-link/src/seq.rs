@@ -13,6 +13,9 @@ impl Seq {
     /// The first message.
     pub const FIRST: Self = Self(1);
 
+    /// The highest number either side accepts from the other: beyond it lies nothing but nonsense, and room to count.
+    pub const LAST: Self = Self(u64::MAX >> 1);
+
     /// The message numbered `n`, [`Seq::NONE`] for 0.
     #[must_use]
     pub const fn new(n: u64) -> Self {
@@ -25,7 +28,7 @@ impl Seq {
         self.0
     }
 
-    /// The one after it. Numbers do not run out: at a billion a second they last for five centuries, so they wrap unnoticed.
+    /// The one after it. Numbers do not run out: at a billion a second they last for centuries.
     #[must_use]
     pub const fn next(self) -> Self {
         self.plus(1)

@@ -48,8 +48,9 @@ struct Walk {
     asked: u64,
 }
 
-/// Blocks given back for filling: so many are kept.
+/// Blocks given back for filling: so many are kept, and none that has grown for a large message.
 const SPARES_MAX: usize = 4;
+const SPARE_BYTES_MAX: usize = 512 << 10;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -119,7 +120,7 @@ impl Outbox {
     }
 
     fn give_back(&mut self, mut bytes: Vec<u8>) {
-        if self.spares.len() < SPARES_MAX {
+        if self.spares.len() < SPARES_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
             bytes.clear();
             self.spares.push(bytes);
         }
@@ -216,11 +217,11 @@ impl Outbox {
 
     /// How many bytes from the end of `acked` may be sent in all before `window` is used up, counted from the cursor.
     pub(super) fn allowance(&mut self, acked: Seq, window: u64, want: u64) -> u64 {
-        let rough = (self.front + window).saturating_sub(self.cursor);
+        let rough = self.front.saturating_add(window).saturating_sub(self.cursor);
         if rough >= want {
             return want;
         }
-        let exact = self.end_of(acked) + window;
+        let exact = self.end_of(acked).saturating_add(window);
         exact.saturating_sub(self.cursor).min(want)
     }
 

@@ -363,7 +363,7 @@ impl Receiver {
 
     fn skip(&mut self, now: Time, next: Seq) -> Result<(), ReceiverError> {
         let received = self.received;
-        if !self.untouched || next <= received.next() {
+        if !self.untouched || next <= received.next() || next > Seq::LAST {
             return Err(ReceiverError::Skip { next, received });
         }
         self.untouched = false;

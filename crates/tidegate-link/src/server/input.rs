@@ -58,9 +58,11 @@ impl Input {
         if std::mem::take(&mut self.filled) && len < self.max {
             self.bytes.resize((len * 4).min(self.max), 0);
         }
-        let need = self.wants.max(self.end + 1);
+        // A long message gets its room as it comes: announcing one costs the peer nothing, and shall cost nothing here.
+        let need = self.end + 1;
         if need > self.bytes.len() {
-            self.bytes.resize(need, 0);
+            let wants = self.wants.max(need);
+            self.bytes.resize((len * 2).clamp(need, wants), 0);
         }
         &mut self.bytes[self.end..]
     }
@@ -90,14 +92,22 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_finds_room_and_what_is_left_moves_to_the_front() {
+    fn a_long_message_finds_room_as_it_comes() {
         let mut input = Input::new(16);
         input.room()[..10].copy_from_slice(b"aaaaabbbbb");
         input.filled(10);
         input.consume(5, 40);
-        assert_eq!(input.room().len(), 35);
+        // What is left moves to the front; nothing is taken on the word of a header.
+        assert_eq!(input.room().len(), 11);
         assert_eq!(input.bytes(), b"bbbbb");
-        input.consume(5, 0);
+        let mut sizes = Vec::new();
+        while input.bytes().len() < 40 {
+            let n = input.room().len();
+            input.filled(n);
+            sizes.push(n);
+        }
+        assert_eq!(sizes, [11, 16, 8]);
+        input.consume(40, 0);
         assert_eq!(input.room().len(), 40);
     }
 }

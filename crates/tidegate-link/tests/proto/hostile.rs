@@ -604,6 +604,45 @@ fn a_session_that_is_not_the_one_it_was() {
     }
 }
 
+/// Numbers and windows of any size do no harm.
+#[test]
+fn enormous_numbers() {
+    let mut s = sender(true);
+    s.handle_connected(T);
+    transmit(&mut s);
+    let welcome = Welcome {
+        window: u64::MAX,
+        frame_max: u32::MAX,
+        idle_ms: u32::MAX,
+        received: Seq::LAST,
+        acked: Seq::LAST,
+        ..WELCOME
+    };
+    s.handle_read(T, &Answer::Welcome(welcome).encode())
+        .expect("nothing is wrong with it");
+    push(&mut s, Seq::LAST.next().get(), 5);
+    assert_eq!(transmit(&mut s).len(), 45);
+    s.check_invariants();
+
+    let beyond = Seq::LAST.next();
+    let bytes = Answer::Welcome(Welcome {
+        received: beyond,
+        ..welcome
+    })
+    .encode();
+    assert_eq!(Answer::decode(&bytes), Err(HandshakeError::Body));
+    let bytes = Hello {
+        epoch: 1,
+        sent: beyond,
+        ..hello()
+    }
+    .encode();
+    assert_eq!(detect(&bytes), Err(HandshakeError::Body));
+    let mut r = receiver(Layout::Session);
+    let (_, error) = feed(&mut r, &frame::skip(beyond), 100);
+    assert!(matches!(error, Some(ReceiverError::Skip { .. })));
+}
+
 /// A life began after message 10, of which the server falls back to 4: it does not send message 11 as the fifth.
 #[test]
 fn a_server_that_fell_back_behind_where_a_life_began() {
