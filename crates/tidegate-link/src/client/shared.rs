@@ -7,7 +7,7 @@ use tidegate::queue::Queue;
 use tokio::sync::{Notify, watch};
 
 use super::front::{Filling, Front, Refused};
-use super::producer::{Item, Producer};
+use super::producer::Item;
 use crate::error::LinkError;
 use crate::stats::ClientCounters;
 use crate::{Seq, SessionId};
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub(super) acked: watch::Receiver<Seq>,
     /// The last position handed to the system.
     pub(super) written: watch::Receiver<Seq>,
-    queue: Queue<Item>,
+    pub(super) queue: Queue<Item>,
     /// Why the I/O task ended; set before the watches end.
     ended: OnceLock<LinkError>,
     /// Nobody is left who wants anything.
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(super) resumed_at: Seq,
     pub(super) session: Option<SessionId>,
     pub(super) when_done: bool,
-    payload_max: usize,
+    pub(super) payload_max: usize,
 }
 
 /// What a client learns when its connection opens.
@@ -111,10 +111,6 @@ impl Shared {
     /// The number of the message taken last.
     pub(super) fn last(&self) -> Seq {
         self.front().last()
-    }
-
-    pub(super) fn producer(&self) -> Producer {
-        Producer::new(&self.queue, self.payload_max)
     }
 
     /// Takes nothing more; the I/O task drains what is there.

@@ -53,9 +53,8 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
 /// Writes `count` times `bytes` bytes to a socket whose other end throws them away; answers writes a second.
 pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
-    let reader = thread::spawn(move || -> io::Result<u64> {
-        io::copy(&mut server, &mut io::sink())
-    });
+    let reader =
+        thread::spawn(move || -> io::Result<u64> { io::copy(&mut server, &mut io::sink()) });
     let message = vec![7; bytes];
     let start = Instant::now();
     for _ in 0..count {

@@ -12,10 +12,10 @@ mod paced;
 use std::time::Duration;
 
 use super::OURS;
+use super::latency;
 use super::peers::Peers;
 use super::rounds::{Contestant, Sample, calibrated};
 use super::session::Session;
-use super::latency;
 use ours::Way;
 
 /// A payload, as the figures of others have it.
@@ -62,10 +62,7 @@ fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
 }
 
 /// Bare sockets.
-fn sockets<'a>(
-    what: &str,
-    run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a,
-) -> Cell<'a> {
+fn sockets<'a>(what: &str, run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a) -> Cell<'a> {
     Contestant {
         system: "bare sockets".into(),
         version: None,
@@ -133,8 +130,8 @@ fn lock_step_cell(session: &mut Session, spin: bool) -> anyhow::Result<()> {
     }
     let target = target(session);
     let pong = move |_: &mut Peers, count: u64| {
-        let (rate, trips) = bare::ping_pong(count, FRAME_BYTES, ACK_BYTES, spin)
-            .map_err(|e| format!("{e:#}"))?;
+        let (rate, trips) =
+            bare::ping_pong(count, FRAME_BYTES, ACK_BYTES, spin).map_err(|e| format!("{e:#}"))?;
         let mut sample = Sample {
             ops_per_s: rate,
             ..Sample::default()

@@ -75,14 +75,22 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     };
     latency::put(&mut sample, &lags);
     let extra = [
-        ("messages_an_ack", messages as f64 / served.acks.max(1) as f64),
-        ("ack_cost_us", served.ack_cost_ns as f64 / 1e3 / served.acks.max(1) as f64),
+        (
+            "messages_an_ack",
+            messages as f64 / served.acks.max(1) as f64,
+        ),
+        (
+            "ack_cost_us",
+            served.ack_cost_ns as f64 / 1e3 / served.acks.max(1) as f64,
+        ),
         (
             "ack_core_share",
             served.ack_cost_ns as f64 / took.as_nanos() as f64,
         ),
     ];
-    sample.extra.extend(extra.map(|(key, value)| (key.into(), value)));
+    sample
+        .extra
+        .extend(extra.map(|(key, value)| (key.into(), value)));
     Ok(sample)
 }
 
