@@ -60,6 +60,22 @@ pub(super) struct Driver {
     on_doubt: OnDoubt,
 }
 
+/// What comes after a turn.
+enum Turn {
+    /// Another: something was done.
+    Again,
+    /// Other tasks, then another.
+    Yield,
+    /// Nothing, until the task is woken.
+    Rest,
+}
+
+impl Turn {
+    const fn again_if(something: bool) -> Self {
+        if something { Self::Again } else { Self::Rest }
+    }
+}
+
 /// What a driver begins with.
 pub(super) struct Begin {
     pub(super) wire: Wire,
@@ -108,8 +124,9 @@ impl Driver {
                 return Poll::Ready(LinkError::Closed);
             }
             match self.turn(cx) {
-                Ok(true) => {}
-                Ok(false) => return Poll::Pending,
+                Ok(Turn::Again) => {}
+                Ok(Turn::Yield) => break,
+                Ok(Turn::Rest) => return Poll::Pending,
                 Err(why) => return Poll::Ready(why),
             }
         }
@@ -117,26 +134,31 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Does everything that can be done now, once. Says whether there was anything; if not, the task is woken when there is.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
+    /// Does everything that can be done now, once.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<Turn, LinkError> {
         let took = self.take_in(cx);
-        let carried = if self.wire.is_attached() {
-            self.carry(cx)
-        } else {
-            return Ok(self.connect(cx)? | took);
-        };
-        let carried = match carried {
+        if !self.wire.is_attached() {
+            let connected = self.connect(cx)?;
+            return Ok(Turn::again_if(took || connected));
+        }
+        let carried = match self.carry(cx) {
             Ok(carried) => carried,
-            Err(cut) => return self.cut(cut).map(|()| true),
+            Err(cut) => return self.cut(cut).map(|()| Turn::Again),
         };
-        self.publish();
+        // What came with the end counts before the end.
+        let moved = self.publish();
         let told = self.listen()?;
+        if moved {
+            // Who waited for it goes first: in lock-step there is nothing to do here before.
+            return Ok(Turn::Yield);
+        }
         if took || carried || told {
-            return Ok(true);
+            return Ok(Turn::Again);
         }
         match self.rest(cx) {
-            Ok(again) => Ok(again),
-            Err(cut) => self.cut(cut).map(|()| true),
+            Ok(true) if self.publish() => Ok(Turn::Yield),
+            Ok(again) => Ok(Turn::again_if(again)),
+            Err(cut) => self.cut(cut).map(|()| Turn::Again),
         }
     }
 
@@ -220,6 +242,15 @@ impl Driver {
     /// Takes messages out of the queue; with none there the task is woken when there are.
     fn refill(&mut self, cx: &mut Context<'_>) {
         let Some(queue) = &mut self.queue else { return };
+        // In this order: what was pushed before the end came from a producer that is seen here.
+        let closed = self.shared.is_closed();
+        if !self.shared.has_producers() {
+            // Whoever makes the first one wakes this task.
+            if closed {
+                self.queue = None;
+            }
+            return;
+        }
         if queue.drain_into(&mut self.scratch, SCRATCH).items > 0 {
             self.queue_idle = false;
             return;
@@ -241,10 +272,10 @@ impl Driver {
 
     // Back.
 
-    /// Tells those who wait how far it is.
-    fn publish(&mut self) {
+    /// Tells those who wait how far it is. Says whether more is acknowledged than before.
+    fn publish(&mut self) -> bool {
         let acked = self.wire.sender.acked();
-        self.acked.send_if_modified(|known| {
+        let moved = self.acked.send_if_modified(|known| {
             let moved = *known != acked;
             *known = acked;
             moved
@@ -263,6 +294,7 @@ impl Driver {
                 moved
             });
         }
+        moved
     }
 
     /// What the sender has to tell.

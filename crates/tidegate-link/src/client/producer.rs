@@ -68,6 +68,7 @@ impl Producer {
             .ok()
             .and_then(|controller| shared.queue.controlled(BUFFER_MAX, controller).ok())
             .unwrap_or_else(|| unreachable!("the bounds are valid"));
+        shared.add_producer();
         Self {
             inner,
             shared: shared.clone(),
