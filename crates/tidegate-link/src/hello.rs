@@ -356,10 +356,7 @@ impl Answer {
             frame_max: f.u32()?,
             idle_ms: f.u32()?,
         };
-        if welcome.epoch == 0
-            || welcome.acked > welcome.received
-            || welcome.received > Seq::LAST
-        {
+        if welcome.epoch == 0 || welcome.acked > welcome.received || welcome.received > Seq::LAST {
             return Err(HandshakeError::Body);
         }
         Ok(welcome)

@@ -5,6 +5,33 @@
 //! keeps messages until they are acknowledged, connects again after a cut and sends what the server lacks; the server's handler sees each
 //! message once, in order.
 //!
+//! ```
+//! use tidegate_link::{Batch, Client, Server};
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let address = listener.local_addr()?.to_string();
+//! let server = Server::builder().serve(listener, |_session| {
+//!     Ok(|batch: Batch<'_>| {
+//!         for message in batch {
+//!             println!("{} bytes", message.len());
+//!         }
+//!         Ok::<(), std::io::Error>(())
+//!     })
+//! })?;
+//!
+//! let client = Client::builder().connect(address).await?;
+//! for n in 0..1000u32 {
+//!     client.send(&n.to_le_bytes()).await?; // waits for room, never for an acknowledgement
+//! }
+//! let acked = client.close().await?; // drains: everything is acknowledged
+//! assert_eq!(acked.get(), 1000);
+//! # server.stop().await;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(example())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! [`proto`] holds the rules, pure; [`frame`] and [`hello`] the bytes (docs/link-protocol.md has them as tables).
 
 mod client;

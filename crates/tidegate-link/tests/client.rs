@@ -8,9 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Proxy, Seen, Stuck, rebind, remembering, remembering_when_done, until};
+use tidegate_link::hello::{Answer, Hello, Welcome};
 use tidegate_link::{
     Client, Code, ConnectError, Decide, LinkError, Reconnect, SendError, Seq, Server, SessionId,
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 fn payload(i: u32) -> [u8; 5] {
     let [a, b, c, d] = i.to_le_bytes();
@@ -96,7 +99,10 @@ async fn producers_keep_their_order() {
 async fn full_blocks_wait_for_room_and_lose_nothing() {
     let (server, seen) = remembering(Server::builder()).await;
     let client = Client::builder().block_bytes(64).buffer_bytes(1 << 10);
-    let client = client.connect(server.local_addr().to_string()).await.unwrap();
+    let client = client
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap();
     let tasks: Vec<_> = (0..8_u32)
         .map(|who| {
             let client = client.clone();
@@ -104,7 +110,10 @@ async fn full_blocks_wait_for_room_and_lose_nothing() {
                 for i in 0..500 {
                     client.send(&payload(i * 8 + who)).await.unwrap();
                 }
-                client.send_many((500..1000).map(|i| payload(i * 8 + who))).await.unwrap();
+                client
+                    .send_many((500..1000).map(|i| payload(i * 8 + who)))
+                    .await
+                    .unwrap();
             })
         })
         .collect();
@@ -173,12 +182,26 @@ async fn the_newest_client_of_a_session_wins() {
     let (server, seen) = remembering(Server::builder()).await;
     let address = server.local_addr().to_string();
     let id = SessionId([7; 16]);
-    let old = Client::builder().session(id).connect(&address).await.unwrap();
+    let old = Client::builder()
+        .session(id)
+        .connect(&address)
+        .await
+        .unwrap();
     old.send_acked(b"1").await.unwrap();
-    let new = Client::builder().session(id).connect(&address).await.unwrap();
+    let new = Client::builder()
+        .session(id)
+        .connect(&address)
+        .await
+        .unwrap();
     assert_eq!(new.resumed_at(), Seq::FIRST);
-    assert_eq!(old.wait_acked(Seq::new(2)).await.unwrap_err(), LinkError::Displaced);
-    assert_eq!(old.send(b"x").await.unwrap_err(), SendError::Ended(LinkError::Displaced));
+    assert_eq!(
+        old.wait_acked(Seq::new(2)).await.unwrap_err(),
+        LinkError::Displaced
+    );
+    assert_eq!(
+        old.send(b"x").await.unwrap_err(),
+        SendError::Ended(LinkError::Displaced)
+    );
     assert_eq!(new.send_acked(b"2").await.unwrap(), Seq::new(2));
     assert_eq!(new.close().await.unwrap(), Seq::new(2));
     assert_eq!(seen.payloads(), [b"1", b"2"]);
@@ -230,7 +253,10 @@ async fn a_server_without_its_state_is_a_matter_of_decision() {
             }
             Decide::Fail => {
                 let why = outcome.unwrap_err();
-                assert!(matches!(why, SendError::Ended(LinkError::Doubt(_))), "{why}");
+                assert!(
+                    matches!(why, SendError::Ended(LinkError::Doubt(_))),
+                    "{why}"
+                );
                 assert_eq!(seen.len(), 0);
             }
         }
@@ -246,7 +272,10 @@ async fn a_server_that_is_gone_is_given_up() {
         longest: Duration::from_millis(5),
         give_up: Duration::from_millis(50),
     });
-    let client = client.connect(server.local_addr().to_string()).await.unwrap();
+    let client = client
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap();
     client.send_acked(b"1").await.unwrap();
     server.stop().await;
     client.send(b"2").await.unwrap();
@@ -267,13 +296,19 @@ async fn who_does_not_answer_and_who_is_not_there() {
         server.stop().await;
         address
     };
-    let why = Client::builder().connect(nobody.to_string()).await.unwrap_err();
+    let why = Client::builder()
+        .connect(nobody.to_string())
+        .await
+        .unwrap_err();
     assert!(matches!(why, ConnectError::Io { .. }), "{why}");
 
     // It accepts, by its backlog, and says nothing.
-    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let client = Client::builder().answer_within(Duration::from_millis(50));
-    let why = client.connect(silent.local_addr().unwrap().to_string()).await.unwrap_err();
+    let why = client
+        .connect(silent.local_addr().unwrap().to_string())
+        .await
+        .unwrap_err();
     assert!(matches!(why, ConnectError::NoAnswer { .. }), "{why}");
     assert!(why.to_string().contains("within 50 ms"), "{why}");
 }
@@ -282,7 +317,10 @@ async fn who_does_not_answer_and_who_is_not_there() {
 async fn large_messages_pass_and_larger_ones_are_refused() {
     let (server, seen) = remembering(Server::builder().frame_max(300_000)).await;
     let client = Client::builder().checked(true).block_bytes(1 << 10);
-    let client = client.connect(server.local_addr().to_string()).await.unwrap();
+    let client = client
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap();
     let large: Vec<u8> = (0..300_000_u32).map(|i| i as u8).collect();
     client.send(b"small").await.unwrap();
     client.send(&large).await.unwrap();
@@ -297,7 +335,10 @@ async fn large_messages_pass_and_larger_ones_are_refused() {
     assert!(seen.payloads() == [b"small".to_vec(), large, b"small".to_vec()]);
 
     let asking = Client::builder().frame_max(300_001);
-    let why = asking.connect(server.local_addr().to_string()).await.unwrap_err();
+    let why = asking
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap_err();
     let ConnectError::Ended(LinkError::Refused { code, .. }) = &why else {
         panic!("{why}")
     };
@@ -333,4 +374,100 @@ async fn settings_that_cannot_be_are_refused() {
         let why = builder.connect("127.0.0.1:1").await.unwrap_err();
         assert!(matches!(why, ConnectError::Config(_)), "{why}");
     }
+}
+
+/// Answers a hello, and from then on reads nothing.
+async fn deaf_server() -> std::net::SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        let hello = loop {
+            socket.read_buf(&mut bytes).await.unwrap();
+            if let Some((hello, _)) = Hello::decode(&bytes).unwrap() {
+                break hello;
+            }
+        };
+        let welcome = Welcome {
+            version: hello.version,
+            checked: hello.checked,
+            when_done: false,
+            session: hello.session,
+            epoch: 1,
+            received: Seq::NONE,
+            acked: Seq::NONE,
+            window: 1 << 40,
+            frame_max: 1 << 20,
+            idle_ms: 0,
+        };
+        let answer = Answer::Welcome(welcome).encode();
+        socket.write_all(&answer).await.unwrap();
+        std::future::pending::<()>().await;
+        drop(socket);
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_server_that_reads_nothing_fills_no_more_than_the_buffers() {
+    let address = deaf_server().await;
+    let client = Client::builder()
+        .buffer_bytes(256 << 10)
+        .block_bytes(16 << 10)
+        .stalled_after(Duration::from_millis(500));
+    let client = client.connect(address.to_string()).await.unwrap();
+    let mut taken = 0;
+    let why = loop {
+        match client.try_send(&[7; 1000]) {
+            Ok(_) => taken += 1004,
+            Err(SendError::Full) => tokio::task::yield_now().await,
+            Err(SendError::Ended(why)) => break why,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    // What is kept until it is acknowledged, one block of that more, and one being filled.
+    assert!(taken <= (256 + 16 + 16) << 10, "{taken}");
+    assert!(matches!(why, LinkError::Stalled { .. }), "{why}");
+}
+
+#[test]
+fn many_tasks_on_many_threads_share_a_client() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (server, seen) = remembering(Server::builder()).await;
+        let client = Client::builder().block_bytes(1 << 10);
+        let client = client
+            .connect(server.local_addr().to_string())
+            .await
+            .unwrap();
+        let tasks: Vec<_> = (0..16)
+            .map(|who| {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    for i in 0..500 {
+                        let payload = payload(who * 500 + i);
+                        match i % 3 {
+                            0 => client.send_acked(&payload).await.map(drop).unwrap(),
+                            1 => client.send(&payload).await.map(drop).unwrap(),
+                            _ => client.send_many([payload]).await.map(drop).unwrap(),
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        client.close().await.unwrap();
+        assert_eq!(seen.numbers(), (1..=8000).collect::<Vec<_>>());
+        let mut payloads = seen.payloads();
+        payloads.sort();
+        payloads.dedup();
+        assert_eq!(payloads.len(), 8000);
+    });
 }

@@ -6,13 +6,14 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PATIENCE, Stuck, remembering, remembering_when_done, until};
+use common::{PATIENCE, Seen, Stuck, remembering, remembering_when_done, until};
 use tidegate::controller::Greedy;
 use tidegate_link::frame::{self, CLOSE, Layout, REPLY_BYTES, Reply};
 use tidegate_link::hello::{Answer, Hello, VERSION, Welcome};
 use tidegate_link::proto::SenderError;
 use tidegate_link::{
-    Client, Code, ConnectError, LinkError, Reconnect, SendError, Seq, Server, SessionId,
+    Acks, Batch, Client, Code, ConnectError, Done, LinkError, Reconnect, SendError, Seq, Server,
+    SessionId,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -253,6 +254,130 @@ async fn a_new_life_waits_until_what_came_before_is_done() {
     assert_eq!(welcome.received, Seq::new(5));
 }
 
+/// Forwards bytes in parts of any size, and breaks each of the first connections after some thousand bytes.
+async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        for n in 0.. {
+            let Ok((near, _)) = listener.accept().await else {
+                return;
+            };
+            let Ok(far) = TcpStream::connect(target).await else {
+                return;
+            };
+            let mut random = move || {
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                seed >> 33
+            };
+            // Upwards there are messages, downwards only acknowledgements: either may be the one that breaks.
+            let (up, down) = match (n < breaks, random() % 3) {
+                (false, _) => (u64::MAX, u64::MAX),
+                (true, 0) => (u64::MAX, random() % 300),
+                (true, _) => (random() % 8000, u64::MAX),
+            };
+            let part = 1 + random() as usize % 700;
+            seed = random();
+            tokio::spawn(async move {
+                let (near_read, near_write) = near.into_split();
+                let (far_read, far_write) = far.into_split();
+                // Whichever is over first takes the other with it.
+                tokio::select! {
+                    () = forward(near_read, far_write, up, part) => {}
+                    () = forward(far_read, near_write, down, part) => {}
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn forward(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut left: u64,
+    part: usize,
+) {
+    let mut buffer = vec![0; part];
+    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        let n = left.min(n as u64);
+        if to.write_all(&buffer[..n as usize]).await.is_err() || n == left {
+            return;
+        }
+        left -= n;
+    }
+}
+
+/// Whatever breaks wherever: every message is handled once, in order, and acknowledged.
+#[tokio::test]
+async fn a_bad_network() {
+    const N: u64 = 3000;
+    for seed in 0..10 {
+        let seen = Seen::default();
+        let handlers = seen.clone();
+        let when_done = seed % 2 == 0;
+        let acks = if when_done {
+            Acks::WhenDone
+        } else {
+            Acks::OnReceipt
+        };
+        // Done comes from elsewhere and later, as from a disk.
+        let (disk, stored) = std::sync::mpsc::sync_channel::<(Done, Seq)>(1000);
+        let storing = std::thread::spawn(move || {
+            while let Ok((done, seq)) = stored.recv() {
+                done.done(seq);
+            }
+        });
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let server = Server::builder().acks(acks).serve(listener, move |opened| {
+            let (seen, disk, done) = (handlers.clone(), disk.clone(), opened.done);
+            Ok(move |batch: Batch<'_>| {
+                let last = batch.last_seq();
+                seen.take_in(batch);
+                disk.send((done.clone(), last)).map_err(|e| e.to_string())
+            })
+        });
+        let server = server.unwrap();
+        let address = bad_network(server.local_addr(), 12, seed).await;
+        let reconnect = Reconnect {
+            first: Duration::from_millis(1),
+            longest: Duration::from_millis(5),
+            ..Reconnect::default()
+        };
+        // The first connection may break before there is a client at all.
+        let client = loop {
+            let client = Client::builder()
+                .checked(seed % 3 == 0)
+                .reconnect(reconnect);
+            if let Ok(client) = client.connect(address.clone()).await {
+                break client;
+            }
+        };
+        for n in 1..=N {
+            client.send(&n.to_le_bytes()).await.unwrap();
+            // One after the other, so that the connections live and break among messages.
+            if n % 100 == 0 {
+                let acked = timeout(PATIENCE, client.wait_acked(Seq::new(n))).await;
+                assert!(matches!(acked, Ok(Ok(()))), "seed {seed}: {acked:?}");
+            }
+        }
+        let connections = client.stats().connections;
+        let acked = timeout(PATIENCE, client.close()).await;
+        assert!(
+            matches!(acked, Ok(Ok(seq)) if seq.get() == N),
+            "seed {seed}: {acked:?}"
+        );
+        assert_eq!(seen.numbers(), Vec::from_iter(1..=N), "seed {seed}");
+        let want: Vec<_> = (1..=N).map(|n: u64| n.to_le_bytes().to_vec()).collect();
+        assert_eq!(seen.payloads(), want, "seed {seed}");
+        assert!(connections > 3, "seed {seed}: {connections} connections");
+        server.stop().await;
+        storing.join().unwrap();
+    }
+}
+
 // ---- servers a client should not have to do with
 
 /// Accepts one connection and lets it in.
@@ -293,7 +418,8 @@ async fn let_in(listener: &TcpListener, split: bool) -> TcpStream {
 
 #[tokio::test]
 async fn a_server_that_acknowledges_what_it_should_not() {
-    let cases: [(&[(u64, u32)], fn(&SenderError) -> bool); 4] = [
+    type Acks = &'static [(u64, u32)];
+    let cases: [(Acks, fn(&SenderError) -> bool); 4] = [
         (&[(3, 2)], |e| matches!(e, SenderError::Impossible { .. })),
         (&[(1, 0), (1, 0)], |e| {
             matches!(e, SenderError::Repeated { .. })

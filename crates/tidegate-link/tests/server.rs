@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{PATIENCE, Seen, Stuck, remembering, remembering_when_done, until};
 use tidegate_link::{
-    Batch, Client, Code, ConnectError, Handler, LinkError, Opening, Position, SendError, Seq,
-    Server, SessionId, SessionStore,
+    Batch, Client, Code, ConnectError, Decide, Handler, LinkError, Opening, Position, SendError,
+    Seq, Server, SessionId, SessionStore,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,7 +23,9 @@ async fn raw(server: &Server) -> TcpStream {
 async fn rest_of(mut socket: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A reset after what was to be said is an end, too.
-    let _ = timeout(PATIENCE, socket.read_to_end(&mut rest)).await.unwrap();
+    let _ = timeout(PATIENCE, socket.read_to_end(&mut rest))
+        .await
+        .unwrap();
     rest
 }
 
@@ -92,7 +94,10 @@ async fn who_says_nothing_is_closed() {
     // Silent from the start, silent in the middle of a handshake, silent after a message.
     let silent = raw(&server).await;
     let mut halfway = raw(&server).await;
-    halfway.write_all(b"tidegate\xff\xff\xff\xff").await.unwrap();
+    halfway
+        .write_all(b"tidegate\xff\xff\xff\xff")
+        .await
+        .unwrap();
     let mut once = raw(&server).await;
     once.write_all(&plain(0, b"x")).await.unwrap();
     assert_eq!(rest_of(silent).await, b"");
@@ -133,7 +138,16 @@ async fn sessions_are_bounded_and_the_idle_one_is_forgotten() {
     assert_eq!(server.stats().sessions, 2);
     // Both are in use.
     let why = open(2).await.unwrap_err();
-    assert!(matches!(why, ConnectError::Ended(LinkError::Refused { code: Code::Full, .. })), "{why}");
+    assert!(
+        matches!(
+            why,
+            ConnectError::Ended(LinkError::Refused {
+                code: Code::Full,
+                ..
+            })
+        ),
+        "{why}"
+    );
     third.close().await.unwrap();
     until("it is gone", || server.stats().connections_open == 1).await;
     // Forgotten: it starts anew.
@@ -145,13 +159,21 @@ async fn a_token_is_asked_for() {
     let (server, _) = remembering(Server::builder().token("secret")).await;
     let address = server.local_addr().to_string();
     for token in ["", "wrong", "secreT"] {
-        let why = Client::builder().token(token).connect(&address).await.unwrap_err();
+        let why = Client::builder()
+            .token(token)
+            .connect(&address)
+            .await
+            .unwrap_err();
         let ConnectError::Ended(LinkError::Refused { code, .. }) = &why else {
             panic!("{why}")
         };
         assert_eq!(*code, Code::Token);
     }
-    let client = Client::builder().token("secret").connect(&address).await.unwrap();
+    let client = Client::builder()
+        .token("secret")
+        .connect(&address)
+        .await
+        .unwrap();
     client.send_acked(b"in").await.unwrap();
     // Plain has none to show.
     let mut socket = raw(&server).await;
@@ -159,7 +181,9 @@ async fn a_token_is_asked_for() {
     assert_eq!(rest_of(socket).await, b"");
 
     let open = TcpListener::bind(("0.0.0.0", 0)).await.unwrap();
-    let serve = Server::builder().token("secret").serve(open, |_| Ok(Seen::default().handler()));
+    let serve = Server::builder()
+        .token("secret")
+        .serve(open, |_| Ok(Seen::default().handler()));
     assert!(serve.unwrap_err().to_string().contains("TLS"));
 }
 
@@ -192,7 +216,10 @@ async fn a_drained_server_tells_its_clients_and_ends() {
         give_up: Duration::ZERO,
         ..Default::default()
     });
-    let client = client.connect(server.local_addr().to_string()).await.unwrap();
+    let client = client
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap();
     let last = client.send_many([b"a", b"b"]).await.unwrap();
     client.wait_acked(last).await.unwrap();
     assert!(server.drain(PATIENCE).await);
@@ -237,6 +264,35 @@ async fn a_handler_that_fails_ends_its_session_only() {
     assert_eq!(server.stats().errors_handler, 1);
 }
 
+#[tokio::test]
+async fn a_handler_that_panics_takes_nobody_with_it() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let server = Server::builder()
+        .serve(listener, |_| {
+            Ok(|mut batch: Batch<'_>| {
+                assert!(
+                    batch.all(|payload| payload != b"poison"),
+                    "as the test wants"
+                );
+                Ok::<_, Infallible>(())
+            })
+        })
+        .unwrap();
+    let address = server.local_addr().to_string();
+    let good = Client::builder().connect(&address).await.unwrap();
+    let bad = Client::builder()
+        .on_doubt(|_| Decide::Drop)
+        .connect(&address)
+        .await
+        .unwrap();
+    bad.send(b"poison").await.unwrap();
+    // Given up, it counts as acknowledged; the session goes on.
+    bad.wait_acked(Seq::FIRST).await.unwrap();
+    bad.send_acked(b"2").await.unwrap();
+    good.send_acked(b"1").await.unwrap();
+    until("it is counted", || server.stats().errors_handler == 1).await;
+}
+
 /// Remembers positions as a durable store would.
 struct Remembers(Position);
 
@@ -278,10 +334,17 @@ async fn a_handler_that_waits_holds_its_client_back_in_bounds() {
     let server = Server::builder()
         .frame_max(1000)
         .window(64 << 10)
-        .serve(listener, move |_| Ok(Gated(gated.clone(), handlers.clone())))
+        .serve(listener, move |_| {
+            Ok(Gated(gated.clone(), handlers.clone()))
+        })
         .unwrap();
-    let client = Client::builder().buffer_bytes(64 << 10).block_bytes(16 << 10);
-    let client = client.connect(server.local_addr().to_string()).await.unwrap();
+    let client = Client::builder()
+        .buffer_bytes(64 << 10)
+        .block_bytes(16 << 10);
+    let client = client
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap();
     // Taken until window and buffers are full, and no further. Acknowledgements on receipt may free some on the way.
     let mut taken = 0_u64;
     let mut refused = 0;
@@ -293,7 +356,10 @@ async fn a_handler_that_waits_holds_its_client_back_in_bounds() {
         }
         tokio::task::yield_now().await;
     }
-    assert!(taken < 1000, "{taken} KB were taken for a handler that takes nothing");
+    assert!(
+        taken < 1000,
+        "{taken} KB were taken for a handler that takes nothing"
+    );
     gate.send_replace(true);
     client.close().await.unwrap();
     assert_eq!(seen.len() as u64, taken);

@@ -21,9 +21,15 @@ async fn messages_and_a_token_pass_through_tls() {
     let (server, seen) = remembering(Server::builder().tls(tls).token("secret")).await;
     let trust = ClientTls::from_pem(certificate.as_bytes(), "localhost").unwrap();
     let client = Client::builder().tls(trust).token("secret");
-    let client = client.connect(server.local_addr().to_string()).await.unwrap();
+    let client = client
+        .connect(server.local_addr().to_string())
+        .await
+        .unwrap();
     client.send_acked(b"hidden").await.unwrap();
-    client.send_many((0..50_000_u32).map(u32::to_le_bytes)).await.unwrap();
+    client
+        .send_many((0..50_000_u32).map(u32::to_le_bytes))
+        .await
+        .unwrap();
     client.close().await.unwrap();
     assert_eq!(seen.numbers(), (1..=50_001).collect::<Vec<_>>());
 }
@@ -39,7 +45,10 @@ async fn who_cannot_prove_its_name_gets_nothing() {
     ];
     for tls in strangers {
         let client = Client::builder().tls(tls).token("secret");
-        let why = client.connect(server.local_addr().to_string()).await.unwrap_err();
+        let why = client
+            .connect(server.local_addr().to_string())
+            .await
+            .unwrap_err();
         assert!(matches!(why, ConnectError::Tls { .. }), "{why}");
     }
     // Without TLS it is no conversation either.

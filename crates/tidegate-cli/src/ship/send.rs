@@ -33,6 +33,9 @@ const WAIT: Duration = Duration::from_secs(60);
 /// The wait between two attempts to connect for the first time.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// The longest wait between two attempts after a cut: somebody waits for this program.
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
 /// Sends until the input ends and everything is acked, or Ctrl-C and everything sent is.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     if args.spool.is_some() && args.file.as_os_str() != "-" {
@@ -199,6 +202,7 @@ fn builder(
     token: &[u8],
 ) -> ClientBuilder {
     let reconnect = Reconnect {
+        longest: RETRY_MAX,
         give_up: args.wait.unwrap_or(WAIT),
         ..Reconnect::default()
     };

@@ -93,6 +93,16 @@ impl Round {
         }
     }
 
+    /// How much may be carried until the next event. After so many the rest may go through.
+    fn bytes(&self, random: &mut Random, events: u32) -> u64 {
+        let most = self.input.len() as u64 / 2 + 500;
+        if events < 12 {
+            random.below(most)
+        } else {
+            u64::MAX
+        }
+    }
+
     /// Kills the receiver, the sender, both or neither, and in any case the connection.
     fn act(&mut self, what: u64) {
         if what & 1 != 0 {
@@ -143,25 +153,14 @@ fn round(seed: u64) {
     let mut round = Round::new(directory.path(), &mut random);
     let mut events = 0;
     let end = Instant::now() + DEADLINE;
+    round.proxy.allow(round.bytes(&mut random, events));
     while !round.sender.has_ended() {
         assert!(Instant::now() < end, "seed {seed}: it does not end");
-        // After so many the rest may go through.
-        let most = round.input.len() as u64 / 2 + 500;
-        let bytes = if events < 12 {
-            random.below(most)
-        } else {
-            u64::MAX
-        };
-        round.proxy.allow(bytes);
-        while !round.proxy.is_spent(Duration::from_millis(20)) {
-            assert!(Instant::now() < end, "seed {seed}: it does not end");
-            if round.sender.has_ended() {
-                break;
-            }
-        }
-        if !round.sender.has_ended() {
-            round.act(random.below(4));
+        if round.proxy.is_spent(Duration::from_millis(20)) {
             events += 1;
+            // First, so that a new connection gets somewhere.
+            round.proxy.allow(round.bytes(&mut random, events));
+            round.act(random.below(4));
         }
     }
     println!(

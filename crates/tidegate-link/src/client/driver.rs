@@ -8,23 +8,22 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use tidegate::queue::{Builder, Consumer};
-use tidegate::{Clock, Time, nanos};
+use tidegate::queue::Consumer;
+use tidegate::{Time, nanos};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::config::{ClientBuilder, OnDoubt, Reconnect};
+use super::config::{OnDoubt, Reconnect};
 use super::connect::{Route, waits};
-use super::front::{Front, Refused};
+use super::front::Refused;
 use super::producer::Item;
-use super::shared::{Facts, Shared};
+use super::shared::Shared;
 use super::wire::{Cut, Wire};
 use crate::Seq;
 use crate::error::{ConnectError, LinkError};
 use crate::frame::Code;
-use crate::hello::SessionId;
-use crate::proto::{self, Decide, Event, Sender, SenderConfig, SenderError, SessionConfig};
-use crate::stats::{ClientCounters, bump};
+use crate::proto::{Decide, Event, SenderError};
+use crate::stats::bump;
 use crate::transport::Socket;
 
 /// Messages taken out of the producers' queue at a time.
@@ -38,7 +37,7 @@ const TURNS: usize = 8;
 /// What it waits for while there is no connection.
 type Attempt = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
 
-struct Driver {
+pub(super) struct Driver {
     wire: Wire,
     shared: Arc<Shared>,
     acked: watch::Sender<Seq>,
@@ -61,139 +60,59 @@ struct Driver {
     on_doubt: OnDoubt,
 }
 
-/// Connects, opens, and starts the task.
-pub(super) async fn start(
-    config: ClientBuilder,
-    address: String,
-) -> Result<Arc<Shared>, ConnectError> {
-    let clock = Clock::start();
-    let counters = Arc::new(ClientCounters::default());
-    let route = Route::new(&config, address);
-    let sender_config = sender_config(&config)?;
-    let session = sender_config.session.as_ref().map(|session| session.id);
-    let sender = Sender::new(
-        clock.now(),
-        sender_config,
-        proto::writes(config.buffer_bytes as u64),
-    );
-    let mut wire = Wire::new(sender, clock, config.spin, counters);
-    wire.attach(route.clone().connect().await?);
-    let opened = poll_fn(|cx| poll_open(&mut wire, cx)).await;
-    let opened = opened.map_err(|cut| match cut {
-        Cut::End => route.broken(std::io::ErrorKind::UnexpectedEof.into()),
-        Cut::Io(e) => route.broken(e),
-        Cut::Rules(SenderError::Unanswered) => route.no_answer(),
-        Cut::Rules(e) => ConnectError::Ended(explain(e)),
-    })?;
-    let payload_max = match (config.frame_max, opened.frame_max) {
-        (0, allowed) => allowed,
-        (wanted, allowed) => wanted.min(allowed),
-    };
-    let layout = wire.sender.layout();
-    let first = opened.received.next();
-    let front = Front::new(layout, first, payload_max as usize, config.block_bytes);
-    let (queue, consumer) = Builder::new(config.queue_capacity)
-        .build()
-        .unwrap_or_else(|e| unreachable!("its capacity was checked: {e}"));
-    let acked = watch::Sender::new(wire.sender.acked());
-    let written = watch::Sender::new(opened.received);
-    let facts = Facts {
-        resumed_at: opened.received,
-        session,
-        when_done: opened.when_done,
-        payload_max: payload_max as usize,
-    };
-    let shared = Arc::new(Shared::new(
-        front,
-        queue,
-        (acked.subscribe(), written.subscribe()),
-        wire.counters.clone(),
-        facts,
-    ));
-    let driver = Driver {
-        wire,
-        shared: shared.clone(),
-        acked,
-        written,
-        queue: Some(consumer),
-        queue_idle: true,
-        queue_active: Time::ZERO,
-        scratch: Vec::with_capacity(SCRATCH),
-        scratch_at: 0,
-        route,
-        reconnect: config.reconnect,
-        waits: waits(config.reconnect),
-        attempt: None,
-        attached: Time::ZERO,
-        broken: None,
-        on_doubt: config.on_doubt,
-    };
-    tokio::spawn(driver.run());
-    Ok(shared)
+/// What comes after a turn.
+enum Turn {
+    /// Another: something was done.
+    Again,
+    /// Other tasks, then another.
+    Yield,
+    /// Nothing, until the task is woken.
+    Rest,
 }
 
-fn sender_config(config: &ClientBuilder) -> Result<SenderConfig, ConnectError> {
-    let session = if config.plain {
-        None
-    } else {
-        Some(SessionConfig {
-            id: match config.session {
-                Some(id) => id,
-                None => SessionId(random()?),
-            },
-            life: u64::from_le_bytes(random()?),
-            checked: config.checked,
-            frame_max: config.frame_max,
-            token: config.token.clone(),
-        })
-    };
-    Ok(SenderConfig {
-        session,
-        held_max: config.buffer_bytes,
-        plain_window: config.buffer_bytes as u64,
-        write_max: config.buffer_bytes as u64,
-        opening: config.answer_within,
-        stall: config.stalled_after,
-    })
-}
-
-fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| ConnectError::Random(e.to_string()))?;
-    Ok(bytes)
-}
-
-/// What a welcome said.
-struct Opened {
-    received: Seq,
-    when_done: bool,
-    frame_max: u32,
-}
-
-fn poll_open(wire: &mut Wire, cx: &mut Context<'_>) -> Poll<Result<Opened, Cut>> {
-    loop {
-        let moved = wire.write(cx)? | wire.read(cx)?;
-        if let Some(Event::Opened {
-            received,
-            when_done,
-            frame_max,
-        }) = wire.sender.poll_event()
-        {
-            return Poll::Ready(Ok(Opened {
-                received,
-                when_done,
-                frame_max,
-            }));
-        }
-        if !moved {
-            wire.keep_time(cx)?;
-            return Poll::Pending;
-        }
+impl Turn {
+    const fn again_if(something: bool) -> Self {
+        if something { Self::Again } else { Self::Rest }
     }
 }
 
+/// What a driver begins with.
+pub(super) struct Begin {
+    pub(super) wire: Wire,
+    pub(super) shared: Arc<Shared>,
+    pub(super) acked: watch::Sender<Seq>,
+    pub(super) written: watch::Sender<Seq>,
+    pub(super) queue: Consumer<Item>,
+    pub(super) route: Route,
+    pub(super) reconnect: Reconnect,
+    pub(super) on_doubt: OnDoubt,
+}
+
 impl Driver {
-    async fn run(mut self) {
+    /// For a connection that is open.
+    pub(super) fn new(begin: Begin) -> Self {
+        Self {
+            attached: begin.wire.now(),
+            wire: begin.wire,
+            shared: begin.shared,
+            acked: begin.acked,
+            written: begin.written,
+            queue: Some(begin.queue),
+            queue_idle: true,
+            queue_active: Time::ZERO,
+            scratch: Vec::with_capacity(SCRATCH),
+            scratch_at: 0,
+            route: begin.route,
+            waits: waits(begin.reconnect),
+            reconnect: begin.reconnect,
+            attempt: None,
+            broken: None,
+            on_doubt: begin.on_doubt,
+        }
+    }
+
+    /// Works until the client ends.
+    pub(super) async fn run(mut self) {
         let why = poll_fn(|cx| self.poll(cx)).await;
         // In this order: who sees the watches end finds the reason.
         self.shared.end(why);
@@ -205,8 +124,9 @@ impl Driver {
                 return Poll::Ready(LinkError::Closed);
             }
             match self.turn(cx) {
-                Ok(true) => {}
-                Ok(false) => return Poll::Pending,
+                Ok(Turn::Again) => {}
+                Ok(Turn::Yield) => break,
+                Ok(Turn::Rest) => return Poll::Pending,
                 Err(why) => return Poll::Ready(why),
             }
         }
@@ -214,26 +134,31 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Does everything that can be done now, once. Says whether there was anything; if not, the task is woken when there is.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
+    /// Does everything that can be done now, once.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<Turn, LinkError> {
         let took = self.take_in(cx);
-        let carried = if self.wire.is_attached() {
-            self.carry(cx)
-        } else {
-            return Ok(self.connect(cx)? | took);
-        };
-        let carried = match carried {
+        if !self.wire.is_attached() {
+            let connected = self.connect(cx)?;
+            return Ok(Turn::again_if(took || connected));
+        }
+        let carried = match self.carry(cx) {
             Ok(carried) => carried,
-            Err(cut) => return self.cut(cut).map(|()| true),
+            Err(cut) => return self.cut(cut).map(|()| Turn::Again),
         };
-        self.publish();
+        // What came with the end counts before the end.
+        let moved = self.publish();
         let told = self.listen()?;
+        if moved {
+            // Who waited for it goes first: in lock-step there is nothing to do here before.
+            return Ok(Turn::Yield);
+        }
         if took || carried || told {
-            return Ok(true);
+            return Ok(Turn::Again);
         }
         match self.rest(cx) {
-            Ok(again) => Ok(again),
-            Err(cut) => self.cut(cut).map(|()| true),
+            Ok(true) if self.publish() => Ok(Turn::Yield),
+            Ok(again) => Ok(Turn::again_if(again)),
+            Err(cut) => self.cut(cut).map(|()| Turn::Again),
         }
     }
 
@@ -317,6 +242,15 @@ impl Driver {
     /// Takes messages out of the queue; with none there the task is woken when there are.
     fn refill(&mut self, cx: &mut Context<'_>) {
         let Some(queue) = &mut self.queue else { return };
+        // In this order: what was pushed before the end came from a producer that is seen here.
+        let closed = self.shared.is_closed();
+        if !self.shared.has_producers() {
+            // Whoever makes the first one wakes this task.
+            if closed {
+                self.queue = None;
+            }
+            return;
+        }
         if queue.drain_into(&mut self.scratch, SCRATCH).items > 0 {
             self.queue_idle = false;
             return;
@@ -338,10 +272,10 @@ impl Driver {
 
     // Back.
 
-    /// Tells those who wait how far it is.
-    fn publish(&mut self) {
+    /// Tells those who wait how far it is. Says whether more is acknowledged than before.
+    fn publish(&mut self) -> bool {
         let acked = self.wire.sender.acked();
-        self.acked.send_if_modified(|known| {
+        let moved = self.acked.send_if_modified(|known| {
             let moved = *known != acked;
             *known = acked;
             moved
@@ -360,6 +294,7 @@ impl Driver {
                 moved
             });
         }
+        moved
     }
 
     /// What the sender has to tell.
@@ -416,7 +351,11 @@ impl Driver {
             return Err(self.give_up(cause));
         }
         let now = self.wire.now();
-        self.broken.get_or_insert((now, cause));
+        let (since, _) = self.broken.get_or_insert((now, cause.clone()));
+        // Also where somebody accepts connections and nobody answers on them.
+        if now > *since && now.since(*since) >= nanos(self.reconnect.give_up) {
+            return Err(self.give_up(cause));
+        }
         // At once if it lasted: most cuts are those of a connection, not of a server.
         let lasted = now.since(self.attached);
         if lasted >= nanos(self.reconnect.longest) {
@@ -485,7 +424,7 @@ impl Driver {
 }
 
 /// What the sender's errors are to a client's user.
-fn explain(e: SenderError) -> LinkError {
+pub(super) fn explain(e: SenderError) -> LinkError {
     match e {
         SenderError::Refused(refused) if refused.code == Code::Displaced => LinkError::Displaced,
         SenderError::Refused(refused) => LinkError::Refused {

@@ -7,6 +7,7 @@ mod config;
 mod connect;
 mod driver;
 mod front;
+mod open;
 mod producer;
 mod shared;
 mod wire;
@@ -57,7 +58,7 @@ impl Client {
         config: ClientBuilder,
         address: String,
     ) -> Result<Self, ConnectError> {
-        let shared = driver::start(config, address).await?;
+        let shared = open::start(config, address).await?;
         Ok(Self {
             own: Arc::new(Owner { shared }),
         })
@@ -145,7 +146,7 @@ impl Client {
     /// [`Producer`].
     #[must_use]
     pub fn producer(&self) -> Producer {
-        self.shared().producer()
+        Producer::new(&self.own.shared)
     }
 
     // What comes back.

@@ -1,9 +1,12 @@
 //! Sending through the engine's queue: producers with buffers of their own, whose messages reach the I/O task in batches.
 
-use tidegate::controller::{Bounds, Choice};
-use tidegate::queue::{self, PushError, Queue};
+use std::sync::Arc;
 
-use crate::error::{LinkError, SendError};
+use tidegate::controller::{Bounds, Choice};
+use tidegate::queue::{self, PushError};
+
+use super::shared::Shared;
+use crate::error::SendError;
 
 /// The longest payload that travels inside its item; a longer one is put into a box of its own.
 const INLINE_MAX: usize = 22;
@@ -51,21 +54,25 @@ impl Item {
 ///
 /// Messages of one producer stay in order; they are numbered when the I/O task takes them out of the queue, so a push answers
 /// no number. [`Client::flush`](super::Client::flush) and [`Client::close`](super::Client::close) know only of messages
-/// taken out: call [`flush`](Self::flush) and drop producers first.
+/// taken out: call [`flush`](Self::flush) and drop producers first. A producer ends with its client.
 #[derive(Debug)]
 pub struct Producer {
     inner: queue::Producer<Item>,
-    payload_max: usize,
+    shared: Arc<Shared>,
 }
 
 impl Producer {
-    pub(super) fn new(queue: &Queue<Item>, payload_max: usize) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let inner = Choice::KNEE
             .build(Bounds::items(1, BUFFER_MAX as u64))
             .ok()
-            .and_then(|controller| queue.controlled(BUFFER_MAX, controller).ok())
+            .and_then(|controller| shared.queue.controlled(BUFFER_MAX, controller).ok())
             .unwrap_or_else(|| unreachable!("the bounds are valid"));
-        Self { inner, payload_max }
+        shared.add_producer();
+        Self {
+            inner,
+            shared: shared.clone(),
+        }
     }
 
     /// Takes a copy of `payload`; blocks the thread while the queue is full.
@@ -76,7 +83,7 @@ impl Producer {
     pub fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
         let pushed = self.inner.push(Item::new(payload));
-        pushed.map_err(|_| SendError::Ended(LinkError::Closed))
+        pushed.map_err(|_| self.ended())
     }
 
     /// As [`push`](Self::push), but waits as a task.
@@ -86,7 +93,7 @@ impl Producer {
     pub async fn push_async(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
         let pushed = self.inner.push_async(Item::new(payload)).await;
-        pushed.map_err(|_| SendError::Ended(LinkError::Closed))
+        pushed.map_err(|_| self.ended())
     }
 
     /// As [`push`](Self::push), but never waits.
@@ -99,7 +106,7 @@ impl Producer {
             .try_push(Item::new(payload))
             .map_err(|e| match e {
                 PushError::Full(_) => SendError::Full,
-                _ => SendError::Ended(LinkError::Closed),
+                _ => SendError::Ended(self.shared.ended()),
             })
     }
 
@@ -109,18 +116,21 @@ impl Producer {
     /// That the client has ended.
     pub fn flush(&mut self) -> Result<(), SendError> {
         let flushed = self.inner.flush();
-        flushed.map_err(|_| SendError::Ended(LinkError::Closed))
+        flushed.map_err(|_| self.ended())
     }
 
     #[inline]
     fn check(&self, payload: &[u8]) -> Result<(), SendError> {
-        if payload.len() <= self.payload_max {
+        let (len, max) = (payload.len(), self.shared.payload_max);
+        if len <= max {
             return Ok(());
         }
-        Err(SendError::TooLarge {
-            len: payload.len(),
-            max: self.payload_max,
-        })
+        Err(SendError::TooLarge { len, max })
+    }
+
+    #[cold]
+    fn ended(&self) -> SendError {
+        SendError::Ended(self.shared.ended())
     }
 }
 

@@ -7,7 +7,7 @@ use tidegate::queue::Queue;
 use tokio::sync::{Notify, watch};
 
 use super::front::{Filling, Front, Refused};
-use super::producer::{Item, Producer};
+use super::producer::Item;
 use crate::error::LinkError;
 use crate::stats::ClientCounters;
 use crate::{Seq, SessionId};
@@ -22,16 +22,20 @@ pub(crate) struct Shared {
     pub(super) acked: watch::Receiver<Seq>,
     /// The last position handed to the system.
     pub(super) written: watch::Receiver<Seq>,
-    queue: Queue<Item>,
+    pub(super) queue: Queue<Item>,
     /// Why the I/O task ended; set before the watches end.
     ended: OnceLock<LinkError>,
+    /// There is, or was, a producer: the queue is worth a look.
+    producers: AtomicBool,
+    /// Nothing more is taken.
+    closed: AtomicBool,
     /// Nobody is left who wants anything.
     stopped: AtomicBool,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) resumed_at: Seq,
     pub(super) session: Option<SessionId>,
     pub(super) when_done: bool,
-    payload_max: usize,
+    pub(super) payload_max: usize,
 }
 
 /// What a client learns when its connection opens.
@@ -58,6 +62,8 @@ impl Shared {
             written,
             queue,
             ended: OnceLock::new(),
+            producers: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             counters,
             resumed_at: facts.resumed_at,
@@ -113,13 +119,10 @@ impl Shared {
         self.front().last()
     }
 
-    pub(super) fn producer(&self) -> Producer {
-        Producer::new(&self.queue, self.payload_max)
-    }
-
     /// Takes nothing more; the I/O task drains what is there.
     pub(super) fn close(&self) {
         self.queue.close();
+        self.closed.store(true, Ordering::SeqCst);
         let mut front = self.front();
         front.close();
         let sleeper = front.take_sleeper();
@@ -128,6 +131,23 @@ impl Shared {
         if let Some(io) = sleeper {
             io.wake();
         }
+    }
+
+    /// There is a producer now.
+    pub(super) fn add_producer(&self) {
+        self.producers.store(true, Ordering::SeqCst);
+        let sleeper = self.front().take_sleeper();
+        if let Some(io) = sleeper {
+            io.wake();
+        }
+    }
+
+    pub(super) fn has_producers(&self) -> bool {
+        self.producers.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Ends the I/O task at once.

@@ -217,7 +217,10 @@ impl Outbox {
 
     /// How many bytes from the end of `acked` may be sent in all before `window` is used up, counted from the cursor.
     pub(super) fn allowance(&mut self, acked: Seq, window: u64, want: u64) -> u64 {
-        let rough = self.front.saturating_add(window).saturating_sub(self.cursor);
+        let rough = self
+            .front
+            .saturating_add(window)
+            .saturating_sub(self.cursor);
         if rough >= want {
             return want;
         }

@@ -741,10 +741,11 @@ impl Sender {
         self.closing && self.acked == self.outbox.last()
     }
 
-    /// Whether, after [`close`](Self::close), everything is out: in plain the driver then closes its direction.
+    /// Whether a plain connection's direction is to be closed: everything is out after [`close`](Self::close). A session
+    /// keeps it open, as what is in between may take one closed direction for both.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        matches!(self.phase, Phase::Closing | Phase::Left | Phase::Ended) && self.control.is_empty()
+        self.layout == Layout::Plain && matches!(self.phase, Phase::Closing | Phase::Ended)
     }
 
     /// What the controller of writes knows and did.

@@ -36,9 +36,9 @@ impl<'a> Batch<'a> {
         self.first
     }
 
-    /// The number of its last message.
+    /// The number of its last message. (Not `last`: that is the iterator's.)
     #[must_use]
-    pub const fn last(&self) -> Seq {
+    pub const fn last_seq(&self) -> Seq {
         self.first.plus(self.len - 1)
     }
 

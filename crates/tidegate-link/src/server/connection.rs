@@ -52,6 +52,7 @@ pub(super) struct Connection {
     socket: Socket,
     input: Input,
     session: Option<SessionId>,
+    when_done: bool,
     reports: Arc<Reports>,
     leave: Option<Leave>,
     counters: Arc<ServerCounters>,
@@ -73,6 +74,7 @@ pub(super) struct Parts {
     pub(super) socket: Socket,
     pub(super) input: Input,
     pub(super) session: Option<SessionId>,
+    pub(super) when_done: bool,
     pub(super) reports: Arc<Reports>,
     pub(super) leave: Leave,
     pub(super) counters: Arc<ServerCounters>,
@@ -91,6 +93,7 @@ impl Connection {
             socket: parts.socket,
             input: parts.input,
             session: parts.session,
+            when_done: parts.when_done,
             reports: parts.reports,
             leave: Some(parts.leave),
             counters: parts.counters,
@@ -219,10 +222,12 @@ impl Connection {
 
     /// Says what is to be said, as far as the socket takes it, and keeps time.
     fn speak(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
-        self.reports.register(cx.waker());
-        let done = self.reports.done();
-        if done > self.receiver.ready() {
-            self.receiver.done(self.clock.now(), done);
+        if self.when_done {
+            self.reports.register(cx.waker());
+            let done = self.reports.done();
+            if done > self.receiver.ready() {
+                self.receiver.done(self.clock.now(), done);
+            }
         }
         self.write(cx).map_err(|_| Ended::Io)?;
         loop {

@@ -336,6 +336,7 @@ where
             socket: self.socket,
             input: self.input,
             session,
+            when_done: self.core.config.acks == Acks::WhenDone,
             reports,
             leave,
             counters: self.core.counters.clone(),

@@ -20,8 +20,8 @@ pub trait Handler: Send + 'static {
 
     /// Takes a batch: at least one message, borrowed from the read buffer.
     ///
-    /// After an error the connection ends and the server forgets the session, so that its client learns which messages are
-    /// in doubt.
+    /// After an error, or a panic, the connection ends and the server forgets the session, so that its client learns which
+    /// messages are in doubt.
     fn handle(&mut self, batch: Batch<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 

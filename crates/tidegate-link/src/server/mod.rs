@@ -21,7 +21,7 @@ use std::time::Duration;
 use tidegate::Clock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 pub use batch::Batch;
@@ -172,7 +172,7 @@ where
         tokio::select! {
             biased;
             () = left(&mut control) => break,
-            Some(_) = tasks.join_next() => {}
+            Some(ended) = tasks.join_next() => count(&core, &ended),
             accepted = listener.accept() => match accepted {
                 Ok((tcp, peer)) => admit(&core, &mut tasks, tcp, peer),
                 Err(e) => pause_after(&core, &e).await,
@@ -184,7 +184,10 @@ where
         tokio::select! {
             biased;
             () = stopped(&mut control) => break,
-            ended = tasks.join_next() => if ended.is_none() { return },
+            ended = tasks.join_next() => match ended {
+                Some(ended) => count(&core, &ended),
+                None => return,
+            },
         }
     }
     tasks.shutdown().await;
@@ -198,6 +201,13 @@ async fn left(control: &mut watch::Receiver<Control>) {
 
 async fn stopped(control: &mut watch::Receiver<Control>) {
     let _ = control.wait_for(|control| *control == Control::Stop).await;
+}
+
+/// A handler that panics takes its connection and its session with it, and nothing else.
+fn count<H, M>(core: &Core<H, M>, ended: &Result<(), JoinError>) {
+    if ended.as_ref().is_err_and(JoinError::is_panic) {
+        bump(&core.counters.errors_handler);
+    }
 }
 
 /// Starts a connection's task, if there may be one more.

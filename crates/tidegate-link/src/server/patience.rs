@@ -109,7 +109,14 @@ mod tests {
         let batch = Load::items(backlog);
         let left = Load::items(0);
         let reason = Reason::Drained;
-        c.on(at, Event::Started { batch, left, reason });
+        c.on(
+            at,
+            Event::Started {
+                batch,
+                left,
+                reason,
+            },
+        );
         let cost_ns = 10_000;
         c.on(at.after(cost_ns), Event::Done { cost_ns, ok: true });
         at.since(oldest)

@@ -53,9 +53,8 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
 /// Writes `count` times `bytes` bytes to a socket whose other end throws them away; answers writes a second.
 pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
-    let reader = thread::spawn(move || -> io::Result<u64> {
-        io::copy(&mut server, &mut io::sink())
-    });
+    let reader =
+        thread::spawn(move || -> io::Result<u64> { io::copy(&mut server, &mut io::sink()) });
     let message = vec![7; bytes];
     let start = Instant::now();
     for _ in 0..count {
@@ -68,12 +67,14 @@ pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// Sends `there` bytes and waits for `back` bytes, `count` times. Both ends sleep in the system, or both look again at once.
+/// Sends `there` bytes and waits for `back` bytes, `count` times, after `pace` each time. Both ends sleep in the system, or both
+/// look again at once.
 pub(super) fn ping_pong(
     count: u64,
     there: usize,
     back: usize,
     spin: bool,
+    mut pace: impl FnMut(u64),
 ) -> anyhow::Result<(f64, Histogram<u64>)> {
     let (mut client, mut server) = pair()?;
     client.set_nonblocking(spin)?;
@@ -89,7 +90,8 @@ pub(super) fn ping_pong(
     let (question, mut answer) = (vec![0; there], vec![0; back]);
     let mut trips = latency::histogram();
     let start = Instant::now();
-    for _ in 0..count {
+    for n in 0..count {
+        pace(n);
         let sent = Instant::now();
         client.write_all(&question)?;
         fill(&mut client, &mut answer)?;

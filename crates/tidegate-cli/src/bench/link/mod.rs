@@ -12,10 +12,10 @@ mod paced;
 use std::time::Duration;
 
 use super::OURS;
+use super::latency;
 use super::peers::Peers;
 use super::rounds::{Contestant, Sample, calibrated};
 use super::session::Session;
-use super::latency;
 use ours::Way;
 
 /// A payload, as the figures of others have it.
@@ -35,6 +35,7 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     single_writes_cell(session)?;
     lock_step_cell(session, false)?;
     lock_step_cell(session, true)?;
+    lone_cell(session, 100)?;
     for rate in [100, 10_000] {
         light_cell(session, rate)?;
     }
@@ -62,10 +63,7 @@ fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
 }
 
 /// Bare sockets.
-fn sockets<'a>(
-    what: &str,
-    run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a,
-) -> Cell<'a> {
+fn sockets<'a>(what: &str, run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a) -> Cell<'a> {
     Contestant {
         system: "bare sockets".into(),
         version: None,
@@ -133,7 +131,7 @@ fn lock_step_cell(session: &mut Session, spin: bool) -> anyhow::Result<()> {
     }
     let target = target(session);
     let pong = move |_: &mut Peers, count: u64| {
-        let (rate, trips) = bare::ping_pong(count, FRAME_BYTES, ACK_BYTES, spin)
+        let (rate, trips) = bare::ping_pong(count, FRAME_BYTES, ACK_BYTES, spin, |_| {})
             .map_err(|e| format!("{e:#}"))?;
         let mut sample = Sample {
             ops_per_s: rate,
@@ -150,12 +148,38 @@ fn lock_step_cell(session: &mut Session, spin: bool) -> anyhow::Result<()> {
     session.cell(case, contestants).map(drop)
 }
 
+fn lone_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
+    let case = format!("lone messages, {rate}/s");
+    if !session.wants(&case) {
+        return Ok(());
+    }
+    let (rate, seconds) = (rate as f64, schedule(session));
+    let ours = Contestant {
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        controller: Some("send_acked".into()),
+        subject: true,
+        run: Box::new(move |_: &mut Peers| {
+            paced::lone(rate, seconds).map_err(|e| format!("{e:#}"))
+        }),
+    };
+    let bare = sockets("ping-pong", move |_| {
+        paced::bare_lone(rate, seconds).map_err(|e| format!("{e:#}"))
+    });
+    session.cell(&case, vec![ours, bare]).map(drop)
+}
+
+/// How long a schedule is.
+fn schedule(session: &Session) -> f64 {
+    if session.is_smoke() { 0.05 } else { 2.0 }
+}
+
 fn light_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
     let case = format!("{rate} messages/s");
     if !session.wants(&case) {
         return Ok(());
     }
-    let seconds = if session.is_smoke() { 0.05 } else { 2.0 };
+    let seconds = schedule(session);
     let mut contestants = vec![Contestant {
         system: OURS.into(),
         version: Some(env!("CARGO_PKG_VERSION").into()),

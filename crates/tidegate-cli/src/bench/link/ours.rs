@@ -174,13 +174,18 @@ pub(super) fn run(way: Way, clients: u64, messages: u64) -> anyhow::Result<Sampl
         ("cpu_ns_a_message", cpu_ns),
         ("messages_an_ack", sent as f64 / served.acks.max(1) as f64),
         ("bytes_a_write", stats.1 as f64 / stats.0.max(1) as f64),
-        ("bytes_a_read", served.bytes_read as f64 / served.reads.max(1) as f64),
+        (
+            "bytes_a_read",
+            served.bytes_read as f64 / served.reads.max(1) as f64,
+        ),
         (
             "ack_core_share",
             served.ack_cost_ns as f64 / took.as_nanos() as f64,
         ),
     ];
-    sample.extra.extend(extra.map(|(key, value)| (key.into(), value)));
+    sample
+        .extra
+        .extend(extra.map(|(key, value)| (key.into(), value)));
     Ok(sample)
 }
 

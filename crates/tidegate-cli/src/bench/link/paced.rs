@@ -28,6 +28,54 @@ fn wait_until(due: u64, clock: Clock) {
     }
 }
 
+/// One message at a time, each when it is due and acknowledged before the next: what a lone message waits for. From the moment
+/// it is sent.
+pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
+    let serving = Serving::start(Duration::ZERO)?;
+    let address = serving.address;
+    let messages = ((rate * seconds) as u64).max(1);
+    let clock = Clock::start();
+    let (trips, spent) = runtime()?.block_on(async {
+        let client = Client::builder().connect(address.to_string()).await?;
+        let meter = Meter::start();
+        let mut trips = latency::histogram();
+        for n in 0..messages {
+            let left = due_ns(n, rate).saturating_sub(clock.now().as_nanos());
+            tokio::time::sleep(Duration::from_nanos(left)).await;
+            let sent = Instant::now();
+            client.send_acked(&PAYLOAD).await?;
+            // It grows as it must.
+            let _ = trips.record(sent.elapsed().as_nanos() as u64);
+        }
+        let spent = meter.spent();
+        client.close().await?;
+        anyhow::Ok((trips, spent))
+    })?;
+    serving.end()?;
+    let mut sample = Sample {
+        ops_per_s: rate,
+        cpu_s: Some(spent.cpu.as_secs_f64()),
+        allocs: Some(spent.allocs as f64),
+        ..Sample::default()
+    };
+    latency::put(&mut sample, &trips);
+    Ok(sample)
+}
+
+/// The same over a bare socket.
+pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
+    let messages = ((rate * seconds) as u64).max(1);
+    let clock = Clock::start();
+    let pace = |n| wait_until(due_ns(n, rate), clock);
+    let (_, trips) = bare::ping_pong(messages, FRAME_BYTES, ACK_BYTES, false, pace)?;
+    let mut sample = Sample {
+        ops_per_s: rate,
+        ..Sample::default()
+    };
+    latency::put(&mut sample, &trips);
+    Ok(sample)
+}
+
 /// Through the link.
 pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
@@ -75,14 +123,22 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     };
     latency::put(&mut sample, &lags);
     let extra = [
-        ("messages_an_ack", messages as f64 / served.acks.max(1) as f64),
-        ("ack_cost_us", served.ack_cost_ns as f64 / 1e3 / served.acks.max(1) as f64),
+        (
+            "messages_an_ack",
+            messages as f64 / served.acks.max(1) as f64,
+        ),
+        (
+            "ack_cost_us",
+            served.ack_cost_ns as f64 / 1e3 / served.acks.max(1) as f64,
+        ),
         (
             "ack_core_share",
             served.ack_cost_ns as f64 / took.as_nanos() as f64,
         ),
     ];
-    sample.extra.extend(extra.map(|(key, value)| (key.into(), value)));
+    sample
+        .extra
+        .extend(extra.map(|(key, value)| (key.into(), value)));
     Ok(sample)
 }
 
