@@ -97,6 +97,30 @@ fn every_bench_prints_the_same_document() {
 }
 
 #[test]
+fn link_stands_beside_bare_sockets_in_every_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let document = document(&bench(directory.path(), &["link", "--json"]));
+    assert_eq!(document["bench"], "link");
+    let of = |system: &str| -> Vec<_> {
+        let rows = rows(&document).iter();
+        let of_it = rows.filter(|row| row["system"] == system);
+        of_it.map(|row| row["case"].as_str().unwrap()).collect()
+    };
+    let (ours, bare) = (of("tidegate"), of("bare sockets"));
+    assert!(bare.len() >= 9, "{bare:?}");
+    assert!(bare.iter().all(|case| ours.contains(case)), "{ours:?}");
+    for row in rows(&document) {
+        for key in KEYS {
+            assert!(row.get(key).is_some(), "{key} in {row}");
+        }
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let compared = row["ratio"].get("bare sockets ping-pong");
+        let compared = compared.or_else(|| row["ratio"].get("bare sockets writes drained"));
+        assert_eq!(compared.is_some(), row["system"] == "tidegate", "{row}");
+    }
+}
+
+#[test]
 fn mailbox_prints_the_table_of_the_pull_request() {
     let directory = tempfile::tempdir().unwrap();
     let output = bench(directory.path(), &["mailbox", "--only", "PR 29"]);

@@ -397,8 +397,9 @@ impl Driver {
             Poll::Ready(Err(e)) => {
                 self.attempt = None;
                 bump(&self.shared.counters.connect_failures);
-                let (since, _) = *self.broken.get_or_insert((self.wire.now(), e.to_string()));
-                if self.wire.now().since(since) >= nanos(self.reconnect.give_up) {
+                let now = self.wire.now();
+                let (since, _) = self.broken.get_or_insert_with(|| (now, e.to_string()));
+                if now.since(*since) >= nanos(self.reconnect.give_up) {
                     return Err(self.give_up(e.to_string()));
                 }
                 return Ok(true);

@@ -17,7 +17,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What handlers of one server have seen, whatever session it came from.
 #[derive(Clone, Default)]
-pub(crate) struct Seen(Arc<Mutex<Vec<(u64, Vec<u8>)>>>);
+pub(crate) struct Seen(Arc<Mutex<Vec<Message>>>);
+
+/// A number and a payload.
+type Message = (u64, Vec<u8>);
 
 impl Seen {
     pub(crate) fn take_in(&self, batch: Batch<'_>) {
