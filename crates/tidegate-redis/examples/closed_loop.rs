@@ -33,7 +33,7 @@ async fn caller(client: Client, command: String, until: Instant) -> Outcome<u64>
             match command.as_str() {
                 "publish" => drop(client.publish("pipelines", "test").await?),
                 "get" => drop(client.get::<bytes::Bytes>("key").await?),
-                _ => client.set("key", &value).await?,
+                _ => client.set("key", value).await?,
             }
             n += 1;
         }

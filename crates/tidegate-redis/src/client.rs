@@ -169,7 +169,7 @@ impl Client {
         let timeout = self.inner.conn.shared.limits.timeout;
         Reply::boxed(async move {
             let mut own = pool.lease(timeout).await?;
-            let bound = cmd.timeout.or((!blocks).then_some(timeout));
+            let bound = cmd.timeout.or_else(|| (!blocks).then_some(timeout));
             let reply = own.send::<Value>(cmd);
             match bound {
                 None => reply.await,

@@ -264,8 +264,7 @@ impl Session {
             if !self.read(cx, slept)? {
                 return Ok(false);
             }
-            self.last_read = now;
-            self.pinged = false;
+            self.noted(now);
             self.decode(part)?;
             if self.values.is_empty() {
                 return Ok(true);
@@ -340,6 +339,15 @@ impl Session {
     }
 
     // ---- timeouts and keepalive
+
+    /// The server was heard from.
+    fn noted(&mut self, now: Time) {
+        self.last_read = now;
+        if std::mem::take(&mut self.pinged) {
+            let silent = now.after(nanos(self.conn.shared.limits.keepalive));
+            self.watch_at = self.watch_at.min(silent);
+        }
+    }
 
     /// Fails what is overdue, tries a silent connection, gives up a dead one.
     fn watch(&mut self, now: Time) -> Result<(), Broken> {
@@ -426,8 +434,7 @@ impl Session {
         }
         // Registers for all that wakes us; what is there already is looked at in the next turn.
         if self.read(cx, true)? {
-            self.last_read = now;
-            self.pinged = false;
+            self.noted(now);
             return Ok(Some(Turn::Again));
         }
         if writing {

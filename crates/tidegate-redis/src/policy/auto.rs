@@ -153,3 +153,6 @@ impl Controller for Auto {
         self.price.snapshot()
     }
 }
+
+#[cfg(test)]
+mod tests;
