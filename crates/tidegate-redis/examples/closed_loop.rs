@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p tidegate-redis --example closed_loop -- redis://127.0.0.1:6379 publish auto 1,2,16,64,256,1024 [threads]`
 //!
-//! Without a thread count the callers are tasks of one current-thread runtime.
+//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each is a thread of its own.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use tidegate_redis::{Client, Concession, Config, Policy, cmd};
+use tidegate_redis::{BlockingClient, Client, Concession, Config, Policy, cmd};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -39,6 +39,44 @@ async fn caller(client: Client, command: String, until: Instant) -> Outcome<u64>
         }
     }
     Ok(n)
+}
+
+/// The same from a thread of its own.
+fn thread(redis: &BlockingClient, command: &str, until: Instant) -> Outcome<u64> {
+    let value = [b'x'; 64];
+    let mut n = 0;
+    while Instant::now() < until {
+        for _ in 0..8 {
+            match command {
+                "publish" => drop(redis.wait(|c| c.publish("pipelines", "test"))?),
+                "get" => drop(redis.wait(|c| c.get::<bytes::Bytes>("key"))?),
+                _ => redis.wait(|c| c.set("key", value))?,
+            }
+            n += 1;
+        }
+    }
+    Ok(n)
+}
+
+fn threads(config: Config, command: &str, callers: usize, window: Duration) -> Outcome<()> {
+    let redis = BlockingClient::open(config)?;
+    let (began, cpu) = (Instant::now(), own_cpu());
+    let run = || {
+        let (redis, command) = (redis.clone(), command.to_owned());
+        std::thread::spawn(move || thread(&redis, &command, began + window))
+    };
+    let all: Vec<_> = (0..callers).map(|_| run()).collect();
+    let mut n = 0;
+    for t in all {
+        n += t.join().map_err(|_| "a caller panicked")??;
+    }
+    let us = |s: f64| s * 1e6 / n as f64;
+    let (took, cpu) = (us(began.elapsed().as_secs_f64()), us(own_cpu() - cpu));
+    println!(
+        "{command:>8} {callers:>5} threads: {took:6.2} us/op  client {cpu:5.2}  {}",
+        redis.stats()
+    );
+    Ok(())
 }
 
 /// Used CPU of the server in seconds, commands and reads so far.
@@ -109,8 +147,17 @@ async fn run(
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [url, command, policies, callers, rest @ ..] = &args[..] else {
-        return Err("expected: URL publish|get|set POLICIES CALLERS [THREADS]".into());
+        return Err("expected: URL publish|get|set POLICIES CALLERS [THREADS|os]".into());
     };
+    if rest.first().is_some_and(|r| r == "os") {
+        for n in callers.split(',') {
+            for p in policies.split(',') {
+                let config = Config::from_url(url)?.policy(policy(p)?);
+                threads(config, command, n.parse()?, Duration::from_millis(600))?;
+            }
+        }
+        return Ok(());
+    }
     let mut builder = match rest.first() {
         None => tokio::runtime::Builder::new_current_thread(),
         Some(n) => {

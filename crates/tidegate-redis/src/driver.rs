@@ -34,15 +34,13 @@ pub(crate) enum End {
     Lost(Arc<str>),
 }
 
-/// The fewest replies handed out at once while there are more.
-const PART_MIN: u64 = 8;
 /// Replies handed out under one lock: callers on other threads need it, too.
 const CHUNK: usize = 64;
 /// Into how many parts what is in flight is split while the task looks for replies without sleeping.
 const PARTS_SPINNING: u64 = 2;
 /// The most replies handed out in one go.
 const PART_MAX: u64 = 1024;
-/// A wait this short is passed by yielding, where the policy may.
+/// A wait for callers this short is passed by yielding to them.
 const YIELD_NS: u64 = 60_000;
 /// Capacity a buffer keeps after a large batch.
 const KEEP: usize = 1 << 20;
@@ -187,14 +185,13 @@ impl Session {
         }
         let mut next = pipeline.poll_flush(now);
         if let Next::Wait(until, reason) = next {
-            let yields = conn.manner.precise || reason == Reason::Anticipate;
-            if yields && until.since(now) <= YIELD_NS {
+            if reason == Reason::Anticipate && until.since(now) <= YIELD_NS {
                 return Ok(Flushed::Hold);
             }
             if self.timer.arm(now, until)? {
                 return Ok(Flushed::Idle);
             }
-            if yields {
+            if conn.manner.precise {
                 return Ok(Flushed::Hold);
             }
             // Too near to sleep for: now is nearer to it than any wake-up.
@@ -301,7 +298,9 @@ impl Session {
             _ if self.may_spin => PARTS_SPINNING,
             parts => parts,
         };
-        self.in_flight.div_ceil(parts).clamp(PART_MIN, PART_MAX)
+        self.in_flight
+            .div_ceil(parts)
+            .clamp(self.conn.manner.part_min, PART_MAX)
     }
 
     fn decode(&mut self, part: u64) -> Result<(), Broken> {

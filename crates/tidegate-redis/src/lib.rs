@@ -38,6 +38,7 @@
 //!
 //! When to flush is a [`Policy`]; docs/redis.md says what each costs. [`Client::stats`] says what it did.
 
+mod blocking;
 mod client;
 mod command;
 mod commands;
@@ -62,6 +63,7 @@ mod timer;
 mod tls;
 mod url;
 
+pub use blocking::BlockingClient;
 pub use client::{Client, Reply, connect};
 pub use command::{Args, Cmd, ToArgs, cmd};
 pub use commands::SetOptions;

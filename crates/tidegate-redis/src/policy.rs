@@ -68,6 +68,8 @@ pub(crate) struct Manner {
     /// Into how many parts what is in flight is split while the task sleeps between reads: replies of a burst are handed out
     /// part by part, each followed by a flush. 1: not at all.
     pub(crate) parts: u64,
+    /// The fewest replies handed out at once while there are more.
+    pub(crate) part_min: u64,
     /// It may look for replies without sleeping.
     pub(crate) spin: bool,
     /// It may pass short waits by yielding, and so end them on time.
@@ -85,6 +87,9 @@ const PARTS: u64 = 4;
 /// The fewest that keep both sides busy: a part costs each side a system call or two.
 const PARTS_CHEAP: u64 = 2;
 
+/// Fewer commands in a flush cost more than keeping the other side busy gains.
+const PART_MIN: u64 = 8;
+
 /// The longest any policy may hold a command back.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -97,6 +102,7 @@ impl Policy {
         };
         let manner = |parts, spin| Manner {
             parts,
+            part_min: if precise { PART_MIN } else { 2 * PART_MIN },
             spin,
             precise,
         };

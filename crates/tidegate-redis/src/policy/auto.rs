@@ -14,6 +14,8 @@ use tidegate::{Time, nanos};
 const SILENCE_NS: u64 = 25_000;
 /// The silence is this part of a round trip, if that is shorter.
 const SILENCE_SHARE: f64 = 0.25;
+/// So many commands make what a flush costs small beside them: more are not waited for.
+const ENOUGH: u64 = 128;
 /// Waiting is tried once in so many flushes while it gains nobody.
 const PROBE: u64 = 64;
 
@@ -76,7 +78,7 @@ impl Auto {
             self.waited = true;
             return Decision {
                 when: When::After {
-                    items: self.expected,
+                    items: self.expected.min(ENOUGH),
                     until,
                 },
                 ..Decision::now(u64::MAX, Reason::Anticipate)
@@ -103,7 +105,7 @@ impl Auto {
 
     /// Until when expected callers are waited for; `None`: not, or no longer.
     fn anticipate(&mut self, now: Time, queued: u64) -> Option<Time> {
-        if queued >= self.expected {
+        if queued >= self.expected.min(ENOUGH) {
             return None;
         }
         if self.first.is_none() || queued > self.last {
@@ -153,3 +155,6 @@ impl Controller for Auto {
         self.price.snapshot()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,3 +53,49 @@ impl Controller for Spaced {
         Snapshot::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate::controller::Load;
+
+    use super::*;
+
+    #[test]
+    fn flushes_are_spaced_and_a_lone_caller_is_spared() {
+        let mut c = Spaced::new(Duration::from_micros(100));
+        let at = |us: u64| Time::from_nanos(us * 1_000);
+        let ready = |c: &mut Spaced, us, n| {
+            let (backlog, oldest) = (Load::items(n), at(us));
+            c.on(at(us), Event::Ready { backlog, oldest }).when
+        };
+        let start = |c: &mut Spaced, us, n| {
+            let (batch, left, reason) = (Load::items(n), Load::default(), Reason::Drained);
+            c.on(
+                at(us),
+                Event::Started {
+                    batch,
+                    left,
+                    reason,
+                },
+            );
+        };
+        assert_eq!(ready(&mut c, 10, 5), When::Now);
+        start(&mut c, 10, 5);
+        assert_eq!(
+            ready(&mut c, 20, 1),
+            When::At(at(110)),
+            "one queued, five in flight: not alone"
+        );
+        assert_eq!(ready(&mut c, 110, 1), When::Now);
+        let (items, batch, took_ns) = (5, 5, 1);
+        c.on(
+            at(30),
+            Event::Replied {
+                items,
+                batch,
+                took_ns,
+            },
+        );
+        assert_eq!(ready(&mut c, 40, 1), When::Now);
+    }
+}

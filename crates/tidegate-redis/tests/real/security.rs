@@ -1,6 +1,7 @@
 //! Passwords, users and TLS, and what happens without.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -155,16 +156,21 @@ async fn tls() {
     )
     .await
     .unwrap_err();
+    let brief = Duration::from_millis(300);
     let plain_port = Config::from_url(&format!("rediss://localhost:{}", redis.port))
         .unwrap()
+        .connect_timeout(brief)
         .tls(trusting);
     soon("the refusal", Client::open(plain_port))
         .await
         .unwrap_err();
-    let tls_port_plain = format!("redis://localhost:{tls_port}");
-    soon("the refusal", Client::connect(&tls_port_plain))
-        .await
-        .unwrap_err();
+    let tls_port_plain = Config::from_url(&format!("redis://localhost:{tls_port}")).unwrap();
+    soon(
+        "the refusal",
+        Client::open(tls_port_plain.connect_timeout(brief)),
+    )
+    .await
+    .unwrap_err();
     let nonsense = Tls::system().roots_pem("no certificate");
     let e = Client::open(config("localhost").tls(nonsense))
         .await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_load::{Ask, Client as Loaded, Running, System, serve};
-use tidegate_redis::{Client, Concession, Config, Policy};
+use tidegate_redis::{BlockingClient, Client, Concession, Config, Policy};
 
 use super::{Cell, OURS, Who};
 use crate::ALLOCATOR;
@@ -61,7 +61,10 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     let system = System {
         name: OURS,
         version: env!("CARGO_PKG_VERSION"),
-        start: Running::start::<Ours>,
+        start: |ask| match ask.threads {
+            false => Running::start::<Tasks>(ask),
+            true => Running::start::<Threads>(ask),
+        },
     };
     let allocated = || {
         let stats = ALLOCATOR.stats();
@@ -77,22 +80,13 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Callers that are tasks.
 #[derive(Clone)]
-struct Ours(Client);
+struct Tasks(Client);
 
-impl Loaded for Ours {
+impl Loaded for Tasks {
     async fn connect(ask: &Ask) -> Result<Self, String> {
-        if ask.delay.is_some() {
-            return Err(format!(
-                "delay_us is not supported by {OURS}: give policy=fixed:US"
-            ));
-        }
-        let config = Config::from_url(&format!("redis://{}", ask.addr)).map_err(text)?;
-        let config = match &ask.policy {
-            Some(policy) => with_policy(config, policy)?,
-            None => config,
-        };
-        Client::open(config).await.map(Self).map_err(text)
+        Client::open(config(ask)?).await.map(Self).map_err(text)
     }
 
     async fn publish(&mut self, channel: &str, message: &str) -> Result<(), String> {
@@ -107,6 +101,43 @@ impl Loaded for Ours {
 
     async fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         self.0.set(key, value).await.map_err(text)
+    }
+}
+
+/// Callers that are threads: nothing here waits but by blocking.
+#[derive(Clone)]
+struct Threads(BlockingClient);
+
+impl Loaded for Threads {
+    async fn connect(ask: &Ask) -> Result<Self, String> {
+        BlockingClient::open(config(ask)?).map(Self).map_err(text)
+    }
+
+    async fn publish(&mut self, channel: &str, message: &str) -> Result<(), String> {
+        let listeners = self.0.wait(|client| client.publish(channel, message));
+        listeners.map(drop).map_err(text)
+    }
+
+    async fn get(&mut self, key: &str) -> Result<usize, String> {
+        let value = self.0.wait(|client| client.get::<Bytes>(key));
+        value.map(|value| value.len()).map_err(text)
+    }
+
+    async fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        self.0.wait(|client| client.set(key, value)).map_err(text)
+    }
+}
+
+fn config(ask: &Ask) -> Result<Config, String> {
+    if ask.delay.is_some() {
+        return Err(format!(
+            "delay_us is not supported by {OURS}: give policy=fixed:US"
+        ));
+    }
+    let config = Config::from_url(&format!("redis://{}", ask.addr)).map_err(text)?;
+    match &ask.policy {
+        Some(policy) => with_policy(config, policy),
+        None => Ok(config),
     }
 }
 
