@@ -54,7 +54,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate/src/controller/",
         "crates/tidegate/src/sim/",
         "crates/tidegate/src/batcher/core.rs",
-        "crates/tidegate-redis/src/pipeline.rs",
+        "crates/tidegate-redis/src/pipeline",
         "crates/tidegate-redis/src/policy",
         "crates/tidegate-redis/src/pulse.rs",
     ];
