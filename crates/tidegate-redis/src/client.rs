@@ -153,6 +153,7 @@ impl Client {
             commands: 1,
             wanted: true,
             urgent: false,
+            own: false,
             answer: Answer::Replies,
         };
         Reply {
@@ -249,6 +250,7 @@ fn submission(cmd: &Cmd, wanted: bool) -> Submission {
         commands: 1,
         wanted,
         urgent: cmd.hints.urgent,
+        own: false,
         answer: Answer::Replies,
     }
 }

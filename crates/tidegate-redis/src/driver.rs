@@ -59,6 +59,8 @@ pub(crate) struct Session {
     cost_ns: u64,
     /// The socket took no more.
     blocked: bool,
+    /// Reading was left out in the last turn.
+    skipped: bool,
     /// Until when replies are looked for without sleeping.
     spin_until: Option<Time>,
     /// The task slept: only the runtime knows whether there is something to read.
@@ -106,6 +108,7 @@ impl Session {
             at: 0,
             cost_ns: 0,
             blocked: false,
+            skipped: false,
             spin_until: None,
             slept: true,
             in_flight: 0,
@@ -254,9 +257,12 @@ impl Session {
         self.decode(part)?;
         if self.values.is_empty() {
             // What was just written is not answered yet, and what was before was looked for a moment ago.
-            if matches!(flushed, Flushed::Wrote) && !self.slept {
+            // Once, though: whoever submits without pause must not keep us from reading.
+            if matches!(flushed, Flushed::Wrote) && !self.slept && !self.skipped {
+                self.skipped = true;
                 return Ok(false);
             }
+            self.skipped = false;
             let slept = std::mem::take(&mut self.slept);
             if !self.read(cx, slept)? {
                 return Ok(false);
@@ -386,9 +392,10 @@ impl Session {
             commands: 1,
             wanted: false,
             urgent: true,
+            own: true,
             answer: Answer::Replies,
         };
-        // A full pipeline needs no PING: there is enough to be answered.
+        // A closed client needs no PING.
         let _ = self.conn.submit(what, |out| ping.encode(out));
     }
 

@@ -10,6 +10,8 @@
 //! Invariants: replies go to the commands in flight in the order they were submitted; a slot whose caller went away stays
 //! until its reply came, so no reply reaches another caller; commands and bytes never pass the bounds.
 
+mod slots;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,6 +23,9 @@ use crate::error::Executed;
 use crate::pulse::Pulse;
 use crate::reply::Value;
 use crate::stats::Depths;
+use slots::{NO_SLOT, Slots};
+
+pub(crate) use slots::{Failure, Outcome, SlotId};
 
 /// Bounds of one pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -35,11 +40,6 @@ pub(crate) struct Full {
     pub(crate) commands: u64,
     pub(crate) bytes: u64,
 }
-
-/// A place where one caller waits for the replies of what it submitted at once.
-pub(crate) type SlotId = u32;
-
-const NO_SLOT: SlotId = SlotId::MAX;
 
 /// What answers a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,35 +59,6 @@ struct Entry {
     bytes: u32,
     answer: Answer,
     since: Time,
-}
-
-#[derive(Debug)]
-enum Slot {
-    Free,
-    Waiting {
-        waker: Option<Waker>,
-        /// What came of several replies.
-        gathered: Vec<Value>,
-    },
-    Ready(Outcome),
-    /// The caller went away; the replies are dropped when they come.
-    Abandoned,
-}
-
-/// What became of a submission.
-#[derive(Clone, Debug)]
-pub(crate) enum Outcome {
-    One(Value),
-    Many(Vec<Value>),
-    Failed(Failure),
-}
-
-/// Why there is no reply.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    Lost { executed: Executed, cause: Arc<str> },
-    TimedOut(Executed),
-    Closed,
 }
 
 /// One flush under way.
@@ -123,8 +94,7 @@ pub(crate) struct Pipeline {
     flight: VecDeque<Entry>,
     flight_load: Load,
     flushes: VecDeque<Flush>,
-    slots: Vec<Slot>,
-    free: Vec<SlotId>,
+    slots: Slots,
     /// Callers waiting for room.
     waiters: Vec<Waker>,
     now: Time,
@@ -149,8 +119,7 @@ impl Pipeline {
             flight: VecDeque::new(),
             flight_load: Load::default(),
             flushes: VecDeque::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             waiters: Vec::new(),
             now: Time::ZERO,
             driver: None,
@@ -218,7 +187,7 @@ impl Pipeline {
             bytes: self.bytes(),
         };
         // Something larger than all the room goes alone.
-        let alone = self.is_idle();
+        let alone = self.is_idle() || what.own;
         if full.commands + commands > self.room.commands_max && !alone {
             return Err(full);
         }
@@ -232,7 +201,7 @@ impl Pipeline {
         if self.queued.is_empty() {
             self.oldest = now;
         }
-        let slot = what.wanted.then(|| self.open_slot());
+        let slot = what.wanted.then(|| self.slots.open());
         let load = Load::new(commands, written as u64);
         self.queued.push_back(Entry {
             slot: slot.unwrap_or(NO_SLOT),
@@ -251,33 +220,12 @@ impl Pipeline {
 
     /// What became of `slot`, if it is known; else `waker` is woken then.
     pub(crate) fn take_outcome(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
-        let state = &mut self.slots[slot as usize];
-        if let Slot::Waiting { waker: known, .. } = state {
-            match known {
-                Some(w) if w.will_wake(waker) => {}
-                _ => *known = Some(waker.clone()),
-            }
-            return None;
-        }
-        match std::mem::replace(state, Slot::Free) {
-            Slot::Ready(outcome) => {
-                self.free.push(slot);
-                Some(outcome)
-            }
-            _ => unreachable!("a slot is taken once, by its caller"),
-        }
+        self.slots.take(slot, waker)
     }
 
     /// The caller of `slot` went away. What it submitted keeps its place.
     pub(crate) fn abandon(&mut self, slot: SlotId) {
-        let state = &mut self.slots[slot as usize];
-        match state {
-            Slot::Ready(_) => {
-                *state = Slot::Free;
-                self.free.push(slot);
-            }
-            _ => *state = Slot::Abandoned,
-        }
+        self.slots.abandon(slot);
     }
 
     /// `waker` is woken when there is room again.
@@ -330,7 +278,13 @@ impl Pipeline {
                 self.flight_load.bytes -= u64::from(entry.bytes);
                 answered += u64::from(entry.commands);
             }
-            callers += self.answer(entry, value, wakers);
+            callers += self.slots.answer(
+                entry.slot,
+                value,
+                entry.commands == 1,
+                entry.left == 0,
+                wakers,
+            );
         }
         self.answered(now, answered, callers);
         self.make_room(wakers);
@@ -352,7 +306,8 @@ impl Pipeline {
             cause: Arc::clone(cause),
         };
         for entry in std::mem::take(&mut self.flight) {
-            self.fail(entry.slot, failure(Executed::Maybe), wakers);
+            self.slots
+                .fail(entry.slot, failure(Executed::Maybe), wakers);
         }
         self.flight_load = Load::default();
         self.forget_flushes();
@@ -365,7 +320,7 @@ impl Pipeline {
     /// Fails what is queued: it was not executed.
     pub(crate) fn refuse(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) {
         for entry in std::mem::take(&mut self.queued) {
-            self.fail(entry.slot, failure.clone(), wakers);
+            self.slots.fail(entry.slot, failure.clone(), wakers);
         }
         self.out.clear();
         self.queued_load = Load::default();
@@ -377,7 +332,7 @@ impl Pipeline {
     pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) -> Option<Waker> {
         self.closed.get_or_insert_with(|| failure.clone());
         for entry in std::mem::take(&mut self.flight) {
-            self.fail(entry.slot, failure.clone(), wakers);
+            self.slots.fail(entry.slot, failure.clone(), wakers);
         }
         self.flight_load = Load::default();
         self.forget_flushes();
@@ -410,7 +365,7 @@ impl Pipeline {
             }
         }
         for (slot, executed) in due {
-            self.fail(slot, Failure::TimedOut(executed), wakers);
+            self.slots.fail(slot, Failure::TimedOut(executed), wakers);
         }
         next
     }
@@ -541,49 +496,6 @@ impl Pipeline {
 
     // ---- helpers
 
-    fn open_slot(&mut self) -> SlotId {
-        let state = Slot::Waiting {
-            waker: None,
-            gathered: Vec::new(),
-        };
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = state;
-            return slot;
-        }
-        self.slots.push(state);
-        // Fewer slots than commands_max, which is far below.
-        (self.slots.len() - 1) as SlotId
-    }
-
-    /// One reply for `entry`; 1 if a caller is to be woken by it.
-    fn answer(&mut self, entry: Entry, value: Value, wakers: &mut Vec<Waker>) -> u64 {
-        let Some(slot) = self.slots.get_mut(entry.slot as usize) else {
-            return 0;
-        };
-        match slot {
-            Slot::Waiting { waker, gathered } => {
-                let outcome = if entry.commands == 1 {
-                    Outcome::One(value)
-                } else {
-                    gathered.push(value);
-                    if entry.left > 0 {
-                        return 0;
-                    }
-                    Outcome::Many(std::mem::take(gathered))
-                };
-                wakers.extend(waker.take());
-                *slot = Slot::Ready(outcome);
-                1
-            }
-            Slot::Abandoned if entry.left == 0 => {
-                *slot = Slot::Free;
-                self.free.push(entry.slot);
-                0
-            }
-            _ => 0,
-        }
-    }
-
     /// Accounts `answered` commands to the flushes that carried them.
     fn answered(&mut self, now: Time, mut answered: u64, callers: u64) {
         while answered > 0
@@ -629,23 +541,6 @@ impl Pipeline {
         }
     }
 
-    fn fail(&mut self, slot: SlotId, failure: Failure, wakers: &mut Vec<Waker>) {
-        let Some(state) = self.slots.get_mut(slot as usize) else {
-            return;
-        };
-        match state {
-            Slot::Waiting { waker, .. } => {
-                wakers.extend(waker.take());
-                *state = Slot::Ready(Outcome::Failed(failure));
-            }
-            Slot::Abandoned => {
-                *state = Slot::Free;
-                self.free.push(slot);
-            }
-            Slot::Ready(_) | Slot::Free => {}
-        }
-    }
-
     /// Wakes those who wait for room, all of them, once a quarter of it is free.
     fn make_room(&mut self, wakers: &mut Vec<Waker>) {
         let Room {
@@ -674,6 +569,8 @@ pub(crate) struct Submission {
     /// Whether somebody waits for the replies.
     pub(crate) wanted: bool,
     pub(crate) urgent: bool,
+    /// The client's own, few and small: it needs no room.
+    pub(crate) own: bool,
     pub(crate) answer: Answer,
 }
 

@@ -125,7 +125,7 @@ impl Registry {
 fn tell(conn: &Arc<Conn>, verb: &str, names: &[Bytes]) {
     let cmd = cmd(verb).arg(names);
     let what = submission(names.len(), false);
-    // Full or closed: then nobody gets messages anyway, or the next connection is told anew.
+    // Closed: then nobody gets messages anyway.
     let _ = conn.submit(what, |out| cmd.encode(out));
 }
 
@@ -134,6 +134,7 @@ fn submission(names: usize, wanted: bool) -> Submission {
         commands: u32::try_from(names).unwrap_or(u32::MAX),
         wanted,
         urgent: false,
+        own: !wanted,
         answer: Answer::Pushes,
     }
 }

@@ -33,6 +33,7 @@ impl Run {
             commands: self.commands,
             wanted: true,
             urgent: self.urgent,
+            own: false,
             answer: Answer::Replies,
         };
         let encode = |out: &mut Vec<u8>| out.extend_from_slice(&self.bytes);

@@ -67,7 +67,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/nats/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/timers.rs",
-        "crates/tidegate-redis/src/pipeline.rs",
+        "crates/tidegate-redis/src/pipeline",
         "crates/tidegate-redis/src/policy",
         "crates/tidegate-redis/src/pulse.rs",
     ];

@@ -35,6 +35,7 @@ fn what(commands: u32) -> Submission {
         commands,
         wanted: true,
         urgent: false,
+        own: false,
         answer: Answer::Replies,
     }
 }
@@ -158,7 +159,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
     for caller in callers {
         assert!(p.take_outcome(caller.slot, &waker()).is_some());
     }
-    assert_eq!(p.free.len(), p.slots.len());
+    assert_eq!(p.slots.free(), p.slots.len());
     assert!(p.is_idle());
 }
 
