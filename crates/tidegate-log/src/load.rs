@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::batch::BATCH_MAGIC;
 use crate::catalog::{CATALOG, Catalog, CatalogError};
-use crate::index::{Entry, TRAILER, Trailer};
+use crate::index::{RecordInfo, TRAILER, Trailer};
 use crate::record::Seed;
 use crate::recovery::{Scanned, SegmentBytes, Verdict};
 use crate::segment::{FIRST_BATCH, HeaderError, SEGMENT_HEADER, SegmentHeader, name, parse_name};
@@ -215,7 +215,7 @@ pub(crate) fn read_segment(
     file: &dyn StorageFile,
     follows: Follows,
     by_index: bool,
-    each: &mut dyn FnMut(Entry),
+    each: &mut dyn FnMut(RecordInfo),
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     if let Follows::Nothing = follows {

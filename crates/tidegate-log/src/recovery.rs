@@ -16,7 +16,7 @@
 use std::fmt;
 
 use crate::batch::{BATCH_HEADER, BATCH_MAGIC, BatchHeader, BatchKind};
-use crate::index::Entry;
+use crate::index::RecordInfo;
 use crate::record::{RECORD_HEADER, RecordHeader, Seed};
 use crate::segment::{SegmentHeader, lsn_at, offset};
 use crate::wire::{ALIGN, u32_at};
@@ -100,7 +100,7 @@ impl<'a> SegmentBytes<'a> {
     }
 
     /// Reads from the front, telling `each` record in order. `followed` is where the next segment begins, if there is one.
-    pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(Entry)) -> Scanned {
+    pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
         let marker = loop {
@@ -160,14 +160,14 @@ impl<'a> SegmentBytes<'a> {
     }
 
     /// Tells `each` of the batch's records; whether all of it is whole.
-    fn records(&self, header: &BatchHeader, mut each: impl FnMut(Entry)) -> bool {
+    fn records(&self, header: &BatchHeader, mut each: impl FnMut(RecordInfo)) -> bool {
         let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
         let end = header.end();
         while at < end && left > 0 {
             let Some(record) = self.record_at(at, end) else {
                 return false;
             };
-            each(Entry::new(at, &record));
+            each(RecordInfo::new(at, &record));
             at = at.after(record.stored() as u64);
             left -= 1;
         }
@@ -265,7 +265,9 @@ impl<'a> SegmentBytes<'a> {
                     if let Some(from) = lost.take() {
                         region.pieces.push(Piece::Lost(from, at));
                     }
-                    region.pieces.push(Piece::Kept(Entry::new(at, &record)));
+                    region
+                        .pieces
+                        .push(Piece::Kept(RecordInfo::new(at, &record)));
                     at = at.after(record.stored() as u64);
                 }
                 None => {
@@ -309,7 +311,7 @@ struct Beyond {
 /// What can be read of a segment, and what cannot.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RecordInfo>,
     /// From and to, in order.
     pub(crate) lost: Vec<(Lsn, Lsn)>,
     /// The batches that are not whole.
@@ -329,12 +331,12 @@ pub(crate) struct Region {
 /// A part of a region.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    Kept(Entry),
+    Kept(RecordInfo),
     Lost(Lsn, Lsn),
 }
 
 impl Piece {
-    const fn entry(&self) -> Option<Entry> {
+    const fn entry(&self) -> Option<RecordInfo> {
         match self {
             Self::Kept(entry) => Some(*entry),
             Self::Lost(..) => None,

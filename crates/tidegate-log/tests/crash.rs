@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{GoOn, append, append_sync, open, options, record, try_open};
 use tidegate_log::{
-    Entry, Lsn, OpenError, Opened, Options, Record, SECTOR, SimDisk, Storage, Verdict, repair,
+    Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk, Storage, Verdict, repair,
     verify,
 };
 
@@ -24,7 +24,7 @@ struct Written {
 
 impl Written {
     /// What the entries told are: so many whole batches from the front, in order.
-    fn count(&self, entries: &[Entry]) -> usize {
+    fn count(&self, entries: &[RecordInfo]) -> usize {
         let mut rest = entries;
         for (n, (range, records)) in self.batches.iter().enumerate() {
             if rest.is_empty() {

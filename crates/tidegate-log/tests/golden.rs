@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{append_sync, open, options, payload, record};
-use tidegate_log::{Disk, Entry, Log, Options, SimDisk, Storage, Verdict, verify};
+use tidegate_log::{Disk, Log, Options, RecordInfo, SimDisk, Storage, Verdict, verify};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -95,7 +95,7 @@ fn check(name: &str, closed: bool) {
     for spare in missing(&disk) {
         disk.create(&spare).unwrap().reserve(16 << 10).unwrap();
     }
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<RecordInfo> = Vec::new();
     let opened = Log::open(Arc::new(disk), options(), |entry| entries.push(entry)).unwrap();
     assert_eq!(
         (opened.recovery.closed, &opened.recovery.verdict),

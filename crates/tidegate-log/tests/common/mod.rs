@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_log::{
-    Append, AppendError, Appended, Entry, Log, OpenError, Opened, Options, Record, SimDisk,
+    Append, AppendError, Appended, Log, OpenError, Opened, Options, Record, RecordInfo, SimDisk,
 };
 
 /// Small segments, so that a few batches fill one, and the same salts every time.
@@ -40,7 +40,7 @@ pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
 }
 
 /// Opens the log on a disk; what it holds comes along.
-pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<Entry>) {
+pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<RecordInfo>) {
     try_open(disk, options).unwrap()
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<Entry>) {
 pub(crate) fn try_open(
     disk: &SimDisk,
     options: Options,
-) -> Result<(Opened, Vec<Entry>), OpenError> {
+) -> Result<(Opened, Vec<RecordInfo>), OpenError> {
     let mut entries = Vec::new();
     let opened = Log::open(Arc::new(disk.clone()), options, |entry| entries.push(entry))?;
     Ok((opened, entries))
