@@ -8,7 +8,6 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
 
 use common::{GoOn, append, append_sync, open, options, record, try_open};
 use tidegate_log::{
@@ -259,7 +258,7 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
 /// A small log of two segments and a bit, some of it durable without anything later to say so.
 fn small(closed: bool) -> (SimDisk, Written) {
     let disk = SimDisk::new();
-    let (mut opened, _) = open(&disk, options().marker_after(Duration::from_secs(3600)));
+    let (mut opened, _) = open(&disk, options());
     let mut written = Written {
         batches: Vec::new(),
         durable: 0,

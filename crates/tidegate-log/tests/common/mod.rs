@@ -11,9 +11,19 @@ use tidegate_log::{
     Append, AppendError, Appended, Log, OpenError, Opened, Options, Record, RecordInfo, SimDisk,
 };
 
-/// Small segments, so that a few batches fill one, and the same salts every time.
+/// Small segments, so that a few batches fill one, the same salts every time, and no marker by the clock.
 pub(crate) fn options() -> Options {
-    Options::default().segment_bytes(16 << 10).seed(7)
+    let options = Options::default().segment_bytes(16 << 10).seed(7);
+    options.marker_after(Duration::from_secs(3600))
+}
+
+/// Waits until it is so.
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
+    let deadline = deadline();
+    while !done() {
+        assert!(Some(Instant::now()) < deadline, "not in time");
+        std::thread::yield_now();
+    }
 }
 
 /// A record of `len` bytes that depend on its group and index.
