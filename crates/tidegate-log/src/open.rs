@@ -14,7 +14,7 @@ use crate::catalog::Catalog;
 use crate::driver::Driver;
 use crate::gather::Gather;
 use crate::index::{IndexBuilder, RecordInfo};
-use crate::keeper::{Keeper, keep_reserve, tidy, write_catalog};
+use crate::keeper::{Keeper, force_catalog, keep_reserve, tidy};
 use crate::load::{
     Content, Damage, DamageKind, Files, Follows, Found, SegmentDamage, State, look, read_segment,
 };
@@ -93,15 +93,12 @@ impl Log {
         let files = look(&*storage)?;
         let loaded = load(files.as_ref(), options.visit_from, &mut visit)?;
         // From here on the directory is changed.
-        let catalog = match files {
-            Some(files) => files.catalog,
-            None => {
-                let empty = Catalog::default();
-                write_catalog(&*storage, &empty).map_err(io("writing the catalog"))?;
-                empty
-            }
-        };
-        start(storage, options, catalog, loaded)
+        let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
+        // Headers may know of later epochs only if the catalog was made anew.
+        catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
+        let (catalog, following) = without_spares(catalog, &loaded);
+        force_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
+        start(storage, options, (catalog, following), loaded)
     }
 }
 
@@ -109,10 +106,10 @@ impl Log {
 fn start(
     storage: Arc<dyn Storage>,
     mut options: Options,
-    catalog: Catalog,
+    (catalog, following): (Catalog, u64),
     loaded: Loaded,
 ) -> Result<Opened, OpenError> {
-    let (catalog, following) = without_spares(catalog, &loaded);
+    let epoch = catalog.epoch;
     let end = loaded.recovery.end;
     let controller = Bounded::new(options.take_controller()?, options.bounds());
     let controller = controller.map_err(|_| OpenError::Options("impossible bounds"))?;
@@ -139,7 +136,6 @@ fn start(
         .build();
     let (queue, consumer) =
         queue.map_err(|_| OpenError::Options("pending_batches_max is too large"))?;
-    let epoch = loaded.epoch + 1;
     let driver = Driver {
         shared: Arc::clone(&shared),
         consumer,

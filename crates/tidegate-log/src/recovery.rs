@@ -17,7 +17,7 @@ use std::fmt;
 
 use crate::batch::{BATCH_HEADER, BATCH_MAGIC, BatchHeader, BatchKind};
 use crate::index::RecordInfo;
-use crate::record::{RECORD_HEADER, RecordHeader, Seed};
+use crate::record::{EPOCH_MASK, RECORD_HEADER, RecordHeader, Seed};
 use crate::segment::{SegmentHeader, lsn_at, offset};
 use crate::wire::{ALIGN, u32_at};
 use crate::{KIND_LOST, Lsn};
@@ -122,7 +122,7 @@ impl<'a> SegmentBytes<'a> {
         let durable = synced.max(beyond.synced).max(followed.unwrap_or(Lsn::ZERO));
         let verdict = if durable > end {
             Verdict::Damaged { from: end, durable }
-        } else if marker.is_some() || followed.is_some() {
+        } else if marker.is_some() || followed == Some(end) {
             Verdict::Clean
         } else {
             self.judge_tail(end, epoch, beyond.end)
@@ -164,7 +164,8 @@ impl<'a> SegmentBytes<'a> {
         let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
         let end = header.end();
         while at < end && left > 0 {
-            let Some(record) = self.record_at(at, end) else {
+            let record = self.record_at(at, end);
+            let Some(record) = record.filter(|r| r.epoch == header.epoch & EPOCH_MASK) else {
                 return false;
             };
             each(RecordInfo::new(at, &record));
@@ -373,27 +374,41 @@ impl Region {
         let mut out = header.encode(segment.seed).to_vec();
         for piece in &self.pieces {
             match piece {
-                Piece::Kept(entry) => {
-                    let from = offset(base, entry.lsn) as usize;
-                    let to = from + entry.stored_bytes() as usize;
-                    out.extend_from_slice(&segment.bytes[from..to]);
+                Piece::Kept(info) => {
+                    let from = offset(base, info.lsn) as usize + RECORD_HEADER;
+                    let payload = &segment.bytes[from..from + info.len as usize];
+                    self.header(info)
+                        .append(segment.seed, info.lsn, payload, &mut out);
                 }
                 Piece::Lost(from, to) => {
                     let room = (to.since(*from) as usize).checked_sub(RECORD_HEADER)?;
                     let zeros = vec![0; room];
-                    let header = RecordHeader {
-                        len: zeros.len() as u32,
+                    let info = RecordInfo {
+                        lsn: *from,
                         group: u32::MAX,
                         kind: KIND_LOST,
                         index: 0,
                         term: 0,
+                        len: room as u32,
                     };
-                    out.extend_from_slice(&header.encode(segment.seed, *from, &zeros));
-                    out.extend_from_slice(&zeros);
+                    self.header(&info)
+                        .append(segment.seed, *from, &zeros, &mut out);
                 }
             }
         }
         Some(out)
+    }
+
+    /// The header of a record in the mended batch, whose epoch is one for all.
+    const fn header(&self, info: &RecordInfo) -> RecordHeader {
+        RecordHeader {
+            len: info.len,
+            group: info.group,
+            kind: info.kind,
+            epoch: self.epoch & EPOCH_MASK,
+            index: info.index,
+            term: info.term,
+        }
     }
 }
 

@@ -144,7 +144,7 @@ impl Writer {
         out.extend_from_slice(&header.encode(seed));
         let mut at = self.end.after(BATCH_HEADER as u64);
         for record in &batch.records {
-            let header = RecordHeader::of(record);
+            let header = RecordHeader::of(record, self.epoch);
             self.index.push(&RecordInfo::new(at, &header));
             let len = record.payload.len();
             if len < SHARE_BYTES {

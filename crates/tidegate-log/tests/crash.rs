@@ -255,6 +255,32 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
     every_subset(&written, &image, options);
 }
 
+/// What is left of a batch that was cut off lies under the one written in its place, with records at the very same positions.
+#[test]
+fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let first = interrupted(
+        &disk,
+        &mut opened,
+        vec![batch(0, 1, 100)],
+        vec![batch(1, 2, 900)],
+    );
+    let _go_on = GoOn(disk.clone());
+    let lost = disk.unsynced()[1].1;
+    let image = disk.crash(true, |_, sector| sector != lost);
+    let (mut opened, entries) = open(&image, options());
+    assert_eq!(first.count(&entries), 1, "batch 1 is cut off");
+    let mut written = interrupted(&image, &mut opened, vec![], vec![batch(2, 2, 900)]);
+    let _go_on = GoOn(image.clone());
+    assert_eq!(written.batches[0].0, first.batches[1].0);
+    written
+        .batches
+        .insert(0, (first.batches[0].0.clone(), batch(0, 1, 100)));
+    written.durable = 1;
+    every_subset(&written, &image, options);
+}
+
 /// A small log of two segments and a bit, some of it durable without anything later to say so.
 fn small(closed: bool) -> (SimDisk, Written) {
     let disk = SimDisk::new();
