@@ -9,10 +9,10 @@ mod common;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use common::{GoOn, append, append_sync, open, options, record, try_open};
+use common::{GoOn, append, append_sync, deadline, open, options, record, try_open};
 use tidegate_log::{
-    Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk, Storage, Verdict, repair,
-    verify,
+    Append, Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk, Storage, Verdict,
+    repair, verify,
 };
 
 /// Batches with the position of each, and how many of them are durable.
@@ -530,6 +530,43 @@ fn what_a_failed_sync_lost_is_not_believed_though_it_is_still_cached() {
     drop(opened);
     let (again, entries) = open(&disk.killed(), options());
     assert_eq!((entries.len(), again.recovery.end), (1, lost.at));
+}
+
+#[test]
+fn whichever_write_or_sync_fails_what_was_acked_is_there_after_it() {
+    for writes in [false, true] {
+        for n in 0..40 {
+            let disk = SimDisk::new();
+            let (mut opened, _) = open(&disk, options());
+            match writes {
+                true => disk.fail_writes_after(n),
+                false => disk.fail_syncs_after(n),
+            }
+            let mut acked = Vec::new();
+            for index in 0..60 {
+                let append = Append::new(vec![record(1, index, 2000)]);
+                if !opened.appender.wait_for_room(&append, deadline()) {
+                    panic!("no room in time");
+                }
+                let Ok(appended) = opened.appender.append(append) else {
+                    break;
+                };
+                if opened.log.wait_durable(appended.end, deadline()).is_err() {
+                    break;
+                }
+                acked.push(appended.records[0]);
+            }
+            assert!(opened.log.failure().is_some(), "writes {writes}, the {n}th");
+            drop(opened);
+            let (again, infos) = open(&disk.killed(), options());
+            let there: Vec<_> = infos.iter().map(|i| i.lsn).collect();
+            assert!(there.starts_with(&acked), "writes {writes}, the {n}th");
+            for (lsn, index) in there.iter().zip(0..) {
+                let read = again.log.reader().read(*lsn, None).unwrap();
+                assert_eq!(read, record(1, index, 2000));
+            }
+        }
+    }
 }
 
 #[test]

@@ -72,6 +72,22 @@ fn what_is_appended_is_read_back_before_and_after_a_restart() {
 }
 
 #[test]
+fn records_before_a_position_need_not_be_told() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let places: Vec<_> = (0..20)
+        .map(|n| append_sync(&mut opened, vec![record(1, n, 2000)]).records[0])
+        .collect();
+    opened.appender.close().unwrap();
+    for from in [0, 7, 19] {
+        let (again, infos) = open(&disk.copy(), options().visit_from(places[from]));
+        let told: Vec<_> = infos.iter().map(|i| i.lsn).collect();
+        assert_eq!(told, places[from..]);
+        assert_eq!(again.recovery.records, 20);
+    }
+}
+
+#[test]
 fn everything_that_gathers_during_a_sync_is_covered_by_the_next() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options().segment_bytes(1 << 20));
