@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = Instant::now();
         let mut index = GroupIndex::new();
         let opened = Log::open(Arc::new(Disk::open(&dir)?), Options::default(), |e| {
-            index.push_entry(&e);
+            index.push_record(&e);
         })?;
         let took = start.elapsed().as_secs_f64();
         let recovery = &opened.recovery;

@@ -1,12 +1,13 @@
 //! The catalog: which segments there are. Without it a lost file would look like a released one.
 //!
 //! ```text
-//! | magic | crc | version | count | (segment, salt) * count |
+//! | magic | crc | version | count | epoch | 0 | (segment, salt) * count |
 //! ```
 //!
 //! It is written whole under another name and renamed, so that a crash leaves the old one or the new one. A segment joins it,
 //! allocated and durable, before the first batch is written to it, and leaves it before its file is used again or removed.
-//! It keeps the salts too, so that a segment can be read whose first page cannot.
+//! It keeps the salts too, so that a segment can be read whose first page cannot. And it counts epochs: each opening of the log gets
+//! one of its own before it writes anything, also if the one before left no header that tells of it.
 
 use crate::segment::FORMAT_VERSION;
 use crate::wire::{u32_at, u64_at};
@@ -14,12 +15,14 @@ use crate::wire::{u32_at, u64_at};
 pub(crate) const CATALOG: &str = "catalog";
 pub(crate) const CATALOG_NEW: &str = "catalog.new";
 const CATALOG_MAGIC: u32 = u32::from_le_bytes(*b"TgC1");
-const HEADER: usize = 16;
+const HEADER: usize = 24;
 const ENTRY: usize = 16;
 
 /// The segments there are, by number, with their salts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Catalog {
+    /// The last epoch that was given out.
+    pub(crate) epoch: u32,
     segments: Vec<(u64, u64)>,
 }
 
@@ -32,9 +35,9 @@ pub(crate) enum CatalogError {
 
 impl Catalog {
     /// Of these segments, which need not be in order.
-    pub(crate) fn new(mut segments: Vec<(u64, u64)>) -> Self {
+    pub(crate) fn new(epoch: u32, mut segments: Vec<(u64, u64)>) -> Self {
         segments.sort_unstable();
-        Self { segments }
+        Self { epoch, segments }
     }
 
     /// Segments and salts, in order.
@@ -56,6 +59,7 @@ impl Catalog {
         out[..4].copy_from_slice(&CATALOG_MAGIC.to_le_bytes());
         out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[12..16].copy_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        out[16..20].copy_from_slice(&self.epoch.to_le_bytes());
         for (segment, salt) in &self.segments {
             out.extend_from_slice(&segment.to_le_bytes());
             out.extend_from_slice(&salt.to_le_bytes());
@@ -83,7 +87,10 @@ impl Catalog {
         let pair = |e: &[u8]| (u64_at(e, 0), u64_at(e, 8));
         let segments: Vec<_> = entries.chunks_exact(ENTRY).map(pair).collect();
         match segments.windows(2).all(|w| w[0].0 < w[1].0) {
-            true => Ok(Self { segments }),
+            true => Ok(Self {
+                epoch: u32_at(bytes, 16),
+                segments,
+            }),
             false => Err(CatalogError::Damaged),
         }
     }
@@ -95,7 +102,7 @@ mod tests {
 
     #[test]
     fn it_comes_back_and_no_bit_may_differ() {
-        let mut catalog = Catalog::new(vec![(3, 30), (1, 10)]);
+        let mut catalog = Catalog::new(5, vec![(3, 30), (1, 10)]);
         catalog.add(2, 20);
         catalog.remove(3);
         assert_eq!(catalog.segments(), [(1, 10), (2, 20)]);

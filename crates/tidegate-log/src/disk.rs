@@ -41,7 +41,7 @@ impl Disk {
             .create(&path)?;
         // The directory itself must survive, too.
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
         Self::at(path)
     }
 

@@ -1,4 +1,4 @@
-//! The log thread: takes what was appended, asks [`GroupCommit`] what to do, has the [`Writer`] do it, and tells.
+//! The log thread: takes what was appended, asks [`Gather`] what to do, has the [`Writer`] do it, and tells.
 //!
 //! When a sync is through, its callers are told by one store and one call of the waker, and the next write begins at once: the
 //! acks are made elsewhere, while the next sync runs.
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate::queue::{Closed, Consumer};
 use tidegate::{Clock, Time};
 
-use crate::group::{GroupCommit, Step};
+use crate::gather::{Gather, Step};
 use crate::shared::{Shared, lock};
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
@@ -34,7 +34,7 @@ pub(crate) struct Pending {
 pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) consumer: Consumer<Pending>,
-    pub(crate) group: GroupCommit,
+    pub(crate) gather: Gather,
     pub(crate) writer: Writer,
     pub(crate) clock: Clock,
     pub(crate) marker_after: Duration,
@@ -50,7 +50,7 @@ impl Driver {
         let mut ended = false;
         let outcome = loop {
             self.receive();
-            match self.group.poll(self.clock.now(), ended) {
+            match self.gather.poll(self.clock.now(), ended) {
                 Step::Take(batches) => match self.write(batches) {
                     Ok(()) => {}
                     Err(failure) => break Err(failure),
@@ -69,9 +69,9 @@ impl Driver {
     }
 
     fn receive(&mut self) {
-        let (waiting, group) = (&mut self.waiting, &mut self.group);
+        let (waiting, gather) = (&mut self.waiting, &mut self.gather);
         self.consumer.drain(usize::MAX, |pending| {
-            group.handle_arrived(pending.at, pending.callers, pending.bytes);
+            gather.handle_arrived(pending.at, pending.callers, pending.bytes);
             waiting.push_back(pending);
         });
     }
@@ -99,8 +99,8 @@ impl Driver {
         }
         shared.wake();
         self.receive();
-        self.group.handle_done(now, outcome.is_ok());
-        *lock(&self.shared.snapshot) = self.group.snapshot();
+        self.gather.handle_done(now, outcome.is_ok());
+        *lock(&self.shared.snapshot) = self.gather.snapshot();
         outcome.map(|_| ())
     }
 

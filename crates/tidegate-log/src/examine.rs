@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::index::Entry;
+use crate::index::RecordInfo;
 use crate::load::{Content, Damage, look, read_segment};
 use crate::open::{damaged, follows, missing, used};
 use crate::recovery::Verdict;
@@ -136,7 +136,7 @@ pub(crate) fn examine_locked(storage: &dyn Storage, by_index: bool) -> Result<Re
 }
 
 impl SegmentReport {
-    fn count(&mut self, entry: &Entry) {
+    fn count(&mut self, entry: &RecordInfo) {
         if entry.kind == KIND_LOST {
             self.lost_bytes += entry.stored_bytes();
             return;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Entry, Lsn};
+use crate::{Lsn, RecordInfo};
 
 /// The positions of consecutive indices of one group.
 ///
@@ -37,7 +37,7 @@ impl GroupIndex {
     }
 
     /// As [`push`](Self::push), for an entry of the group.
-    pub fn push_entry(&mut self, entry: &Entry) {
+    pub fn push_record(&mut self, entry: &RecordInfo) {
         self.push(entry.index, entry.lsn);
     }
 

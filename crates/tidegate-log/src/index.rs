@@ -32,7 +32,7 @@ const KIND: u8 = 16;
 
 /// A record, as an index knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct RecordInfo {
     /// Where it stands: what [`Reader::read`](crate::Reader::read) takes.
     pub lsn: Lsn,
     /// Its group.
@@ -47,7 +47,7 @@ pub struct Entry {
     pub len: u32,
 }
 
-impl Entry {
+impl RecordInfo {
     pub(crate) const fn new(lsn: Lsn, header: &RecordHeader) -> Self {
         Self {
             lsn,
@@ -85,7 +85,7 @@ impl Expected {
         (index.wrapping_add(1), term)
     }
 
-    fn saw(&mut self, entry: &Entry) {
+    fn saw(&mut self, entry: &RecordInfo) {
         if entry.group != self.group {
             self.others.insert(self.group, self.last);
         }
@@ -114,7 +114,7 @@ impl IndexBuilder {
     }
 
     /// The next record; before it only the header of its batch, if it is its first, may stand.
-    pub(crate) fn push(&mut self, entry: &Entry) {
+    pub(crate) fn push(&mut self, entry: &RecordInfo) {
         let (index, term) = self.expected.of(entry.group);
         let mut flags = 0;
         let mut flag = |differs: bool, flag| flags |= if differs { flag } else { 0 };
@@ -200,13 +200,13 @@ impl Trailer {
     }
 
     /// The entries of its index, in order; `None` if the bytes are not the index it is the trailer of.
-    pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(Entry)) -> Option<()> {
+    pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(RecordInfo)) -> Option<()> {
         if index.len() != self.index_bytes as usize || crc32c::crc32c(index) != self.index_crc {
             return None;
         }
         let (mut rest, mut next, mut expected) = (index, self.base, Expected::default());
         for _ in 0..self.records {
-            let entry = take_entry(&mut rest, next, &expected)?;
+            let entry = take_info(&mut rest, next, &expected)?;
             next = entry.lsn.after(entry.stored_bytes());
             expected.saw(&entry);
             each(entry);
@@ -215,7 +215,7 @@ impl Trailer {
     }
 }
 
-fn take_entry(rest: &mut &[u8], next: Lsn, expected: &Expected) -> Option<Entry> {
+fn take_info(rest: &mut &[u8], next: Lsn, expected: &Expected) -> Option<RecordInfo> {
     let (&flags, after) = rest.split_first()?;
     *rest = after;
     let mut field = |flag| match flags & flag {
@@ -239,7 +239,7 @@ fn take_entry(rest: &mut &[u8], next: Lsn, expected: &Expected) -> Option<Entry>
     } else {
         0
     };
-    Some(Entry {
+    Some(RecordInfo {
         lsn: next.after(header),
         group,
         kind,
@@ -253,7 +253,7 @@ fn take_entry(rest: &mut &[u8], next: Lsn, expected: &Expected) -> Option<Entry>
 mod tests {
     use super::*;
 
-    fn sample() -> (Vec<Entry>, IndexBuilder, Trailer) {
+    fn sample() -> (Vec<RecordInfo>, IndexBuilder, Trailer) {
         let base = Lsn::new(1 << 20);
         let mut builder = IndexBuilder::new(base);
         let (mut entries, mut at) = (Vec::new(), base);
@@ -261,7 +261,7 @@ mod tests {
             if n % 3 == 0 {
                 at = at.after(BATCH_HEADER as u64);
             }
-            let entry = Entry {
+            let entry = RecordInfo {
                 lsn: at,
                 group: (n % 4) as u32,
                 kind: u8::from(n % 50 == 0),

@@ -133,13 +133,7 @@ impl Keeper {
         let mut catalog = self.catalog.clone();
         self.deferred.iter().for_each(|&n| catalog.remove(n));
         let storage = Arc::clone(&self.shared.storage);
-        let mut written = write_catalog(&*storage, &catalog);
-        if matches!(&written, Err(e) if is_full(e)) {
-            match storage.remove(RESERVE) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => written = write_catalog(&*storage, &catalog),
-            }
-        }
+        let written = force_catalog(&*storage, &catalog);
         match written {
             Ok(()) => self.catalog = catalog,
             // The old catalog still names them, and they are still there: the next errand tries again.
@@ -154,6 +148,18 @@ impl Keeper {
             }
         }
         keep_reserve(&*storage)
+    }
+}
+
+/// As [`write_catalog`], giving up the reserve if there is no space.
+pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
+    match write_catalog(storage, catalog) {
+        Err(e) if is_full(&e) => {}
+        done => return done,
+    }
+    match storage.remove(RESERVE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => write_catalog(storage, catalog),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::batch::BATCH_MAGIC;
 use crate::catalog::{CATALOG, Catalog, CatalogError};
-use crate::index::{Entry, TRAILER, Trailer};
+use crate::index::{RecordInfo, TRAILER, Trailer};
 use crate::record::Seed;
 use crate::recovery::{Scanned, SegmentBytes, Verdict};
 use crate::segment::{FIRST_BATCH, HeaderError, SEGMENT_HEADER, SegmentHeader, name, parse_name};
@@ -119,7 +119,7 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
         Some(catalog) => catalog,
         None => {
             segments.sort_unstable();
-            Catalog::new(segments.into_iter().map(|s| (s, 0)).collect())
+            Catalog::new(0, segments.into_iter().map(|s| (s, 0)).collect())
         }
     };
     let mut found = Vec::new();
@@ -215,7 +215,7 @@ pub(crate) fn read_segment(
     file: &dyn StorageFile,
     follows: Follows,
     by_index: bool,
-    each: &mut dyn FnMut(Entry),
+    each: &mut dyn FnMut(RecordInfo),
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     if let Follows::Nothing = follows {
@@ -225,33 +225,25 @@ pub(crate) fn read_segment(
         file.forget_cached()
             .map_err(io("reading the last segment"))?;
     }
-    let bytes = file.bytes().map_err(io("reading a segment's length"))?;
-    let trailer = read_trailer(header, file, bytes, follows)?;
-    if let Some(trailer) = trailer.filter(|_| by_index) {
-        let mut index = vec![0; trailer.index_bytes as usize];
-        let read = file
-            .read_at(&mut index, trailer.index_offset)
-            .map_err(io("reading a segment's index"))?;
-        index.truncate(read);
-        // Looked through before anything is told, because telling cannot be taken back.
-        if trailer.entries(&index, |_| {}).is_some() {
-            let _ = trailer.entries(&index, &mut *each);
-            return Ok(Content {
-                end: trailer.end,
-                epoch: trailer.epoch,
-                records: u64::from(trailer.records),
-                sealed: true,
-                closed: false,
-                verdict: Verdict::Clean,
-                scanned: false,
-            });
-        }
+    let sealed = read_sealed(header, file, follows)?;
+    if let (true, Some((trailer, index))) = (by_index, &sealed) {
+        // It was looked through before: telling cannot be taken back.
+        let _ = trailer.entries(index, &mut *each);
+        return Ok(Content {
+            end: trailer.end,
+            epoch: trailer.epoch,
+            records: u64::from(trailer.records),
+            sealed: true,
+            closed: false,
+            verdict: Verdict::Clean,
+            scanned: false,
+        });
     }
     let all = read_all(file).map_err(io("reading a segment"))?;
     let followed = match follows {
         Follows::At(lsn) => Some(lsn),
-        // A trailer is written when all before it is durable.
-        Follows::Nothing | Follows::Something => trailer.map(|t| t.end),
+        // A segment is sealed when all of it is durable.
+        Follows::Nothing | Follows::Something => sealed.map(|(trailer, _)| trailer.end),
     };
     let mut records = 0;
     let mut scanned = SegmentBytes::new(header, &all).scan(followed, |entry| {
@@ -286,28 +278,41 @@ fn judge_sealed(scanned: &mut Scanned, followed: Option<Lsn>) {
     };
 }
 
-fn read_trailer(
+/// The trailer and the index of a segment that has both, whole.
+fn read_sealed(
     header: SegmentHeader,
     file: &dyn StorageFile,
-    bytes: u64,
     follows: Follows,
-) -> Result<Option<Trailer>, OpenError> {
+) -> Result<Option<(Trailer, Vec<u8>)>, OpenError> {
+    let io = OpenError::io;
+    let bytes = file.bytes().map_err(io("reading a segment's length"))?;
     let Some(at) = bytes.checked_sub(TRAILER as u64) else {
         return Ok(None);
     };
     let mut trailer = [0; TRAILER];
     let read = file
         .read_at(&mut trailer, at)
-        .map_err(OpenError::io("reading a segment's trailer"))?;
+        .map_err(io("reading a segment's trailer"))?;
     let decoded = Trailer::decode(&trailer[..read], header.seed(), header.segment, header.base);
-    Ok(decoded.filter(|t| {
-        let inside = t.index_offset.checked_add(u64::from(t.index_bytes));
-        let fits = inside.is_some_and(|end| end <= at);
-        fits && match follows {
-            Follows::At(lsn) => t.end == lsn,
-            Follows::Nothing | Follows::Something => true,
-        }
-    }))
+    let Some(trailer) = decoded.filter(|t| match follows {
+        Follows::At(lsn) => t.end == lsn,
+        Follows::Nothing | Follows::Something => true,
+    }) else {
+        return Ok(None);
+    };
+    let behind = trailer
+        .index_offset
+        .checked_add(u64::from(trailer.index_bytes));
+    if behind.is_none_or(|end| end > at) {
+        return Ok(None);
+    }
+    let mut index = vec![0; trailer.index_bytes as usize];
+    let read = file
+        .read_at(&mut index, trailer.index_offset)
+        .map_err(io("reading a segment's index"))?;
+    index.truncate(read);
+    let whole = trailer.entries(&index, |_| ()).is_some();
+    Ok(whole.then_some((trailer, index)))
 }
 
 /// The header of a segment that cannot tell its own, made from its first readable batch.

@@ -1,8 +1,9 @@
 //! Opening a log: what was found there, what was cut off, and where writing goes on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use tidegate::Clock;
 use tidegate::controller::Bounded;
@@ -11,9 +12,9 @@ use tidegate::queue::{Builder, Wait};
 use crate::append::Appender;
 use crate::catalog::Catalog;
 use crate::driver::Driver;
-use crate::group::GroupCommit;
-use crate::index::{Entry, IndexBuilder};
-use crate::keeper::{Keeper, keep_reserve, tidy, write_catalog};
+use crate::gather::Gather;
+use crate::index::{IndexBuilder, RecordInfo};
+use crate::keeper::{Keeper, force_catalog, keep_reserve, tidy};
 use crate::load::{
     Content, Damage, DamageKind, Files, Follows, Found, SegmentDamage, State, look, read_segment,
 };
@@ -60,7 +61,6 @@ pub struct Recovery {
 struct Tail {
     segment: Arc<Segment>,
     index: IndexBuilder,
-    end: Lsn,
     room: u64,
 }
 
@@ -82,8 +82,8 @@ impl Log {
     /// See [`OpenError`]. Nothing was changed then.
     pub fn open(
         storage: Arc<dyn Storage>,
-        mut options: Options,
-        mut visit: impl FnMut(Entry),
+        options: Options,
+        mut visit: impl FnMut(RecordInfo),
     ) -> Result<Opened, OpenError> {
         let io = OpenError::io;
         options.check()?;
@@ -91,91 +91,114 @@ impl Log {
             return Err(OpenError::InUse);
         }
         let files = look(&*storage)?;
-        let fresh = files.is_none();
         let loaded = load(files.as_ref(), options.visit_from, &mut visit)?;
         // From here on the directory is changed.
-        let catalog = files.map(|f| f.catalog).unwrap_or_default();
-        let (catalog, next) = without_spares(catalog, &loaded);
-        if fresh {
-            write_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
-        }
-        let recycled_max = options.recycled_max.max(options.spares);
-        let recyclable = tidy(&*storage, &catalog, next, recycled_max);
-        keep_reserve(&*storage).map_err(io("reserving space"))?;
-        let end = loaded.recovery.end;
-        let controller = Bounded::new(options.take_controller()?, options.bounds());
-        let controller = controller.map_err(|_| OpenError::Options("impossible bounds"))?;
-        let shared = Arc::new(Shared::new(storage, end, options.waker));
-        let mut keeper = Keeper {
-            shared: Arc::clone(&shared),
-            catalog,
-            next,
-            recyclable: recyclable.map_err(io("removing leftovers"))?,
-            recycled_max: options.recycled_max,
-            spares: options.spares,
-            segment_bytes: options.segment_bytes,
-            seed: options
-                .seed
-                .unwrap_or_else(|| RandomState::new().hash_one(0)),
-            deferred: Default::default(),
-        };
-        keeper.top_up().map_err(io("allocating a segment"))?;
-        for segment in loaded.segments {
-            shared.insert(segment);
-        }
-        let tail = match loaded.tail {
-            Some(tail) => tail,
-            None => first_segment(&shared, end)?,
-        };
-        keeper.top_up().map_err(io("allocating a segment"))?;
-        let here = &tail.segment.header;
-        let following = next + u64::from(here.segment == next);
-        let place = (here.segment, here.base, tail.room);
-        let planner = Planner::new(place, end, following, options.segment_bytes);
-        let writer = Writer::new(
-            Arc::clone(&shared),
-            Arc::clone(&tail.segment),
-            tail.index,
-            tail.end,
-            loaded.epoch + 1,
-        );
-        let clock = Clock::start();
-        let queue = Builder::new(options.pending_batches_max)
-            .wait(Wait::Park)
-            .build();
-        let (queue, consumer) =
-            queue.map_err(|_| OpenError::Options("pending_batches_max is too large"))?;
-        let driver = Driver {
-            shared: Arc::clone(&shared),
-            consumer,
-            group: GroupCommit::new(controller),
-            writer,
-            clock,
-            marker_after: options.marker_after,
-            waiting: VecDeque::new(),
-        };
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            let thread = std::thread::Builder::new().name(name.to_owned());
-            thread.spawn(run).map_err(io("starting a thread"))
-        };
-        let threads = vec![
-            spawn("log", Box::new(move || driver.run()))?,
-            spawn("log-keeper", Box::new(move || keeper.run()))?,
-        ];
-        Ok(Opened {
-            log: Self::new(Arc::clone(&shared)),
-            appender: Appender {
-                shared,
-                queue,
-                planner,
-                clock,
-                pending_bytes_max: options.pending_bytes_max,
-                pending_batches_max: options.pending_batches_max,
-                threads,
-            },
-            recovery: loaded.recovery,
-        })
+        let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
+        // Headers may know of later epochs only if the catalog was made anew.
+        catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
+        let (catalog, following) = without_spares(catalog, &loaded);
+        force_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
+        start(storage, options, (catalog, following), loaded)
     }
+}
+
+/// Puts a log's parts together around what was loaded, and starts its threads.
+fn start(
+    storage: Arc<dyn Storage>,
+    mut options: Options,
+    (catalog, following): (Catalog, u64),
+    loaded: Loaded,
+) -> Result<Opened, OpenError> {
+    let epoch = catalog.epoch;
+    let end = loaded.recovery.end;
+    let controller = Bounded::new(options.take_controller()?, options.bounds());
+    let controller = controller.map_err(|_| OpenError::Options("impossible bounds"))?;
+    let waker = std::mem::replace(&mut options.waker, Box::new(|| ()));
+    let shared = Arc::new(Shared::new(storage, end, waker));
+    let mut keeper = keeper(&shared, &options, catalog, following)?;
+    for segment in loaded.segments {
+        shared.insert(segment);
+    }
+    let tail = match loaded.tail {
+        Some(tail) => tail,
+        None => first_segment(&shared, end)?,
+    };
+    keeper
+        .top_up()
+        .map_err(OpenError::io("allocating a segment"))?;
+    let here = tail.segment.header;
+    let following = following + u64::from(here.segment == following);
+    let place = (here.segment, here.base, tail.room);
+    let planner = Planner::new(place, end, following, options.segment_bytes);
+    let clock = Clock::start();
+    let queue = Builder::new(options.pending_batches_max)
+        .wait(Wait::Park)
+        .build();
+    let (queue, consumer) =
+        queue.map_err(|_| OpenError::Options("pending_batches_max is too large"))?;
+    let driver = Driver {
+        shared: Arc::clone(&shared),
+        consumer,
+        gather: Gather::new(controller),
+        writer: Writer::new(Arc::clone(&shared), tail.segment, tail.index, end, epoch),
+        clock,
+        marker_after: options.marker_after,
+        waiting: VecDeque::new(),
+    };
+    let threads = vec![
+        spawn("log", move || driver.run())?,
+        spawn("log-keeper", move || keeper.run())?,
+    ];
+    Ok(Opened {
+        log: Log::new(Arc::clone(&shared)),
+        appender: Appender {
+            shared,
+            queue,
+            planner,
+            clock,
+            pending_bytes_max: options.pending_bytes_max,
+            pending_batches_max: options.pending_batches_max,
+            threads,
+        },
+        recovery: loaded.recovery,
+    })
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread
+        .spawn(run)
+        .map_err(OpenError::io("starting a thread"))
+}
+
+/// The keeper, with what a crash left behind removed and the first spares allocated.
+fn keeper(
+    shared: &Arc<Shared>,
+    options: &Options,
+    catalog: Catalog,
+    next: u64,
+) -> Result<Keeper, OpenError> {
+    let io = OpenError::io;
+    let storage = &*shared.storage;
+    // Spares that are given up are the first to be used again.
+    let recycled_max = options.recycled_max.max(options.spares);
+    let recyclable = tidy(storage, &catalog, next, recycled_max);
+    keep_reserve(storage).map_err(io("reserving space"))?;
+    let mut keeper = Keeper {
+        shared: Arc::clone(shared),
+        catalog,
+        next,
+        recyclable: recyclable.map_err(io("removing leftovers"))?,
+        recycled_max: options.recycled_max,
+        spares: options.spares,
+        segment_bytes: options.segment_bytes,
+        seed: options
+            .seed
+            .unwrap_or_else(|| RandomState::new().hash_one(0)),
+        deferred: BTreeSet::new(),
+    };
+    keeper.top_up().map_err(io("allocating a segment"))?;
+    Ok(keeper)
 }
 
 /// The catalog without segments that were never used, and the number after all of them. A crash may have left pieces of a first
@@ -209,7 +232,6 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     Ok(Tail {
         segment,
         index: IndexBuilder::new(base),
-        end: base,
         room: room(header.bytes),
     })
 }
@@ -218,7 +240,7 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
 fn load(
     files: Option<&Files>,
     visit_from: Lsn,
-    visit: &mut dyn FnMut(Entry),
+    visit: &mut dyn FnMut(RecordInfo),
 ) -> Result<Loaded, OpenError> {
     let mut loaded = Loaded {
         segments: Vec::new(),
@@ -268,7 +290,6 @@ fn load(
             loaded.tail = Some(Tail {
                 segment,
                 index,
-                end: content.end,
                 // What has an index is full, even if nothing follows it yet.
                 room: match content.sealed {
                     true => content.end.since(header.base),

@@ -1,12 +1,14 @@
 //! The record: the log's unit, and its bytes.
 //!
 //! ```text
-//! 0      4      8      12   13  14      16       24      32          32+len   aligned to 8
-//! | crc  | len  | group |kind| 0 |  0    | index  | term  | payload   | zeros  |
+//! 0      4      8       12     13      16      24     32        32+len   aligned to 8
+//! | crc  | len  | group | kind | epoch | index | term | payload | zeros  |
 //! ```
 //!
 //! The CRC32C covers everything after itself, up to the padding's end, and begins with what is not written: the segment's salt
-//! and number and the record's position. Bytes of another segment, or of another place in this one, never match.
+//! and number and the record's position. Bytes of another segment, or of another place in this one, never match. The epoch is the
+//! lower three bytes of its batch's: what an earlier life of the log left at the very same place, in a batch that was cut off, does
+//! not belong to the batch that was written over it and was itself torn.
 //! What a batch adds to its records is in `batch`.
 
 use bytes::Bytes;
@@ -70,16 +72,22 @@ pub(crate) struct RecordHeader {
     pub(crate) len: u32,
     pub(crate) group: u32,
     pub(crate) kind: u8,
+    /// The lower three bytes of the batch's.
+    pub(crate) epoch: u32,
     pub(crate) index: u64,
     pub(crate) term: u64,
 }
 
+/// What of an epoch stands in records.
+pub(crate) const EPOCH_MASK: u32 = 0x00ff_ffff;
+
 impl RecordHeader {
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record, epoch: u32) -> Self {
         Self {
             len: record.payload.len() as u32,
             group: record.group,
             kind: record.kind,
+            epoch: epoch & EPOCH_MASK,
             index: record.index,
             term: record.term,
         }
@@ -112,6 +120,7 @@ impl RecordHeader {
         out[4..8].copy_from_slice(&self.len.to_le_bytes());
         out[8..12].copy_from_slice(&self.group.to_le_bytes());
         out[12] = self.kind;
+        out[13..16].copy_from_slice(&self.epoch.to_le_bytes()[..3]);
         out[16..24].copy_from_slice(&self.index.to_le_bytes());
         out[24..32].copy_from_slice(&self.term.to_le_bytes());
         out
@@ -123,6 +132,7 @@ impl RecordHeader {
             len: u32_at(bytes, 4),
             group: u32_at(bytes, 8),
             kind: bytes[12],
+            epoch: u32_at(bytes, 12) >> 8,
             index: u64_at(bytes, 16),
             term: u64_at(bytes, 24),
         })
@@ -155,12 +165,12 @@ mod tests {
             payload: Bytes::from_static(b"hello"),
         };
         let seed = Seed::new(1, 2);
-        let mut bytes = RecordHeader::of(&record)
+        let mut bytes = RecordHeader::of(&record, 1 << 24 | 9)
             .encode(seed, Lsn::new(64), &record.payload)
             .to_vec();
         bytes.extend_from_slice(b"hello\0\0\0");
         let mut appended = Vec::new();
-        RecordHeader::of(&record).append(seed, Lsn::new(64), b"hello", &mut appended);
+        RecordHeader::of(&record, 1 << 24 | 9).append(seed, Lsn::new(64), b"hello", &mut appended);
         assert_eq!(appended, bytes);
         (record, bytes, seed)
     }
@@ -170,7 +180,7 @@ mod tests {
         let (record, mut bytes, seed) = sample();
         assert_eq!(bytes.len() as u64, record.stored_bytes());
         let header = RecordHeader::decode(&bytes, seed, Lsn::new(64));
-        assert_eq!(header, Some(RecordHeader::of(&record)));
+        assert_eq!(header, Some(RecordHeader::of(&record, 1 << 24 | 9)));
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(

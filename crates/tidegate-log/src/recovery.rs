@@ -16,8 +16,8 @@
 use std::fmt;
 
 use crate::batch::{BATCH_HEADER, BATCH_MAGIC, BatchHeader, BatchKind};
-use crate::index::Entry;
-use crate::record::{RECORD_HEADER, RecordHeader, Seed};
+use crate::index::RecordInfo;
+use crate::record::{EPOCH_MASK, RECORD_HEADER, RecordHeader, Seed};
 use crate::segment::{SegmentHeader, lsn_at, offset};
 use crate::wire::{ALIGN, u32_at};
 use crate::{KIND_LOST, Lsn};
@@ -100,7 +100,7 @@ impl<'a> SegmentBytes<'a> {
     }
 
     /// Reads from the front, telling `each` record in order. `followed` is where the next segment begins, if there is one.
-    pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(Entry)) -> Scanned {
+    pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
         let marker = loop {
@@ -122,7 +122,7 @@ impl<'a> SegmentBytes<'a> {
         let durable = synced.max(beyond.synced).max(followed.unwrap_or(Lsn::ZERO));
         let verdict = if durable > end {
             Verdict::Damaged { from: end, durable }
-        } else if marker.is_some() || followed.is_some() {
+        } else if marker.is_some() || followed == Some(end) {
             Verdict::Clean
         } else {
             self.judge_tail(end, epoch, beyond.end)
@@ -160,14 +160,15 @@ impl<'a> SegmentBytes<'a> {
     }
 
     /// Tells `each` of the batch's records; whether all of it is whole.
-    fn records(&self, header: &BatchHeader, mut each: impl FnMut(Entry)) -> bool {
+    fn records(&self, header: &BatchHeader, mut each: impl FnMut(RecordInfo)) -> bool {
         let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
         let end = header.end();
         while at < end && left > 0 {
-            let Some(record) = self.record_at(at, end) else {
+            let record = self.record_at(at, end);
+            let Some(record) = record.filter(|r| r.epoch == header.epoch & EPOCH_MASK) else {
                 return false;
             };
-            each(Entry::new(at, &record));
+            each(RecordInfo::new(at, &record));
             at = at.after(record.stored() as u64);
             left -= 1;
         }
@@ -265,7 +266,9 @@ impl<'a> SegmentBytes<'a> {
                     if let Some(from) = lost.take() {
                         region.pieces.push(Piece::Lost(from, at));
                     }
-                    region.pieces.push(Piece::Kept(Entry::new(at, &record)));
+                    region
+                        .pieces
+                        .push(Piece::Kept(RecordInfo::new(at, &record)));
                     at = at.after(record.stored() as u64);
                 }
                 None => {
@@ -309,7 +312,7 @@ struct Beyond {
 /// What can be read of a segment, and what cannot.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RecordInfo>,
     /// From and to, in order.
     pub(crate) lost: Vec<(Lsn, Lsn)>,
     /// The batches that are not whole.
@@ -329,12 +332,12 @@ pub(crate) struct Region {
 /// A part of a region.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    Kept(Entry),
+    Kept(RecordInfo),
     Lost(Lsn, Lsn),
 }
 
 impl Piece {
-    const fn entry(&self) -> Option<Entry> {
+    const fn entry(&self) -> Option<RecordInfo> {
         match self {
             Self::Kept(entry) => Some(*entry),
             Self::Lost(..) => None,
@@ -371,27 +374,41 @@ impl Region {
         let mut out = header.encode(segment.seed).to_vec();
         for piece in &self.pieces {
             match piece {
-                Piece::Kept(entry) => {
-                    let from = offset(base, entry.lsn) as usize;
-                    let to = from + entry.stored_bytes() as usize;
-                    out.extend_from_slice(&segment.bytes[from..to]);
+                Piece::Kept(info) => {
+                    let from = offset(base, info.lsn) as usize + RECORD_HEADER;
+                    let payload = &segment.bytes[from..from + info.len as usize];
+                    self.header(info)
+                        .append(segment.seed, info.lsn, payload, &mut out);
                 }
                 Piece::Lost(from, to) => {
                     let room = (to.since(*from) as usize).checked_sub(RECORD_HEADER)?;
                     let zeros = vec![0; room];
-                    let header = RecordHeader {
-                        len: zeros.len() as u32,
+                    let info = RecordInfo {
+                        lsn: *from,
                         group: u32::MAX,
                         kind: KIND_LOST,
                         index: 0,
                         term: 0,
+                        len: room as u32,
                     };
-                    out.extend_from_slice(&header.encode(segment.seed, *from, &zeros));
-                    out.extend_from_slice(&zeros);
+                    self.header(&info)
+                        .append(segment.seed, *from, &zeros, &mut out);
                 }
             }
         }
         Some(out)
+    }
+
+    /// The header of a record in the mended batch, whose epoch is one for all.
+    const fn header(&self, info: &RecordInfo) -> RecordHeader {
+        RecordHeader {
+            len: info.len,
+            group: info.group,
+            kind: info.kind,
+            epoch: self.epoch & EPOCH_MASK,
+            index: info.index,
+            term: info.term,
+        }
     }
 }
 

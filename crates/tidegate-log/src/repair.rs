@@ -21,6 +21,9 @@ use crate::{Lsn, OpenError};
 /// Each pass mends what the one before made readable: catalog, then headers, then batches.
 const PASSES: usize = 4;
 
+/// So many times the log may have been opened since the last header that can be read was written.
+const EPOCHS_UNSEEN: u32 = 1 << 10;
+
 /// What a repair did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -112,6 +115,7 @@ pub fn repair(storage: &dyn Storage, quarantine: &dyn Storage) -> Result<Repaire
             quarantine,
             done: &mut done,
             catalog: files.catalog.clone(),
+            epoch: report.segments.iter().map(|s| s.epoch).max().unwrap_or(0) + EPOCHS_UNSEEN,
         };
         mending.mend(&files, &damage)?;
         done.damage.push(damage);
@@ -128,6 +132,8 @@ struct Mending<'a> {
     quarantine: &'a dyn Storage,
     done: &'a mut Repaired,
     catalog: Catalog,
+    /// What a catalog that is made anew counts epochs from.
+    epoch: u32,
 }
 
 impl Mending<'_> {
@@ -138,7 +144,7 @@ impl Mending<'_> {
                 .found
                 .iter()
                 .filter(|f| matches!(f.state, State::Used(..)));
-            self.catalog = Catalog::new(known.map(|f| (f.segment, f.salt)).collect());
+            self.catalog = Catalog::new(self.epoch, known.map(|f| (f.segment, f.salt)).collect());
         }
         let whole = |kind| damage.catalog || !matches!(kind, DamageKind::Batches);
         let first_pass = damage.segments.iter().any(|d| whole(d.what));

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::batch::{BATCH_HEADER, BatchHeader, BatchKind};
-use crate::index::{Entry, IndexBuilder, TRAILER, Trailer};
+use crate::index::{IndexBuilder, RecordInfo, TRAILER, Trailer};
 use crate::planner::Place;
 use crate::record::RecordHeader;
 use crate::segment::{FIRST_BATCH, PAGE, SegmentHeader, offset};
@@ -144,8 +144,8 @@ impl Writer {
         out.extend_from_slice(&header.encode(seed));
         let mut at = self.end.after(BATCH_HEADER as u64);
         for record in &batch.records {
-            let header = RecordHeader::of(record);
-            self.index.push(&Entry::new(at, &header));
+            let header = RecordHeader::of(record, self.epoch);
+            self.index.push(&RecordInfo::new(at, &header));
             let len = record.payload.len();
             if len < SHARE_BYTES {
                 header.append(seed, at, &record.payload, out);

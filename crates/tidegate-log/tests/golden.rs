@@ -12,10 +12,9 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use common::{append_sync, open, options, payload, record};
-use tidegate_log::{Disk, Entry, Log, Options, SimDisk, Storage, Verdict, verify};
+use common::{append_sync, open, options, payload, record, wait_until};
+use tidegate_log::{Disk, Log, Options, RecordInfo, SimDisk, Storage, Verdict, verify};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,10 +23,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 fn quiet() -> Options {
-    // No marker by the clock: the bytes are to depend on the appends alone.
-    options()
-        .marker_after(Duration::from_secs(3600))
-        .recycled_max(0)
+    options().recycled_max(0)
 }
 
 /// Three segments, several groups, kinds and terms, payloads short and long, and one segment released.
@@ -42,13 +38,8 @@ fn written(closed: bool) -> SimDisk {
     let sealed = opened.log.segments()[1].clone();
     assert!(sealed.sealed);
     opened.log.release(sealed.segment).unwrap();
-    while disk
-        .list()
-        .unwrap()
-        .contains(&format!("{:020}.seg", sealed.segment))
-    {
-        std::thread::yield_now();
-    }
+    let name = format!("{:020}.seg", sealed.segment);
+    wait_until(|| !disk.list().unwrap().contains(&name));
     if closed {
         opened.appender.close().unwrap();
         return disk.copy();
@@ -95,7 +86,7 @@ fn check(name: &str, closed: bool) {
     for spare in missing(&disk) {
         disk.create(&spare).unwrap().reserve(16 << 10).unwrap();
     }
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<RecordInfo> = Vec::new();
     let opened = Log::open(Arc::new(disk), options(), |entry| entries.push(entry)).unwrap();
     assert_eq!(
         (opened.recovery.closed, &opened.recovery.verdict),

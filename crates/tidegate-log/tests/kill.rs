@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use common::{payload, record};
-use tidegate_log::{Append, AppendError, Disk, Entry, Log, Lsn, Options, Verdict, verify};
+use tidegate_log::{Append, AppendError, Disk, Log, Lsn, Options, RecordInfo, Verdict, verify};
 
 const DIR: &str = "TIDEGATE_LOG_KILL_DIR";
 const FROM: &str = "TIDEGATE_LOG_KILL_FROM";
@@ -140,7 +140,7 @@ fn run_and_kill(dir: &Path, from: u64, reports: u64) -> u64 {
     acked
 }
 
-fn reopen(dir: &Path) -> (Vec<Entry>, Verdict, Log) {
+fn reopen(dir: &Path) -> (Vec<RecordInfo>, Verdict, Log) {
     let disk = Disk::open(dir).unwrap();
     let mut entries = Vec::new();
     let opened = Log::open(Arc::new(disk), options(), |e| entries.push(e)).unwrap();

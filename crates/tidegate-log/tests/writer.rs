@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use common::{GoOn, append, append_sync, deadline, open, options, payload, record, try_open};
+use common::{
+    GoOn, append, append_sync, deadline, open, options, payload, record, try_open, wait_until,
+};
 use tidegate_log::{
     Append, AppendError, Log, Lsn, OpenError, ReadError, ReleaseError, SimDisk, Storage, Verdict,
     compaction_candidate,
@@ -67,6 +69,22 @@ fn what_is_appended_is_read_back_before_and_after_a_restart() {
     }
     assert_eq!(scanned, places);
     assert_eq!(at, again.recovery.end);
+}
+
+#[test]
+fn records_before_a_position_need_not_be_told() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let places: Vec<_> = (0..20)
+        .map(|n| append_sync(&mut opened, vec![record(1, n, 2000)]).records[0])
+        .collect();
+    opened.appender.close().unwrap();
+    for from in [0, 7, 19] {
+        let (again, infos) = open(&disk.copy(), options().visit_from(places[from]));
+        let told: Vec<_> = infos.iter().map(|i| i.lsn).collect();
+        assert_eq!(told, places[from..]);
+        assert_eq!(again.recovery.records, 20);
+    }
 }
 
 #[test]
@@ -389,9 +407,7 @@ fn a_marker_is_written_once_the_log_is_idle_and_only_once() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options().marker_after(std::time::Duration::ZERO));
     let appended = append_sync(&mut opened, vec![record(1, 0, 10)]);
-    while opened.log.stats().markers == 0 {
-        std::thread::yield_now();
-    }
+    wait_until(|| opened.log.stats().markers > 0);
     // With the marker on the disk, damage to the last batch is known as what it is.
     let image = disk.crash(true, |_, _| false);
     image.flip("00000000000000000000.seg", (4096 + 48 + 10) * 8);

@@ -70,6 +70,14 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-redis/src/pipeline",
         "crates/tidegate-redis/src/policy",
         "crates/tidegate-redis/src/pulse.rs",
+        "crates/tidegate-log/src/batch.rs",
+        "crates/tidegate-log/src/catalog.rs",
+        "crates/tidegate-log/src/gather.rs",
+        "crates/tidegate-log/src/index.rs",
+        "crates/tidegate-log/src/planner.rs",
+        "crates/tidegate-log/src/record.rs",
+        "crates/tidegate-log/src/recovery.rs",
+        "crates/tidegate-log/src/segment.rs",
     ];
     let banned = [
         "std::io",

@@ -351,7 +351,7 @@ impl Driver {
             return Err(self.give_up(cause));
         }
         let now = self.wire.now();
-        let (since, _) = self.broken.get_or_insert((now, cause.clone()));
+        let (since, _) = self.broken.get_or_insert_with(|| (now, cause.clone()));
         // Also where somebody accepts connections and nobody answers on them.
         if now > *since && now.since(*since) >= nanos(self.reconnect.give_up) {
             return Err(self.give_up(cause));

@@ -80,7 +80,7 @@ fn apply(bytes: &mut [u8], at: usize, put: &Put) {
                 ..Record::default()
             };
             let mut out = Vec::new();
-            RecordHeader::of(&record).append(header.seed(), lsn, &record.payload, &mut out);
+            RecordHeader::of(&record, 1).append(header.seed(), lsn, &record.payload, &mut out);
             out
         }
         Put::Byte(byte) => vec![byte],

@@ -8,12 +8,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_log::{
-    Append, AppendError, Appended, Entry, Log, OpenError, Opened, Options, Record, SimDisk,
+    Append, AppendError, Appended, Log, OpenError, Opened, Options, Record, RecordInfo, SimDisk,
 };
 
-/// Small segments, so that a few batches fill one, and the same salts every time.
+/// Small segments, so that a few batches fill one, the same salts every time, and no marker by the clock.
 pub(crate) fn options() -> Options {
-    Options::default().segment_bytes(16 << 10).seed(7)
+    let options = Options::default().segment_bytes(16 << 10).seed(7);
+    options.marker_after(Duration::from_secs(3600))
+}
+
+/// Waits until it is so.
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
+    let deadline = deadline();
+    while !done() {
+        assert!(Some(Instant::now()) < deadline, "not in time");
+        std::thread::yield_now();
+    }
 }
 
 /// A record of `len` bytes that depend on its group and index.
@@ -40,7 +50,7 @@ pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
 }
 
 /// Opens the log on a disk; what it holds comes along.
-pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<Entry>) {
+pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<RecordInfo>) {
     try_open(disk, options).unwrap()
 }
 
@@ -48,7 +58,7 @@ pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<Entry>) {
 pub(crate) fn try_open(
     disk: &SimDisk,
     options: Options,
-) -> Result<(Opened, Vec<Entry>), OpenError> {
+) -> Result<(Opened, Vec<RecordInfo>), OpenError> {
     let mut entries = Vec::new();
     let opened = Log::open(Arc::new(disk.clone()), options, |entry| entries.push(entry))?;
     Ok((opened, entries))

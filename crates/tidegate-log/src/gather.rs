@@ -10,7 +10,7 @@ use tidegate::Time;
 use tidegate::controller::{Bounded, Controller, Event, Load, Reason, Snapshot, When};
 
 /// Decides about syncs.
-pub(crate) struct GroupCommit {
+pub(crate) struct Gather {
     controller: Bounded<Box<dyn Controller>>,
     waiting: VecDeque<Waiting>,
     backlog: Load,
@@ -34,7 +34,7 @@ pub(crate) enum Step {
     Rest,
 }
 
-impl GroupCommit {
+impl Gather {
     pub(crate) const fn new(controller: Bounded<Box<dyn Controller>>) -> Self {
         Self {
             controller,
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    fn group(anticipates: bool) -> GroupCommit {
+    fn group(anticipates: bool) -> Gather {
         let knee = Knee::new(Objective::Lean, bounds())
             .and_then(Knee::in_bytes)
             .unwrap();
@@ -147,12 +147,12 @@ mod tests {
             knee
         };
         let boxed: Box<dyn Controller> = Box::new(knee);
-        GroupCommit::new(Bounded::new(boxed, bounds()).unwrap())
+        Gather::new(Bounded::new(boxed, bounds()).unwrap())
     }
 
     /// Callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, each caller is back `back_ns` and
     /// something after its sync. Records and syncs in two seconds.
-    fn closed_loop(mut group: GroupCommit, callers: u64, sync_ns: u64, back_ns: u64) -> (u64, u64) {
+    fn closed_loop(mut group: Gather, callers: u64, sync_ns: u64, back_ns: u64) -> (u64, u64) {
         let (mut now, mut free_at, mut hold) = (0u64, None, None);
         let mut random = 1u64;
         let mut due: Vec<u64> = (0..callers).map(|n| n * 1000).collect();

@@ -1,6 +1,6 @@
 //! What the log makes of a disk, beside a bare loop of one write and one `fdatasync` over a file used before.
 //!
-//! `cargo run --release -p tidegate-log --example group_commit [DIR [ROUNDS]]`
+//! `cargo run --release -p tidegate-log --example syncs [DIR [ROUNDS]]`
 //!
 //! *Pipelined*: one producer keeps the log full with records of one size; the bare loop then writes as many bytes a sync as the
 //! log did in that round. *Closed loop*: callers that append one record each, all in one thread as in an event loop, and again
@@ -43,10 +43,7 @@ fn cpu_us() -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let dir = PathBuf::from(
-        args.next()
-            .unwrap_or_else(|| "target/group-commit".to_owned()),
-    );
+    let dir = PathBuf::from(args.next().unwrap_or_else(|| "target/syncs".to_owned()));
     let rounds = args.next().and_then(|n| n.parse().ok()).unwrap_or(5);
 
     println!(
