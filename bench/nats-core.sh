@@ -33,6 +33,7 @@ cell() { # SYSTEM ROUND SUBSCRIBERS BYTES
 
 for round in $(seq "$rounds"); do
     for system in nats-server tidegate; do
+        : >"$dir/log"
         if [ $system = tidegate ]; then
             "$ours" serve -p "$port" -m $((port + 1)) 2>"$dir/log" &
         else

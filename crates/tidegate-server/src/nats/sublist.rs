@@ -103,13 +103,55 @@ pub struct Sublist {
     stats: SublistStats,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct TrieNode {
     parent: u32,
     token: Box<[u8]>,
+    /// The children of literal tokens.
     children: HashMap<Box<[u8]>, u32, RandomState>,
+    /// The child of `*`, or `NONE`.
+    any: u32,
+    /// The child of `>`, or `NONE`.
+    rest: u32,
     plain: Vec<SubKey>,
     groups: Vec<Group>,
+}
+
+impl TrieNode {
+    fn new(parent: u32, token: &[u8]) -> Self {
+        Self {
+            parent,
+            token: token.into(),
+            children: HashMap::default(),
+            any: NONE,
+            rest: NONE,
+            plain: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    fn child(&self, token: &[u8]) -> Option<u32> {
+        match token {
+            b"*" => Some(self.any).filter(|n| *n != NONE),
+            b">" => Some(self.rest).filter(|n| *n != NONE),
+            _ => self.children.get(token).copied(),
+        }
+    }
+
+    /// Sets the child of `token`; `NONE` removes it.
+    fn set_child(&mut self, token: &[u8], child: u32) {
+        match token {
+            b"*" => self.any = child,
+            b">" => self.rest = child,
+            _ if child == NONE => drop(self.children.remove(token)),
+            _ => drop(self.children.insert(token.into(), child)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let childless = self.children.is_empty() && self.any == NONE && self.rest == NONE;
+        childless && self.plain.is_empty() && self.groups.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -139,7 +181,7 @@ impl Sublist {
     #[must_use]
     pub fn new() -> Self {
         let mut nodes = Slab::new();
-        nodes.insert(TrieNode::default());
+        nodes.insert(TrieNode::new(NONE, b""));
         let mut cache = Vec::new();
         cache.resize_with(CACHE_LEN, Slot::default);
         Self {
@@ -159,10 +201,8 @@ impl Sublist {
         self.forget(pattern);
         let mut at = ROOT;
         for token in tokens(pattern) {
-            at = match self.nodes[at as usize].children.get(token) {
-                Some(child) => *child,
-                None => self.add_node(at, token),
-            };
+            let child = self.nodes[at as usize].child(token);
+            at = child.unwrap_or_else(|| self.add_node(at, token));
         }
         let node = &mut self.nodes[at as usize];
         let (group, list) = match queue {
@@ -278,28 +318,19 @@ impl Sublist {
     }
 
     fn add_node(&mut self, parent: u32, token: &[u8]) -> u32 {
-        let child = index(self.nodes.insert(TrieNode {
-            parent,
-            token: token.into(),
-            ..TrieNode::default()
-        }));
-        self.nodes[parent as usize]
-            .children
-            .insert(token.into(), child);
+        let child = index(self.nodes.insert(TrieNode::new(parent, token)));
+        self.nodes[parent as usize].set_child(token, child);
         child
     }
 
     /// Removes the node, and those above it, as long as they hold nothing.
     fn prune(&mut self, mut at: u32) {
         while at != ROOT {
-            let node = &self.nodes[at as usize];
-            if !(node.plain.is_empty() && node.groups.is_empty() && node.children.is_empty()) {
+            if !self.nodes[at as usize].is_empty() {
                 return;
             }
             let node = self.nodes.remove(at as usize);
-            self.nodes[node.parent as usize]
-                .children
-                .remove(&node.token);
+            self.nodes[node.parent as usize].set_child(&node.token, NONE);
             at = node.parent;
         }
     }
@@ -333,16 +364,13 @@ fn walk(
         }
         let rest = &subject[from..];
         let token = &rest[..memchr::memchr(b'.', rest).unwrap_or(rest.len())];
-        if let Some(all) = node.children.get(&b">"[..]) {
-            out.add(&nodes[*all as usize]);
+        if node.rest != NONE {
+            out.add(&nodes[node.rest as usize]);
         }
         let after = from + token.len() + 1;
-        let any = node.children.get(&b"*"[..]).map(|n| (*n, after));
-        // A subject may hold a token that looks like a wildcard: nobody checks unless asked to. It is the same child.
-        let literal = (token != b"*" && token != b">")
-            .then(|| node.children.get(token))
-            .flatten()
-            .map(|n| (*n, after));
+        let any = (node.any != NONE).then_some((node.any, after));
+        // A subject may hold a token that looks like a wildcard: nobody checks unless asked to. No such literal exists.
+        let literal = node.children.get(token).map(|n| (*n, after));
         next = match (literal, any) {
             (Some(literal), Some(any)) => {
                 branches.push(any);

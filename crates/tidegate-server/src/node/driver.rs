@@ -69,6 +69,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Conn {
     socket: Socket,
+    address: SocketAddr,
     /// Received, not used yet.
     input: Vec<u8>,
     /// More may be there to read.
@@ -476,9 +477,13 @@ impl Server {
                 let _ = self.poll.registry().deregister(&mut conn.socket.stream);
                 conn.socket.close();
                 if reason.is_slow_consumer() {
-                    tracing::warn!("{reason:?}: slow consumer disconnected");
+                    tracing::warn!("{}: {}", conn.address, reason.as_str());
                 } else {
-                    tracing::debug!("client connection closed: {}", reason.as_str());
+                    tracing::debug!(
+                        "{}: client connection closed: {}",
+                        conn.address,
+                        reason.as_str()
+                    );
                 }
             }
         }

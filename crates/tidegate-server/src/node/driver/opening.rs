@@ -112,6 +112,7 @@ impl Server {
         }
         self.conns[key] = Some(Conn {
             socket: Socket { stream, tls: None },
+            address,
             input: Vec::new(),
             readable: false,
             writable: true,
