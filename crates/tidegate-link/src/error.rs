@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use crate::Seq;
 use crate::frame::Code;
-use crate::proto::{Doubt, SenderError};
+use crate::hello::{HandshakeError, Refused};
+use crate::proto::{Doubt, ReceiverError, SenderError};
 use crate::tls::TlsError;
 
 /// Settings that contradict each other or mean nothing.
@@ -58,20 +59,20 @@ pub enum ConnectError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The address has no meaning, nobody listens there, or the connection broke at once.
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to {address}: {error}")]
     Io {
         /// Where to.
         address: String,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// TLS was not agreed on.
-    #[error("no TLS connection to {address}: {source}")]
+    #[error("no TLS connection to {address}: {error}")]
     Tls {
         /// Where to.
         address: String,
         /// What rustls said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The server did not answer in time.
     #[error("{address} did not answer within {within_ms} ms: is it a tidegate server?")]
@@ -162,6 +163,24 @@ pub enum SendError {
     /// The client has ended.
     #[error(transparent)]
     Ended(#[from] LinkError),
+}
+
+/// Why a server ended a peer's connection, or did not let it in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeerError {
+    /// Its first bytes are no handshake.
+    #[error("{0}")]
+    Handshake(HandshakeError),
+    /// It was refused.
+    #[error("refused: {}", .0.text)]
+    Refused(Refused),
+    /// It broke the protocol, or was silent for too long.
+    #[error("{0}")]
+    Rules(ReceiverError),
+    /// Its handler failed.
+    #[error("the handler failed: the session is forgotten")]
+    Handler,
 }
 
 /// Why a server did not start.

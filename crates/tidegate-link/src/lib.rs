@@ -46,7 +46,7 @@ mod tls;
 mod transport;
 
 pub use client::{Client, ClientBuilder, Producer, Reconnect};
-pub use error::{ConfigError, ConnectError, LinkError, SendError, ServeError};
+pub use error::{ConfigError, ConnectError, LinkError, PeerError, SendError, ServeError};
 pub use frame::Code;
 pub use hello::SessionId;
 pub use proto::{Decide, Doubt};

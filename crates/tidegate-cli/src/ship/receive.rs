@@ -7,12 +7,12 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use tidegate_link::{Acks, Server, ServerTls};
+use tidegate_link::{Acks, PeerError, Server, ServerTls};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -33,6 +33,8 @@ const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
 const IDLE: Duration = Duration::from_secs(30);
 /// Between two drawings.
 const DRAWN: Duration = Duration::from_millis(100);
+/// Between two lines about senders.
+const COMPLAINTS: Duration = Duration::from_secs(1);
 /// How long connections and the writing thread may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -57,7 +59,10 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let (failed, mut failure) = oneshot::channel();
     let sink = Sink::spawn(output, Arc::clone(&counters), failed)?;
     let frame_max = frame_max(args.records.max_record);
+    let bar = progress(args.append.is_some());
+    let complaints = Complaints::new(bar.clone());
     let mut server = Server::builder()
+        .on_error(move |peer, why| complaints.say(peer, why))
         .frame_max(frame_max)
         .window(WINDOW.max(2 * (u64::from(frame_max) + 64)))
         .acks(Acks::WhenDone)
@@ -82,7 +87,6 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     eprintln!("tidegate: listening on {address}{note}");
 
     let start = Instant::now();
-    let bar = progress(args.append.is_some());
     let mut drawn = tokio::time::interval(DRAWN);
     let outcome = loop {
         tokio::select! {
@@ -115,6 +119,35 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         start.elapsed().as_secs_f64()
     );
     Ok(ExitCode::from(interrupt::EXIT_CODE))
+}
+
+/// Senders that did something wrong, a line each, but at most one a second: what is said must not be what hurts.
+struct Complaints {
+    bar: ProgressBar,
+    /// When the last line was written, and how many were left out since.
+    last: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Complaints {
+    const fn new(bar: ProgressBar) -> Self {
+        let last = Mutex::new((None, 0));
+        Self { bar, last }
+    }
+
+    fn say(&self, peer: SocketAddr, why: &PeerError) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if last.0.is_some_and(|at| now - at < COMPLAINTS) {
+            last.1 += 1;
+            return;
+        }
+        let left_out = match std::mem::replace(&mut *last, (Some(now), 0)).1 {
+            0 => String::new(),
+            n => format!(" (and {n} connections more)"),
+        };
+        self.bar
+            .suspend(|| eprintln!("tidegate: sender {peer}: {why}{left_out}"));
+    }
 }
 
 /// What is to be seen while it runs; nothing if nobody watches, or if the records are to be seen.

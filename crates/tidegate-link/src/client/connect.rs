@@ -48,19 +48,19 @@ impl Route {
     }
 
     /// What is to be said of a connection that broke before it was open.
-    pub(super) fn broken(&self, source: std::io::Error) -> ConnectError {
+    pub(super) fn broken(&self, error: std::io::Error) -> ConnectError {
         ConnectError::Io {
             address: self.address.clone(),
-            source,
+            error,
         }
     }
 
     async fn attempt(self) -> Result<Socket, ConnectError> {
         let tcp = TcpStream::connect(&self.address).await;
         let tcp = tcp.and_then(|tcp| prepare(&tcp).map(|()| tcp));
-        let tcp = tcp.map_err(|source| self.broken(source))?;
+        let tcp = tcp.map_err(|error| self.broken(error))?;
         let Some(tls) = &self.tls else {
-            let peer = tcp.peer_addr().map_err(|source| self.broken(source))?;
+            let peer = tcp.peer_addr().map_err(|error| self.broken(error))?;
             if self.private && !crate::transport::is_loopback(&peer) {
                 return Err(ConnectError::TokenInClear { peer });
             }
@@ -69,9 +69,9 @@ impl Route {
         let (connector, name) = tls.connector();
         match connector.connect(name, tcp).await {
             Ok(tls) => Ok(Socket::Tls(Box::new(TlsStream::Client(tls)))),
-            Err(source) => Err(ConnectError::Tls {
+            Err(error) => Err(ConnectError::Tls {
                 address: self.address,
-                source,
+                error,
             }),
         }
     }

@@ -1,6 +1,7 @@
 //! What a server is to be, before it serves: its builder, with the default of every setting and what it may be.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -10,13 +11,16 @@ use tokio::net::TcpListener;
 use super::handler::{Forgetful, Handler, Opened, SessionStore};
 use super::patience::Patience;
 use super::{Acks, Server};
-use crate::error::{ConfigError, ServeError};
+use crate::error::{ConfigError, PeerError, ServeError};
 use crate::hello::TOKEN_MAX;
 use crate::proto::cadence;
 use crate::tls::ServerTls;
 
 /// Makes the controller of one connection's acknowledgements.
 pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sync>;
+
+/// Hears why a peer's connection ended.
+pub(crate) type OnError = Box<dyn Fn(SocketAddr, &PeerError) + Send + Sync>;
 
 /// Builds a [`Server`]. Every setting has a default that serves.
 pub struct ServerBuilder {
@@ -34,6 +38,7 @@ pub struct ServerBuilder {
     pub(crate) spin: Duration,
     pub(crate) plain: bool,
     pub(crate) controller: MakeController,
+    pub(crate) on_error: OnError,
 }
 
 impl Default for ServerBuilder {
@@ -53,6 +58,7 @@ impl Default for ServerBuilder {
             spin: Duration::ZERO,
             plain: true,
             controller: Box::new(|| Box::new(Patience::new(cadence()))),
+            on_error: Box::new(|_, _| {}),
         }
     }
 }
@@ -161,6 +167,17 @@ impl ServerBuilder {
         make: impl Fn() -> Box<dyn Controller> + Send + Sync + 'static,
     ) -> Self {
         self.controller = Box::new(make);
+        self
+    }
+
+    /// Hears of every connection that ended because of something its peer or its handler did, for a log. What a network does to
+    /// connections is only counted. Called from the connection's task: it should not block.
+    #[must_use]
+    pub fn on_error(
+        mut self,
+        hear: impl Fn(SocketAddr, &PeerError) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_error = Box::new(hear);
         self
     }
 

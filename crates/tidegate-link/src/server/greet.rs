@@ -18,8 +18,9 @@ use super::input::Input;
 use super::sessions::{Kept, Lease, Unavailable};
 use super::{Acks, Control, Core, left};
 use crate::Seq;
+use crate::error::PeerError;
 use crate::frame::Code;
-use crate::hello::{Answer, Hello, Refused, VERSION, Welcome};
+use crate::hello::{Answer, HandshakeError, Hello, Refused, VERSION, Welcome};
 use crate::proto::opening::{self, Terms, admit, detect, refused};
 use crate::proto::{Receiver, ReceiverConfig};
 use crate::stats::{ServerCounters, bump};
@@ -44,7 +45,10 @@ pub(super) async fn serve<H, M>(
     let mut input = Input::new(core.config.read_bytes);
     let greeting = match read_opening(&core, &mut socket, &mut input).await {
         Ok(greeting) => greeting,
-        Err(Rude::Protocol) => return bump(&core.counters.errors_protocol),
+        Err(Rude::Protocol(e)) => {
+            bump(&core.counters.errors_protocol);
+            return core.tell(peer, &PeerError::Handshake(e));
+        }
         Err(Rude::Io) => return bump(&core.counters.errors_io),
     };
     let visit = Visit {
@@ -59,6 +63,12 @@ pub(super) async fn serve<H, M>(
         }
         _ if refuse || !core.config.plain || core.config.token.is_some() => {
             bump(&core.counters.refused);
+            let (code, text) = if refuse {
+                (Code::Full, "there are as many connections as there may be")
+            } else {
+                (Code::Version, "the plain protocol is not spoken here")
+            };
+            core.tell(peer, &PeerError::Refused(refused(code, text)));
         }
         _ => visit.plain().await,
     }
@@ -93,7 +103,7 @@ async fn encrypt<H, M>(core: &Core<H, M>, tcp: TcpStream) -> Option<Socket> {
 
 /// A connection that does not get as far as to open.
 enum Rude {
-    Protocol,
+    Protocol(HandshakeError),
     Io,
 }
 
@@ -108,7 +118,7 @@ async fn read_opening<H, M>(
     let begun = async {
         loop {
             match detect(input.bytes()) {
-                Err(_) => return Err(Rude::Protocol),
+                Err(e) => return Err(Rude::Protocol(e)),
                 Ok(opening::Opening::More) => {}
                 Ok(opening) => return Ok(opening),
             }
@@ -163,11 +173,11 @@ where
             idle: config.idle,
         };
         let receiver = Receiver::plain(self.core.clock.now(), receiver, (config.controller)());
-        let core = self.core;
+        let (core, peer) = (self.core, self.peer);
         let leave = Box::pin(closing(core.control.clone()));
         let mut connection = self.open(receiver, None, reports, leave);
         let ended = connection.run(&mut handler).await;
-        count(core, &ended);
+        count(core, peer, &ended);
         if !matches!(ended, Ended::Io) {
             connection.farewell().await;
         }
@@ -175,7 +185,7 @@ where
 
     async fn session(mut self, hello: Hello, bytes: usize, refuse: bool) {
         self.input.consume(bytes, 0);
-        let core = self.core;
+        let (core, peer) = (self.core, self.peer);
         if let Err(refused) = self.check(&hello, refuse) {
             return self.refuse(refused).await;
         }
@@ -214,7 +224,7 @@ where
         } else {
             Ended::Io
         };
-        count(core, &ended);
+        count(core, peer, &ended);
         if !matches!(ended, Ended::Handler) {
             // What was given up counts as done: no handler will report it.
             Done(reports.clone()).done(connection.receiver.ready());
@@ -347,6 +357,11 @@ where
 
     async fn refuse(mut self, refused: Refused) {
         bump(&self.core.counters.refused);
+        let why = PeerError::Refused(refused);
+        self.core.tell(self.peer, &why);
+        let PeerError::Refused(refused) = why else {
+            return;
+        };
         let answer = Answer::Refused(refused).encode();
         if !self.answer(&answer).await {
             return;
@@ -404,16 +419,24 @@ async fn closing(mut control: watch::Receiver<Control>) -> Code {
     Code::Closing
 }
 
-fn count<H, M>(core: &Core<H, M>, ended: &Ended) {
+fn count<H, M>(core: &Core<H, M>, peer: SocketAddr, ended: &Ended) {
     use crate::proto::ReceiverError as E;
     let counters = &core.counters;
     match ended {
-        Ended::Finished => {}
-        Ended::Io | Ended::Rules(E::Truncated { .. } | E::Stuck) => bump(&counters.errors_io),
+        Ended::Finished => return,
+        Ended::Io => return bump(&counters.errors_io),
+        Ended::Rules(E::Truncated { .. } | E::Stuck) => bump(&counters.errors_io),
         Ended::Rules(E::Idle) => bump(&counters.idle),
         Ended::Rules(_) => bump(&counters.errors_protocol),
         Ended::Handler => bump(&counters.errors_handler),
     }
+    core.tell(
+        peer,
+        &match ended {
+            Ended::Rules(e) => PeerError::Rules(e.clone()),
+            _ => PeerError::Handler,
+        },
+    );
 }
 
 fn fresh_epoch() -> Result<u64, String> {

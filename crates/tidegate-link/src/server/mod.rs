@@ -29,7 +29,7 @@ pub use config::ServerBuilder;
 pub use done::Done;
 pub use handler::{Handler, Opened, Opening, Position, SessionStore};
 
-use crate::error::ServeError;
+use crate::error::{PeerError, ServeError};
 use crate::stats::{ServerCounters, ServerStats, bump};
 use crate::transport::is_loopback;
 use sessions::Sessions;
@@ -76,6 +76,11 @@ struct Core<H, M> {
 }
 
 impl<H, M> Core<H, M> {
+    /// Tells whoever wants to know why a peer's connection ended.
+    fn tell(&self, peer: SocketAddr, why: &PeerError) {
+        (self.config.on_error)(peer, why);
+    }
+
     fn count_sessions(&self) {
         let sessions = self.sessions.len() as u64;
         self.counters.sessions.store(sessions, Relaxed);
