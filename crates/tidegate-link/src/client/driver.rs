@@ -351,7 +351,10 @@ impl Driver {
             return Err(self.give_up(cause));
         }
         let now = self.wire.now();
-        self.broken.get_or_insert((now, cause));
+        let (since, _) = self.broken.get_or_insert_with(|| (now, cause.clone()));
+        if now.since(*since) >= nanos(self.reconnect.give_up) {
+            return Err(self.give_up(cause));
+        }
         // At once if it lasted: most cuts are those of a connection, not of a server.
         let lasted = now.since(self.attached);
         if lasted >= nanos(self.reconnect.longest) {
