@@ -414,7 +414,7 @@ impl World {
             while let Some(event) = c.sender.poll_event() {
                 match event {
                     Event::Opened { received, .. } => {
-                        c.next.get_or_insert(received.get() + 1);
+                        c.next.get_or_insert_with(|| received.get() + 1);
                     }
                     Event::Doubt(_) => {
                         if let Err(e) = c.sender.decide(now, o.decide) {
