@@ -419,8 +419,8 @@ async fn let_in(listener: &TcpListener, split: bool) -> TcpStream {
 #[tokio::test]
 async fn a_server_that_acknowledges_what_it_should_not() {
     type Acks = &'static [(u64, u32)];
-    type Is = fn(&SenderError) -> bool;
-    let cases: [(Acks, Is); 4] = [
+    type Expected = fn(&SenderError) -> bool;
+    let cases: [(Acks, Expected); 4] = [
         (&[(3, 2)], |e| matches!(e, SenderError::Impossible { .. })),
         (&[(1, 0), (1, 0)], |e| {
             matches!(e, SenderError::Repeated { .. })

@@ -352,8 +352,7 @@ impl Driver {
         }
         let now = self.wire.now();
         let (since, _) = self.broken.get_or_insert_with(|| (now, cause.clone()));
-        // Also where somebody accepts connections and nobody answers on them.
-        if now > *since && now.since(*since) >= nanos(self.reconnect.give_up) {
+        if now.since(*since) >= nanos(self.reconnect.give_up) {
             return Err(self.give_up(cause));
         }
         // At once if it lasted: most cuts are those of a connection, not of a server.

@@ -43,7 +43,13 @@ pub(super) async fn serve<H, M>(
         return;
     };
     let mut input = Input::new(core.config.read_bytes);
-    let greeting = match read_opening(&core, &mut socket, &mut input).await {
+    let mut control = core.control.clone();
+    let greeting = tokio::select! {
+        greeting = read_opening(&core, &mut socket, &mut input) => greeting,
+        // A server that closes does not wait for who has not said anything yet.
+        () = left(&mut control) => return,
+    };
+    let greeting = match greeting {
         Ok(greeting) => greeting,
         Err(Rude::Protocol(e)) => {
             bump(&core.counters.errors_protocol);
