@@ -1,0 +1,129 @@
+//! The spool's reading end: follows behind the writer, and waits for it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use super::{Shared, SpoolError, codec, read_block};
+use crate::ship::disk::Bytes;
+
+/// Reads what is durable, in order. See the module.
+pub(in crate::ship) struct Reader<F> {
+    pub(super) path: PathBuf,
+    pub(super) shared: Arc<Shared<F>>,
+    /// The segment it is in, by its first record, and how far.
+    pub(super) at: Option<(u64, u64)>,
+    /// The record that comes next.
+    pub(super) next: u64,
+    pub(super) buffer: Vec<u8>,
+}
+
+/// What a reader found.
+pub(in crate::ship) enum Read<'a> {
+    /// The next records.
+    Records(Payloads<'a>),
+    /// Nothing more will come.
+    Ended,
+}
+
+/// The payloads of some records.
+pub(in crate::ship) struct Payloads<'a> {
+    pub(super) next: u64,
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Iterator for Payloads<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (payload, rest) = codec::decode(self.next, self.rest)?;
+        self.next += 1;
+        self.rest = rest;
+        Some(payload)
+    }
+}
+
+impl<F: Bytes> Reader<F> {
+    /// The receiver has everything up to `position`: that is passed over.
+    pub(in crate::ship) fn start_after(&mut self, position: u64) -> Result<(), SpoolError> {
+        let state = self.shared.lock();
+        let spooled = state.segments.back().map_or(0, |newest| newest.next - 1);
+        let removed = state.segments.front().map_or(0, |oldest| oldest.first - 1);
+        drop(state);
+        if position > spooled {
+            let received = position;
+            return Err(SpoolError::Behind { received, spooled });
+        }
+        if position < removed {
+            let received = position;
+            return Err(SpoolError::Ahead { received, removed });
+        }
+        self.at = None;
+        self.next = position + 1;
+        Ok(())
+    }
+
+    /// The next records, some hundred kilobytes at a time; waits until there are some.
+    pub(in crate::ship) fn read(&mut self) -> Result<Read<'_>, SpoolError> {
+        let mut wanted = self.next;
+        loop {
+            let Some((file, segment, offset, end)) = self.wait() else {
+                return Ok(Read::Ended);
+            };
+            if self.at.is_none_or(|at| at.0 != segment) {
+                self.next = segment;
+                wanted = wanted.max(segment);
+            }
+            let on = |error| SpoolError::Io {
+                path: self.path.clone(),
+                error,
+            };
+            let block = read_block(&*file, offset, end, &mut self.buffer).map_err(on)?;
+            let (bytes, mut skipped, mut first) = (block.len(), 0, self.next);
+            let mut rest = block;
+            while let Some((_, left)) = codec::decode(self.next, rest) {
+                self.next += 1;
+                rest = left;
+                if self.next <= wanted {
+                    first = self.next;
+                    skipped = bytes - rest.len();
+                }
+            }
+            let taken = bytes - rest.len();
+            if taken == 0 {
+                return Err(SpoolError::Damaged {
+                    path: self.path.clone(),
+                    place: format!("at record {}", self.next),
+                });
+            }
+            self.at = Some((segment, offset + taken as u64));
+            if self.next > wanted {
+                return Ok(Read::Records(Payloads {
+                    next: first,
+                    rest: &self.buffer[skipped..taken],
+                }));
+            }
+        }
+    }
+
+    /// Where to read next: a file, its first record, from where and how far.
+    fn wait(&self) -> Option<(Arc<F>, u64, u64, u64)> {
+        let mut state = self.shared.lock();
+        loop {
+            for segment in &state.segments {
+                let offset = match self.at {
+                    Some((at, offset)) if at == segment.first => offset,
+                    _ => 0,
+                };
+                if segment.next > self.next && offset < segment.bytes {
+                    let file = Arc::clone(&segment.file);
+                    return Some((file, segment.first, offset, segment.bytes));
+                }
+            }
+            if state.ended {
+                return None;
+            }
+            let woken = self.shared.grown.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
