@@ -38,8 +38,9 @@ pub(crate) enum End {
 const CHUNK: usize = 64;
 /// Into how many parts what is in flight is split while the task looks for replies without sleeping.
 const PARTS_SPINNING: u64 = 2;
-/// The most replies handed out in one go.
-const PART_MAX: u64 = 1024;
+/// The most replies handed out in one go where they are split, and where not.
+const PART_MAX: u64 = 256;
+const WHOLE: u64 = 4096;
 /// A wait for callers this short is passed by yielding to them.
 const YIELD_NS: u64 = 60_000;
 /// Capacity a buffer keeps after a large batch.
@@ -300,7 +301,7 @@ impl Session {
     /// How many replies to hand out before the commands they bring forth are flushed.
     fn part(&self) -> u64 {
         let parts = match self.conn.manner.parts {
-            1 => return PART_MAX,
+            1 => return WHOLE,
             _ if self.may_spin => PARTS_SPINNING,
             parts => parts,
         };
