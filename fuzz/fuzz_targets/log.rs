@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
         match change[4] % 8 {
             0 => content.truncate(at),
             1 => drop(disk.remove(name)),
-            2 if at + 64 < content.len() => content.copy_within(at..at + 64, usize::from(change[3])),
+            2 if at.max(255) + 64 <= content.len() => content.copy_within(at..at + 64, usize::from(change[3])),
             _ if at < content.len() => content[at] = change[3],
             _ => {}
         }

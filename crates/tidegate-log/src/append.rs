@@ -193,7 +193,8 @@ impl Appender {
         Log::new(Arc::clone(&self.shared))
     }
 
-    /// Waits until everything accepted is durable, notes that the log was closed, and ends its threads.
+    /// Waits until everything accepted is durable, notes that the log was closed, and ends its threads. The directory is free for
+    /// others once every [`Log`] and [`Reader`](crate::Reader) is gone, too.
     ///
     /// # Errors
     /// A failure, then or before.
