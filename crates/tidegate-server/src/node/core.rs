@@ -17,7 +17,8 @@ mod tests;
 mod view;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+// An address is data: `core` has it, without any socket.
+use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
