@@ -3,26 +3,32 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-peers test check loom bench fuzz audit clean
+.PHONY: help deps deps-redis deps-peers test check loom bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 deps: ## what tests and peers need: crates, Debian packages, the rivals' builds
 	$(CARGO) fetch --locked
+	@$(MAKE) --no-print-directory deps-redis
 	@$(MAKE) --no-print-directory deps-peers
+
+# The Redis client is tested against a real server.
+deps-redis:
+	@bench/peers/install.sh redis </dev/null >target-redis-server.log 2>&1 && rm -f target-redis-server.log; \
+	command -v redis-server >/dev/null || { echo "missing: redis-server (apt-get install redis-server)"; exit 1; }
 
 # Tests do without the rivals, so their absence is told and does not stop anything.
 deps-peers:
-	@for peer in rust java erlang go-nats; do \
+	@for peer in rust java erlang go redis-rs go-nats; do \
 	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
 	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
 	done
 
 test: ## every test (installs what is missing when run as root)
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory deps; else \
-	  for peer in rust java erlang; do \
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory deps; else $(MAKE) --no-print-directory deps-redis || exit 1; \
+	  for peer in rust java erlang go redis-rs; do \
 	    echo hello | bench/peers/$$peer/start >/dev/null 2>&1 || echo "missing: peer $$peer (bench/peers/install.sh $$peer)"; \
 	  done; fi
 	$(CARGO) test --locked --workspace --all-features
@@ -40,7 +46,7 @@ bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features
 
 fuzz: ## each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
-	@for target in event_log choice controller nats nats_config; do \
+	@for target in event_log choice controller link_codec link_receiver link_sender resp command log nats nats_config; do \
 	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=60 || exit 1; \
 	done
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the peers need and builds them; `install.sh rust|java|erlang|go-nats` does one. May be run again at any time.
+# Installs what the peers need and builds them; `install.sh rust|java|erlang|go|redis-rs|redis|go-nats` does one. May be run again at any time.
 # Only apt-get wants root, and only where a package is missing.
 set -eu
 cd "$(dirname "$0")"
@@ -43,6 +43,22 @@ erlang() {
     erlc -Wall -Werror -o erlang/_build erlang/src/gbs_peer.erl
 }
 
+go_() {
+    command -v go >/dev/null || { echo "go: needs Go 1.25 or later (golang.org)" >&2; return 1; }
+    # Not the toolchain a newer module might ask for: what is installed is what is measured.
+    (cd go && GOTOOLCHAIN=local go build -trimpath -o _build/peers .)
+}
+
+redis_rs() {
+    command -v cargo >/dev/null || { echo "redis-rs: needs cargo" >&2; return 1; }
+    (cd redis-rs && cargo build --release --locked --target-dir target)
+}
+
+# Not a rival: the server the Redis clients are measured and tested against. Whoever has one keeps it.
+redis() {
+    command -v redis-server >/dev/null || packages redis-server
+}
+
 # nats-server and the `nats` program, at the versions of go-nats/go.mod. The latter cannot be had by `go install`.
 go_nats() {
     command -v go >/dev/null || { echo "go-nats: needs go 1.25 or later" >&2; return 1; }
@@ -51,8 +67,10 @@ go_nats() {
 }
 
 case "${1:-all}" in
-    rust | java | erlang) "$1" ;;
+    rust | java | erlang | redis) "$1" ;;
+    go) go_ ;;
+    redis-rs) redis_rs ;;
     go-nats) go_nats ;;
-    all) rust && java && erlang && go_nats ;;
-    *) echo "usage: install.sh [rust|java|erlang|go-nats]" >&2; exit 2 ;;
+    all) rust && java && erlang && redis && go_ && redis_rs && go_nats ;;
+    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|go-nats]" >&2; exit 2 ;;
 esac

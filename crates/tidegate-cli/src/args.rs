@@ -2,11 +2,13 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tidegate::controller::Choice;
 
 use crate::client::{publish, subscribe};
+use crate::ship::{self, Format};
 use crate::{serve, sim};
 
 /// Batch anything without choosing a size or a delay.
@@ -26,12 +28,125 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Run the simulator in virtual time.
     Sim(sim::SimArgs),
+    /// Receive records that `tidegate send` ships, to standard output or to the end of a file.
+    Receive(ReceiveArgs),
+    /// Ship a file's records, or standard input's, to `tidegate receive`: a pipe that survives a broken network.
+    Send(SendArgs),
     /// Serve NATS clients.
     Serve(Box<serve::ServeArgs>),
     /// Publish a message, or the lines of a file.
     Pub(publish::PubArgs),
     /// Print what is published.
     Sub(subscribe::SubArgs),
+}
+
+/// What `tidegate receive` takes.
+#[derive(Args, Debug)]
+pub(crate) struct ReceiveArgs {
+    /// Where to listen: an address with a port, 0 for any free one. Beyond this machine only with --tls-cert and --token-file.
+    #[arg(long, value_name = "ADDR", default_value = ship::ADDRESS)]
+    pub(crate) listen: String,
+    /// Append to this file instead of writing to standard output: what is acknowledged is written and synced, and each
+    /// session goes on where it stopped, whoever was killed. What that takes is kept in FILE.tidegate.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) append: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
+    /// Listen beyond this machine without TLS or without a token: anybody can send, or read along.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// The certificate to show, PEM, with those that vouch for it; speaks TLS only then.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// A file with a secret: only senders that have the same are let in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// What `tidegate send` takes.
+#[derive(Args, Debug)]
+pub(crate) struct SendArgs {
+    /// Where `tidegate receive` listens: a name or an address, with a port.
+    #[arg(value_name = "ADDR")]
+    pub(crate) address: String,
+    /// What to ship; `-` is standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Goes on where the session of this name stopped: a file at the record the receiver names. One sender a name at a
+    /// time; the newer one wins. Default: a session of its own, which nobody can come back to.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+    /// Keep what standard input brings in this directory until it is acknowledged, so that it survives this program:
+    /// started again, it sends what is left there first.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool: Option<PathBuf>,
+    /// The most the spool may hold, in bytes, or with KiB, MiB or GiB; standard input is not read while it is full.
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
+    pub(crate) spool_limit: u64,
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
+    /// How long to try to reach the receiver: 500ms, 30s, 5m, 2h. Default: the first time not at all, after a cut 60s.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Speak TLS, and trust the certificates in this PEM file alone; the receiver must prove the name in ADDR.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// A file with the secret the receiver wants; it is only sent inside TLS, or within this machine.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// What a record is: to be said alike at both ends.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct RecordArgs {
+    /// What a record is.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// The largest record, in bytes, or with KiB or MiB. At the receiver, each connection may need a few times as much memory.
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
+    pub(crate) max_record: u32,
+}
+
+/// Bytes with an optional unit.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim_start() {
+        "" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        _ => None,
+    };
+    let number: Option<u64> = digits.parse().ok();
+    let bytes = number.and_then(|number| number.checked_mul(unit?));
+    let bytes = bytes.filter(|bytes| (1..=1 << 50).contains(bytes));
+    bytes.ok_or_else(|| "give bytes, or a number with KiB, MiB or GiB, up to 2^50 bytes".into())
+}
+
+fn record_bytes(text: &str) -> Result<u32, String> {
+    let bytes = bytes(text)?;
+    let bytes = u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| *bytes <= 512 << 20);
+    bytes.ok_or_else(|| "give at most 512MiB".into())
+}
+
+/// A time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let ms = match &text[digits.len()..] {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number: Option<u32> = digits.parse().ok();
+    let duration = number.and_then(|number| Some(Duration::from_millis(u64::from(number) * ms?)));
+    duration.ok_or_else(|| "give a whole number with ms, s, m or h".into())
 }
 
 /// What `tidegate count` takes.
@@ -61,6 +176,13 @@ pub(crate) enum Bench {
     Mailbox(BenchArgs),
     /// The queue: 8-byte items through every kind of producer.
     Queue(BenchArgs),
+    /// The link: messages of five bytes over loopback TCP, each acknowledged, beside bare sockets.
+    Link(BenchArgs),
+    /// The Redis client: callers that share one, beside a Redis started for it; closed loop and 100 k commands a second.
+    Redis(BenchArgs),
+    /// The callers of our own client, as a process of its own: told what to do on standard input.
+    #[command(hide = true)]
+    RedisCallers,
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }

@@ -4,8 +4,10 @@ mod args;
 mod bench;
 mod client;
 mod count;
+mod input;
 mod interrupt;
 mod serve;
+mod ship;
 mod sim;
 mod topology;
 
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
             Command::Count(args) => count::run(args),
             Command::Bench(bench) => bench::run(bench),
             Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
+            Command::Receive(args) => ship::receive(args),
+            Command::Send(args) => ship::send(args),
             Command::Serve(args) => serve::run(args),
             Command::Pub(args) => client::publish::run(args),
             Command::Sub(args) => client::subscribe::run(args),

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -76,6 +78,8 @@ fn every_bench_prints_the_same_document() {
         ("mailbox", &["mailbox"]),
         ("topology", &["topology"]),
         ("topology", &["topology", "--soak", "1"]),
+        ("redis", &["redis", "--only", "PUBLISH 64 B, RTT 0, 256"]),
+        ("redis", &["redis", "--only", "20 64 B, RTT 1 ms, 16"]),
     ] {
         let document = document(&bench(directory.path(), &[args, &["--json"]].concat()));
         assert_eq!(document["bench"], name);
@@ -89,6 +93,30 @@ fn every_bench_prints_the_same_document() {
             assert_eq!(row["system"], "tidegate");
             assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{args:?}: {row}");
         }
+    }
+}
+
+#[test]
+fn link_stands_beside_bare_sockets_in_every_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let document = document(&bench(directory.path(), &["link", "--json"]));
+    assert_eq!(document["bench"], "link");
+    let of = |system: &str| -> Vec<_> {
+        let rows = rows(&document).iter();
+        let of_it = rows.filter(|row| row["system"] == system);
+        of_it.map(|row| row["case"].as_str().unwrap()).collect()
+    };
+    let (ours, bare) = (of("tidegate"), of("bare sockets"));
+    assert!(bare.len() >= 9, "{bare:?}");
+    assert!(bare.iter().all(|case| ours.contains(case)), "{ours:?}");
+    for row in rows(&document) {
+        for key in KEYS {
+            assert!(row.get(key).is_some(), "{key} in {row}");
+        }
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let compared = row["ratio"].get("bare sockets ping-pong");
+        let compared = compared.or_else(|| row["ratio"].get("bare sockets writes drained"));
+        assert_eq!(compared.is_some(), row["system"] == "tidegate", "{row}");
     }
 }
 
@@ -260,4 +288,155 @@ fn finished_cells_are_kept_and_skipped() {
     assert_eq!(rows(&second).len(), 2);
     let third = document(&bench(directory.path(), &args));
     assert_eq!(rows(&third), rows(&second));
+}
+
+/// A client of Redis that answers without asking it; what it is asked is kept in `asked`.
+fn redis_client(directory: &Path, measure: &str) {
+    let script = format!(
+        r#"#!/bin/sh
+while read -r verb rest; do
+    echo "$verb $rest" >>{}/asked
+    case "$verb" in
+        hello) echo '{{"systems":[{{"system":"rueidis","version":"1.2"}}]}}' ;;
+        load) echo '{{}}' ;;
+        measure) {measure} ;;
+        rest) echo '{{}}' ;;
+    esac
+done
+"#,
+        directory.display()
+    );
+    peer(directory, "scripted", &script);
+}
+
+fn asked(directory: &Path) -> Vec<String> {
+    let asked = std::fs::read_to_string(directory.join("asked")).unwrap_or_default();
+    asked.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn redis_clients_are_loaded_measured_and_rested() {
+    let directory = tempfile::tempdir().unwrap();
+    let answer = r#"echo '{"ops":1000,"ops_per_s":5e4,"elapsed_s":0.02,"cpu_s":0.004,"allocs":2000,"alloc_bytes":64000,"p50_us":3}'"#;
+    redis_client(directory.path(), answer);
+    let case = "GET 64 B, RTT 1 ms, 16 callers";
+    let args = ["redis", "--peers", "--json", "--only", case];
+    let document = document(&bench(directory.path(), &args));
+    assert_eq!(document["bench"], "redis");
+    let rivals: Vec<_> = rows(&document)
+        .iter()
+        .filter(|row| row["system"] == "rueidis")
+        .collect();
+    let settings: Vec<_> = rivals
+        .iter()
+        .map(|row| row["controller"].as_str())
+        .collect();
+    assert_eq!(settings, [Some("no delay"), Some("20 us"), Some("100 us")]);
+    for row in rivals {
+        for (key, value) in [
+            ("ops_per_s", 5e4),
+            ("client_cpu_us", 4.0),
+            ("allocs_per_op", 2.0),
+            ("alloc_bytes_per_op", 64.0),
+            ("p50_us", 3.0),
+            ("rounds", 2.0),
+        ] {
+            assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
+        }
+        // It never called Redis: what Redis did are the bench's own questions, one after the other. They may take too
+        // little for its clock, and now and then it reads where nothing is.
+        assert!(row["redis_cpu_us"].is_f64(), "{row}");
+        let commands = row["commands_per_read"].as_f64().unwrap();
+        assert!(commands > 0.0 && commands <= 1.0, "{row}");
+    }
+    let asked = asked(directory.path());
+    let loads: Vec<_> = asked
+        .iter()
+        .filter(|line| line.starts_with("load"))
+        .collect();
+    assert_eq!(loads.len(), 6, "three settings, two rounds: {asked:?}");
+    for (load, rest) in loads
+        .iter()
+        .zip(asked.iter().filter(|line| line.starts_with("rest")))
+    {
+        assert!(
+            load.contains(" command=get value=64 callers=16 rate=0 delay_us="),
+            "{load}"
+        );
+        assert_eq!(rest.trim_end(), "rest");
+    }
+}
+
+#[test]
+fn a_redis_client_that_fails_is_rested_and_noted() {
+    let directory = tempfile::tempdir().unwrap();
+    redis_client(directory.path(), r#"echo '{"error":"WRONGTYPE of it"}'"#);
+    let args = [
+        "redis",
+        "--peers",
+        "--json",
+        "--only",
+        "SET 64 B, RTT 0, 2 callers",
+    ];
+    let document = document(&bench(directory.path(), &args));
+    assert_eq!(row(&document, "rueidis")["note"], "WRONGTYPE of it");
+    let verbs: Vec<_> = asked(directory.path())
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    let turn = ["load", "measure", "rest"];
+    assert_eq!(verbs, [&["hello"][..], &turn, &turn, &turn].concat());
+}
+
+#[test]
+fn without_a_redis_server_the_command_that_installs_it_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", "redis", "--effort", "smoke"])
+        .current_dir(directory.path())
+        .env("PATH", directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("apt-get install redis-server"), "{errors}");
+}
+
+#[test]
+fn the_redis_server_ends_with_the_bench_even_if_that_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    // It never answers, so the bench is in the middle of a cell; it ends with its input.
+    redis_client(directory.path(), "read -r _");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", "redis", "--peers", "--effort", "smoke"])
+        .args(["--only", "GET 64 B, RTT 0, 2 callers"])
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let addr = loop {
+        let asked = asked(directory.path());
+        if asked.iter().any(|line| line.starts_with("measure")) {
+            let load = asked.iter().find(|line| line.starts_with("load")).unwrap();
+            let addr = load.split(' ').find_map(|word| word.strip_prefix("addr="));
+            break addr.unwrap().to_owned();
+        }
+        assert!(
+            Instant::now() < until,
+            "it did not get to measuring: {asked:?}"
+        );
+        std::thread::yield_now();
+    };
+    assert!(TcpStream::connect(&addr).is_ok());
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    while TcpStream::connect(&addr).is_ok() {
+        assert!(Instant::now() < until, "Redis is still there");
+        std::thread::yield_now();
+    }
 }

@@ -31,7 +31,13 @@ fn rust_files(dir: &Path, out: &mut Vec<PathBuf>) {
 fn ours() -> Vec<(String, String)> {
     let root = root();
     let mut files = Vec::new();
-    for dir in ["crates", "bench/peers/rust", "fuzz"] {
+    for dir in [
+        "crates",
+        "bench/load",
+        "bench/peers/rust",
+        "bench/peers/redis-rs",
+        "fuzz",
+    ] {
         rust_files(&root.join(dir), &mut files);
     }
     files.sort();
@@ -54,9 +60,24 @@ fn pure_modules_do_no_io() {
         "crates/tidegate/src/controller/",
         "crates/tidegate/src/sim/",
         "crates/tidegate/src/batcher/core.rs",
+        "crates/tidegate-link/src/proto/",
+        "crates/tidegate-link/src/frame.rs",
+        "crates/tidegate-link/src/hello.rs",
+        "crates/tidegate-link/src/seq.rs",
         "crates/tidegate-server/src/nats/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/timers.rs",
+        "crates/tidegate-redis/src/pipeline",
+        "crates/tidegate-redis/src/policy",
+        "crates/tidegate-redis/src/pulse.rs",
+        "crates/tidegate-log/src/batch.rs",
+        "crates/tidegate-log/src/catalog.rs",
+        "crates/tidegate-log/src/gather.rs",
+        "crates/tidegate-log/src/index.rs",
+        "crates/tidegate-log/src/planner.rs",
+        "crates/tidegate-log/src/record.rs",
+        "crates/tidegate-log/src/recovery.rs",
+        "crates/tidegate-log/src/segment.rs",
     ];
     let banned = [
         "std::io",

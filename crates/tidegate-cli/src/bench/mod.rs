@@ -2,10 +2,12 @@
 //! [`rounds`], [`peers`], [`session`] and [`machine`], know nothing of what is measured: every bench uses them.
 
 mod latency;
+mod link;
 mod machine;
 mod mailbox;
 mod peers;
 mod queue;
+mod redis;
 pub(crate) mod report;
 mod rounds;
 mod session;
@@ -34,6 +36,20 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
             let mut session = Session::open("queue", args)?;
             queue::run(&mut session)?;
             session
+        }
+        Bench::Link(args) => {
+            let mut session = Session::open("link", args)?;
+            link::run(&mut session)?;
+            session
+        }
+        Bench::Redis(args) => {
+            let mut session = Session::open("redis", &redis::defaults(args))?;
+            redis::run(&mut session)?;
+            session
+        }
+        Bench::RedisCallers => {
+            redis::serve_callers()?;
+            return Ok(ExitCode::SUCCESS);
         }
         Bench::Topology(args) => {
             let mut session = Session::open("topology", &args.bench)?;

@@ -41,6 +41,7 @@ pub(crate) struct Peers {
 
 struct Peer {
     start: PathBuf,
+    args: &'static [&'static str],
     state: State,
     /// How often it hung or went.
     lost: u32,
@@ -48,6 +49,17 @@ struct Peer {
 
 /// A peer lost so often is not started again in this call.
 const LOST_MAX: u32 = 3;
+
+impl Peer {
+    fn new(start: PathBuf, args: &'static [&'static str]) -> Self {
+        Self {
+            start,
+            args,
+            state: State::Idle,
+            lost: 0,
+        }
+    }
+}
 
 enum State {
     Idle,
@@ -57,15 +69,25 @@ enum State {
 }
 
 impl Peers {
-    /// Those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`. Each answer is
-    /// waited for `timeout` beyond what the request takes by itself, but not past `until`.
-    pub(crate) fn find(timeout: Duration, until: Option<Instant>) -> Self {
-        let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
+    /// None yet. Each answer is waited for `timeout` beyond what the request takes by itself, but not past `until`.
+    pub(crate) fn none(timeout: Duration, until: Option<Instant>) -> Self {
         Self {
             timeout,
             until,
-            known: directory.as_deref().map(starts).unwrap_or_default(),
+            known: BTreeMap::new(),
         }
+    }
+
+    /// Adds those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`.
+    pub(crate) fn find(&mut self) {
+        let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
+        self.known
+            .extend(directory.as_deref().map(starts).unwrap_or_default());
+    }
+
+    /// Adds one that is not among them: our own side of a bench, where it must be a process too.
+    pub(crate) fn add(&mut self, name: &str, start: PathBuf, args: &'static [&'static str]) {
+        self.known.insert(name.into(), Peer::new(start, args));
     }
 
     /// Whether there are none at all.
@@ -128,11 +150,17 @@ impl Peers {
             until.saturating_duration_since(Instant::now())
         });
         let timeout = (self.timeout + takes).min(left);
-        let Some(Peer { start, state, lost }) = self.known.get_mut(peer) else {
+        let Some(Peer {
+            start,
+            args,
+            state,
+            lost,
+        }) = self.known.get_mut(peer)
+        else {
             return Err(format!("no such peer: {peer}"));
         };
         if matches!(state, State::Idle) {
-            *state = match Running::start(start) {
+            *state = match Running::start(start, args) {
                 Ok(running) => State::Running(running),
                 Err(e) => State::Lost(format!("cannot start {}: {e}", start.display())),
             };
@@ -166,14 +194,7 @@ fn starts(directory: &Path) -> BTreeMap<String, Peer> {
     let peer = |entry: std::fs::DirEntry| {
         let start = entry.path().join("start");
         let name = entry.file_name().to_str()?.to_owned();
-        start.is_file().then_some((
-            name,
-            Peer {
-                start,
-                state: State::Idle,
-                lost: 0,
-            },
-        ))
+        start.is_file().then(|| (name, Peer::new(start, &[])))
     };
     entries.filter_map(peer).collect()
 }
@@ -187,9 +208,10 @@ struct Running {
 }
 
 impl Running {
-    fn start(start: &Path) -> std::io::Result<Self> {
+    fn start(start: &Path, args: &[&str]) -> std::io::Result<Self> {
         let pipe = Stdio::piped;
         let mut command = Command::new(start);
+        command.args(args);
         // A group of its own: whatever it starts dies with it.
         let mut child = command
             .process_group(0)

@@ -149,7 +149,7 @@ pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
-    let columns: [Column; 13] = [
+    let columns: [Column; 19] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
         ("q3", |row| row.q3.map(count)),
@@ -162,6 +162,16 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("cpu s", |row| row.cpu_s.map(number)),
         ("allocs", |row| row.allocs.map(count)),
         ("rss MiB", |row| row.rss_mb.map(number)),
+        ("cpu us/op", |row| row.extra("client_cpu_us").map(number)),
+        ("redis us/op", |row| row.extra("redis_cpu_us").map(number)),
+        ("proxy us/op", |row| row.extra("proxy_cpu_us").map(number)),
+        ("cmds/read", |row| {
+            row.extra("commands_per_read").map(number)
+        }),
+        ("allocs/op", |row| row.extra("allocs_per_op").map(number)),
+        ("bytes/op", |row| {
+            row.extra("alloc_bytes_per_op").map(number)
+        }),
         ("rounds", |row| row.rounds.map(|n| n.to_string())),
     ];
     // The share of throughput, and of latency where both have one.
@@ -169,6 +179,7 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("ratio", ""),
         ("mean_ratio", "mean: "),
         ("p99_ratio", "p99: "),
+        ("cpu_ratio", "cpu: "),
     ];
     let mut subjects = Vec::new();
     for row in rows {

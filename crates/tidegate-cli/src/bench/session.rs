@@ -22,10 +22,15 @@ const BUDGET: Duration = Duration::from_secs(8 * 60);
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
 /// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
-const ELSEWHERE: [(&str, &[&str]); 3] = [
-    ("mailbox", &["rust", "java", "storm"]),
-    ("queue", &["erlang", "storm"]),
-    ("topology", &["rust", "java", "erlang"]),
+const ELSEWHERE: [(&str, &[&str]); 5] = [
+    ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
+    ("queue", &["erlang", "storm", "go", "redis-rs"]),
+    (
+        "link",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
+    ("redis", &["rust", "java", "storm", "erlang"]),
 ];
 
 /// See the module.
@@ -53,13 +58,15 @@ impl Session {
             .transpose()?;
         let smoke = args.effort == Effort::Smoke;
         let rounds = args.rounds.unwrap_or(if smoke { 2 } else { 5 });
+        let started = Instant::now();
+        let timeout = Duration::from_secs_f64(args.peer_timeout);
         let mut session = Self {
             args: args.clone(),
             systems: Vec::new(),
-            peers: Peers::default(),
+            peers: Peers::none(timeout, end(args, started)),
             document,
             store,
-            started: Instant::now(),
+            started,
             rounds: rounds as usize,
         };
         if args.peers {
@@ -103,7 +110,7 @@ impl Session {
         case: &str,
         mut contestants: Vec<Contestant<'_, Peers>>,
     ) -> anyhow::Result<Vec<Row>> {
-        let end = self.end();
+        let end = end(&self.args, self.started);
         let stop = || interrupt::asked() || end.is_some_and(|end| Instant::now() >= end);
         let rows = play(case, &mut contestants, &mut self.peers, self.rounds, stop);
         // One that has no such thing at all is not part of the case.
@@ -124,21 +131,22 @@ impl Session {
         Ok(rows)
     }
 
-    /// When the last measurement may start.
-    fn end(&self) -> Option<Instant> {
-        if self.args.full {
-            None
-        } else {
-            self.started.checked_add(END)
-        }
-    }
-
     /// Takes in a cell measured otherwise.
     pub(crate) fn keep(&mut self, case: &str, rows: Vec<Row>) -> anyhow::Result<()> {
         if let Some(store) = self.store.as_mut().filter(|_| !interrupt::asked()) {
             store.keep(case, &rows)?;
         }
         self.show(case, rows);
+        Ok(())
+    }
+
+    /// Our own side of the bench as a process, asked by this name as the peers are.
+    pub(crate) fn add_peer(
+        &mut self,
+        name: &str,
+        args: &'static [&'static str],
+    ) -> anyhow::Result<()> {
+        self.peers.add(name, std::env::current_exe()?, args);
         Ok(())
     }
 
@@ -185,7 +193,7 @@ impl Session {
     }
 
     fn meet_peers(&mut self, bench: &str) {
-        self.peers = Peers::find(Duration::from_secs_f64(self.args.peer_timeout), self.end());
+        self.peers.find();
         if self.peers.is_empty() {
             self.say(
                 "no peers: there is no bench/peers/*/start here or above; in the repository, \
@@ -216,6 +224,15 @@ impl Session {
                 }
             }
         }
+    }
+}
+
+/// When the last measurement may start.
+fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
+    if args.full {
+        None
+    } else {
+        started.checked_add(END)
     }
 }
 

@@ -1,14 +1,12 @@
 //! The files to count, one after the other, as one feed. One that fails is named at once, and the others go on.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::input::Source;
 use crate::interrupt;
 use crate::topology::{Blocks, Feed};
 
@@ -101,44 +99,5 @@ impl Feed for Files {
             }
         }
         None
-    }
-}
-
-/// A file or standard input. Where a read may wait for long it waits for input in a way that Ctrl-C ends.
-struct Source {
-    file: File,
-    waits: bool,
-}
-
-impl Source {
-    fn open(path: &Path) -> io::Result<Self> {
-        let file = match path.as_os_str() == "-" {
-            true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
-            false => File::open(path)?,
-        };
-        let waits = !file.metadata()?.is_file();
-        Ok(Self { file, waits })
-    }
-}
-
-impl Read for Source {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.waits {
-            let second = Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            };
-            loop {
-                match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&second)) {
-                    Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                    Ok(_) => break,
-                    Err(e) => return Err(e.into()),
-                }
-                if interrupt::asked() {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-            }
-        }
-        self.file.read(buffer)
     }
 }

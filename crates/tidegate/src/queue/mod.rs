@@ -51,6 +51,7 @@
 //! The same steps end a closed queue: it is finished when a sweep after step 1 finds nothing, or when no producer is left.
 
 mod builder;
+mod claims;
 mod consumer;
 mod control;
 mod error;

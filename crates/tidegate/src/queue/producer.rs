@@ -72,8 +72,8 @@ impl<T: Send> Producer<T> {
         let (buffer, mut writer) = super::ring::Buffer::new(slots);
         let mut limit = slots as u64;
         let control = controller.map(|controller| {
-            let control = Control::new(controller, queue.shared.clock.now());
-            limit = control.limit.clamp(1, limit);
+            let control = Control::new(controller, limit, queue.shared.clock.now());
+            limit = control.limit;
             control
         });
         writer.set_limit(limit);
@@ -509,11 +509,9 @@ impl<T: Send> Own<T> {
         if flushed + swept > 0 {
             self.seen = None;
             if let Some(control) = &mut self.control {
-                let end = if sample { shared.clock.now() } else { start };
-                let most = self.writer.slots() as u64;
-                let limit =
-                    control.told(swept, flushed, left, reason, sample.then_some((start, end)));
-                let limit = limit.clamp(1, most);
+                // What waking the consumer takes has nothing to do with the size.
+                let measured = (sample && !wake).then(|| (start, shared.clock.now()));
+                let limit = control.told(swept, flushed, left, reason, measured);
                 if limit != self.limit {
                     self.limit = limit;
                     self.writer.set_limit(limit);

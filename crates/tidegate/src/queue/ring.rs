@@ -665,11 +665,6 @@ impl<T> Writer<T> {
         &self.buffer
     }
 
-    /// Slots of the buffer: no limit can be above it.
-    pub(super) fn slots(&self) -> usize {
-        self.buffer.slots.len()
-    }
-
     /// Appends an item, unless it would be the last the buffer takes, or one more: then gives it back.
     #[inline(always)]
     pub(super) fn push_early(&mut self, item: T) -> Result<(), T> {

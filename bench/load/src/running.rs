@@ -1,0 +1,271 @@
+//! One load at work: a runtime on a thread of its own, the callers as its tasks, and what a look at them finds.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinSet;
+
+use crate::histogram::Histogram;
+use crate::pacer::Pacer;
+use crate::request::{Ask, Command};
+
+/// Keys the bench has filled; caller n has the key n modulo this.
+const KEYS: usize = 1024;
+/// In a closed loop every so many commands of a caller are timed: looking at the clock costs as much as some clients do.
+const TIMED_EVERY: u64 = 8;
+
+/// A client under load. Each caller has a clone: what is shared below it is the client's business.
+pub trait Client: Clone + Send + 'static {
+    /// Connects as the request says.
+    fn connect(ask: &Ask) -> impl Future<Output = Result<Self, String>> + Send;
+    /// PUBLISH.
+    fn publish(
+        &mut self,
+        channel: &str,
+        message: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+    /// GET; the bytes of the value found.
+    fn get(&mut self, key: &str) -> impl Future<Output = Result<usize, String>> + Send;
+    /// SET.
+    fn set(&mut self, key: &str, value: &str) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Allocations of the process so far, and their bytes.
+pub type Allocated = fn() -> (u64, u64);
+
+/// See the module.
+pub struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    counting: AtomicBool,
+    latency: Histogram,
+    done: Vec<Counter>,
+    failed: OnceLock<String>,
+    pacer: Option<Pacer>,
+}
+
+/// One caller's own, on cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter(AtomicU64);
+
+impl Running {
+    /// Connects, starts the callers and lets them warm up.
+    ///
+    /// # Errors
+    /// No runtime, no connection, or a caller's failure meanwhile.
+    pub fn start<C: Client>(ask: &Ask) -> Result<Self, String> {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            counting: AtomicBool::new(false),
+            latency: Histogram::default(),
+            done: (0..ask.callers).map(|_| Counter::default()).collect(),
+            failed: OnceLock::new(),
+            pacer: ask.rate.map(Pacer::new),
+        });
+        let runtime = runtime(ask).map_err(|e| format!("no runtime: {e}"))?;
+        let (sender, connected) = sync_channel(1);
+        let (ask, within) = (ask.clone(), Arc::clone(&shared));
+        let warm_up = ask.warm_up;
+        let thread = thread::spawn(move || {
+            runtime.block_on(async {
+                match C::connect(&ask).await {
+                    Ok(client) => {
+                        let callers = call_all(&client, &ask, &within);
+                        // Whoever started this waits for it.
+                        let _ = sender.send(Ok(()));
+                        callers.join_all().await;
+                    }
+                    Err(e) => drop(sender.send(Err(e))),
+                }
+            });
+        });
+        let running = Self {
+            shared,
+            thread: Some(thread),
+        };
+        let gone = || "the callers' thread ended".to_owned();
+        connected.recv().unwrap_or_else(|_| Err(gone()))?;
+        thread::sleep(warm_up);
+        running.check()?;
+        Ok(running)
+    }
+
+    /// Looks at the load for `window`, and longer while nothing was answered: then others have the machine.
+    ///
+    /// # Errors
+    /// What a caller failed with, or that nothing was answered.
+    pub fn measure(&self, window: Duration, allocated: Allocated) -> Result<Value, String> {
+        let shared = &self.shared;
+        shared.latency.clear();
+        shared.counting.store(true, Relaxed);
+        let before = allocated();
+        let (start, cpu, ops) = (Instant::now(), cpu(), shared.ops());
+        shared.pass(window, ops);
+        let (ops, cpu) = (shared.ops() - ops, self::cpu() - cpu);
+        let elapsed = start.elapsed().as_secs_f64();
+        let after = allocated();
+        shared.counting.store(false, Relaxed);
+        self.check()?;
+        if ops == 0 {
+            return Err(format!("no command was answered within {elapsed:.1} s"));
+        }
+        let us = |ns: Option<f64>| ns.map(|ns| ns / 1e3);
+        Ok(json!({
+            "ops": ops,
+            "ops_per_s": ops as f64 / elapsed,
+            "elapsed_s": elapsed,
+            "cpu_s": cpu.as_secs_f64(),
+            "allocs": after.0 - before.0,
+            "alloc_bytes": after.1 - before.1,
+            "mean_us": us(shared.latency.mean()),
+            "p50_us": us(shared.latency.quantile(0.5)),
+            "p99_us": us(shared.latency.quantile(0.99)),
+        }))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.shared.failed.get().cloned().map_or(Ok(()), Err)
+    }
+}
+
+/// Ends the callers, each after the answer it waits for.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(pacer) = &self.shared.pacer {
+            pacer.close();
+        }
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn runtime(ask: &Ask) -> std::io::Result<Runtime> {
+    let mut builder = match ask.workers {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder
+        .worker_threads(ask.workers)
+        .max_blocking_threads(ask.callers + 1)
+        .enable_all()
+        .build()
+}
+
+fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for who in 0..ask.callers {
+        let (shared, command) = (Arc::clone(shared), ask.command);
+        let caller = Caller {
+            client: client.clone(),
+            command,
+            key: format!("key:{}", who % KEYS),
+            value: "x".repeat(ask.value_bytes),
+        };
+        let calls = async move {
+            if let Err(e) = caller.run(who, &shared).await {
+                // The first is told; the others are likely the same.
+                let _ = shared.failed.set(e);
+            }
+        };
+        if ask.threads {
+            tasks.spawn_blocking(move || Handle::current().block_on(calls));
+        } else {
+            tasks.spawn(calls);
+        }
+    }
+    if ask.rate.is_some() {
+        let shared = Arc::clone(shared);
+        tasks.spawn(async move {
+            if let Some(pacer) = &shared.pacer
+                && let Err(e) = pacer.run().await
+            {
+                let _ = shared.failed.set(format!("the timer: {e}"));
+            }
+        });
+    }
+    tasks
+}
+
+struct Caller<C> {
+    client: C,
+    command: Command,
+    key: String,
+    value: String,
+}
+
+impl<C: Client> Caller<C> {
+    async fn run(mut self, who: usize, shared: &Shared) -> Result<(), String> {
+        let mut turn = 0u64;
+        while !shared.stop.load(Relaxed) {
+            let start = match &shared.pacer {
+                Some(pacer) => match pacer.take().await {
+                    Some(due) => Some(due),
+                    None => break,
+                },
+                None => turn.is_multiple_of(TIMED_EVERY).then(Instant::now),
+            };
+            self.call(who as u64 + turn).await?;
+            turn += 1;
+            shared.done[who].0.store(turn, Relaxed);
+            if let Some(start) = start.filter(|_| shared.counting.load(Relaxed)) {
+                shared.latency.record(start.elapsed().as_nanos() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, turn: u64) -> Result<(), String> {
+        match self.command {
+            Command::Publish => self.client.publish("tidegate", &self.value).await,
+            Command::Mix if turn.is_multiple_of(5) => self.client.set(&self.key, &self.value).await,
+            Command::Set => self.client.set(&self.key, &self.value).await,
+            Command::Get | Command::Mix => {
+                let bytes = self.client.get(&self.key).await?;
+                if bytes != self.value.len() {
+                    let wanted = self.value.len();
+                    return Err(format!("GET answered {bytes} bytes, not {wanted}"));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Lets `window` pass, and more until there are more than `ops`, but not for ever.
+    fn pass(&self, window: Duration, ops: u64) {
+        let start = Instant::now();
+        thread::sleep(window);
+        while self.ops() == ops && self.failed.get().is_none() && start.elapsed() < window * 100 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn ops(&self) -> u64 {
+        self.done.iter().map(|done| done.0.load(Relaxed)).sum()
+    }
+}
+
+/// Processor time of the whole process.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}

@@ -1,0 +1,142 @@
+//! The cells: commands, sizes of values, round trips, callers; closed loop, and 100 k commands a second.
+
+use std::time::Duration;
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cell {
+    command: &'static str,
+    pub(super) value_bytes: usize,
+    pub(super) round_trip: Duration,
+    callers: usize,
+    /// Commands due a second; `None` is a closed loop.
+    pub(super) rate: Option<u32>,
+}
+
+/// As a report names it, and as a peer is asked for it.
+const COMMANDS: [(&str, &str); 4] = [
+    ("PUBLISH", "publish"),
+    ("GET", "get"),
+    ("SET", "set"),
+    ("GET:SET 80:20", "mix"),
+];
+
+const RATE: u32 = 100_000;
+
+/// Those of a call; the first matter most should time run out.
+pub(super) fn cells(full: bool) -> Vec<Cell> {
+    let micros = |us: &[u64]| us.iter().map(|&us| Duration::from_micros(us)).collect();
+    let (values, round_trips, callers): (_, Vec<_>, _) = if full {
+        (
+            &[64, 4 << 10, 64 << 10][..],
+            micros(&[0, 200, 1000]),
+            &[1, 2, 8, 16, 64, 256, 1024][..],
+        )
+    } else {
+        (&[64][..], micros(&[0, 1000]), &[2, 16, 256][..])
+    };
+    let mut cells = Vec::new();
+    for &value_bytes in values {
+        for &round_trip in &round_trips {
+            for (_, command) in COMMANDS {
+                let cell = Cell {
+                    command,
+                    value_bytes,
+                    round_trip,
+                    callers: 0,
+                    rate: None,
+                };
+                cells.extend(callers.iter().map(|&callers| Cell { callers, ..cell }));
+                let open = Cell {
+                    rate: Some(RATE),
+                    ..cell
+                };
+                cells.extend(
+                    open_callers(value_bytes, full)
+                        .iter()
+                        .map(|&callers| Cell { callers, ..open })
+                        .filter(|cell| full || cell.command == "publish"),
+                );
+            }
+        }
+    }
+    cells
+}
+
+/// Fewer could not keep the rate at a round trip of a millisecond; at 64 KiB it would be 6.5 GB/s, which no connection
+/// here carries.
+fn open_callers(value_bytes: usize, full: bool) -> &'static [usize] {
+    match (value_bytes, full) {
+        (65536.., _) => &[],
+        (_, true) => &[256, 1024],
+        (_, false) => &[256],
+    }
+}
+
+impl Cell {
+    pub(super) fn name(&self) -> String {
+        let command = COMMANDS
+            .iter()
+            .find(|(_, command)| *command == self.command);
+        let command = command.map_or(self.command, |(name, _)| name);
+        let bytes = match self.value_bytes {
+            bytes @ 1024.. => format!("{} KiB", bytes / 1024),
+            bytes => format!("{bytes} B"),
+        };
+        let round_trip = match self.round_trip.as_micros() {
+            0 => "RTT 0".into(),
+            us => format!("RTT {} ms", us as f64 / 1e3),
+        };
+        let callers = match self.callers {
+            1 => "1 caller".into(),
+            callers => format!("{callers} callers"),
+        };
+        let rate = match self.rate {
+            Some(rate) => format!(", {} k/s", rate / 1000),
+            None => String::new(),
+        };
+        format!("{command} {bytes}, {round_trip}, {callers}{rate}")
+    }
+
+    /// Its part of the `load` request.
+    pub(super) fn request(&self) -> String {
+        let Self {
+            command,
+            value_bytes,
+            callers,
+            ..
+        } = self;
+        let rate = self.rate.unwrap_or(0);
+        format!("command={command} value={value_bytes} callers={callers} rate={rate}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_call_keeps_to_few_cells() {
+        let short = cells(false);
+        assert_eq!(short.len(), 4 * 2 * 3 + 2);
+        assert_eq!(short[0].name(), "PUBLISH 64 B, RTT 0, 2 callers");
+        assert_eq!(short[3].name(), "PUBLISH 64 B, RTT 0, 256 callers, 100 k/s");
+        assert_eq!(
+            short[3].request(),
+            "command=publish value=64 callers=256 rate=100000"
+        );
+        let full = cells(true);
+        assert_eq!(full.len(), 4 * 3 * (3 * 7 + 2 * 2));
+        let last = full.last().map(Cell::name);
+        assert_eq!(
+            last.as_deref(),
+            Some("GET:SET 80:20 64 KiB, RTT 1 ms, 1024 callers")
+        );
+        // A cell of a short call is one of a full one: resumed, it is not measured again.
+        assert!(short.iter().all(|cell| full.contains(cell)));
+        let mut names: Vec<_> = full.iter().map(Cell::name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), full.len());
+    }
+}

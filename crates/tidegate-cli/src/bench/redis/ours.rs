@@ -1,0 +1,193 @@
+//! Our own client in this bench: its settings, and the process of its callers. All that knows its interface is here.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_load::{Ask, Client as Loaded, Running, System, serve};
+use tidegate_redis::{BlockingClient, Client, Concession, Config, Policy};
+
+use super::{Cell, OURS, Who};
+use crate::ALLOCATOR;
+
+/// In a closed loop: as it comes, on two threads, and beside it the plainest rule: flush when the queue is empty.
+const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
+/// Besides, what each part of it brings, and a sweep of delays to find the best one.
+const CLOSED_FULL: &[&str] = &[
+    "auto-no-spin",
+    "latency",
+    "off workers=2",
+    "auto threads=1",
+    "min-cpu:0.95",
+    "fixed:20us",
+    "fixed:100us",
+    "fixed:500us",
+];
+/// At a fixed rate: more and more latency for less and less CPU.
+const OPEN: &[&str] = &[
+    "auto",
+    "auto workers=2",
+    "min-cpu:50us",
+    "min-cpu:200us",
+    "min-cpu:500us",
+    "min-cpu:2000us",
+];
+const OPEN_FULL: &[&str] = &["off", "min-cpu:100us", "min-cpu:300us", "min-cpu:1000us"];
+
+/// The settings of ours that take part. Ratios are those of the first, with no setting at all.
+pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
+    let (short, more) = match cell.rate {
+        None => (CLOSED, CLOSED_FULL),
+        Some(_) => (OPEN, OPEN_FULL),
+    };
+    let more = more.iter().filter(|_| full);
+    let who = |(at, &setting): (usize, &&str)| Who {
+        peer: OURS.into(),
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        controller: Some(
+            setting
+                .replace(" workers=2", ", 2 workers")
+                .replace(" threads=1", ", callers as threads"),
+        ),
+        settings: format!("policy={setting}"),
+        subject: at == 0,
+    };
+    short.iter().chain(more).enumerate().map(who).collect()
+}
+
+/// What the process of our own callers does.
+pub(crate) fn serve_callers() -> anyhow::Result<()> {
+    let system = System {
+        name: OURS,
+        version: env!("CARGO_PKG_VERSION"),
+        start: |ask| match ask.threads {
+            false => Running::start::<Tasks>(ask),
+            true => Running::start::<Threads>(ask),
+        },
+    };
+    let allocated = || {
+        let stats = ALLOCATOR.stats();
+        let count = stats.allocations + stats.reallocations;
+        (count as u64, stats.bytes_allocated as u64)
+    };
+    serve(
+        io::stdin().lock(),
+        io::stdout().lock(),
+        &[system],
+        allocated,
+    )?;
+    Ok(())
+}
+
+/// Callers that are tasks.
+#[derive(Clone)]
+struct Tasks(Client);
+
+impl Loaded for Tasks {
+    async fn connect(ask: &Ask) -> Result<Self, String> {
+        Client::open(config(ask)?).await.map(Self).map_err(text)
+    }
+
+    async fn publish(&mut self, channel: &str, message: &str) -> Result<(), String> {
+        let listeners = self.0.publish(channel, message).await;
+        listeners.map(drop).map_err(text)
+    }
+
+    async fn get(&mut self, key: &str) -> Result<usize, String> {
+        let value = self.0.get::<Bytes>(key).await;
+        value.map(|value| value.len()).map_err(text)
+    }
+
+    async fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        self.0.set(key, value).await.map_err(text)
+    }
+}
+
+/// Callers that are threads: nothing here waits but by blocking.
+#[derive(Clone)]
+struct Threads(BlockingClient);
+
+impl Loaded for Threads {
+    async fn connect(ask: &Ask) -> Result<Self, String> {
+        BlockingClient::open(config(ask)?).map(Self).map_err(text)
+    }
+
+    async fn publish(&mut self, channel: &str, message: &str) -> Result<(), String> {
+        let listeners = self.0.wait(|client| client.publish(channel, message));
+        listeners.map(drop).map_err(text)
+    }
+
+    async fn get(&mut self, key: &str) -> Result<usize, String> {
+        let value = self.0.wait(|client| client.get::<Bytes>(key));
+        value.map(|value| value.len()).map_err(text)
+    }
+
+    async fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        self.0.wait(|client| client.set(key, value)).map_err(text)
+    }
+}
+
+fn config(ask: &Ask) -> Result<Config, String> {
+    if ask.delay.is_some() {
+        return Err(format!(
+            "delay_us is not supported by {OURS}: give policy=fixed:US"
+        ));
+    }
+    let config = Config::from_url(&format!("redis://{}", ask.addr)).map_err(text)?;
+    match &ask.policy {
+        Some(policy) => with_policy(config, policy),
+        None => Ok(config),
+    }
+}
+
+/// `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`, `rueidis-stats:100us`, `min-cpu:0.95` or `min-cpu:200us`.
+fn with_policy(config: Config, name: &str) -> Result<Config, String> {
+    let refused = || format!("policy={name}: there is no such policy");
+    let delay = |text: &str| -> Option<Duration> {
+        let us = text.strip_suffix("us")?.parse().ok()?;
+        Some(Duration::from_micros(us))
+    };
+    let (rule, of) = name.split_once(':').unwrap_or((name, ""));
+    Ok(match (rule, of) {
+        ("auto", "") => config,
+        ("auto-no-spin", "") => config.spin(false),
+        ("latency", "") => config.policy(Policy::Latency),
+        ("off", "") => config.policy(Policy::Off),
+        ("fixed", of) => config.policy(Policy::Fixed(delay(of).ok_or_else(refused)?)),
+        ("rueidis-stats", of) => {
+            config.policy(Policy::RueidisStats(delay(of).ok_or_else(refused)?))
+        }
+        ("min-cpu", of) => {
+            let added = delay(of).map(Concession::AddedLatency);
+            let fraction = || of.parse().ok().map(Concession::ThroughputFraction);
+            let concession = added.or_else(fraction).ok_or_else(refused)?;
+            config.policy(Policy::MinCpu(concession))
+        }
+        _ => return Err(refused()),
+    })
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_names_a_policy() {
+        let lists = [CLOSED, CLOSED_FULL, OPEN, OPEN_FULL];
+        for setting in lists.concat() {
+            let policy = setting.split(' ').next().unwrap_or_default();
+            let config = Config::from_url("redis://localhost").unwrap();
+            assert!(with_policy(config, policy).is_ok(), "{setting}");
+        }
+        for wrong in ["", "auto:1us", "fixed", "fixed:1", "min-cpu:", "slow"] {
+            let config = Config::from_url("redis://localhost").unwrap();
+            let refused = with_policy(config, wrong).unwrap_err();
+            assert_eq!(refused, format!("policy={wrong}: there is no such policy"));
+        }
+    }
+}

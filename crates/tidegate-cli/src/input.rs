@@ -1,0 +1,58 @@
+//! A file or standard input, read so that Ctrl-C ends it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::interrupt;
+
+/// A file or standard input. Where a read may wait for long it waits for input in a way that Ctrl-C ends.
+pub(crate) struct Source {
+    file: File,
+    waits: bool,
+}
+
+impl Source {
+    /// `-` is standard input.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = match path.as_os_str() == "-" {
+            true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
+            false => File::open(path)?,
+        };
+        let waits = !file.metadata()?.is_file();
+        Ok(Self { file, waits })
+    }
+
+    /// How many bytes it has; unknown where they are still to come.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let metadata = self.file.metadata().ok();
+        metadata
+            .filter(|_| !self.waits)
+            .map(|metadata| metadata.len())
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.waits {
+            let second = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            loop {
+                match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&second)) {
+                    Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                    Ok(_) => break,
+                    Err(e) => return Err(e.into()),
+                }
+                if interrupt::asked() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+        }
+        self.file.read(buffer)
+    }
+}

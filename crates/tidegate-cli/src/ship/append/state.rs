@@ -1,0 +1,241 @@
+//! What the receiver knows besides the records themselves, and its bytes: how far the file counts, how its end looks, and
+//! how far each session is.
+//!
+//! It is kept in two slots of fixed places, written in turn: the newest that is whole counts, so a torn write costs the
+//! other one nothing. Slots rather than a journal, because a write in place changes no file's length (its sync waits for the
+//! data alone), needs no compaction, and keeps the file that carries the lock. Pure: bytes in, bytes out.
+//!
+//! ```text
+//! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
+//!        8  version, u32       32  how many of its last bytes were checked, u32
+//!       12  sessions, u32      36  their CRC32C, u32
+//!       16  generation, u64    40  each session: id u128, epoch u64, position u64, generation of its last change u64
+//!                               .  CRC32C of everything before, u32
+//! ```
+//!
+//! All numbers are little-endian. Generation g lies in slot g % 2.
+
+use std::collections::HashMap;
+
+/// Most sessions of one file: the state of all of them is written with every batch.
+pub(crate) const SESSIONS_MAX: usize = 1024;
+/// How many bytes of the file's end are checked.
+pub(crate) const TAIL_MAX: usize = 64 * 1024;
+
+const MAGIC: &[u8; 8] = b"TGAPPEND";
+const VERSION: u32 = 1;
+const HEAD: usize = 40;
+const ENTRY: usize = 40;
+const CRC: usize = 4;
+/// Whole pages of 4096 bytes.
+pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple_of(4096);
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) generation: u64,
+    /// Bytes of the file that count.
+    pub(super) bytes: u64,
+    pub(super) tail: Tail,
+    pub(super) sessions: HashMap<u128, Progress>,
+}
+
+/// How the file's end looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) bytes: u32,
+    pub(super) crc: u32,
+}
+
+impl Tail {
+    /// Of these last bytes, at most [`TAIL_MAX`].
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self {
+            bytes: bytes.len() as u32,
+            crc: crc32c::crc32c(bytes),
+        }
+    }
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Names this state of the session: one that was lost does not come back under the same.
+    pub(crate) epoch: u64,
+    /// Records received, none missing.
+    pub(crate) position: u64,
+    /// The generation that changed it last.
+    pub(crate) changed: u64,
+}
+
+/// What the two slots say.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The newest whole state.
+    State(State),
+    /// There never was one: its file is new, or its creation was cut short.
+    Nothing,
+    /// There was one, and it is not whole any more.
+    Damaged,
+    /// Written by a later version.
+    Later(u32),
+}
+
+impl State {
+    /// Where it belongs in the state file.
+    pub(super) const fn offset(&self) -> u64 {
+        self.generation % 2 * SLOT as u64
+    }
+
+    /// Its bytes, at most [`SLOT`].
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        assert!(self.sessions.len() <= SESSIONS_MAX);
+        out.clear();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&(self.sessions.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        out.extend_from_slice(&self.tail.bytes.to_le_bytes());
+        out.extend_from_slice(&self.tail.crc.to_le_bytes());
+        for (session, progress) in &self.sessions {
+            out.extend_from_slice(&session.to_le_bytes());
+            out.extend_from_slice(&progress.epoch.to_le_bytes());
+            out.extend_from_slice(&progress.position.to_le_bytes());
+            out.extend_from_slice(&progress.changed.to_le_bytes());
+        }
+        out.extend_from_slice(&crc32c::crc32c(out).to_le_bytes());
+    }
+
+    fn decode(slot: &[u8]) -> Result<Self, Flaw> {
+        let mut rest = slot;
+        if take(&mut rest)? != *MAGIC {
+            return Err(Flaw::Torn);
+        }
+        let version = u32::from_le_bytes(take(&mut rest)?);
+        let count = u32::from_le_bytes(take(&mut rest)?) as usize;
+        // A torn write leaves a zero here.
+        if version > VERSION {
+            return Err(Flaw::Later(version));
+        }
+        let end = HEAD + ENTRY * count.min(SESSIONS_MAX);
+        let mut crc = slot.get(end..).ok_or(Flaw::Torn)?;
+        if version != VERSION
+            || count > SESSIONS_MAX
+            || crc32c::crc32c(&slot[..end]) != number32(&mut crc)?
+        {
+            return Err(Flaw::Torn);
+        }
+        Ok(Self {
+            generation: number(&mut rest)?,
+            bytes: number(&mut rest)?,
+            tail: Tail {
+                bytes: number32(&mut rest)?,
+                crc: number32(&mut rest)?,
+            },
+            sessions: (0..count)
+                .map(|_| {
+                    let session = u128::from_le_bytes(take(&mut rest)?);
+                    let progress = Progress {
+                        epoch: number(&mut rest)?,
+                        position: number(&mut rest)?,
+                        changed: number(&mut rest)?,
+                    };
+                    Ok((session, progress))
+                })
+                .collect::<Result<_, Flaw>>()?,
+        })
+    }
+}
+
+/// Reads both slots. The first state goes into the first slot before anything is received, so that nothing readable in
+/// either means that it never got there only while the second slot was never written. (A later version has to convert both.)
+pub(super) fn find(bytes: &[u8]) -> Found {
+    let (first, second) = bytes.split_at(bytes.len().min(SLOT));
+    match (State::decode(first), State::decode(second)) {
+        (Ok(a), Ok(b)) if b.generation > a.generation => Found::State(b),
+        (Ok(state), _) | (_, Ok(state)) => Found::State(state),
+        (Err(Flaw::Later(version)), _) | (_, Err(Flaw::Later(version))) => Found::Later(version),
+        _ if second.iter().all(|byte| *byte == 0) => Found::Nothing,
+        _ => Found::Damaged,
+    }
+}
+
+enum Flaw {
+    Torn,
+    Later(u32),
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Flaw> {
+    let (taken, left) = rest.split_first_chunk().ok_or(Flaw::Torn)?;
+    *rest = left;
+    Ok(*taken)
+}
+
+fn number(rest: &mut &[u8]) -> Result<u64, Flaw> {
+    take(rest).map(u64::from_le_bytes)
+}
+
+fn number32(rest: &mut &[u8]) -> Result<u32, Flaw> {
+    take(rest).map(u32::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(generation: u64, sessions: usize) -> State {
+        let progress = |position| Progress {
+            epoch: 5,
+            position,
+            changed: generation,
+        };
+        State {
+            generation,
+            bytes: 100 + generation,
+            tail: Tail::of(b"the end"),
+            sessions: (0..sessions)
+                .map(|s| (s as u128, progress(s as u64)))
+                .collect(),
+        }
+    }
+
+    fn file(states: &[&State]) -> Vec<u8> {
+        let mut file = vec![0; 2 * SLOT];
+        let mut slot = Vec::new();
+        for state in states {
+            state.encode(&mut slot);
+            let at = state.offset() as usize;
+            file[at..at + slot.len()].copy_from_slice(&slot);
+        }
+        file
+    }
+
+    #[test]
+    fn the_newest_whole_one_counts() {
+        let (old, new) = (state(6, 3), state(7, SESSIONS_MAX));
+        let whole = file(&[&old, &new]);
+        assert_eq!(find(&whole), Found::State(new));
+        // Torn anywhere, the newer costs the older nothing.
+        for torn in (0..HEAD + ENTRY).chain([SLOT - 4096]) {
+            let mut bytes = whole.clone();
+            bytes[SLOT + torn] ^= 1;
+            assert_eq!(find(&bytes), Found::State(old.clone()), "{torn}");
+        }
+    }
+
+    #[test]
+    fn no_state_damage_and_a_later_version_are_three_things() {
+        assert_eq!(find(&[]), Found::Nothing);
+        let first = file(&[&state(0, 0)]);
+        for cut in 0..HEAD {
+            assert_eq!(find(&first[..cut]), Found::Nothing, "{cut}");
+        }
+        let mut both = file(&[&state(8, 1), &state(9, 1)]);
+        both[HEAD] ^= 1;
+        both[SLOT + HEAD] ^= 1;
+        assert_eq!(find(&both), Found::Damaged);
+        both[8] = 2;
+        assert_eq!(find(&both), Found::Later(2));
+    }
+}

@@ -1,0 +1,372 @@
+//! The receiver's file against a model, over every crash: at each change of the disk, torn at each byte, with whatever the
+//! disk kept of what was not synced.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use super::super::disk::image::{Any, Everything, Fate, Image, Nothing};
+use super::super::identity;
+use super::*;
+
+const FILE: &str = "out";
+const SIDECAR: &str = "out.tidegate";
+
+fn open(disk: &Image) -> Result<(Append<<Image as Disk>::File>, Opened), OpenError> {
+    Append::open(disk, OsStr::new(FILE))
+}
+
+/// Batches of chunks: (session, its next record, how many).
+type Script = Vec<Vec<(u128, u64, u64)>>;
+
+fn script() -> Script {
+    vec![
+        vec![(1, 1, 1)],
+        vec![(1, 2, 2), (2, 1, 1)],
+        vec![(2, 2, 1), (1, 4, 1), (2, 3, 2), (3, 1, 1)],
+        vec![(3, 2, 1)],
+        vec![(1, 5, 3)],
+    ]
+}
+
+fn bytes(session: u128, first: u64, records: u64) -> Vec<u8> {
+    let record = |at| format!("session {session} record {at}\n");
+    (first..first + records)
+        .flat_map(|at| record(at).into_bytes())
+        .collect()
+}
+
+fn chunks(batch: &[(u128, u64, u64)]) -> Vec<(u128, u64, u64, Vec<u8>)> {
+    batch
+        .iter()
+        .map(|&(session, first, records)| (session, first, records, bytes(session, first, records)))
+        .collect()
+}
+
+/// Begins the sessions that are new, and appends.
+fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<(), AppendError> {
+    for (session, ..) in batch {
+        match file.begin(*session, 0, 42) {
+            Err(BeginError::Append(e)) => return Err(e),
+            progress => drop(progress.unwrap()),
+        }
+        file.release(*session);
+    }
+    let chunks = chunks(batch);
+    file.append(chunks.iter().map(|(session, first, records, bytes)| Chunk {
+        session: Some(*session),
+        first: *first,
+        records: *records,
+        bytes,
+    }))
+}
+
+/// How far each session is.
+fn positions<F: Bytes>(file: &Append<F>) -> BTreeMap<u128, u64> {
+    let positions = file
+        .sessions()
+        .map(|(session, progress)| (session, progress.position));
+    // One that has begun and no more is as one that has not.
+    positions.filter(|(_, position)| *position > 0).collect()
+}
+
+/// After each batch: what the file has, and each session's position.
+fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
+    let mut models = vec![(Vec::new(), BTreeMap::new())];
+    let (mut file, mut positions) = models[0].clone();
+    for batch in script {
+        for (session, first, records) in batch {
+            file.extend(bytes(*session, *first, *records));
+            positions.insert(*session, first - 1 + records);
+        }
+        models.push((file.clone(), positions.clone()));
+    }
+    models
+}
+
+/// Opens what a crash left, and finds some batches, all of those that were acked among them, whole. Says how many.
+fn check(disk: &Image, script: &Script, acked: usize) -> usize {
+    let models = models(script);
+    let (mut file, _) = open(disk).unwrap();
+    let content = disk.read(FILE).unwrap();
+    let survived = models.iter().position(|model| model.0 == content);
+    let survived = survived.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&content)));
+    assert!(survived >= acked, "{survived} of {acked}");
+    assert_eq!(positions(&file), models[survived].1);
+    for batch in &script[survived..] {
+        append(&mut file, batch).unwrap();
+    }
+    assert_eq!(disk.read(FILE).unwrap(), models[script.len()].0);
+    survived
+}
+
+/// Runs the script up to the disk's crash; how many batches were acked.
+fn run(disk: &Image, script: &Script) -> usize {
+    let Ok((mut file, _)) = open(disk) else {
+        return 0;
+    };
+    let acked = script
+        .iter()
+        .take_while(|batch| append(&mut file, batch).is_ok());
+    acked.count()
+}
+
+#[test]
+fn every_crash_leaves_whole_batches_and_every_acked_one() {
+    let script = script();
+    let whole = Image::default();
+    assert_eq!(run(&whole, &script), script.len());
+    let mut images = 0;
+    for change in 0..whole.changes() {
+        let disk = Image::default();
+        disk.crash_at(change);
+        let acked = run(&disk, &script);
+        let bytes = disk.crashed_write().unwrap_or(0);
+        // The zeros of a new state file are one write of many pages: the middle of a page stands for the others.
+        let step = if bytes > 4096 { 1001 } else { 1 };
+        for torn in (0..=bytes).step_by(step) {
+            check(&disk.kill(torn), &script, acked);
+            let fates: [Box<dyn Fate>; 4] = [
+                Box::new(Nothing),
+                Box::new(Everything),
+                Box::new(Any(torn as u64)),
+                Box::new(Any((change * 1000 + torn) as u64)),
+            ];
+            for mut fate in fates {
+                check(&disk.crash(torn, &mut *fate), &script, acked);
+                images += 1;
+            }
+        }
+    }
+    assert!(images > 2000, "{images}");
+}
+
+/// A process is killed, the next one reads what that wrote, tells it, and then the power fails.
+#[test]
+fn what_an_opened_file_tells_is_durable() {
+    let script = script();
+    let whole = Image::default();
+    run(&whole, &script);
+    for change in 0..whole.changes() {
+        let disk = Image::default();
+        disk.crash_at(change);
+        run(&disk, &script);
+        let disk = disk.kill(usize::MAX);
+        let told: BTreeMap<_, _> = open(&disk).unwrap().0.sessions().collect();
+        for seed in 0..20 {
+            let left = disk.crash(0, &mut Any(seed));
+            let (file, _) = open(&left).unwrap();
+            let found: BTreeMap<_, _> = file.sessions().collect();
+            assert_eq!(found, told, "change {change} seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_ends_it_for_good() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 1)]).unwrap();
+    disk.fail_syncs();
+    assert!(matches!(
+        append(&mut file, &[(1, 2, 1)]),
+        Err(AppendError::Io { .. })
+    ));
+    assert!(matches!(
+        append(&mut file, &[(1, 3, 1)]),
+        Err(AppendError::Poisoned(_))
+    ));
+}
+
+#[test]
+fn a_changed_file_is_not_appended_to() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 3)]).unwrap();
+    let good = disk.read(FILE).unwrap();
+    drop(file);
+    disk.overwrite(FILE, &good[..good.len() - 1]);
+    assert!(
+        matches!(open(&disk), Err(OpenError::Shorter { bytes, .. }) if bytes + 1 == good.len() as u64)
+    );
+    let mut other = good.clone();
+    other[10] ^= 1;
+    disk.overwrite(FILE, &other);
+    assert!(matches!(open(&disk), Err(OpenError::Changed { .. })));
+    disk.unlink(FILE);
+    assert!(matches!(
+        open(&disk),
+        Err(OpenError::Shorter { bytes: 0, .. })
+    ));
+    // Bytes after the end are a batch that was never acked, for all anybody knows.
+    disk.overwrite(FILE, &[&good[..], b"torn"].concat());
+    let (_, opened) = open(&disk).unwrap();
+    assert_eq!(
+        opened,
+        Opened {
+            bytes: good.len() as u64,
+            cut_bytes: 4
+        }
+    );
+    assert_eq!(disk.read(FILE).unwrap(), good);
+}
+
+#[test]
+fn somebody_else_writing_or_removing_is_noticed() {
+    for bytes in [Some(&b"longer than it was, by somebody"[..]), None] {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        append(&mut file, &[(1, 1, 1)]).unwrap();
+        match bytes {
+            Some(bytes) => disk.overwrite(FILE, bytes),
+            None => disk.unlink(FILE),
+        }
+        let error = append(&mut file, &[(1, 2, 1)]).unwrap_err();
+        assert!(matches!(error, AppendError::Changed { .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_was_there_before_stays() {
+    let disk = Image::default();
+    disk.overwrite(FILE, b"older\n");
+    let (mut file, opened) = open(&disk).unwrap();
+    assert_eq!(
+        opened,
+        Opened {
+            bytes: 6,
+            cut_bytes: 0
+        }
+    );
+    append(&mut file, &[(1, 1, 1)]).unwrap();
+    drop(file);
+    open(&disk).unwrap();
+    assert_eq!(
+        disk.read(FILE).unwrap(),
+        [&b"older\n"[..], &bytes(1, 1, 1)].concat()
+    );
+}
+
+#[test]
+fn one_receiver_a_file() {
+    let disk = Image::default();
+    let (file, _) = open(&disk).unwrap();
+    assert!(matches!(open(&disk), Err(OpenError::Locked(_))));
+    drop(file);
+    open(&disk).unwrap();
+}
+
+#[test]
+fn a_damaged_state_is_told() {
+    let disk = Image::default();
+    run(&disk, &script());
+    let mut sidecar = disk.read(SIDECAR).unwrap();
+    for at in [20, SLOT + 20] {
+        sidecar[at] ^= 1;
+    }
+    disk.overwrite(SIDECAR, &sidecar);
+    assert!(matches!(open(&disk), Err(OpenError::Damaged(_))));
+}
+
+#[test]
+fn records_are_written_once() {
+    for (session, first) in [(1, 1), (1, 2), (2, 1)] {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        append(&mut file, &[(1, 1, 2)]).unwrap();
+        let chunk = Chunk {
+            session: Some(session),
+            first,
+            records: 1,
+            bytes: b"x\n",
+        };
+        let error = file.append([chunk]).unwrap_err();
+        assert!(matches!(error, AppendError::Repeated { .. }), "{error}");
+        drop(file);
+        let (file, _) = open(&disk).unwrap();
+        assert_eq!(disk.read(FILE).unwrap(), bytes(1, 1, 2));
+        assert_eq!(positions(&file), BTreeMap::from([(1, 2)]));
+    }
+}
+
+/// A sender may give records up: the numbers go on without them.
+#[test]
+fn numbers_may_be_left_out() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 2)]).unwrap();
+    append(&mut file, &[(1, 10, 2)]).unwrap();
+    assert_eq!(positions(&file), BTreeMap::from([(1, 11)]));
+}
+
+/// Where a session goes on, and under which epoch, is as durable as its records.
+#[test]
+fn a_session_that_was_begun_stays_begun() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    let begun = file.begin(1, 17, 42).unwrap();
+    assert_eq!((begun.position, begun.epoch), (17, 42));
+    let left = disk.crash(0, &mut Nothing);
+    let (mut file, _) = open(&left).unwrap();
+    assert_eq!(file.begin(1, 3, 43).unwrap(), begun);
+    append(&mut file, &[(1, 18, 1)]).unwrap();
+    // Those without a session are nobody's.
+    let chunk = Chunk {
+        session: None,
+        first: 1,
+        records: 1,
+        bytes: b"plain\n",
+    };
+    file.append([chunk]).unwrap();
+    assert_eq!(positions(&file), BTreeMap::from([(1, 18)]));
+    let expected = [bytes(1, 18, 1), b"plain\n".to_vec()].concat();
+    assert_eq!(left.read(FILE).unwrap(), expected);
+}
+
+#[test]
+fn only_sessions_without_name_and_use_are_forgotten() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    let named = |n: u128| u128::from_le_bytes(identity::named(&n.to_string()).0);
+    let (used, nameless) = (1 << 16, 2 << 16);
+    file.begin(used, 0, 1).unwrap();
+    append(&mut file, &[(nameless, 1, 1)]).unwrap();
+    for n in 2..SESSIONS_MAX as u128 {
+        file.begin(named(n), 0, 1).unwrap();
+    }
+    file.begin(named(5000), 0, 1).unwrap();
+    assert!(file.sessions().all(|(session, _)| session != nameless));
+    assert!(matches!(
+        file.begin(named(6000), 0, 1),
+        Err(BeginError::Full)
+    ));
+    file.release(used);
+    file.begin(named(6000), 0, 1).unwrap();
+    drop(file);
+    let sessions = open(&disk).unwrap().0.sessions().count();
+    assert_eq!(sessions, SESSIONS_MAX);
+}
+
+/// The end that is checked is the same whether the file was appended to or opened.
+#[test]
+fn large_batches_are_checked_too() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    let mut written = Vec::new();
+    for (at, bytes) in [10, TAIL_MAX - 10, 1, 3 * TAIL_MAX, 5]
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = vec![at as u8; bytes];
+        let chunk = Chunk {
+            session: None,
+            first: at as u64 + 1,
+            records: 1,
+            bytes: &bytes,
+        };
+        file.append([chunk]).unwrap();
+        written.extend_from_slice(&bytes);
+        drop(file);
+        file = open(&disk).unwrap().0;
+        assert_eq!(disk.read(FILE).unwrap(), written);
+    }
+}

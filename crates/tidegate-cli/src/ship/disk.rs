@@ -1,0 +1,128 @@
+//! The seam between the durable files and the file system: a handful of methods, so that a disk that crashes is easy to
+//! write (`disk/image.rs` has one, for tests).
+//!
+//! Nothing here says when to sync: a name is durable after [`Disk::sync_names`], bytes after [`Bytes::sync`], and neither
+//! before.
+
+#[cfg(test)]
+pub(super) mod image;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// One directory.
+pub(super) trait Disk {
+    /// A file in it.
+    type File: Bytes;
+
+    /// Opens a file to read and write, and creates it if there is none.
+    fn open(&self, name: &OsStr) -> io::Result<Self::File>;
+    /// Every name in it.
+    fn names(&self) -> io::Result<Vec<OsString>>;
+    /// Takes a file away.
+    fn remove(&self, name: &OsStr) -> io::Result<()>;
+    /// What was created and removed before stays so after a crash.
+    fn sync_names(&self) -> io::Result<()>;
+    /// How messages name it.
+    fn path(&self, name: &OsStr) -> PathBuf;
+}
+
+/// One open file.
+pub(super) trait Bytes {
+    /// How many bytes it has; `None` if it was removed, so that what is written to it will be lost.
+    fn bytes(&self) -> io::Result<Option<u64>>;
+    /// Fills `buffer` from `offset` on; an error if there is less.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Writes all of `data`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Cuts it, or fills it up with zeros.
+    fn set_bytes(&self, bytes: u64) -> io::Result<()>;
+    /// What was written before survives a crash.
+    fn sync(&self) -> io::Result<()>;
+    /// Holds it until it is closed, against other processes that ask. False if another one holds it.
+    fn try_lock(&self) -> io::Result<bool>;
+}
+
+/// A directory of the file system.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// `path` itself, or the working directory if it is empty. It need not exist before the first file is opened.
+    pub(super) fn new(path: &Path) -> Self {
+        Self(match path.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => path.to_owned(),
+        })
+    }
+}
+
+impl Disk for Folder {
+    type File = File;
+
+    fn open(&self, name: &OsStr) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(self.0.join(name))
+    }
+
+    fn names(&self) -> io::Result<Vec<OsString>> {
+        let entries = std::fs::read_dir(&self.0)?;
+        entries.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    fn remove(&self, name: &OsStr) -> io::Result<()> {
+        std::fs::remove_file(self.0.join(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.0)?.sync_all()
+    }
+
+    fn path(&self, name: &OsStr) -> PathBuf {
+        match self.0 == Path::new(".") {
+            true => PathBuf::from(name),
+            false => self.0.join(name),
+        }
+    }
+}
+
+impl Bytes for File {
+    fn bytes(&self) -> io::Result<Option<u64>> {
+        let metadata = self.metadata()?;
+        if !metadata.is_file() {
+            let error = "not a regular file: only that can be cut back after a crash";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        Ok((metadata.nlink() > 0).then_some(metadata.len()))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match flock(self, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `tidegate receive`: listens, and hands what the link brings to the one thread that writes.
+
+mod session;
+mod sink;
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use tidegate_link::{Acks, Server, ServerTls};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::append::Append;
+use super::disk::Folder;
+use super::{frame_max, identity};
+use crate::args::ReceiveArgs;
+use crate::interrupt;
+use session::{Receiving, Store};
+use sink::{Counters, Output, Sink};
+
+/// Unacknowledged bytes of a sender: enough for a fast network and a slow disk.
+const WINDOW: u64 = 4 << 20;
+/// Most sessions known at a time; the file keeps some more, so that it always has one it may forget.
+const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
+/// A sender of which nothing is heard for so long is gone; it learns so as fast, if it is the network that is.
+const IDLE: Duration = Duration::from_secs(30);
+/// Between two drawings.
+const DRAWN: Duration = Duration::from_millis(100);
+/// How long connections and the writing thread may take to end after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Receives until Ctrl-C.
+pub(crate) fn run(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(receive(args))
+}
+
+async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let tls = tls(args)?;
+    let token = identity::token(args.token_file.as_deref())?;
+    let listener = listen(args, tls.is_some() && token.is_some()).await?;
+    let address = listener.local_addr()?;
+
+    let (output, note) = open(args.append.as_deref())?;
+    let counters = Arc::new(Counters::default());
+    let (failed, mut failure) = oneshot::channel();
+    let sink = Sink::spawn(output, Arc::clone(&counters), failed)?;
+    let frame_max = frame_max(args.records.max_record);
+    let mut server = Server::builder()
+        .frame_max(frame_max)
+        .window(WINDOW.max(2 * (u64::from(frame_max) + 64)))
+        .acks(Acks::WhenDone)
+        .idle(IDLE)
+        .sessions_max(SESSIONS)
+        .connections_max(SESSIONS);
+    if let Some(tls) = tls {
+        server = server.tls(tls);
+    }
+    if let Some(token) = token {
+        server = server.token(token);
+    }
+    if args.append.is_some() {
+        server = server.store(Store::new(sink.clone()));
+    }
+    let (format, begun) = (args.records.format, args.append.is_some());
+    let making = sink.clone();
+    let make = move |opened| Ok(Receiving::new(opened, begun, format, making.clone()));
+    let server = server
+        .serve(listener, make)
+        .with_context(|| args.listen.clone())?;
+    eprintln!("tidegate: listening on {address}{note}");
+
+    let start = Instant::now();
+    let bar = progress(args.append.is_some());
+    let mut drawn = tokio::time::interval(DRAWN);
+    let outcome = loop {
+        tokio::select! {
+            error = &mut failure => break Err(error),
+            _ = interrupted.recv() => break Ok(()),
+            _ = drawn.tick(), if !bar.is_hidden() => {
+                let (records, bytes) = (counters.records(), counters.bytes());
+                bar.set_position(bytes);
+                bar.set_message(format!(
+                    "{} records, {} in {} connections",
+                    HumanCount(records),
+                    HumanBytes(bytes),
+                    server.stats().connections_open
+                ));
+            }
+        }
+    };
+    bar.finish_and_clear();
+    if let Err(error) = outcome {
+        // Acks of what was written may still leave; nothing else will.
+        return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
+    }
+    server.drain(GRACE).await;
+    sink.drain(GRACE)
+        .context("not everything received was written, and none of that acknowledged")?;
+    eprintln!(
+        "tidegate: received {} records, {} in {:.1} s",
+        counters.records(),
+        HumanBytes(counters.bytes()),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(ExitCode::from(interrupt::EXIT_CODE))
+}
+
+/// What is to be seen while it runs; nothing if nobody watches, or if the records are to be seen.
+fn progress(appending: bool) -> ProgressBar {
+    if !appending && std::io::stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    // A template of our own is always well formed.
+    let style = ProgressStyle::with_template("{spinner} {msg}, {bytes_per_sec}");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}
+
+fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return Ok(None);
+    };
+    let tls = ServerTls::from_pem(&identity::read(certificate)?, &identity::read(key)?);
+    tls.map(Some)
+        .with_context(|| certificate.display().to_string())
+}
+
+/// Listens, beyond this machine only if that is `safe` or was asked for.
+async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
+    let address = &args.listen;
+    let found = tokio::net::lookup_host(address).await;
+    let found: Vec<SocketAddr> = found.with_context(|| address.clone())?.collect();
+    let within = found
+        .iter()
+        .all(|found| found.ip().to_canonical().is_loopback());
+    if !(within || safe || args.insecure) {
+        return Err(anyhow::Error::new(crate::Usage::new(format_args!(
+            "{address} is reached from beyond this machine: give --tls-cert, --tls-key and --token-file, or --insecure"
+        ))));
+    }
+    let listener = TcpListener::bind(&found[..]).await;
+    listener.with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Where records go, and what there is to say about it.
+fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
+    let Some(path) = path else {
+        return Ok((Output::stdout()?, String::new()));
+    };
+    let name = path
+        .file_name()
+        .context("--append needs the name of a file")?;
+    let folder = Folder::new(path.parent().unwrap_or_else(|| Path::new("")));
+    let (file, opened) = Append::open(&folder, name)?;
+    let mut note = format!(
+        ", appending to {} ({}, {} sessions)",
+        path.display(),
+        HumanBytes(opened.bytes),
+        file.sessions().count()
+    );
+    if opened.cut_bytes > 0 {
+        let cut = HumanBytes(opened.cut_bytes);
+        note.push_str(&format!(
+            "; cut off {cut} behind it that was never acknowledged"
+        ));
+    }
+    Ok((Output::File(Box::new(file)), note))
+}

@@ -1,0 +1,363 @@
+//! Records as they lie in files and pipes, and as they travel: lines, or length-prefixed bytes.
+//!
+//! A line travels without its line feed, which the receiver puts back. The last line of an input may have none, and must
+//! arrive without: it travels with a line feed in front, where no other line can have one. (A message from elsewhere that
+//! begins with a line feed is therefore written without one at its end.)
+//!
+//! Input is read in large blocks; a record is never split, and never larger than was allowed.
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+use clap::ValueEnum;
+
+use crate::interrupt;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A line, of any bytes but a line feed.
+    #[default]
+    Lines,
+    /// A length, u32 little-endian, and so many bytes.
+    Records,
+}
+
+impl Format {
+    /// Adds a record to what is written.
+    pub(super) fn put(self, payload: &[u8], out: &mut Vec<u8>) {
+        match (self, payload) {
+            (Self::Lines, [b'\n', unended @ ..]) => out.extend_from_slice(unended),
+            (Self::Lines, line) => {
+                out.extend_from_slice(line);
+                out.push(b'\n');
+            }
+            (Self::Records, bytes) => {
+                // A frame's length is a u32 already.
+                out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// How much is read at once.
+const BLOCK: usize = 256 * 1024;
+/// Bytes before a length-prefixed record.
+const PREFIX: usize = 4;
+
+/// Reads records: [`Records::read`], then [`Records::whole`], and again.
+#[derive(Debug)]
+pub(super) struct Records<R> {
+    source: R,
+    format: Format,
+    max: usize,
+    buffer: Vec<u8>,
+    /// Where the next record starts in `buffer`.
+    start: usize,
+    /// No line feed between `start` and here.
+    searched: usize,
+    ended: bool,
+    /// `buffer` is the last line, which had no line feed and has one in front instead.
+    unended: bool,
+    place: Place,
+}
+
+/// A record in the buffer, and where the next one starts.
+type Found = Option<(Range<usize>, usize)>;
+
+/// Where in the input a record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Records before it.
+    pub(super) records: u64,
+    /// Bytes before it.
+    pub(super) bytes: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "record {} at byte {}", self.records + 1, self.bytes)
+    }
+}
+
+/// Input that cannot be shipped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum RecordError {
+    /// The system refused.
+    #[error("{error}")]
+    Io {
+        /// Why.
+        error: io::Error,
+    },
+    /// A record larger than allowed.
+    #[error(
+        "{place} is larger than {max} bytes: allow more with --max-record, here and at the receiver"
+    )]
+    TooLarge {
+        /// Which one.
+        place: Place,
+        /// What was allowed.
+        max: usize,
+    },
+    /// The input ends within a length-prefixed record.
+    #[error("{place} is cut off: the input ends after {found} of its {expected} bytes")]
+    Truncated {
+        /// Which one.
+        place: Place,
+        /// Bytes that are there, the length among them.
+        found: usize,
+        /// Bytes it should have.
+        expected: usize,
+    },
+}
+
+impl<R: Read> Records<R> {
+    /// Of `source`, none with more than `max` bytes.
+    pub(super) fn new(source: R, format: Format, max: u32) -> Self {
+        Self {
+            source,
+            format,
+            max: max as usize,
+            buffer: Vec::new(),
+            start: 0,
+            searched: 0,
+            ended: false,
+            unended: false,
+            place: Place::default(),
+        }
+    }
+
+    /// Reads a block, waiting for one; false when the input has ended. What was not taken yet stays.
+    pub(super) fn read(&mut self) -> Result<bool, RecordError> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.buffer.drain(..self.start);
+        self.searched -= self.start;
+        self.start = 0;
+        let had = self.buffer.len();
+        self.buffer.resize(had + BLOCK, 0);
+        let read = loop {
+            match self.source.read(&mut self.buffer[had..]) {
+                // A signal, unless it was Ctrl-C.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && !interrupt::asked() => {}
+                read => break read,
+            }
+        };
+        self.buffer.truncate(had + *read.as_ref().unwrap_or(&0));
+        self.ended = read.map_err(|error| RecordError::Io { error })? == 0;
+        self.unended = self.ended && had > 0 && self.format == Format::Lines;
+        if self.unended {
+            self.buffer.insert(0, b'\n');
+        }
+        Ok(!self.ended || had > 0)
+    }
+
+    /// The next whole record of what was read: where it lies.
+    fn take(&mut self) -> Result<Option<Range<usize>>, RecordError> {
+        let found = match self.format {
+            Format::Lines => self.line(),
+            Format::Records => self.prefixed(),
+        };
+        let Some((payload, end)) = found? else {
+            return Ok(None);
+        };
+        // An unended line is one byte longer here than in the input; nothing comes after it.
+        self.place.bytes += (end - self.start) as u64;
+        self.place.records += 1;
+        self.start = end;
+        self.searched = end;
+        Ok(Some(payload))
+    }
+
+    /// Takes every whole record of what was read: where they lie in [`Records::buffer`]. Those before one that cannot be
+    /// shipped are taken, too.
+    pub(super) fn whole(&mut self, records: &mut Vec<Range<usize>>) -> Result<(), RecordError> {
+        records.clear();
+        while let Some(record) = self.take()? {
+            records.push(record);
+        }
+        Ok(())
+    }
+
+    /// What was read.
+    pub(super) fn buffer(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Takes `count` records and forgets them; how many there were, if the input ended before.
+    pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {
+        let end = self.place.records + count;
+        while self.place.records < end {
+            if self.take()?.is_none() && !self.read()? {
+                return Ok(Some(self.place.records));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next line, and where the one after it starts.
+    fn line(&mut self) -> Result<Found, RecordError> {
+        let (start, read) = (self.start, self.buffer.len());
+        let end = match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+            // With a line feed in front that is not its end.
+            _ if self.unended => read,
+            Some(at) => self.searched + at,
+            None => read,
+        };
+        let whole = end < read || (self.unended && start < end);
+        self.searched = end;
+        if end - start > self.max + usize::from(self.unended) {
+            return Err(RecordError::TooLarge {
+                place: self.place,
+                max: self.max,
+            });
+        }
+        Ok(whole.then(|| (start..end, (end + 1).min(read))))
+    }
+
+    fn prefixed(&self) -> Result<Found, RecordError> {
+        let rest = &self.buffer[self.start..];
+        let place = self.place;
+        let Some(prefix) = rest.first_chunk::<PREFIX>() else {
+            return self.short(rest.len(), PREFIX);
+        };
+        let payload = u32::from_le_bytes(*prefix) as usize;
+        if payload > self.max {
+            let max = self.max;
+            return Err(RecordError::TooLarge { place, max });
+        }
+        if rest.len() < PREFIX + payload {
+            return self.short(rest.len(), PREFIX + payload);
+        }
+        let start = self.start + PREFIX;
+        Ok(Some((start..start + payload, start + payload)))
+    }
+
+    /// More has to be read, if there is more.
+    fn short(&self, found: usize, expected: usize) -> Result<Found, RecordError> {
+        match self.ended && found > 0 {
+            true => Err(RecordError::Truncated {
+                place: self.place,
+                found,
+                expected,
+            }),
+            false => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Gives a few bytes at a time.
+    struct Drip<'a>(&'a [u8], usize);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = self.1.min(self.0.len()).min(buffer.len());
+            buffer[..count].copy_from_slice(&self.0[..count]);
+            self.0 = &self.0[count..];
+            Ok(count)
+        }
+    }
+
+    fn all(
+        input: &[u8],
+        format: Format,
+        max: u32,
+        step: usize,
+    ) -> Result<Vec<Vec<u8>>, RecordError> {
+        let mut records = Records::new(Drip(input, step), format, max);
+        let (mut all, mut places) = (Vec::new(), Vec::new());
+        while records.read()? {
+            records.whole(&mut places)?;
+            let payloads = places
+                .iter()
+                .map(|place| records.buffer()[place.clone()].to_vec());
+            all.extend(payloads);
+        }
+        Ok(all)
+    }
+
+    fn written(records: &[Vec<u8>], format: Format) -> Vec<u8> {
+        let mut out = Vec::new();
+        records
+            .iter()
+            .for_each(|record| format.put(record, &mut out));
+        out
+    }
+
+    #[test]
+    fn lines_and_the_last_one() {
+        for step in [1, 2, 100] {
+            let lines = |text: &str| all(text.as_bytes(), Format::Lines, 100, step).unwrap();
+            assert_eq!(lines(""), Vec::<Vec<u8>>::new());
+            assert_eq!(lines("\n"), [b""]);
+            assert_eq!(lines("a\r\n\nb\n"), [&b"a\r"[..], b"", b"b"]);
+            assert_eq!(lines("a\nb"), [&b"a"[..], b"\nb"]);
+            assert_eq!(lines("ab"), [b"\nab"]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_was_read(
+            input in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
+            step in 1usize..50,
+        ) {
+            let records = all(&input, Format::Lines, 200, step).unwrap();
+            prop_assert_eq!(written(&records, Format::Lines), &input[..]);
+            let newlines = input.iter().filter(|byte| **byte == b'\n').count();
+            let unended = input.last().is_some_and(|byte| *byte != b'\n');
+            prop_assert_eq!(records.len(), newlines + usize::from(unended));
+        }
+
+        #[test]
+        fn prefixed_records_too(
+            records in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..20),
+            step in 1usize..50,
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let input = written(&records, Format::Records);
+            prop_assert_eq!(all(&input, Format::Records, 50, step).unwrap(), records);
+            // Cut between two records or within one.
+            let cut = cut.index(input.len() + 1);
+            match all(&input[..cut], Format::Records, 50, step) {
+                Ok(fewer) => prop_assert_eq!(written(&fewer, Format::Records), &input[..cut]),
+                Err(e) => prop_assert!(matches!(e, RecordError::Truncated { .. }), "{}", e),
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_too_large_is_named() {
+        for step in [1, 1000] {
+            let error = |input: &[u8], format| all(input, format, 3, step).unwrap_err().to_string();
+            let place = "record 2 at byte 4 is larger than 3 bytes: ";
+            assert!(error(b"abc\nabcd\n", Format::Lines).starts_with(place));
+            assert!(error(b"abc\nabcd", Format::Lines).starts_with(place));
+            assert!(error(b"\0\0\0\0\xff\xff\xff\xff", Format::Records).starts_with(place));
+            assert_eq!(all(b"abc\nabc", Format::Lines, 3, step).unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn skipping_counts() {
+        let mut records = Records::new(Drip(b"a\nb\nc", 2), Format::Lines, 9);
+        assert_eq!(records.skip(2).unwrap(), None);
+        assert_eq!(
+            records.place,
+            Place {
+                records: 2,
+                bytes: 4
+            }
+        );
+        assert_eq!(records.skip(2).unwrap(), Some(3));
+    }
+}

@@ -1,0 +1,227 @@
+//! `tidegate send`: reads records, hands them to the link's client, and stays until all of them are acknowledged.
+//!
+//! One thread reads and sends, so that reading waits when there is no room; with a spool there is one that reads, one that
+//! writes the spool (`spooling`) and one that sends what is in it. The task here only watches.
+
+mod feed;
+mod progress;
+mod spooling;
+
+use std::fs::File;
+use std::future::pending;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use tidegate_link::{
+    Client, ClientBuilder, ClientTls, ConnectError, Decide, LinkError, Reconnect, Seq, SessionId,
+};
+use tokio::sync::oneshot;
+
+use super::spool::Reader;
+use super::{frame_max, identity};
+use crate::args::SendArgs;
+use crate::interrupt;
+use feed::{Direct, Feed, Spooled};
+use progress::Progress;
+use spooling::{Spooling, Tidy};
+
+/// How long to go on trying after a cut, if nothing was said.
+const WAIT: Duration = Duration::from_secs(60);
+/// The wait between two attempts to connect for the first time.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The longest wait between two attempts after a cut: somebody waits for this program.
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// Sends until the input ends and everything is acked, or Ctrl-C and everything sent is.
+pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
+    if args.spool.is_some() && args.file.as_os_str() != "-" {
+        let file = args.file.display();
+        return Err(anyhow::Error::new(crate::Usage::new(format_args!(
+            "--spool keeps what standard input brings: {file} is kept already, use --session to go on in it"
+        ))));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(send(args));
+    // Threads that wait for input are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Where records come from.
+enum Input {
+    Direct(Direct),
+    Spool(Reader<File>, Tidy),
+}
+
+async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
+    let named = args.session.as_deref().map(identity::named);
+    let random = identity::random()?;
+    // Everything that can be wrong here is found before anybody is bothered.
+    let tls = tls(args)?;
+    let token = identity::token(args.token_file.as_deref())?.unwrap_or_default();
+    let (failed, failure) = oneshot::channel::<anyhow::Error>();
+    let mut failure = pin!(async move {
+        match failure.await {
+            Ok(error) => error,
+            // There is no spool, or it has ended well.
+            Err(_) => pending().await,
+        }
+    });
+    let (mut input, session) = match &args.spool {
+        None => (Input::Direct(Direct::open(args)?), named.unwrap_or(random)),
+        Some(path) => {
+            let (spool, session) = Spooling::open(path, args.spool_limit, named, random)?;
+            let (reader, acks) = spool.start(args, failed)?;
+            (Input::Spool(reader, acks), session)
+        }
+    };
+
+    let mut client = connect(args, session, &tls, &token).await?;
+    if let Input::Spool(_, acks) = &mut input
+        && client.resumed_at() == Seq::NONE
+        && acks.is_forgotten()
+    {
+        eprintln!(
+            "tidegate: the receiver forgot this session: what is left in the spool goes under a new one"
+        );
+        let session = identity::random()?;
+        acks.restart(session).await?;
+        client = connect(args, session, &tls, &token).await?;
+    }
+    let resumed = client.resumed_at().get();
+    let bytes = match &input {
+        Input::Direct(direct) => direct.bytes(),
+        Input::Spool(..) => None,
+    };
+    let progress = Arc::new(Progress::new(bytes, resumed));
+    let (feed, acks): (Box<dyn Feed>, _) = match input {
+        Input::Direct(direct) => {
+            let direct = direct.after(resumed, args.session.as_deref());
+            (Box::new(direct), None)
+        }
+        Input::Spool(reader, acks) => {
+            let spooled = Spooled::new(reader, resumed + acks.base())?;
+            // An earlier life may have ended before it heard of that.
+            acks.acked(resumed);
+            (Box::new(spooled), Some(acks))
+        }
+    };
+    let mut sending = feed::start(feed, client.clone(), Arc::clone(&progress))?;
+    let mut acked = client.watch();
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut sending => break outcome.unwrap_or(Ok(())),
+            error = &mut failure => return Err(error),
+            more = acked.changed() => {
+                let position = acked.borrow_and_update().get();
+                progress.acked(position);
+                acks.iter().for_each(|acks| acks.acked(position));
+                if more.is_err() {
+                    break Ok(());
+                }
+            }
+        }
+    };
+    // Whatever ended it: what was handed over arrives.
+    let closing = tokio::spawn(client.close());
+    while acked.changed().await.is_ok() {
+        let position = acked.borrow_and_update().get();
+        progress.acked(position);
+        acks.iter().for_each(|acks| acks.acked(position));
+    }
+    progress.finish();
+    closing.await?.map_err(explain)?;
+    outcome?;
+    if let Some(acks) = acks {
+        acks.finish()?;
+    }
+    progress.report();
+    Ok(match interrupt::asked() {
+        true => ExitCode::from(interrupt::EXIT_CODE),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// In the words of this program.
+fn explain(error: LinkError) -> anyhow::Error {
+    match error {
+        LinkError::Displaced => anyhow::anyhow!(
+            "the session is in use by another sender, which came later: give each its own --session"
+        ),
+        error => error.into(),
+    }
+}
+
+fn tls(args: &SendArgs) -> anyhow::Result<Option<ClientTls>> {
+    let Some(path) = &args.tls_ca else {
+        return Ok(None);
+    };
+    let tls = ClientTls::from_pem(&identity::read(path)?, identity::host(&args.address));
+    tls.map(Some).with_context(|| path.display().to_string())
+}
+
+/// Connects, and tries again for as long as was asked for, while nobody is there.
+async fn connect(
+    args: &SendArgs,
+    session: SessionId,
+    tls: &Option<ClientTls>,
+    token: &[u8],
+) -> anyhow::Result<Client> {
+    let until = Instant::now() + args.wait.unwrap_or(Duration::ZERO);
+    loop {
+        let builder = builder(args, session, tls, token);
+        let error = match builder.connect(&*args.address).await {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        let absent = matches!(
+            error,
+            ConnectError::Io { .. } | ConnectError::NoAnswer { .. }
+        );
+        if !absent || Instant::now() >= until || interrupt::asked() {
+            return Err(match error {
+                ConnectError::Ended(error) => explain(error),
+                error => error.into(),
+            });
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn builder(
+    args: &SendArgs,
+    session: SessionId,
+    tls: &Option<ClientTls>,
+    token: &[u8],
+) -> ClientBuilder {
+    let reconnect = Reconnect {
+        longest: RETRY_MAX,
+        give_up: args.wait.unwrap_or(WAIT),
+        ..Reconnect::default()
+    };
+    let mut builder = Client::builder()
+        .session(session)
+        .token(token)
+        .frame_max(frame_max(args.records.max_record))
+        .reconnect(reconnect)
+        // A receiver that is there may take as long as it likes: its output may be a pipe nobody reads for a while.
+        .stalled_after(Duration::ZERO)
+        .on_doubt(|doubt| {
+            eprintln!(
+                "tidegate: the receiver forgot this session: records {} to {} are sent again and may be there twice",
+                doubt.first, doubt.last
+            );
+            Decide::Resend
+        });
+    if let Some(tls) = tls {
+        builder = builder.tls(tls.clone());
+    }
+    builder
+}

@@ -1,0 +1,166 @@
+//! What is sent, from where: the thread that reads and sends, and waits for room in between.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tidegate_link::{Client, SendError};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::super::disk::Bytes;
+use super::super::records::Records;
+use super::super::spool::{Read, Reader};
+use super::progress::Progress;
+use crate::args::SendArgs;
+use crate::input::Source;
+use crate::interrupt;
+
+/// How the records of one block reach the client.
+pub(super) struct Outlet {
+    client: Client,
+    runtime: Handle,
+    progress: Arc<Progress>,
+}
+
+impl Outlet {
+    /// Sends them, waiting for room.
+    fn send<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<(), SendError> {
+        let mut bytes = 0;
+        let counted = payloads.inspect(|payload| bytes += payload.len() as u64);
+        let last = self.runtime.block_on(self.client.send_many(counted))?;
+        self.progress.sent(last.get(), bytes);
+        Ok(())
+    }
+}
+
+/// Where records come from.
+pub(super) trait Feed: Send {
+    /// Sends everything there is, until Ctrl-C.
+    fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()>;
+}
+
+/// Starts the thread. How it ended is told once.
+pub(super) fn start(
+    mut feed: Box<dyn Feed>,
+    client: Client,
+    progress: Arc<Progress>,
+) -> std::io::Result<oneshot::Receiver<anyhow::Result<()>>> {
+    let (ended, ending) = oneshot::channel();
+    let outlet = Outlet {
+        client,
+        runtime: Handle::current(),
+        progress,
+    };
+    let run = move || {
+        let outcome = feed.run(&outlet);
+        drop(outlet);
+        // If the client ended first, that is why this one did.
+        let outcome = outcome.or_else(|e| match e.downcast_ref() {
+            Some(SendError::Ended(_)) => Ok(()),
+            _ => Err(e),
+        });
+        let _ = ended.send(outcome);
+    };
+    std::thread::Builder::new().name("send".into()).spawn(run)?;
+    Ok(ending)
+}
+
+/// A file, or standard input without a spool.
+pub(super) struct Direct {
+    path: PathBuf,
+    records: Records<Source>,
+    bytes: Option<u64>,
+    /// Records the receiver has; passed over, if they are here.
+    skip: u64,
+    /// How to call the session.
+    session: String,
+}
+
+impl Direct {
+    pub(super) fn open(args: &SendArgs) -> anyhow::Result<Self> {
+        let path = args.file.clone();
+        let source = Source::open(&path).with_context(|| path.display().to_string())?;
+        Ok(Self {
+            bytes: source.bytes(),
+            records: Records::new(source, args.records.format, args.records.max_record),
+            path,
+            skip: 0,
+            session: String::new(),
+        })
+    }
+
+    /// How much there is to send, if that is known.
+    pub(super) const fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// Goes on after so many records. What is no file has nothing but new ones.
+    pub(super) fn after(mut self, records: u64, session: Option<&str>) -> Self {
+        if self.bytes.is_some() {
+            self.skip = records;
+        }
+        self.session = session.unwrap_or_default().to_owned();
+        if records > 0 {
+            let session = &self.session;
+            let next = records + 1;
+            eprintln!(
+                "tidegate: the receiver has {records} records of session {session}: going on with record {next}"
+            );
+        }
+        self
+    }
+}
+
+impl Feed for Direct {
+    fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()> {
+        let path = self.path.display().to_string();
+        let name = || path.clone();
+        let (skip, session) = (self.skip, &self.session);
+        if let Some(has) = self.records.skip(skip).with_context(name)? {
+            anyhow::bail!(
+                "{}: has {has} records, but the receiver has {skip} of session {session}: \
+                it was cut or is another file; bring it back, or send under another name",
+                path
+            );
+        }
+        let mut places: Vec<Range<usize>> = Vec::new();
+        loop {
+            let whole = self.records.whole(&mut places);
+            let buffer = self.records.buffer();
+            if !places.is_empty() {
+                outlet.send(places.iter().map(|place| &buffer[place.clone()]))?;
+            }
+            whole.with_context(name)?;
+            if interrupt::asked() {
+                return Ok(());
+            }
+            match self.records.read() {
+                Err(_) if interrupt::asked() => return Ok(()),
+                Ok(true) => {}
+                ended => return ended.map(drop).with_context(name),
+            }
+        }
+    }
+}
+
+/// What is in a spool, and what comes into it.
+pub(super) struct Spooled<F>(Reader<F>);
+
+impl<F: Bytes> Spooled<F> {
+    /// Goes on after so many records.
+    pub(super) fn new(mut reader: Reader<F>, records: u64) -> anyhow::Result<Self> {
+        reader.start_after(records)?;
+        Ok(Self(reader))
+    }
+}
+
+impl<F: Bytes + Send + Sync> Feed for Spooled<F> {
+    fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()> {
+        while let Read::Records(payloads) = self.0.read()? {
+            outlet.send(payloads)?;
+        }
+        Ok(())
+    }
+}

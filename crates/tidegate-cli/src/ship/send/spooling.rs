@@ -1,0 +1,265 @@
+//! Standard input into the spool: a thread that reads, and the engine's batch actor that writes, so that everything which
+//! came during one sync shares the next.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op};
+use tidegate::controller::Bounds;
+use tidegate_link::SessionId;
+use tokio::sync::oneshot;
+
+use super::super::disk::{Disk as _, Folder};
+use super::super::records::Records;
+use super::super::spool::{self, Acks, Opened, Reader, Writer};
+use crate::args::SendArgs;
+use crate::input::Source;
+use crate::interrupt;
+
+/// Blocks that were read and wait to be written.
+const CAPACITY: usize = 64;
+/// Bytes of them.
+const CAPACITY_BYTES: u64 = 8 << 20;
+/// Bytes of one write.
+const BATCH_BYTES: u64 = 4 << 20;
+/// How long the last segments may take to be removed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// An open spool.
+pub(super) struct Spooling {
+    writer: Writer<Folder>,
+    reader: Reader<File>,
+    acks: Acks<File>,
+    opened: Opened,
+}
+
+impl Spooling {
+    /// Opens the spool in `path`, creating that, and tells the session its records travel in.
+    pub(super) fn open(
+        path: &Path,
+        limit_bytes: u64,
+        named: Option<SessionId>,
+        random: SessionId,
+    ) -> anyhow::Result<(Self, SessionId)> {
+        let on = || path.display().to_string();
+        std::fs::create_dir_all(path).with_context(on)?;
+        if let Some(parent) = path.parent() {
+            Folder::new(parent).sync_names().with_context(on)?;
+        }
+        let key = |session: SessionId| u128::from_le_bytes(session.0);
+        let (writer, reader, acks, opened) =
+            spool::open(Folder::new(path), named.map(key), key(random), limit_bytes)?;
+        let Opened { first, next, .. } = opened;
+        eprintln!(
+            "tidegate: spool {}: {} records from before; standard input goes on with record {next}",
+            path.display(),
+            next - first
+        );
+        let spool = Self {
+            writer,
+            reader,
+            acks,
+            opened,
+        };
+        Ok((spool, SessionId(opened.session.to_le_bytes())))
+    }
+
+    /// Begins to read standard input. What ends that before its time is sent to `failed`.
+    pub(super) fn start(
+        self,
+        args: &SendArgs,
+        failed: oneshot::Sender<anyhow::Error>,
+    ) -> anyhow::Result<(Reader<File>, Tidy)> {
+        let handle = Builder::new()
+            .name("spool")
+            .capacity(CAPACITY)
+            .capacity_bytes(CAPACITY_BYTES)
+            .weigh(|work| match work {
+                Work::Records(block) => block.bytes.len() as u64,
+                Work::Restart(..) | Work::Release | Work::End(_) => 0,
+            })
+            .bounds(Bounds {
+                bytes_max: BATCH_BYTES,
+                ..Bounds::default()
+            })
+            .spawn(Writing {
+                writer: self.writer,
+                gathered: Vec::new(),
+                failed: Some(failed),
+            })?;
+        let source = Source::open(&args.file)?;
+        let mut records = Records::new(source, args.records.format, args.records.max_record);
+        let reading = handle.clone();
+        let run = move || {
+            let read = read(&mut records, &reading);
+            // If it has ended, it has said why.
+            let _ = reading.cast(Work::End(read.err()));
+        };
+        std::thread::Builder::new().name("read".into()).spawn(run)?;
+        let tidy = Tidy {
+            acks: self.acks,
+            opened: self.opened,
+            handle,
+        };
+        Ok((self.reader, tidy))
+    }
+}
+
+/// Hands in what standard input brings, until it ends or Ctrl-C.
+fn read(records: &mut Records<Source>, spool: &Handle<Work>) -> anyhow::Result<()> {
+    let mut places = Vec::new();
+    loop {
+        if interrupt::asked() {
+            return Ok(());
+        }
+        match records.read() {
+            Err(_) if interrupt::asked() => return Ok(()),
+            Ok(true) => {}
+            ended => return ended.map(drop).context("standard input"),
+        }
+        let whole = records.whole(&mut places);
+        if let (Some(first), Some(last)) = (places.first(), places.last()) {
+            let start = first.start;
+            let block = Block {
+                bytes: records.buffer()[start..last.end].to_vec(),
+                places: places
+                    .iter()
+                    .map(|place| place.start - start..place.end - start)
+                    .collect(),
+            };
+            if spool.cast(Work::Records(block)).is_err() {
+                return Ok(());
+            }
+        }
+        whole.context("standard input")?;
+    }
+}
+
+/// Records as they were read.
+struct Block {
+    bytes: Vec<u8>,
+    places: Vec<Range<usize>>,
+}
+
+enum Work {
+    /// Records to write.
+    Records(Block),
+    /// Another session for the records, from the one after so many on.
+    Restart(u128, u64),
+    /// Segments may have become free.
+    Release,
+    /// Standard input has ended, for this reason if it was not its end.
+    End(Option<anyhow::Error>),
+}
+
+/// What the spool is to know of the receiver.
+pub(super) struct Tidy {
+    acks: Acks<File>,
+    opened: Opened,
+    handle: Handle<Work>,
+}
+
+impl Tidy {
+    /// Records before the session's first one: its position and this are the spool's.
+    pub(super) const fn base(&self) -> u64 {
+        self.opened.base
+    }
+
+    /// Whether a receiver that has nothing of the session once had something.
+    pub(super) const fn is_forgotten(&self) -> bool {
+        self.opened.first - 1 > self.opened.base
+    }
+
+    /// The receiver forgot the session: the records left go under this one.
+    pub(super) async fn restart(&mut self, session: SessionId) -> anyhow::Result<()> {
+        self.opened.base = self.opened.first - 1;
+        let restart = Work::Restart(u128::from_le_bytes(session.0), self.opened.base);
+        let request = self.handle.send_request_async(restart).await;
+        let request = request.ok().context("the spool could not be written")?;
+        request.await.context("the spool could not be written")
+    }
+
+    /// Everything of the session up to `position` is acked.
+    pub(super) fn acked(&self, position: u64) {
+        if self.acks.acked(position + self.opened.base) {
+            // Without room there is work, which does the same.
+            let _ = self.handle.try_cast(Work::Release);
+        }
+    }
+
+    /// Everything is acked, and nothing more comes: as good as nothing stays.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        // It may have ended with standard input's end already.
+        let _ = self.handle.cast(Work::End(None));
+        self.handle
+            .drain(GRACE)
+            .context("the spool could not be emptied")
+    }
+}
+
+struct Writing {
+    writer: Writer<Folder>,
+    gathered: Vec<Block>,
+    failed: Option<oneshot::Sender<anyhow::Error>>,
+}
+
+impl Handler for Writing {
+    type Item = Work;
+    type Reply = ();
+    type Info = Infallible;
+
+    fn handle_batch(&mut self, batch: &mut Batch<Work>) -> Flow {
+        let worked = batch.drain().try_for_each(|op| match op {
+            Op::Cast(work) => self.take(work),
+            Op::Call(work, reply) => self.take(work).map(|()| reply.send(())),
+            _ => Ok(()),
+        });
+        match worked.and_then(|()| self.write()) {
+            Ok(()) => Flow::Continue,
+            Err(error) => {
+                let why = error.to_string();
+                if let Some(failed) = self.failed.take() {
+                    // Nobody listens any more only if the program ends anyway.
+                    let _ = failed.send(error);
+                }
+                Flow::stop(why)
+            }
+        }
+    }
+}
+
+impl Writing {
+    fn take(&mut self, work: Work) -> anyhow::Result<()> {
+        match work {
+            Work::Records(block) => self.gathered.push(block),
+            Work::Restart(session, base) => self.writer.restart(session, base)?,
+            Work::Release => {
+                self.write()?;
+                self.writer.release()?;
+            }
+            Work::End(why) => {
+                self.write()?;
+                self.writer.end()?;
+                return why.map_or(Ok(()), Err);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> anyhow::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let records = self.gathered.iter().flat_map(|block| {
+            let places = block.places.iter();
+            places.map(|place| &block.bytes[place.clone()])
+        });
+        self.writer.append(records)?;
+        self.gathered.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Shipping a file while sender, receiver and connection are killed at random: the output is the input, every time.
+//!
+//! Each round is seeded, and prints its seed: which input, after how many bytes on the wire something happens, and what. When
+//! the programs get how far is up to the machine, as it is in life. `SHIP_ROUNDS=200` does more rounds, `SHIP_SEED=7` one.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::program::{DEADLINE, Program};
+use super::proxy::Proxy;
+
+/// Rounds if not told otherwise.
+const ROUNDS: u64 = 15;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// How records reach the sender, and so what may be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// From a file, under a name.
+    File,
+    /// From standard input: the sender lives.
+    Input,
+    /// From standard input, over a spool.
+    Spool,
+}
+
+fn lines(random: &mut Random) -> Vec<u8> {
+    let mut input = Vec::new();
+    for at in 0..100 + random.below(3000) {
+        let len = match random.below(50) {
+            0 => random.below(20_000),
+            1..10 => 0,
+            _ => random.below(100),
+        };
+        input.extend_from_slice(format!("{at} ").as_bytes());
+        input.extend((0..len).map(|_| b' ' + random.below(90) as u8));
+        input.push(b'\n');
+    }
+    if random.below(2) == 0 {
+        input.pop();
+    }
+    input
+}
+
+struct Round {
+    way: Way,
+    input: Arc<[u8]>,
+    from: PathBuf,
+    to: PathBuf,
+    spool: PathBuf,
+    proxy: Proxy,
+    receiver: Program,
+    sender: Program,
+}
+
+impl Round {
+    fn new(directory: &Path, random: &mut Random) -> Self {
+        let way = [Way::File, Way::Input, Way::Spool][random.below(3) as usize];
+        let (from, to) = (directory.join("from"), directory.join("to"));
+        let input: Arc<[u8]> = lines(random).into();
+        std::fs::write(&from, &input).unwrap();
+        let (receiver, address) = Program::append(&to);
+        let proxy = Proxy::new(address);
+        let spool = directory.join("spool");
+        let sender = send(way, &proxy, &input, &from, &spool);
+        Self {
+            way,
+            input,
+            from,
+            to,
+            spool,
+            proxy,
+            receiver,
+            sender,
+        }
+    }
+
+    /// How much may be carried until the next event. After so many the rest may go through.
+    fn bytes(&self, random: &mut Random, events: u32) -> u64 {
+        let most = self.input.len() as u64 / 2 + 500;
+        if events < 12 {
+            random.below(most)
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Kills the receiver, the sender, both or neither, and in any case the connection.
+    fn act(&mut self, what: u64) {
+        if what & 1 != 0 {
+            self.receiver.kill();
+            let (receiver, address) = Program::append(&self.to);
+            self.receiver = receiver;
+            self.proxy.lead_to(address);
+        }
+        if what & 2 != 0 && self.way != Way::Input {
+            self.sender.kill();
+            self.sender = send(self.way, &self.proxy, &self.input, &self.from, &self.spool);
+        }
+        self.proxy.cut();
+    }
+}
+
+fn send(way: Way, proxy: &Proxy, input: &Arc<[u8]>, from: &Path, spool: &Path) -> Program {
+    let (from, spool) = (from.to_str().unwrap(), spool.to_str().unwrap());
+    let common = ["--wait", "100s", "--session", "chaos"];
+    let args: &[&str] = match way {
+        Way::File => &[from],
+        Way::Input => &["-"],
+        Way::Spool => &["--spool", spool],
+    };
+    let mut sender = Program::send(proxy.address, &[&common, args].concat());
+    let done = match way {
+        Way::File => return sender,
+        Way::Input => 0,
+        Way::Spool => {
+            let line = sender.line("standard input goes on with record ");
+            let next = line.rsplit(' ').next().unwrap();
+            next.parse::<usize>().unwrap() - 1
+        }
+    };
+    let mut stdin = sender.stdin.take().unwrap();
+    let input = Arc::clone(input);
+    std::thread::spawn(move || {
+        let rest = input.split_inclusive(|byte| *byte == b'\n').skip(done);
+        // A sender that is killed takes no more.
+        let _ = rest.into_iter().try_for_each(|line| stdin.write_all(line));
+    });
+    sender
+}
+
+fn round(seed: u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut random = Random(seed);
+    let mut round = Round::new(directory.path(), &mut random);
+    let mut events = 0;
+    let end = Instant::now() + DEADLINE;
+    round.proxy.allow(round.bytes(&mut random, events));
+    while !round.sender.has_ended() {
+        assert!(Instant::now() < end, "seed {seed}: it does not end");
+        if round.proxy.is_spent(Duration::from_millis(20)) {
+            events += 1;
+            // First, so that a new connection gets somewhere.
+            round.proxy.allow(round.bytes(&mut random, events));
+            round.act(random.below(4));
+        }
+    }
+    println!(
+        "seed {seed}: {:?}, {} bytes, {events} events",
+        round.way,
+        round.input.len()
+    );
+    let Round {
+        sender,
+        receiver,
+        to,
+        from,
+        way,
+        proxy,
+        input,
+        ..
+    } = round;
+    let (code, _, stderr) = sender.wait();
+    assert_eq!(code, 0, "seed {seed}: {stderr}");
+    // Acked is on the disk: nobody has to end in order.
+    drop(receiver);
+    let output = std::fs::read(&to).unwrap();
+    assert!(
+        output == *input,
+        "seed {seed}, {way:?}: {}",
+        differ(&output, &input)
+    );
+    if way == Way::File {
+        let (_receiver, address) = Program::append(&to);
+        proxy.lead_to(address);
+        proxy.allow(u64::MAX);
+        let again = send(way, &proxy, &input, &from, &from);
+        again.succeed();
+        assert!(
+            std::fs::read(&to).unwrap() == *input,
+            "seed {seed}: sent twice"
+        );
+    }
+}
+
+/// Where two outputs part.
+fn differ(output: &[u8], input: &[u8]) -> String {
+    let same = output.iter().zip(input).take_while(|(a, b)| a == b).count();
+    let (out, of) = (output.len(), input.len());
+    format!("{out} bytes of {of}, equal up to byte {same}")
+}
+
+#[test]
+fn killing_and_cutting_loses_and_repeats_nothing() {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().unwrap())
+    };
+    match number("SHIP_SEED") {
+        Some(seed) => round(seed),
+        None => (1..=number("SHIP_ROUNDS").unwrap_or(ROUNDS)).for_each(round),
+    }
+}

@@ -1,0 +1,197 @@
+//! What goes wrong, in one line each.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::program::Program;
+use super::proxy::{NOBODY, Proxy};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn nobody_listens() {
+    let line = Program::send(NOBODY, &["/dev/null"]).fail();
+    assert!(
+        line.contains("127.0.0.77:1") && line.contains("refused"),
+        "{line}"
+    );
+    // For as long as was asked for.
+    Program::send(NOBODY, &["--wait", "300ms", "/dev/null"]).fail();
+    let line = Program::start(&["send", "no-such-host.invalid:7411", "/dev/null"]).fail();
+    assert!(line.contains("no-such-host.invalid:7411"), "{line}");
+}
+
+#[test]
+fn a_receiver_that_goes_away_for_good() {
+    let (mut receiver, address) = Program::receive(&[]);
+    let proxy = Proxy::new(address);
+    let mut sender = Program::send(proxy.address, &["--wait", "300ms"]);
+    let mut stdin = sender.stdin.take().unwrap();
+    stdin.write_all(b"one\n").unwrap();
+    receiver.output(b"one\n");
+    proxy.lead_to(NOBODY);
+    receiver.kill();
+    stdin.write_all(b"two\n").unwrap();
+    let line = sender.fail();
+    assert!(line.contains("in doubt"), "{line}");
+}
+
+#[test]
+fn a_port_in_use() {
+    let (_receiver, address) = Program::receive(&[]);
+    let line = Program::start(&["receive", "--listen", &address.to_string()]).fail();
+    assert!(
+        line.contains(&address.to_string()) && line.contains("in use"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let append = |path: &Path| {
+        let line = Program::start(&["receive", "--listen", "127.0.0.1:0", "--append", text(path)]);
+        line.fail()
+    };
+    let missing = directory.path().join("missing/to");
+    let line = append(&missing);
+    assert!(
+        line.contains(text(&missing)) && line.contains("No such file"),
+        "{line}"
+    );
+    let line = append(directory.path());
+    assert!(line.contains("directory"), "{line}");
+    let line = append(Path::new("/dev/null"));
+    assert!(line.contains("not a regular file"), "{line}");
+}
+
+#[test]
+fn a_file_that_was_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    fs::write(&from, "one\ntwo\nthree\n").unwrap();
+    let (mut receiver, address) = Program::append(&to);
+    let second = Program::start(&["receive", "--listen", "127.0.0.1:0", "--append", text(&to)]);
+    let line = second.fail();
+    assert!(line.contains("another receiver"), "{line}");
+    Program::send(address, &["--session", "log", text(&from)]).succeed();
+    receiver.kill();
+    let again = |text: &Path| {
+        let text = text.to_str().unwrap();
+        Program::start(&["receive", "--listen", "127.0.0.1:0", "--append", text]).fail()
+    };
+    for (changed, said) in [
+        ("one\ntwo\n", "somebody cut it"),
+        ("one\ntwo\nTHREE\n", "somebody changed it"),
+    ] {
+        fs::write(&to, changed).unwrap();
+        let line = again(&to);
+        assert!(line.contains(said), "{line}");
+    }
+    fs::write(&to, "one\ntwo\nthree\n").unwrap();
+    // Also while it is appended to.
+    let (receiver, address) = Program::append(&to);
+    fs::write(&to, "other\n").unwrap();
+    fs::write(&from, "one\ntwo\nthree\nfour\n").unwrap();
+    let mut sender = Program::send(
+        address,
+        &["--session", "log", "--wait", "100s", text(&from)],
+    );
+    let line = receiver.fail();
+    assert!(line.contains("somebody else uses it"), "{line}");
+    sender.kill();
+    assert_eq!(fs::read_to_string(&to).unwrap(), "other\n");
+}
+
+#[test]
+fn an_input_shorter_than_what_arrived() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let (_receiver, address) = Program::append(&to);
+    let send = |input: &str| {
+        fs::write(&from, input).unwrap();
+        Program::send(address, &["--session", "log", text(&from)])
+    };
+    send("one\ntwo\nthree\n").succeed();
+    let line = send("one\ntwo\n").fail();
+    assert!(
+        line.contains("has 2 records, but the receiver has 3 of session log"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_newer_sender_of_a_session_wins() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("to");
+    let (_receiver, address) = Program::append(&to);
+    let mut first = Program::send(address, &["--session", "log"]);
+    let mut stdin = first.stdin.take().unwrap();
+    stdin.write_all(b"one\n").unwrap();
+    super::program::until("acked", || {
+        fs::read(&to).is_ok_and(|bytes| bytes == b"one\n")
+    });
+    let mut second = Program::send(address, &["--session", "log"]);
+    let line = first.fail();
+    assert!(line.contains("in use by another sender"), "{line}");
+    second.feed(b"two\n");
+    second.succeed();
+    assert_eq!(fs::read_to_string(&to).unwrap(), "one\ntwo\n");
+}
+
+#[test]
+fn input_that_cannot_be_shipped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let (_receiver, address) = Program::append(&to);
+    let send = |args: &[&str]| Program::send(address, &[args, &[text(&from)]].concat());
+    fs::write(&from, "short\nlonger than that\n").unwrap();
+    let line = send(&["--max-record", "8"]).fail();
+    assert!(
+        line.contains("record 2 at byte 6 is larger than 8 bytes"),
+        "{line}"
+    );
+    // What came before it arrives.
+    assert_eq!(fs::read_to_string(&to).unwrap(), "short\n");
+    fs::write(&from, b"\x05\0\0\0abc").unwrap();
+    let line = send(&["--format", "records"]).fail();
+    assert!(line.contains("record 1 at byte 0 is cut off"), "{line}");
+    fs::remove_file(&from).unwrap();
+    let line = send(&[]).fail();
+    assert!(line.contains("from: No such file"), "{line}");
+}
+
+#[test]
+fn a_record_larger_than_the_receiver_takes() {
+    let (_receiver, address) = Program::receive(&["--max-record", "100"]);
+    let line = Program::send(address, &["/dev/null"]).fail();
+    assert!(line.contains("at most 101"), "{line}");
+}
+
+#[test]
+fn a_spool_that_does_not_fit() {
+    let directory = tempfile::tempdir().unwrap();
+    let (to, spool) = (directory.path().join("to"), directory.path().join("spool"));
+    let (_receiver, address) = Program::append(&to);
+    let start = |session| Program::send(address, &["--session", session, "--spool", text(&spool)]);
+    let first = start("log");
+    first.line("standard input");
+    let line = start("log").fail();
+    assert!(line.contains("another sender uses this spool"), "{line}");
+    first.succeed();
+    let line = start("other").fail();
+    assert!(line.contains("another session"), "{line}");
+    let line = Program::send(address, &["--spool", text(&spool), text(&to)]);
+    let (code, _, stderr) = line.wait();
+    assert!(code == 2 && stderr.contains("--session"), "{code} {stderr}");
+}
+
+#[test]
+fn somebody_else_answers() {
+    // Nothing leads anywhere: whoever connects is told the end at once.
+    let proxy = Proxy::new(NOBODY);
+    Program::send(proxy.address, &["/dev/null"]).fail();
+}

@@ -1,0 +1,203 @@
+//! A running `tidegate`, watched through its standard error.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What a test waits for comes long before that, or never.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+type Lines = Arc<(Mutex<Vec<String>>, Condvar)>;
+
+/// See the module.
+pub(crate) struct Program {
+    pid: Pid,
+    ended: Receiver<ExitStatus>,
+    status: Option<ExitStatus>,
+    lines: Lines,
+    readers: Vec<JoinHandle<()>>,
+    stdout: Arc<Mutex<Vec<u8>>>,
+    /// To write to, and to close.
+    pub(crate) stdin: Option<ChildStdin>,
+}
+
+impl Program {
+    /// Starts it with these arguments.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self::watch(command.spawn().unwrap())
+    }
+
+    fn watch(mut child: Child) -> Self {
+        let lines = Lines::default();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let seen = Arc::clone(&lines);
+        let errors = std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                seen.0.lock().unwrap().push(line);
+                seen.1.notify_all();
+            }
+        });
+        let stdout = Arc::new(Mutex::new(Vec::new()));
+        let (mut pipe, all) = (child.stdout.take().unwrap(), Arc::clone(&stdout));
+        let output = std::thread::spawn(move || {
+            let mut block = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = pipe.read(&mut block) {
+                all.lock().unwrap().extend_from_slice(&block[..read]);
+            }
+        });
+        let stdin = child.stdin.take();
+        let pid = Pid::from_child(&child);
+        let (ending, ended) = sync_channel(1);
+        std::thread::spawn(move || ending.send(child.wait().unwrap()));
+        Self {
+            pid,
+            ended,
+            status: None,
+            lines,
+            readers: vec![errors, output],
+            stdout,
+            stdin,
+        }
+    }
+
+    /// A receiver, once it listens.
+    pub(crate) fn receive(args: &[&str]) -> (Self, SocketAddr) {
+        let args = [&["receive", "--listen", "127.0.0.1:0"], args].concat();
+        let program = Self::start(&args);
+        let line = program.line("listening on ");
+        let address = line.split_once("listening on ").unwrap().1;
+        let address = address.split([',', ' ']).next().unwrap().parse().unwrap();
+        (program, address)
+    }
+
+    /// A receiver that appends to `file`.
+    pub(crate) fn append(file: &Path) -> (Self, SocketAddr) {
+        Self::receive(&["--append", file.to_str().unwrap()])
+    }
+
+    /// A sender.
+    pub(crate) fn send(address: SocketAddr, args: &[&str]) -> Self {
+        Self::start(&[&["send", &address.to_string()], args].concat())
+    }
+
+    /// Writes to its standard input and closes that.
+    pub(crate) fn feed(&mut self, input: &[u8]) {
+        self.stdin.take().unwrap().write_all(input).unwrap();
+    }
+
+    /// The first line on standard error with `text` in it; waits for it.
+    pub(crate) fn line(&self, text: &str) -> String {
+        let (lines, more) = &*self.lines;
+        let mut lines = lines.lock().unwrap();
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no line with {text:?}: {lines:?}");
+            assert!(
+                !self.readers[0].is_finished(),
+                "ended without {text:?}: {lines:?}"
+            );
+            // It may end without another line.
+            let step = left.min(Duration::from_millis(50));
+            lines = more.wait_timeout(lines, step).unwrap().0;
+        }
+    }
+
+    /// Waits until everything on its standard output is `expected`.
+    pub(crate) fn output(&self, expected: &[u8]) {
+        until("the output", || *self.stdout.lock().unwrap() == expected);
+    }
+
+    /// Waits until its standard output ends with this.
+    pub(crate) fn ends_with(&self, expected: &[u8]) {
+        until("the output", || {
+            self.stdout.lock().unwrap().ends_with(expected)
+        });
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.status = self.status.or_else(|| self.ended.try_recv().ok());
+        self.status.is_some()
+    }
+
+    /// Ends it where it stands, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        if !self.has_ended() {
+            let _ = kill_process(self.pid, Signal::KILL);
+            self.status = Some(self.ended.recv_timeout(DEADLINE).unwrap());
+        }
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        kill_process(self.pid, Signal::INT).unwrap();
+    }
+
+    /// Waits for its end: the exit code, standard output, standard error.
+    pub(crate) fn wait(mut self) -> (i32, Vec<u8>, String) {
+        drop(self.stdin.take());
+        let status = self.status.take();
+        let status = status.unwrap_or_else(|| {
+            let ended = self.ended.recv_timeout(DEADLINE);
+            ended.unwrap_or_else(|_| {
+                let lines = self.lines.0.lock().unwrap().join("\n");
+                panic!("it does not end: {lines}")
+            })
+        });
+        self.status = Some(status);
+        self.readers
+            .drain(..)
+            .for_each(|reader| reader.join().unwrap());
+        let stdout = std::mem::take(&mut *self.stdout.lock().unwrap());
+        let stderr = self.lines.0.lock().unwrap().join("\n");
+        (status.code().unwrap_or(-1), stdout, stderr)
+    }
+
+    /// Waits for a good end.
+    pub(crate) fn succeed(self) -> (Vec<u8>, String) {
+        let (code, stdout, stderr) = self.wait();
+        assert_eq!(code, 0, "{stderr}");
+        (stdout, stderr)
+    }
+
+    /// Waits for exit code 1 and one line, and says which.
+    pub(crate) fn fail(self) -> String {
+        let (code, _, stderr) = self.wait();
+        assert_eq!(code, 1, "{stderr}");
+        let last = stderr.lines().last().unwrap_or_default().to_owned();
+        assert!(last.starts_with("tidegate: "), "{stderr}");
+        last
+    }
+}
+
+/// Waits until something holds that nobody tells of.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,132 @@
+//! A TCP proxy that cuts: every connection through it may carry so many bytes, then it stops and says so.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Where nobody listens: no system gives out that port.
+pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77)), 1);
+
+/// See the module.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    inner: Arc<Inner>,
+    spent: Receiver<()>,
+}
+
+struct Inner {
+    to: Mutex<SocketAddr>,
+    /// Bytes, both ways together, until it stops the next time.
+    budget: Mutex<Budget>,
+    open: Mutex<Vec<TcpStream>>,
+    spending: SyncSender<()>,
+}
+
+struct Budget {
+    left: u64,
+    /// No more than this is said once.
+    told: bool,
+}
+
+impl Proxy {
+    pub(crate) fn new(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (spending, spent) = sync_channel(1);
+        let inner = Arc::new(Inner {
+            to: Mutex::new(to),
+            budget: Mutex::new(Budget {
+                left: u64::MAX,
+                told: false,
+            }),
+            open: Mutex::default(),
+            spending,
+        });
+        let accepting = Arc::clone(&inner);
+        // Ends with the process: nothing in it outlives the test's sockets.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                accepting.join(client);
+            }
+        });
+        Self {
+            address,
+            inner,
+            spent,
+        }
+    }
+
+    /// Where new connections go.
+    pub(crate) fn lead_to(&self, address: SocketAddr) {
+        *self.inner.to.lock().unwrap() = address;
+    }
+
+    /// Carries so many bytes more, then stops; what stopped before goes on only over new connections.
+    pub(crate) fn allow(&self, bytes: u64) {
+        let mut budget = self.inner.budget.lock().unwrap();
+        *budget = Budget {
+            left: bytes,
+            told: false,
+        };
+    }
+
+    /// Whether they were carried meanwhile.
+    pub(crate) fn is_spent(&self, within: Duration) -> bool {
+        match self.spent.recv_timeout(within) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("it has the other end"),
+        }
+    }
+
+    /// Cuts every connection.
+    pub(crate) fn cut(&self) {
+        for socket in self.inner.open.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Inner {
+    fn join(self: &Arc<Self>, client: TcpStream) {
+        let to = *self.to.lock().unwrap();
+        // A receiver that is not there: the client learns that by the end of its connection.
+        let Ok(server) = TcpStream::connect(to) else {
+            return;
+        };
+        let mut open = self.open.lock().unwrap();
+        open.push(client.try_clone().unwrap());
+        open.push(server.try_clone().unwrap());
+        drop(open);
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let inner = Arc::clone(self);
+            std::thread::spawn(move || inner.carry(from, to));
+        }
+    }
+
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut block = [0; 4096];
+        while let Ok(read @ 1..) = from.read(&mut block) {
+            let allowed = self.spend(read);
+            if to.write_all(&block[..allowed]).is_err() || allowed < read {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    }
+
+    /// How many of so many bytes may be carried.
+    fn spend(&self, bytes: usize) -> usize {
+        let mut budget = self.budget.lock().unwrap();
+        let allowed = budget.left.min(bytes as u64);
+        budget.left -= allowed;
+        if allowed < bytes as u64 && !budget.told {
+            budget.told = true;
+            let _ = self.spending.try_send(());
+        }
+        allowed as usize
+    }
+}

@@ -1,0 +1,235 @@
+//! What a client is to be, before it connects: its builder, with the default of every setting and what it may be.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Client;
+use crate::error::{ConfigError, ConnectError};
+use crate::hello::SessionId;
+use crate::hello::TOKEN_MAX;
+use crate::proto::{Decide, Doubt};
+use crate::tls::ClientTls;
+
+/// How a client connects again after a cut. Each wait is twice the one before, from `first` to `longest`, and drawn
+/// at random from its upper half, so that many clients do not come back at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconnect {
+    /// The first wait.
+    pub first: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// How long after a cut to go on trying.
+    pub give_up: Duration,
+}
+
+impl Default for Reconnect {
+    /// 20 ms, up to 2 s, for one minute.
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(20),
+            longest: Duration::from_secs(2),
+            give_up: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a client asks when a server has lost its session's state.
+pub(crate) type OnDoubt = Box<dyn FnMut(&Doubt) -> Decide + Send>;
+
+/// Builds a [`Client`]. Every setting has a default that serves.
+pub struct ClientBuilder {
+    pub(crate) session: Option<SessionId>,
+    pub(crate) checked: bool,
+    pub(crate) token: Vec<u8>,
+    pub(crate) tls: Option<ClientTls>,
+    pub(crate) frame_max: u32,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) block_bytes: usize,
+    pub(crate) queue_capacity: usize,
+    pub(crate) stalled_after: Duration,
+    pub(crate) answer_within: Duration,
+    pub(crate) reconnect: Reconnect,
+    pub(crate) on_doubt: OnDoubt,
+    pub(crate) spin: Duration,
+    pub(crate) plain: bool,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            session: None,
+            checked: false,
+            token: Vec::new(),
+            tls: None,
+            frame_max: 0,
+            buffer_bytes: 4 << 20,
+            block_bytes: 128 << 10,
+            queue_capacity: 32 << 10,
+            stalled_after: Duration::from_secs(60),
+            answer_within: Duration::from_secs(5),
+            reconnect: Reconnect::default(),
+            on_doubt: Box::new(|_| Decide::Resend),
+            spin: Duration::ZERO,
+            plain: false,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// Goes on with this session, begun by this program in an earlier life or by this name agreed on. A random one, new, if
+    /// not set.
+    #[must_use]
+    pub const fn session(mut self, id: SessionId) -> Self {
+        self.session = Some(id);
+        self
+    }
+
+    /// Speaks the plain protocol of 2015: no session, so a broken connection ends the client, and the error names what is in
+    /// doubt.
+    #[must_use]
+    pub const fn plain(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    /// Puts a CRC32C on every message. Off if not set: TCP has a checksum, TLS a better one.
+    #[must_use]
+    pub const fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+
+    /// Shown to the server, at most 1024 bytes; only sent inside TLS or to a loopback address.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
+        self.token = token.into();
+        self
+    }
+
+    /// Connects with TLS.
+    #[must_use]
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The longest message this client will send; a server that allows less refuses it. If not set, whatever the server allows.
+    #[must_use]
+    pub const fn frame_max(mut self, bytes: u32) -> Self {
+        self.frame_max = bytes;
+        self
+    }
+
+    /// The most bytes kept until they are acknowledged, 4 MiB if not set; the server's window may be smaller. At most one
+    /// block more waits to be sent.
+    #[must_use]
+    pub const fn buffer_bytes(mut self, bytes: usize) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
+
+    /// The most bytes senders gather while the connection is busy, 128 KiB if not set.
+    #[must_use]
+    pub const fn block_bytes(mut self, bytes: usize) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// How many messages of [producers](Client::producer) wait in their queue, 32,768 if not set.
+    #[must_use]
+    pub const fn queue_capacity(mut self, messages: usize) -> Self {
+        self.queue_capacity = messages;
+        self
+    }
+
+    /// Ends the client if messages wait and none of them is acknowledged for so long, cuts and all. 60 s if not set.
+    #[must_use]
+    pub const fn stalled_after(mut self, time: Duration) -> Self {
+        self.stalled_after = time;
+        self
+    }
+
+    /// How long connecting and the server's answer may take, 5 s if not set.
+    #[must_use]
+    pub const fn answer_within(mut self, time: Duration) -> Self {
+        self.answer_within = time;
+        self
+    }
+
+    /// How to connect again after a cut.
+    #[must_use]
+    pub const fn reconnect(mut self, reconnect: Reconnect) -> Self {
+        self.reconnect = reconnect;
+        self
+    }
+
+    /// What to do when the server has lost this session's state, so that it is not known which of the unacknowledged
+    /// messages it had. They are sent again if not set: none is lost, some may come twice.
+    #[must_use]
+    pub fn on_doubt(mut self, decide: impl FnMut(&Doubt) -> Decide + Send + 'static) -> Self {
+        self.on_doubt = Box::new(decide);
+        self
+    }
+
+    /// Looks again and again for so long before it sleeps while something is unacknowledged: a wake-up's latency for a core's
+    /// time. Not at all if not set.
+    #[must_use]
+    pub const fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
+        self
+    }
+
+    /// Connects to `address`, a name or an IP address with a port, and opens the session.
+    ///
+    /// # Errors
+    /// Settings that cannot be, no connection, or a server that refuses; nothing is tried again.
+    pub async fn connect(self, address: impl Into<String>) -> Result<Client, ConnectError> {
+        self.check()?;
+        Client::connect(self, address.into()).await
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = |what, given: u64, least: u64, most: u64| {
+            if (least..=most).contains(&given) {
+                Ok(())
+            } else {
+                Err(ConfigError::Range {
+                    what,
+                    given,
+                    least,
+                    most,
+                })
+            }
+        };
+        range("frame_max", self.frame_max.into(), 0, 1 << 30)?;
+        range("buffer_bytes", self.buffer_bytes as u64, 1 << 10, 1 << 32)?;
+        range("block_bytes", self.block_bytes as u64, 64, 1 << 30)?;
+        range("queue_capacity", self.queue_capacity as u64, 1, 1 << 30)?;
+        if self.token.len() > TOKEN_MAX {
+            let len = self.token.len();
+            return Err(ConfigError::TokenTooLong { len });
+        }
+        if self.plain {
+            if self.session.is_some() {
+                return Err(ConfigError::PlainHasNo("sessions"));
+            }
+            if self.checked {
+                return Err(ConfigError::PlainHasNo("checksums"));
+            }
+            if !self.token.is_empty() {
+                return Err(ConfigError::PlainHasNo("tokens"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("session", &self.session)
+            .field("plain", &self.plain)
+            .field("buffer_bytes", &self.buffer_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,90 @@
+//! Making a connection: address, TCP, TLS, each within the time set, and the waits between attempts.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsStream;
+
+use super::config::{ClientBuilder, Reconnect};
+use crate::error::ConnectError;
+use crate::tls::ClientTls;
+use crate::transport::{Socket, prepare};
+
+/// Where to connect, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    address: String,
+    tls: Option<ClientTls>,
+    /// There is a token, so the way must be private.
+    private: bool,
+    within: Duration,
+}
+
+impl Route {
+    pub(super) fn new(config: &ClientBuilder, address: String) -> Self {
+        Self {
+            address,
+            tls: config.tls.clone(),
+            private: !config.token.is_empty(),
+            within: config.answer_within,
+        }
+    }
+
+    /// Connects once.
+    pub(super) async fn connect(self) -> Result<Socket, ConnectError> {
+        let within = self.within;
+        let late = self.no_answer();
+        timeout(within, self.attempt()).await.unwrap_or(Err(late))
+    }
+
+    /// What is to be said if nobody answers.
+    pub(super) fn no_answer(&self) -> ConnectError {
+        ConnectError::NoAnswer {
+            address: self.address.clone(),
+            within_ms: u64::try_from(self.within.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What is to be said of a connection that broke before it was open.
+    pub(super) fn broken(&self, source: std::io::Error) -> ConnectError {
+        ConnectError::Io {
+            address: self.address.clone(),
+            source,
+        }
+    }
+
+    async fn attempt(self) -> Result<Socket, ConnectError> {
+        let tcp = TcpStream::connect(&self.address).await;
+        let tcp = tcp.and_then(|tcp| prepare(&tcp).map(|()| tcp));
+        let tcp = tcp.map_err(|source| self.broken(source))?;
+        let Some(tls) = &self.tls else {
+            let peer = tcp.peer_addr().map_err(|source| self.broken(source))?;
+            if self.private && !crate::transport::is_loopback(&peer) {
+                return Err(ConnectError::TokenInClear { peer });
+            }
+            return Ok(Socket::Tcp(tcp));
+        };
+        let (connector, name) = tls.connector();
+        match connector.connect(name, tcp).await {
+            Ok(tls) => Ok(Socket::Tls(Box::new(TlsStream::Client(tls)))),
+            Err(source) => Err(ConnectError::Tls {
+                address: self.address,
+                source,
+            }),
+        }
+    }
+}
+
+/// The waits between attempts: each about twice the one before.
+pub(super) fn waits(reconnect: Reconnect) -> ExponentialBackoff {
+    // The jitter adds up to a whole wait, so waits begin at half of what was asked for.
+    ExponentialBuilder::default()
+        .with_min_delay(reconnect.first / 2)
+        .with_max_delay(reconnect.longest / 2)
+        .with_factor(2.0)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}

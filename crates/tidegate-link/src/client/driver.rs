@@ -1,0 +1,439 @@
+//! A client's I/O task: takes what senders filled, carries it to the socket and acknowledgements back, and connects again
+//! after a cut. Deciding is `proto::Sender`'s; this waits for whatever happens first.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use backon::ExponentialBackoff;
+use tidegate::queue::Consumer;
+use tidegate::{Time, nanos};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::config::{OnDoubt, Reconnect};
+use super::connect::{Route, waits};
+use super::front::Refused;
+use super::producer::Item;
+use super::shared::Shared;
+use super::wire::{Cut, Wire};
+use crate::Seq;
+use crate::error::{ConnectError, LinkError};
+use crate::frame::Code;
+use crate::proto::{Decide, Event, SenderError};
+use crate::stats::bump;
+use crate::transport::Socket;
+
+/// Messages taken out of the producers' queue at a time.
+const SCRATCH: usize = 1024;
+/// How long an empty queue is looked at again before the producers are told that somebody sleeps: from then on each push pays
+/// for a fence, and the first for a wake-up.
+const QUEUE_LOOKS_NS: u64 = 50_000;
+/// Turns of the loop before other tasks get one.
+const TURNS: usize = 8;
+
+/// What it waits for while there is no connection.
+type Attempt = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
+
+pub(super) struct Driver {
+    wire: Wire,
+    shared: Arc<Shared>,
+    acked: watch::Sender<Seq>,
+    written: watch::Sender<Seq>,
+    queue: Option<Consumer<Item>>,
+    /// Whether the queue was empty at the last look, and when it became so.
+    queue_idle: bool,
+    queue_active: Time,
+    /// Messages out of the queue, not encoded yet.
+    scratch: Vec<Item>,
+    scratch_at: usize,
+    route: Route,
+    reconnect: Reconnect,
+    waits: ExponentialBackoff,
+    attempt: Option<Attempt>,
+    /// When the connection was made.
+    attached: Time,
+    /// When and why it broke, until there is one again.
+    broken: Option<(Time, String)>,
+    on_doubt: OnDoubt,
+}
+
+/// What comes after a turn.
+enum Turn {
+    /// Another: something was done.
+    Again,
+    /// Other tasks, then another.
+    Yield,
+    /// Nothing, until the task is woken.
+    Rest,
+}
+
+impl Turn {
+    const fn again_if(something: bool) -> Self {
+        if something { Self::Again } else { Self::Rest }
+    }
+}
+
+/// What a driver begins with.
+pub(super) struct Begin {
+    pub(super) wire: Wire,
+    pub(super) shared: Arc<Shared>,
+    pub(super) acked: watch::Sender<Seq>,
+    pub(super) written: watch::Sender<Seq>,
+    pub(super) queue: Consumer<Item>,
+    pub(super) route: Route,
+    pub(super) reconnect: Reconnect,
+    pub(super) on_doubt: OnDoubt,
+}
+
+impl Driver {
+    /// For a connection that is open.
+    pub(super) fn new(begin: Begin) -> Self {
+        Self {
+            attached: begin.wire.now(),
+            wire: begin.wire,
+            shared: begin.shared,
+            acked: begin.acked,
+            written: begin.written,
+            queue: Some(begin.queue),
+            queue_idle: true,
+            queue_active: Time::ZERO,
+            scratch: Vec::with_capacity(SCRATCH),
+            scratch_at: 0,
+            route: begin.route,
+            waits: waits(begin.reconnect),
+            reconnect: begin.reconnect,
+            attempt: None,
+            broken: None,
+            on_doubt: begin.on_doubt,
+        }
+    }
+
+    /// Works until the client ends.
+    pub(super) async fn run(mut self) {
+        let why = poll_fn(|cx| self.poll(cx)).await;
+        // In this order: who sees the watches end finds the reason.
+        self.shared.end(why);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LinkError> {
+        for _ in 0..TURNS {
+            if self.shared.is_stopped() {
+                return Poll::Ready(LinkError::Closed);
+            }
+            match self.turn(cx) {
+                Ok(Turn::Again) => {}
+                Ok(Turn::Yield) => break,
+                Ok(Turn::Rest) => return Poll::Pending,
+                Err(why) => return Poll::Ready(why),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Does everything that can be done now, once.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<Turn, LinkError> {
+        let took = self.take_in(cx);
+        if !self.wire.is_attached() {
+            let connected = self.connect(cx)?;
+            return Ok(Turn::again_if(took || connected));
+        }
+        let carried = match self.carry(cx) {
+            Ok(carried) => carried,
+            Err(cut) => return self.cut(cut).map(|()| Turn::Again),
+        };
+        // What came with the end counts before the end.
+        let moved = self.publish();
+        let told = self.listen()?;
+        if moved {
+            // Who waited for it goes first: in lock-step there is nothing to do here before.
+            return Ok(Turn::Yield);
+        }
+        if took || carried || told {
+            return Ok(Turn::Again);
+        }
+        match self.rest(cx) {
+            Ok(true) if self.publish() => Ok(Turn::Yield),
+            Ok(again) => Ok(Turn::again_if(again)),
+            Err(cut) => self.cut(cut).map(|()| Turn::Again),
+        }
+    }
+
+    fn carry(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
+        let wrote = self.wire.write(cx)?;
+        let read = self.wire.read(cx)?;
+        Ok(wrote | read)
+    }
+
+    /// Nothing is to be done: waits for senders, the socket and time.
+    fn rest(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
+        if self.wire.sender.has_room() && !self.shared.front().sleep(cx.waker()) {
+            return Ok(true);
+        }
+        if self.wire.spin(cx)? {
+            return Ok(true);
+        }
+        self.wire.keep_time(cx)?;
+        Ok(false)
+    }
+
+    // In.
+
+    /// Takes a block from the senders, if there is room for it. Says whether there was one.
+    fn take_in(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.wire.sender.has_room() {
+            return false;
+        }
+        let queued = self.drain_queue(cx);
+        let mut front = self.shared.front();
+        let sender = &mut self.wire.sender;
+        let Some(block) = front.take(|| sender.take_spare()) else {
+            let ended = front.is_finished() && self.queue.is_none() && self.scratch.is_empty();
+            drop(front);
+            if ended {
+                sender.close();
+            }
+            return queued;
+        };
+        drop(front);
+        self.shared.room.notify_waiters();
+        bump(&self.shared.counters.blocks);
+        let now = self.wire.now();
+        if self.wire.sender.push(now, block).is_err() {
+            unreachable!("there was room")
+        }
+        true
+    }
+
+    /// Encodes what producers pushed until the block is full or nothing is left. Says whether there was anything.
+    fn drain_queue(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut moved = false;
+        while self.queue.is_some() || !self.scratch.is_empty() {
+            if self.scratch.is_empty() {
+                self.refill(cx);
+                if self.scratch.is_empty() {
+                    break;
+                }
+            }
+            let mut front = self.shared.front();
+            let before = self.scratch_at;
+            for item in &self.scratch[before..] {
+                match front.push_queued(item.payload()) {
+                    Ok(_) => self.scratch_at += 1,
+                    Err(Refused::Full) => break,
+                    // The producer knew the limit, and the front is closed for others only.
+                    Err(refused) => unreachable!("{refused:?}"),
+                }
+            }
+            drop(front);
+            moved |= self.scratch_at > before;
+            if self.scratch_at < self.scratch.len() {
+                break;
+            }
+            self.scratch.clear();
+            self.scratch_at = 0;
+        }
+        moved
+    }
+
+    /// Takes messages out of the queue; with none there the task is woken when there are.
+    fn refill(&mut self, cx: &mut Context<'_>) {
+        let Some(queue) = &mut self.queue else { return };
+        // In this order: what was pushed before the end came from a producer that is seen here.
+        let closed = self.shared.is_closed();
+        if !self.shared.has_producers() {
+            // Whoever makes the first one wakes this task.
+            if closed {
+                self.queue = None;
+            }
+            return;
+        }
+        if queue.drain_into(&mut self.scratch, SCRATCH).items > 0 {
+            self.queue_idle = false;
+            return;
+        }
+        let now = self.wire.now();
+        if !std::mem::replace(&mut self.queue_idle, true) {
+            self.queue_active = now;
+        }
+        if now.since(self.queue_active) < QUEUE_LOOKS_NS {
+            cx.waker().wake_by_ref();
+            return;
+        }
+        match queue.poll_ready(cx) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => drop(queue.drain_into(&mut self.scratch, SCRATCH)),
+            Poll::Ready(Err(_)) => self.queue = None,
+        }
+    }
+
+    // Back.
+
+    /// Tells those who wait how far it is. Says whether more is acknowledged than before.
+    fn publish(&mut self) -> bool {
+        let acked = self.wire.sender.acked();
+        let moved = self.acked.send_if_modified(|known| {
+            let moved = *known != acked;
+            *known = acked;
+            moved
+        });
+        // One receiver is the client's own, which nobody waits on.
+        if self.written.receiver_count() > 1 {
+            let sender = &mut self.wire.sender;
+            let written = match sender.unsent_bytes() {
+                0 => sender.last(),
+                // The last message may be out in part only.
+                _ => Seq::new(sender.sent().get().saturating_sub(1)),
+            };
+            self.written.send_if_modified(|known| {
+                let moved = *known < written;
+                *known = written.max(*known);
+                moved
+            });
+        }
+        moved
+    }
+
+    /// What the sender has to tell.
+    fn listen(&mut self) -> Result<bool, LinkError> {
+        let mut told = false;
+        while let Some(event) = self.wire.sender.poll_event() {
+            told = true;
+            match event {
+                Event::Opened { .. } => self.broken = None,
+                Event::Doubt(doubt) => {
+                    let decide: Decide = (self.on_doubt)(&doubt);
+                    let now = self.wire.now();
+                    self.wire.sender.decide(now, decide).map_err(explain)?;
+                }
+                Event::Bye(Code::Drained) if self.wire.sender.is_drained() => {
+                    return Err(LinkError::Closed);
+                }
+                Event::Bye(code) if code.is_passing() => self.lost(code.to_string())?,
+                Event::Bye(Code::Displaced) => return Err(LinkError::Displaced),
+                Event::Bye(code) => return Err(LinkError::Bye(code)),
+            }
+        }
+        Ok(told)
+    }
+
+    // Cuts.
+
+    fn cut(&mut self, cut: Cut) -> Result<(), LinkError> {
+        // What came with the end counts before the end.
+        self.publish();
+        self.listen()?;
+        if !self.wire.is_attached() {
+            return Ok(());
+        }
+        let cause = match cut {
+            Cut::End => "the server closed it".to_owned(),
+            Cut::Io(e) => e.to_string(),
+            Cut::Rules(e) if e.is_passing() => e.to_string(),
+            Cut::Rules(e) => return Err(explain(e)),
+        };
+        self.lost(cause)
+    }
+
+    /// The connection is gone: connects again, if it may.
+    fn lost(&mut self, cause: String) -> Result<(), LinkError> {
+        self.wire.detach();
+        let plain = self.shared.session.is_none();
+        let drained = self.wire.sender.is_drained();
+        let cut = self.wire.sender.handle_cut();
+        if plain && cut.is_ok() && drained {
+            return Err(LinkError::Closed);
+        }
+        if plain {
+            return Err(self.give_up(cause));
+        }
+        let now = self.wire.now();
+        let (since, _) = self.broken.get_or_insert_with(|| (now, cause.clone()));
+        // Also where somebody accepts connections and nobody answers on them.
+        if now > *since && now.since(*since) >= nanos(self.reconnect.give_up) {
+            return Err(self.give_up(cause));
+        }
+        // At once if it lasted: most cuts are those of a connection, not of a server.
+        let lasted = now.since(self.attached);
+        if lasted >= nanos(self.reconnect.longest) {
+            self.waits = waits(self.reconnect);
+        }
+        let wait = if lasted < nanos(self.reconnect.first) {
+            self.waits.next()
+        } else {
+            None
+        };
+        self.try_again(wait);
+        Ok(())
+    }
+
+    fn try_again(&mut self, wait: Option<Duration>) {
+        let route = self.route.clone();
+        self.attempt = Some(Box::pin(async move {
+            if let Some(wait) = wait {
+                sleep(wait).await;
+            }
+            route.connect().await
+        }));
+    }
+
+    /// Waits for a connection. Says whether there is one now.
+    fn connect(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
+        let Some(attempt) = &mut self.attempt else {
+            let wait = self.waits.next();
+            self.try_again(wait);
+            return Ok(true);
+        };
+        match attempt.as_mut().poll(cx) {
+            Poll::Ready(Ok(socket)) => {
+                self.attempt = None;
+                self.wire.attach(socket);
+                self.attached = self.wire.now();
+                return Ok(true);
+            }
+            Poll::Ready(Err(e)) => {
+                self.attempt = None;
+                bump(&self.shared.counters.connect_failures);
+                let now = self.wire.now();
+                let (since, _) = self.broken.get_or_insert_with(|| (now, e.to_string()));
+                if now.since(*since) >= nanos(self.reconnect.give_up) {
+                    return Err(self.give_up(e.to_string()));
+                }
+                return Ok(true);
+            }
+            Poll::Pending => {}
+        }
+        if self.wire.sender.has_room() && !self.shared.front().sleep(cx.waker()) {
+            return Ok(true);
+        }
+        match self.wire.keep_time(cx) {
+            Err(Cut::Rules(e)) => Err(explain(e)),
+            _ => Ok(false),
+        }
+    }
+
+    fn give_up(&mut self, cause: String) -> LinkError {
+        LinkError::Broken {
+            cause,
+            acked: self.wire.sender.acked(),
+            sent: self.wire.sender.sent(),
+        }
+    }
+}
+
+/// What the sender's errors are to a client's user.
+pub(super) fn explain(e: SenderError) -> LinkError {
+    match e {
+        SenderError::Refused(refused) if refused.code == Code::Displaced => LinkError::Displaced,
+        SenderError::Refused(refused) => LinkError::Refused {
+            code: refused.code,
+            text: refused.text,
+        },
+        SenderError::InDoubt(doubt) => LinkError::Doubt(doubt),
+        SenderError::Stalled { acked, last } => LinkError::Stalled { acked, last },
+        e => LinkError::Protocol(e),
+    }
+}

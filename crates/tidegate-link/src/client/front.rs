@@ -1,0 +1,278 @@
+//! The filling block: where every sender of one client encodes its messages.
+//!
+//! Pure and small: it sits behind one mutex that a sender holds for the few nanoseconds one message takes. A payload is
+//! copied once, straight into its place in the block that will be written. The I/O task takes the whole block and leaves an
+//! empty one; while its own memory is full it takes nothing, the block fills up, and senders wait. Who sends many borrows
+//! the block instead, so that no foreign code runs under the lock.
+//!
+//! Invariants: the block never grows, but for a single message larger than all of it; numbers are given out in the order messages lie in the block,
+//! without gaps; after [`close`](Front::close) nothing is taken.
+
+use std::task::Waker;
+
+use crate::Seq;
+use crate::frame::Layout;
+use crate::proto::Block;
+
+/// What does not fit, or not any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No room now: the I/O task makes some.
+    Full,
+    /// It never fits: `max` is the longest payload.
+    TooLarge { max: usize },
+    /// The client has ended or is closing.
+    Closed,
+}
+
+/// A block being filled.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    bytes: Vec<u8>,
+    /// The most bytes of several messages: the capacity of a block, or 0 while it takes nothing.
+    end: usize,
+    count: u64,
+    /// The number the next message gets.
+    next: Seq,
+    layout: Layout,
+    payload_max: usize,
+}
+
+impl Filling {
+    /// Takes a copy of `payload`; answers its number.
+    #[inline]
+    pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
+        let frame = self.layout.framed(payload.len());
+        if frame > self.end.saturating_sub(self.bytes.len()) || payload.len() > self.payload_max {
+            self.check_alone(payload.len())?;
+        }
+        let seq = self.next;
+        self.layout.encode(seq, payload, &mut self.bytes);
+        self.next = seq.next();
+        self.count += 1;
+        Ok(seq)
+    }
+
+    /// A message that fits no block goes alone, in an empty one that grows for it.
+    #[cold]
+    fn check_alone(&self, len: usize) -> Result<(), Refused> {
+        if len > self.payload_max {
+            let max = self.payload_max;
+            return Err(Refused::TooLarge { max });
+        }
+        if self.end == 0 || !self.bytes.is_empty() {
+            return Err(Refused::Full);
+        }
+        Ok(())
+    }
+
+    /// The number given out last.
+    pub(crate) fn last(&self) -> Seq {
+        Seq::new(self.next.get().wrapping_sub(1))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Front {
+    filling: Filling,
+    capacity: usize,
+    /// The I/O task, if it sleeps until there is something here.
+    io: Option<Waker>,
+    lent: bool,
+    /// Somebody found no room because the block was lent.
+    missed: bool,
+    closed: bool,
+}
+
+impl Front {
+    /// An empty front for blocks of `capacity` bytes.
+    pub(crate) fn new(layout: Layout, next: Seq, payload_max: usize, capacity: usize) -> Self {
+        let filling = Filling {
+            bytes: Vec::with_capacity(capacity),
+            end: capacity,
+            count: 0,
+            next,
+            layout,
+            payload_max,
+        };
+        Self {
+            filling,
+            capacity,
+            io: None,
+            lent: false,
+            missed: false,
+            closed: false,
+        }
+    }
+
+    /// Takes a copy of `payload`; answers its number.
+    #[inline]
+    pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
+        match self.filling.push(payload) {
+            Err(Refused::Full) if self.closed => Err(Refused::Closed),
+            Err(refused) => {
+                self.missed |= self.lent;
+                Err(refused)
+            }
+            taken => taken,
+        }
+    }
+
+    /// The same for a message that was accepted before the front closed.
+    #[inline]
+    pub(crate) fn push_queued(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
+        if self.lent {
+            return Err(Refused::Full);
+        }
+        self.filling.end = self.capacity;
+        let pushed = self.filling.push(payload);
+        if self.closed {
+            self.filling.end = 0;
+        }
+        pushed
+    }
+
+    /// Lends the block to one sender; until it comes back there is no room for others.
+    pub(crate) fn lend(&mut self) -> Result<Filling, Refused> {
+        if self.closed {
+            return Err(Refused::Closed);
+        }
+        if self.lent {
+            self.missed = true;
+            return Err(Refused::Full);
+        }
+        self.lent = true;
+        let mut kept = Filling {
+            bytes: Vec::new(),
+            end: 0,
+            ..self.filling
+        };
+        kept.count = 0;
+        Ok(std::mem::replace(&mut self.filling, kept))
+    }
+
+    /// Takes the block back. Says whether somebody found no room meanwhile, and is to be told.
+    pub(crate) fn give_back(&mut self, mut filling: Filling) -> bool {
+        debug_assert!(self.lent);
+        self.lent = false;
+        if self.closed {
+            filling.end = 0;
+        }
+        self.filling = filling;
+        std::mem::take(&mut self.missed)
+    }
+
+    /// Everything taken since the last time, if there is anything, in exchange for an empty block.
+    pub(crate) fn take(&mut self, spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Block> {
+        let count = std::mem::take(&mut self.filling.count);
+        if count == 0 {
+            return None;
+        }
+        // One that grew for a large message is not kept for small ones.
+        let spare = spare().filter(|spare| spare.capacity() <= 2 * self.capacity);
+        let mut empty = spare.unwrap_or_default();
+        empty.reserve_exact(self.capacity);
+        Some(Block {
+            bytes: std::mem::replace(&mut self.filling.bytes, empty),
+            first: Seq::new(self.filling.next.get().wrapping_sub(count)),
+            count,
+        })
+    }
+
+    /// Leaves the I/O task's waker, unless something waits here already: then it answers false.
+    pub(crate) fn sleep(&mut self, waker: &Waker) -> bool {
+        if self.filling.count > 0 {
+            return false;
+        }
+        match &mut self.io {
+            Some(io) => io.clone_from(waker),
+            io => *io = Some(waker.clone()),
+        }
+        true
+    }
+
+    /// The I/O task's waker, if it sleeps: whoever pushed calls it, without the lock.
+    #[inline]
+    pub(crate) fn take_sleeper(&mut self) -> Option<Waker> {
+        self.io.take()
+    }
+
+    /// Takes nothing any more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.filling.end = 0;
+    }
+
+    /// Whether nothing will come any more: closed, empty, and not lent.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.closed && self.filling.count == 0 && !self.lent
+    }
+
+    /// The number given out last.
+    pub(crate) fn last(&self) -> Seq {
+        self.filling.last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn front(capacity: usize) -> Front {
+        Front::new(Layout::Session, Seq::new(7), 16, capacity)
+    }
+
+    #[test]
+    fn numbers_follow_the_bytes() {
+        let mut front = front(40);
+        assert_eq!(front.push(b"abcde"), Ok(Seq::new(7)));
+        assert_eq!(front.push(b"f"), Ok(Seq::new(8)));
+        let block = front.take(|| None).unwrap();
+        assert_eq!((block.first, block.count), (Seq::new(7), 2));
+        assert_eq!(block.bytes, b"\x05\0\0\0abcde\x01\0\0\0f");
+        assert!(front.take(|| None).is_none());
+        assert_eq!(front.push(b""), Ok(Seq::new(9)));
+    }
+
+    #[test]
+    fn a_full_block_takes_nothing_until_it_is_taken() {
+        let mut front = front(20);
+        assert_eq!(front.push(&[0; 16]), Ok(Seq::new(7)));
+        assert_eq!(front.push(b""), Err(Refused::Full));
+        assert_eq!(front.push(&[0; 17]), Err(Refused::TooLarge { max: 16 }));
+        let capacity = front.take(|| None).unwrap().bytes.capacity();
+        assert_eq!(capacity, 20);
+        assert_eq!(front.push(b""), Ok(Seq::new(8)));
+    }
+
+    #[test]
+    fn a_message_larger_than_a_block_goes_alone() {
+        let mut front = front(10);
+        assert_eq!(front.push(&[0; 16]), Ok(Seq::new(7)));
+        assert_eq!(front.push(b""), Err(Refused::Full));
+        let grown = front.take(|| None).unwrap().bytes;
+        assert_eq!(front.push(b"a"), Ok(Seq::new(8)));
+        assert_eq!(front.push(&[0; 16]), Err(Refused::Full));
+        let large = Vec::with_capacity(grown.capacity().max(30));
+        assert_eq!(front.take(|| Some(large)).unwrap().count, 1);
+        assert!(front.filling.bytes.capacity() < 20);
+    }
+
+    #[test]
+    fn a_lent_block_leaves_no_room_and_loses_nothing() {
+        let mut front = front(40);
+        front.push(b"a").unwrap();
+        let mut lent = front.lend().unwrap();
+        assert_eq!(front.lend().unwrap_err(), Refused::Full);
+        assert_eq!(front.push(b""), Err(Refused::Full));
+        assert!(front.take(|| None).is_none());
+        assert_eq!(lent.push(b"b"), Ok(Seq::new(8)));
+        front.close();
+        assert!(!front.is_finished());
+        assert!(front.give_back(lent));
+        assert_eq!(front.push(b""), Err(Refused::Closed));
+        assert_eq!(front.take(|| None).unwrap().count, 2);
+        assert!(front.is_finished());
+    }
+}

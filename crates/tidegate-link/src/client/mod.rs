@@ -1,0 +1,245 @@
+//! The client as its users hold it: sending, waiting for acknowledgements, closing.
+//!
+//! Sending goes into the [front](front) under its lock and wakes the I/O task if that sleeps; nothing else is shared on
+//! the way in. What comes back is one number, watched.
+
+mod config;
+mod connect;
+mod driver;
+mod front;
+mod open;
+mod producer;
+mod shared;
+mod wire;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+pub use config::{ClientBuilder, Reconnect};
+pub use producer::Producer;
+
+use crate::error::{ConnectError, LinkError, SendError};
+use crate::stats::ClientStats;
+use crate::{Seq, SessionId};
+use front::Refused;
+use shared::Shared;
+
+/// A connection that numbers messages, keeps each until it is acknowledged, and sends them again after a cut.
+///
+/// Cheap to clone; clones send into the same session. [`close`](Self::close) drains it. When the last clone is dropped
+/// without that the client ceases at once: what was not acknowledged by then may be lost.
+#[derive(Clone, Debug)]
+pub struct Client {
+    own: Arc<Owner>,
+}
+
+/// Ends the I/O task when nobody can send any more.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl Client {
+    /// To set what the defaults do not say.
+    #[must_use]
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    pub(crate) async fn connect(
+        config: ClientBuilder,
+        address: String,
+    ) -> Result<Self, ConnectError> {
+        let shared = open::start(config, address).await?;
+        Ok(Self {
+            own: Arc::new(Owner { shared }),
+        })
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.own.shared
+    }
+
+    // Sending.
+
+    /// Takes a copy of `payload`; answers its number. Waits only while there is no room.
+    ///
+    /// # Errors
+    /// [`SendError::TooLarge`], or why the client has ended. A message taken before that is in doubt: see
+    /// [`acked`](Self::acked).
+    pub async fn send(&self, payload: &[u8]) -> Result<Seq, SendError> {
+        match self.shared().push(payload) {
+            Err(Refused::Full) => self.send_waiting(payload).await,
+            outcome => outcome.map_err(|refused| self.explain(refused, payload.len())),
+        }
+    }
+
+    #[cold]
+    async fn send_waiting(&self, payload: &[u8]) -> Result<Seq, SendError> {
+        loop {
+            let mut room = pin!(self.shared().room.notified());
+            room.as_mut().enable();
+            match self.shared().push(payload) {
+                Err(Refused::Full) => room.await,
+                outcome => return outcome.map_err(|refused| self.explain(refused, payload.len())),
+            }
+        }
+    }
+
+    /// As [`send`](Self::send), but never waits.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] besides.
+    pub fn try_send(&self, payload: &[u8]) -> Result<Seq, SendError> {
+        let pushed = self.shared().push(payload);
+        pushed.map_err(|refused| self.explain(refused, payload.len()))
+    }
+
+    /// Takes copies of all `payloads`, in order; answers the number of the last, or of the last before it if there was none.
+    /// Much less work a message than [`send`](Self::send). Other senders' messages may come between.
+    ///
+    /// Dropping the future before it is done leaves those sent that were taken.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); those before the one that failed were taken.
+    pub async fn send_many<I>(&self, payloads: I) -> Result<Seq, SendError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[u8]>,
+    {
+        let mut rest = payloads.into_iter();
+        // The one that did not fit.
+        let mut held: Option<I::Item> = None;
+        loop {
+            let mut room = pin!(self.shared().room.notified());
+            room.as_mut().enable();
+            match self.shared().push_many(&mut rest, &mut held) {
+                Ok(last) => return Ok(last),
+                Err(Refused::Full) => room.await,
+                Err(refused) => {
+                    let len = held.as_ref().map_or(0, |payload| payload.as_ref().len());
+                    return Err(self.explain(refused, len));
+                }
+            }
+        }
+    }
+
+    /// Waits until everything taken so far was handed to the system. Promises nothing: see
+    /// [`wait_acked`](Self::wait_acked).
+    ///
+    /// # Errors
+    /// Why the client has ended.
+    pub async fn flush(&self) -> Result<(), LinkError> {
+        let last = self.shared().last();
+        self.wait(self.shared().written.clone(), last).await
+    }
+
+    /// A producer that goes through the engine's queue: for threads, and for the most messages a second one at a time. See
+    /// [`Producer`].
+    #[must_use]
+    pub fn producer(&self) -> Producer {
+        Producer::new(&self.own.shared)
+    }
+
+    // What comes back.
+
+    /// The last position acknowledged: this message and all before it.
+    #[must_use]
+    pub fn acked(&self) -> Seq {
+        *self.shared().acked.borrow()
+    }
+
+    /// The last position acknowledged, to be watched. It ends when the client does.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Seq> {
+        self.shared().acked.clone()
+    }
+
+    /// Waits until message `seq` and all before it are acknowledged.
+    ///
+    /// # Errors
+    /// Why the client has ended before that.
+    pub async fn wait_acked(&self, seq: Seq) -> Result<(), LinkError> {
+        self.wait(self.shared().acked.clone(), seq).await
+    }
+
+    /// Sends `payload` and waits for its acknowledgement: lock-step, if nobody else sends.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_acked(&self, payload: &[u8]) -> Result<Seq, SendError> {
+        let seq = self.send(payload).await?;
+        self.wait_acked(seq).await?;
+        Ok(seq)
+    }
+
+    /// Takes nothing more, from no clone, sends what was taken, waits until all of it is acknowledged, and ends.
+    /// Answers the last position acknowledged.
+    ///
+    /// # Errors
+    /// Why it ended before that. The messages after [`acked`](Self::acked) are in doubt.
+    pub async fn close(self) -> Result<Seq, LinkError> {
+        self.shared().close();
+        let mut acked = self.shared().acked.clone();
+        // Until the I/O task has ended, whatever comes.
+        while acked.changed().await.is_ok() {}
+        match self.shared().ended() {
+            LinkError::Closed => Ok(*acked.borrow()),
+            why => Err(why),
+        }
+    }
+
+    // Who it is.
+
+    /// Where the session stood when this client opened it: the number of the last message the server had. The first sent by
+    /// this client has the one after, so a program that ships a file starts there.
+    #[must_use]
+    pub fn resumed_at(&self) -> Seq {
+        self.shared().resumed_at
+    }
+
+    /// The session; `None` for a plain connection.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.shared().session
+    }
+
+    /// Whether an acknowledgement means that the server's handler is done with the message, rather than that it was
+    /// received.
+    #[must_use]
+    pub fn acks_when_done(&self) -> bool {
+        self.shared().when_done
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.shared().counters.snapshot()
+    }
+
+    // Inside.
+
+    async fn wait(&self, mut watched: watch::Receiver<Seq>, seq: Seq) -> Result<(), LinkError> {
+        match watched.wait_for(|position| *position >= seq).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.shared().ended()),
+        }
+    }
+
+    #[cold]
+    fn explain(&self, refused: Refused, len: usize) -> SendError {
+        match refused {
+            Refused::Full => SendError::Full,
+            Refused::TooLarge { max } => SendError::TooLarge { len, max },
+            Refused::Closed => SendError::Ended(self.shared().ended()),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Sending through the engine's queue: producers with buffers of their own, whose messages reach the I/O task in batches.
+
+use std::sync::Arc;
+
+use tidegate::controller::{Bounds, Choice};
+use tidegate::queue::{self, PushError};
+
+use super::shared::Shared;
+use crate::error::SendError;
+
+/// The longest payload that travels inside its item; a longer one is put into a box of its own.
+const INLINE_MAX: usize = 22;
+/// The most messages a producer's buffer holds; how many it does hold is decided as it goes.
+const BUFFER_MAX: usize = 1024;
+
+/// A message on its way through the queue.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    /// A short one.
+    Inline {
+        /// How many of `bytes` are it.
+        len: u8,
+        bytes: [u8; INLINE_MAX],
+    },
+    /// A longer one.
+    Boxed(Box<[u8]>),
+}
+
+impl Item {
+    #[inline]
+    fn new(payload: &[u8]) -> Self {
+        if payload.len() > INLINE_MAX {
+            return Self::Boxed(payload.into());
+        }
+        let mut bytes = [0; INLINE_MAX];
+        bytes[..payload.len()].copy_from_slice(payload);
+        Self::Inline {
+            len: payload.len() as u8,
+            bytes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn payload(&self) -> &[u8] {
+        match self {
+            // The length was that of a slice that fitted.
+            Self::Inline { len, bytes } => bytes.get(..*len as usize).unwrap_or(bytes),
+            Self::Boxed(payload) => payload,
+        }
+    }
+}
+
+/// Sends from a thread or a task of its own, one message at a time, at the price of a store.
+///
+/// Messages of one producer stay in order; they are numbered when the I/O task takes them out of the queue, so a push answers
+/// no number. [`Client::flush`](super::Client::flush) and [`Client::close`](super::Client::close) know only of messages
+/// taken out: call [`flush`](Self::flush) and drop producers first. A producer ends with its client.
+#[derive(Debug)]
+pub struct Producer {
+    inner: queue::Producer<Item>,
+    shared: Arc<Shared>,
+}
+
+impl Producer {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        let inner = Choice::KNEE
+            .build(Bounds::items(1, BUFFER_MAX as u64))
+            .ok()
+            .and_then(|controller| shared.queue.controlled(BUFFER_MAX, controller).ok())
+            .unwrap_or_else(|| unreachable!("the bounds are valid"));
+        shared.add_producer();
+        Self {
+            inner,
+            shared: shared.clone(),
+        }
+    }
+
+    /// Takes a copy of `payload`; blocks the thread while the queue is full.
+    ///
+    /// # Errors
+    /// [`SendError::TooLarge`], or that the client has ended.
+    #[inline]
+    pub fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.check(payload)?;
+        let pushed = self.inner.push(Item::new(payload));
+        pushed.map_err(|_| self.ended())
+    }
+
+    /// As [`push`](Self::push), but waits as a task.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub async fn push_async(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.check(payload)?;
+        let pushed = self.inner.push_async(Item::new(payload)).await;
+        pushed.map_err(|_| self.ended())
+    }
+
+    /// As [`push`](Self::push), but never waits.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] besides.
+    pub fn try_push(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.check(payload)?;
+        self.inner
+            .try_push(Item::new(payload))
+            .map_err(|e| match e {
+                PushError::Full(_) => SendError::Full,
+                _ => SendError::Ended(self.shared.ended()),
+            })
+    }
+
+    /// Hands what is buffered on to the queue; blocks the thread while that is full.
+    ///
+    /// # Errors
+    /// That the client has ended.
+    pub fn flush(&mut self) -> Result<(), SendError> {
+        let flushed = self.inner.flush();
+        flushed.map_err(|_| self.ended())
+    }
+
+    #[inline]
+    fn check(&self, payload: &[u8]) -> Result<(), SendError> {
+        let (len, max) = (payload.len(), self.shared.payload_max);
+        if len <= max {
+            return Ok(());
+        }
+        Err(SendError::TooLarge { len, max })
+    }
+
+    #[cold]
+    fn ended(&self) -> SendError {
+        SendError::Ended(self.shared.ended())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_survive_either_way() {
+        for len in [0, 1, INLINE_MAX, INLINE_MAX + 1, 500] {
+            let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            assert_eq!(Item::new(&payload).payload(), payload);
+        }
+        assert_eq!(size_of::<Item>(), 24);
+    }
+}

@@ -1,0 +1,188 @@
+//! What can go wrong, one type an operation. A message says what was expected and what to do.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::Seq;
+use crate::frame::Code;
+use crate::proto::{Doubt, SenderError};
+use crate::tls::TlsError;
+
+/// Settings that contradict each other or mean nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number outside its range.
+    #[error("{what} of {given}: give {least} to {most}")]
+    Range {
+        /// Which setting.
+        what: &'static str,
+        /// What was given.
+        given: u64,
+        /// The least allowed.
+        least: u64,
+        /// The most allowed.
+        most: u64,
+    },
+    /// The window is too small for one frame.
+    #[error(
+        "a window of {window} bytes holds no frame of {frame_max}: give a window of at least {least}"
+    )]
+    WindowBelowFrame {
+        /// The window.
+        window: u64,
+        /// The largest frame.
+        frame_max: u32,
+        /// The smallest window for it.
+        least: u64,
+    },
+    /// The token is too long.
+    #[error("a token of {len} bytes: at most 1024")]
+    TokenTooLong {
+        /// Its bytes.
+        len: usize,
+    },
+    /// The plain protocol has no such thing.
+    #[error("the plain protocol has no {0}: use a session")]
+    PlainHasNo(&'static str),
+    /// A controller that cannot be built.
+    #[error("the controller: {0}")]
+    Controller(String),
+}
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The settings.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The address has no meaning, nobody listens there, or the connection broke at once.
+    #[error("cannot connect to {address}: {source}")]
+    Io {
+        /// Where to.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// TLS was not agreed on.
+    #[error("no TLS connection to {address}: {source}")]
+    Tls {
+        /// Where to.
+        address: String,
+        /// What rustls said.
+        source: io::Error,
+    },
+    /// The server did not answer in time.
+    #[error("{address} did not answer within {within_ms} ms: is it a tidegate server?")]
+    NoAnswer {
+        /// Where to.
+        address: String,
+        /// How long was waited.
+        within_ms: u64,
+    },
+    /// A token would be sent in clear beyond this machine.
+    #[error("a token is only sent inside TLS or to a loopback address, not to {peer}: set up TLS")]
+    TokenInClear {
+        /// Where to.
+        peer: SocketAddr,
+    },
+    /// The system has no random numbers, which sessions need.
+    #[error("no random numbers from the system: {0}")]
+    Random(String),
+    /// The client ended while it connected: refused by the server, or its answer was no answer.
+    #[error(transparent)]
+    Ended(#[from] LinkError),
+}
+
+/// Why a client ended. Everything it was asked for afterwards fails with a copy of this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// It was closed or dropped.
+    #[error("the client is closed")]
+    Closed,
+    /// The server refused it.
+    #[error("the server refused the connection: {text} ({code})")]
+    Refused {
+        /// Why.
+        code: Code,
+        /// In the server's words.
+        text: String,
+    },
+    /// The server ended the connection for a reason that connecting again does not change.
+    #[error("the server ended the connection: {0}")]
+    Bye(Code),
+    /// Another client has taken the session over.
+    #[error("another client has taken this session over: give each client a session of its own")]
+    Displaced,
+    /// What the server sent is impossible.
+    #[error("the server broke the protocol: {0}")]
+    Protocol(SenderError),
+    /// Messages were waiting, and none of them was acknowledged for the time set.
+    #[error(
+        "no progress for too long: everything up to {acked} is acknowledged, nothing after it up to {last}"
+    )]
+    Stalled {
+        /// The last position acknowledged.
+        acked: Seq,
+        /// The last there is.
+        last: Seq,
+    },
+    /// The connection broke and was not made again: the plain protocol cannot, or the time for it is over.
+    #[error("the connection broke ({cause}); messages {} to {} are in doubt", .acked.next(), .sent)]
+    Broken {
+        /// What the system said.
+        cause: String,
+        /// The last position acknowledged: the first in doubt follows.
+        acked: Seq,
+        /// The last position sent.
+        sent: Seq,
+    },
+    /// The server lost the session's state, and the answer to that was to fail.
+    #[error("the server lost the state of this session: nobody knows whether messages {} to {} were handled", .0.first, .0.last)]
+    Doubt(Doubt),
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no room now: only from [`try_send`](crate::Client::try_send).
+    #[error("the buffer is full: wait for acknowledgements, or use `send`, which waits")]
+    Full,
+    /// It never fits.
+    #[error("a message of {len} bytes: this connection takes at most {max}")]
+    TooLarge {
+        /// Its bytes.
+        len: usize,
+        /// The longest payload.
+        max: usize,
+    },
+    /// The client has ended.
+    #[error(transparent)]
+    Ended(#[from] LinkError),
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The settings.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// TLS material.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The listener.
+    #[error("cannot listen: {0}")]
+    Io(#[from] io::Error),
+    /// A token would be received in clear from beyond this machine.
+    #[error(
+        "a token is only accepted inside TLS or on a loopback address, not on {address}: set up TLS"
+    )]
+    TokenInClear {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
+}

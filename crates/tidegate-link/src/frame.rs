@@ -1,0 +1,610 @@
+//! The bytes of messages and of what comes back: both protocols' frames, encoded into blocks and decoded where they lie.
+//!
+//! Nothing here allocates while decoding, keeps state, or knows why a frame is sent. The handshake's bytes are
+//! in `hello`, the rules in `proto`. The tables stand in docs/link-protocol.md.
+
+use crate::Seq;
+
+/// How the frames of one connection are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Id (8 bytes), size (4), payload.
+    Plain,
+    /// Size (4 bytes), payload.
+    Session,
+    /// Size (4 bytes), payload, CRC32C (4) over number, size and payload.
+    Checked,
+}
+
+/// In session frames sizes from here on are control frames, and so are the counts of replies.
+pub const CONTROL: u32 = 0xFFFF_FFF0;
+/// The size of a control frame: nothing more follows, acknowledge everything.
+pub const CLOSE: u32 = 0xFFFF_FFFE;
+/// The size of a control frame: answer with a pong. Also the count of that pong.
+pub const PING: u32 = 0xFFFF_FFFD;
+/// The size of a control frame that 8 bytes follow: the number of the next message. Those before it are given up.
+pub const SKIP: u32 = 0xFFFF_FFFC;
+/// The most a payload may have in the session protocol.
+pub const SIZE_MAX: u32 = CONTROL - 1;
+/// What a server sends: always units of so many bytes.
+pub const REPLY_BYTES: usize = 12;
+/// The most acknowledgements one reply may leave out.
+pub const OMITTED_MAX: u32 = CONTROL - 1;
+
+impl Layout {
+    /// Bytes before the payload.
+    #[must_use]
+    pub const fn header(self) -> usize {
+        match self {
+            Self::Plain => 12,
+            Self::Session | Self::Checked => 4,
+        }
+    }
+
+    /// Bytes after the payload.
+    #[must_use]
+    pub const fn trailer(self) -> usize {
+        match self {
+            Self::Plain | Self::Session => 0,
+            Self::Checked => 4,
+        }
+    }
+
+    /// What a frame adds to its payload.
+    #[must_use]
+    pub const fn overhead(self) -> usize {
+        self.header() + self.trailer()
+    }
+
+    /// Bytes on the wire of a message of `len` bytes.
+    #[must_use]
+    pub const fn framed(self, len: usize) -> usize {
+        self.overhead() + len
+    }
+
+    /// Appends message `seq`. The caller has checked that it is no larger than the connection's maximum.
+    ///
+    /// # Panics
+    /// If the payload does not fit a size field at all.
+    #[inline]
+    pub fn encode(self, seq: Seq, payload: &[u8], out: &mut Vec<u8>) {
+        let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        assert!(size <= SIZE_MAX, "a payload of {} bytes", payload.len());
+        match self {
+            Self::Plain => {
+                out.extend_from_slice(&plain_id(seq).to_le_bytes());
+                append(out, payload);
+            }
+            Self::Session => append(out, payload),
+            Self::Checked => {
+                append(out, payload);
+                out.extend_from_slice(&checksum(seq, payload).to_le_bytes());
+            }
+        }
+    }
+
+    /// Counts the whole messages at the start of `bytes`, none larger than `frame_max`. Checksums are not looked at.
+    #[must_use]
+    pub fn scan(self, bytes: &[u8], frame_max: u32) -> Scan {
+        self.walk(bytes, frame_max, usize::MAX, u64::MAX)
+    }
+
+    /// The same, but at most `count` messages.
+    #[must_use]
+    pub fn scan_some(self, bytes: &[u8], frame_max: u32, count: u64) -> Scan {
+        self.walk(bytes, frame_max, usize::MAX, count)
+    }
+
+    /// Bytes of the first `count` frames of `bytes`, which holds at least so many whole ones.
+    #[must_use]
+    pub fn span(self, bytes: &[u8], count: u64) -> usize {
+        self.walk(bytes, SIZE_MAX, usize::MAX, count).bytes
+    }
+
+    /// How many frames of `bytes` begin before the offset `before`, and where the last of them ends. All are whole.
+    #[must_use]
+    pub fn begun(self, bytes: &[u8], before: usize) -> (u64, usize) {
+        let scan = self.walk(bytes, SIZE_MAX, before, u64::MAX);
+        (scan.count, scan.bytes)
+    }
+
+    fn walk(self, bytes: &[u8], frame_max: u32, before: usize, count: u64) -> Scan {
+        match self {
+            Self::Plain => walk::<12, 0>(bytes, frame_max, before, count),
+            Self::Session => walk::<4, 0>(bytes, frame_max, before, count),
+            Self::Checked => walk::<4, 4>(bytes, frame_max, before, count),
+        }
+    }
+
+    /// The payloads of `bytes`, which holds whole frames only.
+    #[must_use]
+    pub const fn payloads(self, bytes: &[u8]) -> Payloads<'_> {
+        Payloads {
+            bytes,
+            at: 0,
+            header: self.header(),
+            overhead: self.overhead(),
+            size: 0,
+            known: 0,
+        }
+    }
+}
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Whole messages.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Where the last of them begins.
+    pub last: usize,
+    /// Why it ended there.
+    pub stop: Stop,
+}
+
+/// Why a scan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The next frame is not complete. It has so many bytes in all; 0 if even that is not known yet.
+    Incomplete(usize),
+    /// The next frame's size is above the maximum. In a session it may be a control frame.
+    Size(u32),
+    /// As many as were asked for.
+    Enough,
+}
+
+#[inline]
+fn size_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let field = bytes.get(at..)?.first_chunk::<4>()?;
+    Some(u32::from_le_bytes(*field))
+}
+
+/// Where sizes repeat, the next frames are guessed to be as large as the last one: then no load waits for the one before
+/// it, which is what a walk from frame to frame otherwise costs.
+const GUESS: usize = 8;
+
+fn walk<const H: usize, const T: usize>(
+    bytes: &[u8],
+    frame_max: u32,
+    before: usize,
+    most: u64,
+) -> Scan {
+    let (mut at, mut count) = (0, 0);
+    let (mut size_before, mut last) = (u32::MAX, 0);
+    let stop = loop {
+        if count >= most || at >= before {
+            break Stop::Enough;
+        }
+        let Some(size) = size_at(bytes, at + H - 4) else {
+            break Stop::Incomplete(0);
+        };
+        if size > frame_max {
+            break Stop::Size(size);
+        }
+        let stride = H + T + size as usize;
+        if bytes.len() - at < stride {
+            break Stop::Incomplete(stride);
+        }
+        last = at;
+        at += stride;
+        count += 1;
+        if size == size_before {
+            let room = bytes.len().min(before);
+            while let Some(run) = room
+                .checked_sub(at)
+                .is_some_and(|left| left >= GUESS * stride)
+                .then(|| &bytes[at..at + GUESS * stride])
+                .filter(|_| most - count >= GUESS as u64)
+            {
+                let same = |i: usize| size_at(run, i * stride + H - 4) == Some(size);
+                if !(0..GUESS).fold(true, |all, i| all & same(i)) {
+                    break;
+                }
+                at += GUESS * stride;
+                last = at - stride;
+                count += GUESS as u64;
+            }
+        }
+        size_before = size;
+    };
+    Scan {
+        count,
+        bytes: at,
+        last,
+        stop,
+    }
+}
+
+/// The payloads of a batch, in order, borrowed from the buffer they were read into.
+#[derive(Clone, Debug)]
+pub struct Payloads<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    header: usize,
+    overhead: usize,
+    /// The size of the frame handed out last, and how many from the next on are known to have it.
+    size: usize,
+    known: usize,
+}
+
+impl Payloads<'_> {
+    /// Finds the size of the next frame, and whether those after it have it as well.
+    fn look(&mut self) -> Option<()> {
+        let field = self.at + self.header - 4;
+        let size = size_at(self.bytes, field)?;
+        let stride = self.overhead + size as usize;
+        let same = |i: usize| size_at(self.bytes, field + i * stride) == Some(size);
+        self.known = 1;
+        if size as usize == self.size && (1..GUESS).fold(true, |all, i| all & same(i)) {
+            self.known = GUESS;
+        }
+        self.size = size as usize;
+        Some(())
+    }
+}
+
+impl<'a> Iterator for Payloads<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.known == 0 {
+            self.look()?;
+        }
+        self.known -= 1;
+        let start = self.at + self.header;
+        self.at += self.overhead + self.size;
+        // What is cut short at the end, against the promise, is not handed out.
+        self.bytes.get(..self.at)?;
+        self.bytes.get(start..start + self.size)
+    }
+}
+
+/// The id our own plain clients give message `seq`: they count from 0.
+#[must_use]
+pub const fn plain_id(seq: Seq) -> u64 {
+    seq.get().wrapping_sub(1)
+}
+
+/// The number of the message our own plain clients gave `id`.
+#[must_use]
+pub const fn plain_seq(id: u64) -> Seq {
+    Seq::new(id.wrapping_add(1))
+}
+
+/// The id of the plain frame at `at`.
+#[must_use]
+pub fn id_at(frames: &[u8], at: usize) -> u64 {
+    let id = frames.get(at..).and_then(<[u8]>::first_chunk);
+    id.map_or(0, |id| u64::from_le_bytes(*id))
+}
+
+/// The checksum of message `seq`: over its number (u64), its size (u32) and its payload.
+#[must_use]
+pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
+    let mut head = [0; 12];
+    head[..8].copy_from_slice(&seq.get().to_le_bytes());
+    head[8..].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&head), payload)
+}
+
+/// The bytes of the control frame `control`.
+#[must_use]
+pub const fn control(control: u32) -> [u8; 4] {
+    control.to_le_bytes()
+}
+
+/// The bytes of the control frame that gives up everything before `next`.
+#[must_use]
+pub fn skip(next: Seq) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&SKIP.to_le_bytes());
+    bytes[4..].copy_from_slice(&next.get().to_le_bytes());
+    bytes
+}
+
+/// What a server sends once a connection is open: always 12 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Everything up to `latest` is acknowledged; `omitted` acknowledgements since the previous one were left out.
+    Ack {
+        /// The id (plain) or number (session) of the latest message acknowledged.
+        latest: u64,
+        /// previous + omitted + 1 = latest.
+        omitted: u32,
+    },
+    /// The server says why it closes. Session protocol only.
+    Bye(Code),
+    /// The server is there, and has so much. Session protocol only.
+    Pong {
+        /// The highest number received with none missing.
+        received: u64,
+    },
+    /// Nothing this version knows. Session protocol only.
+    Unknown(u32),
+}
+
+impl Reply {
+    /// Its bytes.
+    ///
+    /// # Panics
+    /// On [`Reply::Unknown`], which is only ever received.
+    #[must_use]
+    pub fn encode(self) -> [u8; REPLY_BYTES] {
+        let (value, n) = match self {
+            Self::Ack { latest, omitted } => (latest, omitted),
+            Self::Bye(code) => (u64::from(code.get()), CLOSE),
+            Self::Pong { received } => (received, PING),
+            Self::Unknown(n) => panic!("a reply of kind {n:#x} is not ours to send"),
+        };
+        let mut bytes = [0; REPLY_BYTES];
+        bytes[..8].copy_from_slice(&value.to_le_bytes());
+        bytes[8..].copy_from_slice(&n.to_le_bytes());
+        bytes
+    }
+
+    /// Reads 12 bytes as `layout` means them.
+    #[must_use]
+    pub fn decode(layout: Layout, bytes: &[u8; REPLY_BYTES]) -> Self {
+        let (value, n) = bytes.split_at(8);
+        let value = value.first_chunk().map_or(0, |v| u64::from_le_bytes(*v));
+        let n = n.first_chunk().map_or(0, |n| u32::from_le_bytes(*n));
+        match n {
+            n if n < CONTROL || layout == Layout::Plain => Self::Ack {
+                latest: value,
+                omitted: n,
+            },
+            CLOSE => Self::Bye(Code::from(u16::try_from(value).unwrap_or(u16::MAX))),
+            PING => Self::Pong { received: value },
+            n => Self::Unknown(n),
+        }
+    }
+}
+
+/// Why a server refuses or closes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// 0: the client closed and everything is acknowledged.
+    Drained,
+    /// 1: another client has taken the session over.
+    Displaced,
+    /// 2: nothing was heard for too long.
+    Idle,
+    /// 3: the server closes.
+    Closing,
+    /// 4: the server has as many connections or sessions as it may.
+    Full,
+    /// 5: a version this server does not speak.
+    Version,
+    /// 6: the token is missing or wrong.
+    Token,
+    /// 7: the server lacks messages the client no longer has, or has some it never sent.
+    Gap,
+    /// 8: a frame, or the maximum asked for, is larger than the server allows.
+    TooLarge,
+    /// 9: a frame's checksum is wrong.
+    Checksum,
+    /// 10: more than the window was sent without an acknowledgement.
+    Window,
+    /// 11: bytes that mean nothing here.
+    Malformed,
+    /// 12: the handler failed.
+    Failed,
+    /// Any other number.
+    Other(u16),
+}
+
+/// Every code with a name, in the order of its number.
+const CODES: [Code; 13] = [
+    Code::Drained,
+    Code::Displaced,
+    Code::Idle,
+    Code::Closing,
+    Code::Full,
+    Code::Version,
+    Code::Token,
+    Code::Gap,
+    Code::TooLarge,
+    Code::Checksum,
+    Code::Window,
+    Code::Malformed,
+    Code::Failed,
+];
+
+impl Code {
+    /// Its number on the wire.
+    #[must_use]
+    pub fn get(self) -> u16 {
+        match self {
+            Self::Other(n) => n,
+            named => CODES.iter().position(|c| *c == named).unwrap_or(0) as u16,
+        }
+    }
+
+    /// Whether connecting again may help.
+    #[must_use]
+    pub const fn is_passing(self) -> bool {
+        matches!(self, Self::Idle | Self::Closing | Self::Full)
+    }
+}
+
+impl From<u16> for Code {
+    fn from(n: u16) -> Self {
+        CODES.get(n as usize).copied().unwrap_or(Self::Other(n))
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Drained => "everything is acknowledged",
+            Self::Displaced => "another client has taken the session over",
+            Self::Idle => "nothing was heard for too long",
+            Self::Closing => "the server closes",
+            Self::Full => "the server has as many connections as it may",
+            Self::Version => "the server does not speak this version",
+            Self::Token => "the token is missing or wrong",
+            Self::Gap => "the server lacks messages the client no longer has",
+            Self::TooLarge => "a frame is larger than the server allows",
+            Self::Checksum => "a frame's checksum is wrong",
+            Self::Window => "more than the window was sent without an acknowledgement",
+            Self::Malformed => "the server did not understand what it was sent",
+            Self::Failed => "the server's handler failed",
+            Self::Other(n) => return write!(f, "code {n}"),
+        })
+    }
+}
+
+/// Up to so many bytes of payload are copied by way of registers.
+const SMALL: usize = 16;
+/// What is written of a small one, before it is cut to its length.
+const ROOM: usize = 24;
+
+/// Appends size and payload.
+///
+/// A copy of a length the compiler knows is a few moves; one of an unknown length is a call, which for some bytes costs as
+/// much as all the rest. So a small payload goes through registers, in whole words with zeros behind it, and is cut to its
+/// length. That needs room, which is not made for it: a block never grows for bytes that are cut off again.
+#[inline]
+fn append(out: &mut Vec<u8>, payload: &[u8]) {
+    let len = payload.len();
+    let start = out.len();
+    if len <= SMALL && out.capacity() - start >= ROOM {
+        let (low, high) = match payload.split_first_chunk::<8>() {
+            Some((low, high)) => (u64::from_le_bytes(*low), word(high)),
+            None => (word(payload), 0),
+        };
+        out.extend_from_slice(&(len as u64 | low << 32).to_le_bytes());
+        out.extend_from_slice(&(low >> 32 | high << 32).to_le_bytes());
+        if len > 12 {
+            out.extend_from_slice(&(high >> 32).to_le_bytes());
+        }
+        out.truncate(start + 4 + len);
+    } else {
+        out.reserve(4 + len);
+        out.extend_from_slice(&(len as u32).to_le_bytes());
+        out.extend_from_slice(payload);
+    }
+}
+
+/// At most 8 bytes as a number, zeros behind them. Each byte is loaded once, in the pieces a copy of so many bytes is stored
+/// in: a load across two stores that are still on their way waits for both, which takes longer than all the rest.
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    if let Some(all) = bytes.first_chunk::<8>() {
+        return u64::from_le_bytes(*all);
+    }
+    let (mut n, mut shift, mut rest) = (0, 0, bytes);
+    if let Some((piece, after)) = rest.split_first_chunk::<4>() {
+        n = u64::from(u32::from_le_bytes(*piece));
+        (shift, rest) = (32, after);
+    }
+    if let Some((piece, after)) = rest.split_first_chunk::<2>() {
+        n |= u64::from(u16::from_le_bytes(*piece)) << shift;
+        (shift, rest) = (shift + 16, after);
+    }
+    if let Some(last) = rest.first() {
+        n |= u64::from(*last) << shift;
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(layout: Layout, lens: &[usize], capacity: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(capacity);
+        for (i, &len) in lens.iter().enumerate() {
+            let payload: Vec<u8> = (0..len).map(|b| (b + i) as u8).collect();
+            layout.encode(Seq::new(i as u64 + 1), &payload, &mut out);
+        }
+        out
+    }
+
+    #[test]
+    fn every_length_is_copied_whole_with_and_without_room() {
+        let lens: Vec<usize> = (0..40).collect();
+        for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
+            let roomy = frames(layout, &lens, 1 << 16);
+            assert_eq!(roomy, frames(layout, &lens, 0));
+            let payloads: Vec<&[u8]> = layout.payloads(&roomy).collect();
+            assert_eq!(payloads.len(), lens.len());
+            for (i, p) in payloads.iter().enumerate() {
+                let want: Vec<u8> = (0..lens[i]).map(|b| (b + i) as u8).collect();
+                assert_eq!(*p, want, "{layout:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_with_room_for_its_frames_never_grows() {
+        for len in 0..20 {
+            let mut out = Vec::with_capacity(10 * (4 + len));
+            let capacity = out.capacity();
+            for n in 1..=10 {
+                Layout::Session.encode(Seq::new(n), &[1; 20][..len], &mut out);
+            }
+            assert_eq!((out.len(), out.capacity()), (10 * (4 + len), capacity));
+        }
+    }
+
+    /// The guess must not change what a scan finds: runs of one size, broken anywhere, cut anywhere.
+    #[test]
+    fn a_scan_finds_what_a_walk_finds() {
+        for layout in [Layout::Plain, Layout::Session, Layout::Checked] {
+            for odd in 0..40 {
+                let mut lens = vec![5; 40];
+                lens[odd] = odd % 7;
+                let bytes = frames(layout, &lens, 0);
+                for end in 0..=bytes.len() {
+                    let (mut at, mut count) = (0, 0);
+                    for len in &lens {
+                        if at + layout.framed(*len) > end {
+                            break;
+                        }
+                        at += layout.framed(*len);
+                        count += 1;
+                    }
+                    let scan = layout.scan(&bytes[..end], 1000);
+                    assert_eq!((scan.count, scan.bytes), (count, at));
+                    assert_eq!(layout.payloads(&bytes[..end]).count() as u64, count);
+                    assert_eq!(layout.span(&bytes, count), at);
+                    let begun = lens.iter().scan(0, |pos, len| {
+                        let start = *pos;
+                        *pos += layout.framed(*len);
+                        Some(start)
+                    });
+                    let begun = begun.filter(|&start| start < end).count() as u64;
+                    assert_eq!(layout.begun(&bytes, end).0, begun);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn replies_come_back_as_they_went() {
+        let ack = |latest, omitted| Reply::Ack { latest, omitted };
+        for reply in [
+            ack(7, 0),
+            ack(u64::MAX, OMITTED_MAX),
+            Reply::Bye(Code::Gap),
+            Reply::Pong { received: 9 },
+        ] {
+            assert_eq!(Reply::decode(Layout::Session, &reply.encode()), reply);
+        }
+        let mut bytes = ack(3, 0).encode();
+        bytes[8..].copy_from_slice(&0xFFFF_FFFFu32.to_le_bytes());
+        assert_eq!(
+            Reply::decode(Layout::Session, &bytes),
+            Reply::Unknown(u32::MAX)
+        );
+        // Plain knows nothing but acknowledgements.
+        assert_eq!(Reply::decode(Layout::Plain, &bytes), ack(3, u32::MAX));
+        for n in 0..20 {
+            assert_eq!(Code::from(n).get(), n);
+        }
+    }
+}

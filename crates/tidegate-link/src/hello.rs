@@ -1,0 +1,378 @@
+//! The bytes of the handshake: what opens a session, and the answer.
+//!
+//! One envelope for all of it: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and impossible there), the length
+//! of the body (u16), the body, and the CRC32C of everything before it. Bodies may grow: what follows the known fields is
+//! ignored. What the fields mean is decided in `proto`.
+
+use std::fmt;
+
+use crate::Seq;
+use crate::frame::Code;
+
+/// The version spoken here.
+pub const VERSION: u16 = 1;
+/// The most bytes a token may have.
+pub const TOKEN_MAX: usize = 1024;
+/// The most bytes a handshake may have, envelope and all.
+pub const HANDSHAKE_MAX: usize = HEAD + BODY_MAX + 4;
+
+const MAGIC: &[u8; 8] = b"tidegate";
+const MARK: u32 = 0xFFFF_FFFF;
+const HEAD: usize = 14;
+const BODY_MAX: usize = 2048;
+const TEXT_MAX: usize = 512;
+
+const FLAG_CHECKED: u16 = 1;
+const FLAG_DONE: u16 = 2;
+
+const KIND_WELCOME: u16 = 1;
+const KIND_REFUSED: u16 = 2;
+
+/// Names a session: 128 random bits, or whatever a program derives from a name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct SessionId(pub [u8; 16]);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a client opens a connection with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The version it speaks.
+    pub version: u16,
+    /// Whether each frame carries a CRC32C.
+    pub checked: bool,
+    /// The session.
+    pub session: SessionId,
+    /// Random, drawn once in a client's life: tells a client that connects again from another one of the same session.
+    pub life: u64,
+    /// The epoch this client knows; 0 before its first welcome.
+    pub epoch: u64,
+    /// The highest number it knows acknowledged.
+    pub acked: Seq,
+    /// The highest number it ever sent, whole or in part.
+    pub sent: Seq,
+    /// The largest message it wants to send; 0 for whatever the server allows.
+    pub frame_max: u32,
+    /// What it shows to be let in; may be empty.
+    pub token: Vec<u8>,
+}
+
+/// The token is nobody's business.
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hello")
+            .field("version", &self.version)
+            .field("checked", &self.checked)
+            .field("session", &self.session)
+            .field("life", &self.life)
+            .field("epoch", &self.epoch)
+            .field("acked", &self.acked)
+            .field("sent", &self.sent)
+            .field("frame_max", &self.frame_max)
+            .field("token_bytes", &self.token.len())
+            .finish()
+    }
+}
+
+/// The answer that lets a client in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version spoken on this connection.
+    pub version: u16,
+    /// Each frame carries a CRC32C: as the client asked.
+    pub checked: bool,
+    /// An acknowledgement means "done" and not only "received".
+    pub when_done: bool,
+    /// The session.
+    pub session: SessionId,
+    /// Names the server's state of this session: another epoch is another state.
+    pub epoch: u64,
+    /// The highest number the server has with none missing.
+    pub received: Seq,
+    /// The highest number it has acknowledged.
+    pub acked: Seq,
+    /// The most bytes of frames the client may have unacknowledged.
+    pub window: u64,
+    /// The largest message allowed.
+    pub frame_max: u32,
+    /// The connection is closed when nothing is heard for so long; 0 for never.
+    pub idle_ms: u32,
+}
+
+/// The answer that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub code: Code,
+    /// The same for people.
+    pub text: String,
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The client is in.
+    Welcome(Welcome),
+    /// It is not.
+    Refused(Refused),
+}
+
+/// Bytes that are no handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// They do not begin as one.
+    Magic,
+    /// The body is longer than any this version knows.
+    Length(u16),
+    /// The checksum is wrong.
+    Checksum,
+    /// The body ends too early, or a field in it cannot be.
+    Body,
+    /// The answer is of a kind this version does not know.
+    Kind(u16),
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic => f.write_str(
+                "expected a handshake of the session protocol: the other side speaks something else, or TLS on one side only",
+            ),
+            Self::Length(n) => write!(
+                f,
+                "a handshake of {n} bytes: at most {BODY_MAX} are allowed"
+            ),
+            Self::Checksum => f.write_str("the checksum of the handshake is wrong: it was damaged on its way"),
+            Self::Body => f.write_str("the handshake's body is cut short or contradicts itself"),
+            Self::Kind(n) => write!(f, "an answer of kind {n}, expected a welcome (1) or a refusal (2)"),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeError {}
+
+/// Whether a connection that begins with `bytes` opens a session; `None` while it is too early to tell. Otherwise it speaks
+/// plain.
+#[must_use]
+pub fn opens_session(bytes: &[u8]) -> Option<bool> {
+    let size = bytes.get(8..12)?.first_chunk()?;
+    Some(u32::from_le_bytes(*size) == MARK)
+}
+
+/// The body at the start of `bytes` and what its envelope takes in all; `None` while it is not complete. Whatever cannot
+/// become an envelope is told at once.
+fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
+    let begins = MAGIC.iter().chain(&[0xFF; 4]);
+    if bytes.iter().zip(begins).any(|(a, b)| a != b) {
+        return Err(HandshakeError::Magic);
+    }
+    let Some(len) = bytes.get(12..).and_then(<[u8]>::first_chunk) else {
+        return Ok(None);
+    };
+    let len = u16::from_le_bytes(*len);
+    let end = HEAD + len as usize;
+    if len as usize > BODY_MAX {
+        return Err(HandshakeError::Length(len));
+    }
+    let Some(sum) = bytes.get(end..).and_then(<[u8]>::first_chunk) else {
+        return Ok(None);
+    };
+    let body = &bytes[HEAD..end];
+    if crc32c::crc32c(&bytes[..end]) != u32::from_le_bytes(*sum) {
+        return Err(HandshakeError::Checksum);
+    }
+    Ok(Some((body, end + 4)))
+}
+
+fn seal(body: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(body.len()).unwrap_or(u16::MAX);
+    let mut out = Vec::with_capacity(HEAD + body.len() + 4);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&MARK.to_le_bytes());
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(body);
+    let sum = crc32c::crc32c(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Takes fields from the front of a body.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], HandshakeError> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(HandshakeError::Body)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    fn u16(&mut self) -> Result<u16, HandshakeError> {
+        self.bytes().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, HandshakeError> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, HandshakeError> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], HandshakeError> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(HandshakeError::Body)?;
+        self.0 = rest;
+        Ok(field)
+    }
+}
+
+impl Hello {
+    /// Its bytes on the wire. A token beyond [`TOKEN_MAX`] bytes is cut, which no server takes for the right one.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let token = &self.token[..self.token.len().min(TOKEN_MAX)];
+        let mut body = Vec::with_capacity(64 + token.len());
+        body.extend_from_slice(&self.version.to_le_bytes());
+        body.extend_from_slice(&u16::from(self.checked).to_le_bytes());
+        body.extend_from_slice(&self.session.0);
+        for n in [self.life, self.epoch, self.acked.get(), self.sent.get()] {
+            body.extend_from_slice(&n.to_le_bytes());
+        }
+        body.extend_from_slice(&self.frame_max.to_le_bytes());
+        body.extend_from_slice(&(token.len() as u16).to_le_bytes());
+        body.extend_from_slice(token);
+        seal(&body)
+    }
+
+    /// The hello at the start of `bytes` and its length; `None` while it is not complete.
+    ///
+    /// # Errors
+    /// As soon as the bytes cannot become one.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, HandshakeError> {
+        let Some((body, len)) = open(bytes)? else {
+            return Ok(None);
+        };
+        let mut f = Fields(body);
+        let version = f.u16()?;
+        let flags = f.u16()?;
+        let hello = Self {
+            version,
+            checked: flags & FLAG_CHECKED != 0,
+            session: SessionId(f.bytes()?),
+            life: f.u64()?,
+            epoch: f.u64()?,
+            acked: Seq::new(f.u64()?),
+            sent: Seq::new(f.u64()?),
+            frame_max: f.u32()?,
+            token: {
+                let len = f.u16()? as usize;
+                if len > TOKEN_MAX {
+                    return Err(HandshakeError::Body);
+                }
+                f.take(len)?.to_vec()
+            },
+        };
+        let never = hello.epoch == 0 && (hello.sent > Seq::NONE || hello.acked > Seq::NONE);
+        if never || hello.acked > hello.sent || hello.sent > Seq::LAST {
+            return Err(HandshakeError::Body);
+        }
+        Ok(Some((hello, len)))
+    }
+}
+
+impl Answer {
+    /// Its bytes on the wire. A longer text is cut at 512 bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(64);
+        match self {
+            Self::Welcome(w) => {
+                let flags =
+                    u16::from(w.checked) * FLAG_CHECKED + u16::from(w.when_done) * FLAG_DONE;
+                for n in [KIND_WELCOME, w.version, flags] {
+                    body.extend_from_slice(&n.to_le_bytes());
+                }
+                body.extend_from_slice(&w.session.0);
+                for n in [w.epoch, w.received.get(), w.acked.get(), w.window] {
+                    body.extend_from_slice(&n.to_le_bytes());
+                }
+                body.extend_from_slice(&w.frame_max.to_le_bytes());
+                body.extend_from_slice(&w.idle_ms.to_le_bytes());
+            }
+            Self::Refused(r) => {
+                body.extend_from_slice(&KIND_REFUSED.to_le_bytes());
+                body.extend_from_slice(&r.code.get().to_le_bytes());
+                let end = r.text.floor_char_boundary_at(TEXT_MAX);
+                body.extend_from_slice(&r.text.as_bytes()[..end]);
+            }
+        }
+        seal(&body)
+    }
+
+    /// The answer at the start of `bytes` and its length; `None` while it is not complete.
+    ///
+    /// # Errors
+    /// As soon as the bytes cannot become one.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, HandshakeError> {
+        let Some((body, len)) = open(bytes)? else {
+            return Ok(None);
+        };
+        let mut f = Fields(body);
+        let answer = match f.u16()? {
+            KIND_WELCOME => Self::Welcome(Self::welcome(&mut f)?),
+            KIND_REFUSED => {
+                let code = Code::from(f.u16()?);
+                let text = &f.0[..f.0.len().min(TEXT_MAX)];
+                let text = String::from_utf8_lossy(text).replace(|c: char| c.is_control(), " ");
+                Self::Refused(Refused { code, text })
+            }
+            kind => return Err(HandshakeError::Kind(kind)),
+        };
+        Ok(Some((answer, len)))
+    }
+
+    fn welcome(f: &mut Fields<'_>) -> Result<Welcome, HandshakeError> {
+        let version = f.u16()?;
+        let flags = f.u16()?;
+        let welcome = Welcome {
+            version,
+            checked: flags & FLAG_CHECKED != 0,
+            when_done: flags & FLAG_DONE != 0,
+            session: SessionId(f.bytes()?),
+            epoch: f.u64()?,
+            received: Seq::new(f.u64()?),
+            acked: Seq::new(f.u64()?),
+            window: f.u64()?,
+            frame_max: f.u32()?,
+            idle_ms: f.u32()?,
+        };
+        if welcome.epoch == 0 || welcome.acked > welcome.received || welcome.received > Seq::LAST {
+            return Err(HandshakeError::Body);
+        }
+        Ok(welcome)
+    }
+}
+
+/// Where a text may be cut.
+trait CharBoundary {
+    fn floor_char_boundary_at(&self, at: usize) -> usize;
+}
+
+impl CharBoundary for str {
+    fn floor_char_boundary_at(&self, at: usize) -> usize {
+        (0..=at.min(self.len()))
+            .rev()
+            .find(|&i| self.is_char_boundary(i))
+            .unwrap_or(0)
+    }
+}

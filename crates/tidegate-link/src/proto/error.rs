@@ -1,0 +1,235 @@
+//! What the other side did wrong, or did not do: one enum for each half.
+//!
+//! Both name what was expected. Which of them a connection may come back from is said here; what to do about them is the
+//! drivers'.
+
+use std::fmt;
+
+use super::sender::Doubt;
+use crate::Seq;
+use crate::frame::Code;
+use crate::hello::{HandshakeError, Refused, VERSION};
+
+/// What a client did wrong, or did not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReceiverError {
+    /// A message is larger than allowed.
+    TooLarge {
+        /// Its size.
+        size: u32,
+        /// The largest allowed.
+        max: u32,
+    },
+    /// A checksum does not fit its message.
+    Checksum {
+        /// Which message.
+        seq: Seq,
+    },
+    /// More was sent than the window allows.
+    Window {
+        /// Bytes without an acknowledgement.
+        unacked: u64,
+        /// The window.
+        window: u64,
+    },
+    /// A control frame this version does not know.
+    Control(u32),
+    /// A skip that is not the first frame or goes back.
+    Skip {
+        /// Where it goes.
+        next: Seq,
+        /// What the server has.
+        received: Seq,
+    },
+    /// Something follows the frame that said nothing would.
+    AfterClose,
+    /// The connection ended inside a frame.
+    Truncated {
+        /// So many bytes of it had come.
+        bytes: usize,
+    },
+    /// Nothing was heard for too long.
+    Idle,
+    /// What the server sends is not taken.
+    Stuck,
+}
+
+impl ReceiverError {
+    /// What the client is told.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::Checksum { .. } => Code::Checksum,
+            Self::Window { .. } => Code::Window,
+            Self::Idle | Self::Stuck => Code::Idle,
+            _ => Code::Malformed,
+        }
+    }
+}
+
+impl fmt::Display for ReceiverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { size, max } => write!(
+                f,
+                "a message of {size} bytes: at most {max} are allowed (or the other side does not speak this protocol)"
+            ),
+            Self::Checksum { seq } => write!(
+                f,
+                "the checksum of message {seq} is wrong: it was damaged on its way"
+            ),
+            Self::Window { unacked, window } => write!(
+                f,
+                "{unacked} bytes without an acknowledgement: the window is {window} bytes"
+            ),
+            Self::Control(n) => write!(f, "a control frame of the unknown kind {n:#x}"),
+            Self::Skip { next, received } => write!(
+                f,
+                "a skip to message {next} after {received}: it may only go forward, and before the first message of a connection"
+            ),
+            Self::AfterClose => {
+                f.write_str("more bytes after the frame that closes: expected none")
+            }
+            Self::Truncated { bytes } => write!(
+                f,
+                "the connection ended {bytes} bytes into a frame: the client is to send it again"
+            ),
+            Self::Idle => {
+                f.write_str("nothing was heard for the idle time: the client is to send pings")
+            }
+            Self::Stuck => f.write_str("the client takes no acknowledgements: it is to read them"),
+        }
+    }
+}
+
+impl std::error::Error for ReceiverError {}
+
+/// What the server did wrong, or did not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SenderError {
+    /// Its answer is no handshake.
+    Handshake(HandshakeError),
+    /// It does not let this client in.
+    Refused(Refused),
+    /// It speaks another version.
+    Version(u16),
+    /// Its welcome contradicts what was asked; says how.
+    Welcome(&'static str),
+    /// It lacks messages that were acknowledged, or has some that were never sent.
+    Gap {
+        /// What it has.
+        received: Seq,
+        /// What this client does not have any more, or never had: it was acknowledged, or sent by another life.
+        acked: Seq,
+        /// What was ever sent.
+        sent: Seq,
+    },
+    /// An acknowledgement of what was acknowledged before.
+    Repeated {
+        /// The message it names.
+        latest: Seq,
+        /// The one acknowledged before.
+        previous: Seq,
+    },
+    /// An acknowledgement that does not follow from the previous one: some are missing, or there is one too many.
+    Missing {
+        /// The message it names.
+        latest: Seq,
+        /// The message it should name by its count.
+        expected: Seq,
+    },
+    /// An acknowledgement of what was never sent.
+    Impossible {
+        /// The message it names.
+        latest: Seq,
+        /// The last one sent.
+        sent: Seq,
+    },
+    /// A reply of a kind this version does not know.
+    Reply(u32),
+    /// The server closed in the middle of a reply.
+    Truncated,
+    /// It did not answer the hello in time.
+    Unanswered,
+    /// It was silent for longer than it promised.
+    Silent,
+    /// Messages waited for too long without any of them being acknowledged.
+    Stalled {
+        /// The last one acknowledged.
+        acked: Seq,
+        /// The last one there is.
+        last: Seq,
+    },
+    /// The connection is gone and nobody knows what became of these messages.
+    InDoubt(Doubt),
+}
+
+impl SenderError {
+    /// Whether connecting again may help: nothing is lost by that.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        match self {
+            Self::Refused(r) => r.code.is_passing(),
+            Self::Handshake(HandshakeError::Checksum)
+            | Self::Truncated
+            | Self::Unanswered
+            | Self::Silent => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for SenderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handshake(e) => e.fmt(f),
+            Self::Refused(r) => write!(f, "the server refuses the session: {}", r.text),
+            Self::Version(n) => write!(
+                f,
+                "the server speaks version {n} of the session protocol, expected {VERSION}"
+            ),
+            Self::Welcome(what) => write!(f, "the server's welcome {what}"),
+            Self::Gap {
+                received,
+                acked,
+                sent,
+            } => write!(
+                f,
+                "the server has everything up to {received}, but {acked} was acknowledged and {sent} sent: it is not the session it was"
+            ),
+            Self::Repeated { latest, previous } => write!(
+                f,
+                "an acknowledgement of {latest} after one of {previous}: expected a later message"
+            ),
+            Self::Missing { latest, expected } => write!(
+                f,
+                "an acknowledgement of {latest} whose count says {expected}: some are missing or repeated"
+            ),
+            Self::Impossible { latest, sent } => write!(
+                f,
+                "an acknowledgement of {latest}, but only {sent} were sent"
+            ),
+            Self::Reply(n) => write!(f, "a reply of the unknown kind {n:#x}"),
+            Self::Truncated => {
+                f.write_str("the server closed in the middle of a reply of 12 bytes")
+            }
+            Self::Unanswered => f.write_str("the server did not answer the handshake in time"),
+            Self::Silent => {
+                f.write_str("the server was silent for longer than the idle time it named")
+            }
+            Self::Stalled { acked, last } => write!(
+                f,
+                "no progress: everything up to {acked} is acknowledged, nothing after it up to {last}, for longer than allowed"
+            ),
+            Self::InDoubt(Doubt { first, last }) => write!(
+                f,
+                "nobody knows whether messages {first} to {last} were handled: the connection, or the server's state, is gone"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SenderError {}

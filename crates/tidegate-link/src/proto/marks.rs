@@ -1,0 +1,102 @@
+//! Where batches ended: what a position in messages is in bytes and, in the plain protocol, in ids.
+//!
+//! A receiver whose acknowledgements wait for the handler must know how much of the window is used, and the id to echo, for
+//! a number the handler names later. Keeping that for each message would cost more than the message: it is kept for each
+//! batch, and where there are too many, every second one is forgotten. Positions between two marks are rounded.
+
+use std::collections::VecDeque;
+
+use crate::Seq;
+
+/// The most marks kept.
+const MARKS_MAX: usize = 1024;
+
+/// The end of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Its last message.
+    pub(super) end: Seq,
+    /// Bytes of frames up to there, since the connection began.
+    pub(super) pos: u64,
+    /// The plain id of that message; 0 in a session.
+    pub(super) id: u64,
+}
+
+/// The marks not reached yet, in order.
+#[derive(Debug, Default)]
+pub(super) struct Marks(VecDeque<Mark>);
+
+impl Marks {
+    pub(super) fn push(&mut self, mark: Mark) {
+        if self.0.len() >= MARKS_MAX {
+            // Every second one goes; the last stays, so that everything received can be acknowledged.
+            let mut odd = self.0.len().is_multiple_of(2);
+            self.0.retain(|_| {
+                odd = !odd;
+                odd
+            });
+        }
+        self.0.push_back(mark);
+    }
+
+    /// Forgets the marks up to `seq`; answers the last of them.
+    pub(super) fn reach(&mut self, seq: Seq) -> Option<Mark> {
+        let mut last = None;
+        while self.0.front().is_some_and(|m| m.end <= seq) {
+            last = self.0.pop_front();
+        }
+        last
+    }
+
+    /// The first mark not reached.
+    pub(super) fn next(&self) -> Option<Mark> {
+        self.0.front().copied()
+    }
+
+    pub(super) fn check_invariants(&self) {
+        assert!(self.0.len() <= MARKS_MAX);
+        let ordered = |a: &Mark, b: &Mark| a.end < b.end && a.pos <= b.pos;
+        assert!(
+            self.0
+                .iter()
+                .zip(self.0.iter().skip(1))
+                .all(|(a, b)| ordered(a, b))
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(n: u64) -> Mark {
+        Mark {
+            end: Seq::new(n),
+            pos: n * 10,
+            id: n - 1,
+        }
+    }
+
+    #[test]
+    fn too_many_marks_are_thinned_and_the_last_stays() {
+        let mut marks = Marks::default();
+        for n in 1..=5000 {
+            marks.push(mark(n));
+            marks.check_invariants();
+            assert_eq!(marks.0.back(), Some(&mark(n)));
+        }
+        assert_eq!(marks.reach(Seq::new(5000)), Some(mark(5000)));
+        assert_eq!(marks.next(), None);
+    }
+
+    #[test]
+    fn a_position_between_marks_reaches_the_one_before() {
+        let mut marks = Marks::default();
+        for n in [3, 7, 9] {
+            marks.push(mark(n));
+        }
+        assert_eq!(marks.reach(Seq::new(2)), None);
+        assert_eq!(marks.reach(Seq::new(8)), Some(mark(7)));
+        assert_eq!(marks.next(), Some(mark(9)));
+    }
+}

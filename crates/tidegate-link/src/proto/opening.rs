@@ -1,0 +1,152 @@
+//! How a connection begins, on the server's side: which protocol it speaks, and whether a session's client is let in.
+//!
+//! Pure: the driver says what is kept of the session and hands in a random number for a new epoch.
+
+use crate::Seq;
+use crate::frame::Code;
+use crate::hello::{HandshakeError, Hello, Refused, VERSION, Welcome, opens_session};
+
+/// What a connection turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Too early to tell: read on. No more than [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes are ever needed.
+    More,
+    /// It speaks plain, from its first byte on.
+    Plain,
+    /// It opens a session.
+    Session {
+        /// What the client says.
+        hello: Hello,
+        /// How many bytes that took; frames follow.
+        bytes: usize,
+    },
+}
+
+/// Tells what `bytes`, all that was read so far, begin.
+///
+/// # Errors
+/// As soon as the bytes can be neither.
+pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
+    match opens_session(bytes) {
+        None => Ok(Opening::More),
+        Some(false) => Ok(Opening::Plain),
+        Some(true) => Ok(match Hello::decode(bytes)? {
+            None => Opening::More,
+            Some((hello, bytes)) => Opening::Session { hello, bytes },
+        }),
+    }
+}
+
+/// What a server kept of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The name of this state: never 0.
+    pub epoch: u64,
+    /// The highest number received with none missing.
+    pub received: Seq,
+    /// The highest number acknowledged, by the server's rule: at most `received`.
+    pub acked: Seq,
+    /// The life of the client that had it last; `None` if that is not known any more.
+    pub life: Option<u64>,
+}
+
+/// What a server offers every session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The most bytes of frames a client may have unacknowledged.
+    pub window: u64,
+    /// The largest message.
+    pub frame_max: u32,
+    /// Acknowledgements wait for the handler.
+    pub when_done: bool,
+    /// See [`Welcome::idle_ms`].
+    pub idle_ms: u32,
+}
+
+/// Whether the client that said `hello` is let in, and where it goes on. The token has been checked.
+///
+/// `fresh` is a random number: the epoch if the server has nothing of this session. Then what the client knows
+/// to be acknowledged is where the session begins.
+///
+/// # Errors
+/// The refusal to answer.
+pub fn admit(
+    hello: &Hello,
+    kept: Option<Kept>,
+    terms: &Terms,
+    fresh: u64,
+) -> Result<Welcome, Refused> {
+    if hello.version != VERSION {
+        let text = format!(
+            "expected version {VERSION} of the session protocol, not {}",
+            hello.version
+        );
+        return Err(refused(Code::Version, text));
+    }
+    if hello.frame_max > terms.frame_max {
+        let text = format!(
+            "messages of up to {} bytes are too large: at most {} are allowed",
+            hello.frame_max, terms.frame_max
+        );
+        return Err(refused(Code::TooLarge, text));
+    }
+    let kept = match kept {
+        Some(kept) => returned(hello, kept)?,
+        None => Kept {
+            epoch: another(fresh, hello.epoch),
+            received: hello.acked,
+            acked: hello.acked,
+            life: None,
+        },
+    };
+    Ok(Welcome {
+        version: VERSION,
+        checked: hello.checked,
+        when_done: terms.when_done,
+        session: hello.session,
+        epoch: kept.epoch,
+        received: kept.received,
+        acked: kept.acked,
+        window: terms.window,
+        frame_max: terms.frame_max,
+        idle_ms: terms.idle_ms,
+    })
+}
+
+/// `fresh`, unless that is no epoch or the one whose state is gone.
+const fn another(fresh: u64, gone: u64) -> u64 {
+    match fresh {
+        0 => another(1, gone),
+        n if n == gone => another(n.wrapping_add(1), gone),
+        n => n,
+    }
+}
+
+/// A client comes to a session the server knows.
+fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
+    // A new life asks where it is and takes over.
+    if hello.epoch == 0 {
+        return Ok(kept);
+    }
+    if kept.life.is_some_and(|life| life != hello.life) {
+        let text = "another client has opened this session since".to_owned();
+        return Err(refused(Code::Displaced, text));
+    }
+    if kept.received < hello.acked || kept.received > hello.sent {
+        let text = format!(
+            "the server has everything up to {}, the client had {} acknowledged and sent up to {}: they do not know the same session",
+            kept.received, hello.acked, hello.sent
+        );
+        return Err(refused(Code::Gap, text));
+    }
+    Ok(kept)
+}
+
+/// A refusal.
+#[must_use]
+pub fn refused(code: Code, text: impl Into<String>) -> Refused {
+    Refused {
+        code,
+        text: text.into(),
+    }
+}

@@ -1,0 +1,317 @@
+//! What a sender keeps until it is acknowledged: blocks of frames, and how far they are sent.
+//!
+//! Blocks hold whole frames, and what follows works on blocks: sending takes slices of them, an acknowledgement lets go of those it
+//! covers. Where a message lies inside its block is found by walking from frame to frame, and only when that matters: when
+//! the window is nearly full, after a cut, for an acknowledgement of a block that is not out yet. A walk goes on where
+//! the last one ended.
+//!
+//! Invariants: numbers and positions are contiguous over the blocks; front <= cursor <= peak <= end.
+
+use std::collections::VecDeque;
+
+use crate::Seq;
+use crate::frame::Layout;
+
+/// Whole frames, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// The frames.
+    pub bytes: Vec<u8>,
+    /// The number of the first.
+    pub first: Seq,
+    /// How many: at least one.
+    pub count: u64,
+}
+
+#[derive(Debug)]
+struct Retained {
+    block: Block,
+    /// The position of its first byte.
+    pos: u64,
+}
+
+impl Retained {
+    fn last(&self) -> Seq {
+        self.block.first.plus(self.block.count - 1)
+    }
+
+    fn end(&self) -> u64 {
+        self.pos + self.block.bytes.len() as u64
+    }
+}
+
+/// The frames up to `seq` end at `pos`. `asked` is the position the last question was about.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    seq: Seq,
+    pos: u64,
+    asked: u64,
+}
+
+/// Blocks given back for filling: so many are kept, and none that has grown for a large message.
+const SPARES_MAX: usize = 4;
+const SPARE_BYTES_MAX: usize = 512 << 10;
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    layout: Layout,
+    blocks: VecDeque<Retained>,
+    /// The number the next message has.
+    next: Seq,
+    /// Positions: bytes of frames since the beginning. Everything before `front` is let go, `cursor` is the next byte
+    /// to send, `peak` is beyond the last byte ever sent, `end` beyond the last there is.
+    front: u64,
+    cursor: u64,
+    peak: u64,
+    end: u64,
+    /// Memory held by the blocks.
+    held: usize,
+    acked_walk: Walk,
+    sent_walk: Walk,
+    spares: Vec<Vec<u8>>,
+}
+
+impl Outbox {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            blocks: VecDeque::new(),
+            next: Seq::FIRST,
+            front: 0,
+            cursor: 0,
+            peak: 0,
+            end: 0,
+            held: 0,
+            acked_walk: Walk::default(),
+            sent_walk: Walk::default(),
+            spares: Vec::new(),
+        }
+    }
+
+    /// Numbering begins at `next`. Only while nothing was ever put in.
+    pub(super) fn begin(&mut self, next: Seq) {
+        assert!(self.end == 0, "numbering begins once");
+        self.next = next;
+        let seq = self.last();
+        self.acked_walk.seq = seq;
+        self.sent_walk.seq = seq;
+    }
+
+    /// Keeps `block`, in the last one's memory if it fits there: that of many nearly empty blocks would add up.
+    pub(super) fn push(&mut self, block: Block) {
+        assert!(
+            block.first == self.next && block.count > 0,
+            "blocks are contiguous"
+        );
+        self.next = block.first.plus(block.count);
+        self.end += block.bytes.len() as u64;
+        if let Some(last) = self.blocks.back_mut().map(|r| &mut r.block)
+            && block.bytes.len() <= block.bytes.capacity() / 4
+            && block.bytes.len() <= last.bytes.capacity() - last.bytes.len()
+        {
+            last.bytes.extend_from_slice(&block.bytes);
+            last.count += block.count;
+            self.give_back(block.bytes);
+            return;
+        }
+        self.held += block.bytes.capacity();
+        let pos = self.end - block.bytes.len() as u64;
+        self.blocks.push_back(Retained { block, pos });
+    }
+
+    fn give_back(&mut self, mut bytes: Vec<u8>) {
+        if self.spares.len() < SPARES_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
+            bytes.clear();
+            self.spares.push(bytes);
+        }
+    }
+
+    /// An empty block that was used before.
+    pub(super) fn take_spare(&mut self) -> Option<Vec<u8>> {
+        self.spares.pop()
+    }
+
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The last message there is.
+    pub(super) fn last(&self) -> Seq {
+        Seq::new(self.next.get().wrapping_sub(1))
+    }
+
+    /// The last message that is not here any more, or never was.
+    pub(super) fn gone(&self) -> Seq {
+        let first = self.blocks.front().map_or(self.next, |b| b.block.first);
+        Seq::new(first.get().wrapping_sub(1))
+    }
+
+    pub(super) const fn unsent(&self) -> u64 {
+        self.end - self.cursor
+    }
+
+    /// Up to `limit` unsent bytes, as the slices they lie in; answers how many slices.
+    pub(super) fn slices<'a>(&'a self, mut limit: u64, into: &mut [&'a [u8]]) -> usize {
+        let from = self.blocks.partition_point(|b| b.end() <= self.cursor);
+        let mut n = 0;
+        for (slot, b) in into.iter_mut().zip(self.blocks.range(from..)) {
+            if limit == 0 {
+                break;
+            }
+            let start = self.cursor.saturating_sub(b.pos) as usize;
+            let bytes = &b.block.bytes[start..];
+            let take = limit.min(bytes.len() as u64);
+            *slot = &bytes[..take as usize];
+            limit -= take;
+            n += 1;
+        }
+        n
+    }
+
+    /// `n` bytes went out.
+    pub(super) fn sent(&mut self, n: u64) {
+        self.cursor += n;
+        assert!(self.cursor <= self.end, "more was sent than there is");
+        self.peak = self.peak.max(self.cursor);
+    }
+
+    /// Lets go of the blocks `acked` covers.
+    pub(super) fn release(&mut self, acked: Seq) {
+        while self.blocks.front().is_some_and(|b| b.last() <= acked)
+            && let Some(b) = self.blocks.pop_front()
+        {
+            self.front = b.end();
+            self.held -= b.block.bytes.capacity();
+            self.give_back(b.block.bytes);
+        }
+        // What is acknowledged need not be sent again.
+        self.cursor = self.cursor.max(self.front);
+        self.peak = self.peak.max(self.front);
+    }
+
+    /// Sending goes on after `seq`.
+    pub(super) fn rewind(&mut self, seq: Seq) {
+        self.cursor = self.end_of(seq);
+        // A message given up may have been sent in part only.
+        self.peak = self.peak.max(self.cursor);
+    }
+
+    /// The last message sent on this connection, whole or in part.
+    pub(super) fn sent_now(&mut self) -> Seq {
+        self.begun_before(self.cursor)
+    }
+
+    /// The last message ever sent, whole or in part.
+    pub(super) fn sent_ever(&mut self) -> Seq {
+        self.begun_before(self.peak)
+    }
+
+    /// Whether `seq` has left, whole or in part, on this connection.
+    pub(super) fn has_left(&mut self, seq: Seq) -> bool {
+        match self.block_of(seq) {
+            _ if seq >= self.next => false,
+            Some(i) if self.blocks[i].end() > self.cursor => seq <= self.sent_now(),
+            _ => true,
+        }
+    }
+
+    /// How many bytes from the end of `acked` may be sent in all before `window` is used up, counted from the cursor.
+    pub(super) fn allowance(&mut self, acked: Seq, window: u64, want: u64) -> u64 {
+        let rough = self
+            .front
+            .saturating_add(window)
+            .saturating_sub(self.cursor);
+        if rough >= want {
+            return want;
+        }
+        let exact = self.end_of(acked).saturating_add(window);
+        exact.saturating_sub(self.cursor).min(want)
+    }
+
+    /// Bytes in messages that are not acknowledged.
+    pub(super) fn unacked(&mut self, acked: Seq) -> u64 {
+        self.end - self.end_of(acked)
+    }
+
+    fn block_of(&self, seq: Seq) -> Option<usize> {
+        self.blocks
+            .partition_point(|b| b.block.first <= seq)
+            .checked_sub(1)
+    }
+
+    /// Where message `seq` ends. Messages let go end at the front.
+    fn end_of(&mut self, seq: Seq) -> u64 {
+        let Some(b) = self.block_of(seq).map(|i| &self.blocks[i]) else {
+            return self.front;
+        };
+        if seq >= b.last() {
+            return b.end();
+        }
+        let w = self.acked_walk;
+        let (from, pos) = if w.seq <= seq && w.pos >= b.pos && w.pos <= b.end() {
+            (w.seq, w.pos)
+        } else {
+            (Seq::new(b.block.first.get() - 1), b.pos)
+        };
+        let rest = &b.block.bytes[(pos - b.pos) as usize..];
+        let pos = pos + self.layout.span(rest, seq.since(from)) as u64;
+        self.acked_walk = Walk {
+            seq,
+            pos,
+            asked: pos,
+        };
+        pos
+    }
+
+    /// The last message of which a byte lies before `pos`.
+    fn begun_before(&mut self, pos: u64) -> Seq {
+        let i = self.blocks.partition_point(|b| b.pos < pos);
+        let Some(b) = i.checked_sub(1).map(|i| &self.blocks[i]) else {
+            return self.gone();
+        };
+        if pos >= b.end() {
+            return b.last();
+        }
+        let w = self.sent_walk;
+        if w.asked >= b.pos && w.asked <= pos && pos <= w.pos && w.asked > b.pos {
+            return w.seq;
+        }
+        let (from, at) = if w.pos <= pos && w.pos >= b.pos {
+            (w.seq, w.pos)
+        } else {
+            (Seq::new(b.block.first.get() - 1), b.pos)
+        };
+        let rest = &b.block.bytes[(at - b.pos) as usize..];
+        let (count, bytes) = self.layout.begun(rest, (pos - at) as usize);
+        self.sent_walk = Walk {
+            seq: from.plus(count),
+            pos: at + bytes as u64,
+            asked: pos,
+        };
+        self.sent_walk.seq
+    }
+
+    pub(super) fn check_invariants(&self) {
+        assert!(self.front <= self.cursor && self.cursor <= self.peak && self.peak <= self.end);
+        let mut pos = self.front;
+        let mut seq = self.blocks.front().map_or(self.next, |b| b.block.first);
+        for b in &self.blocks {
+            assert_eq!((b.pos, b.block.first), (pos, seq));
+            let scan = self.layout.scan(&b.block.bytes, crate::frame::SIZE_MAX);
+            assert_eq!(
+                (scan.count, scan.bytes),
+                (b.block.count, b.block.bytes.len())
+            );
+            pos = b.end();
+            seq = seq.plus(b.block.count);
+        }
+        assert_eq!((pos, seq), (self.end, self.next));
+        assert_eq!(
+            self.held,
+            self.blocks
+                .iter()
+                .map(|b| b.block.bytes.capacity())
+                .sum::<usize>()
+        );
+    }
+}

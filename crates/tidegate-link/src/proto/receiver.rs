@@ -1,0 +1,669 @@
+//! The server's half: takes frames in, says what is to be acknowledged and when, and why it closes.
+//!
+//! It never copies a message: it looks at the driver's buffer and answers where the next batch lies in it. What it sends
+//! goes out in units of 12 bytes, one at a time, so that no acknowledgement is ever cut by another.
+//!
+//! Invariants: acked <= done <= received; acknowledgements only go up; at most one unit is on its way.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate::controller::{Controller, Load, Reason, Snapshot};
+use tidegate::{Time, nanos};
+
+use super::cadence::Cadence;
+use super::error::ReceiverError;
+use super::marks::{Mark, Marks};
+use crate::Seq;
+use crate::frame::{self, CLOSE, Code, Layout, OMITTED_MAX, PING, REPLY_BYTES, Reply, SKIP, Stop};
+use crate::hello::Welcome;
+
+/// What a receiver is told besides the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverConfig {
+    /// The largest message taken.
+    pub frame_max: u32,
+    /// The most bytes of frames that may be unacknowledged: in a session the window, in plain what half of is acknowledged
+    /// at once.
+    pub window: u64,
+    /// Acknowledgements wait for [`Receiver::done`].
+    pub when_done: bool,
+    /// A connection on which nothing is heard for so long is closed. Zero for never.
+    pub idle: Duration,
+}
+
+/// Where the next messages lie in the buffer that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The number of the first.
+    pub first: Seq,
+    /// How many; 0 if no whole message is there.
+    pub count: u64,
+    /// Their frames: for [`Layout::payloads`].
+    pub frames: Range<usize>,
+    /// How many bytes of the buffer are dealt with: at least up to the end of the frames.
+    pub taken: usize,
+    /// How many bytes the frame after that has in all, if that is known: the buffer must have room for them. Otherwise 0.
+    pub wants: usize,
+}
+
+/// What a receiver counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverStats {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Acknowledgements sent.
+    pub acks: u64,
+    /// Why, by [`Reason`] as an index.
+    pub acks_by_reason: [u64; Reason::COUNT],
+}
+
+/// How far the connection is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Messages come.
+    Open,
+    /// None will; what was received is still to be acknowledged. Then the code is said, if any.
+    Draining(Option<Code>),
+    /// What can be acknowledged is, then the code is said.
+    Leaving(Option<Code>),
+    /// All is said.
+    Finished,
+}
+
+/// What the 12 bytes on their way are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Ack,
+    Pong,
+    Bye,
+}
+
+/// The server's half of one connection. See the [module](super) for its cycle.
+#[derive(Debug)]
+pub struct Receiver {
+    layout: Layout,
+    config: ReceiverConfig,
+    phase: Phase,
+    /// Positions in bytes count from the beginning of this connection.
+    received: Seq,
+    received_pos: u64,
+    /// What may be acknowledged, and at least where in bytes that is.
+    ready: Seq,
+    ready_pos: u64,
+    ready_exact: bool,
+    ready_since: Time,
+    acked: Seq,
+    /// At least, and at most, where `acked` is.
+    acked_pos: u64,
+    acked_most: u64,
+    /// The plain ids of `ready`.
+    ready_id: u64,
+    done: Seq,
+    marks: Marks,
+    /// Reaching the first means having reached the second: what lies between was given up.
+    skipped: Option<(Seq, Seq)>,
+    /// No frame has come yet.
+    untouched: bool,
+    unit: Option<Unit>,
+    out: [u8; REPLY_BYTES],
+    out_at: usize,
+    cost_ns: u64,
+    pong: bool,
+    heard: Time,
+    spoke: Time,
+    idle_ns: u64,
+    cadence: Cadence,
+    stats: ReceiverStats,
+}
+
+impl Receiver {
+    /// For a connection that speaks plain.
+    #[must_use]
+    pub fn plain(now: Time, config: ReceiverConfig, controller: Box<dyn Controller>) -> Self {
+        Self::new(now, Layout::Plain, config, Seq::NONE, Seq::NONE, controller)
+    }
+
+    /// For a connection that was answered `welcome`; the rest of the configuration says the same.
+    #[must_use]
+    pub fn session(now: Time, welcome: &Welcome, controller: Box<dyn Controller>) -> Self {
+        let layout = if welcome.checked {
+            Layout::Checked
+        } else {
+            Layout::Session
+        };
+        let config = ReceiverConfig {
+            frame_max: welcome.frame_max,
+            window: welcome.window,
+            when_done: welcome.when_done,
+            idle: Duration::from_millis(welcome.idle_ms.into()),
+        };
+        Self::new(
+            now,
+            layout,
+            config,
+            welcome.received,
+            welcome.acked,
+            controller,
+        )
+    }
+
+    fn new(
+        now: Time,
+        layout: Layout,
+        mut config: ReceiverConfig,
+        received: Seq,
+        acked: Seq,
+        controller: Box<dyn Controller>,
+    ) -> Self {
+        config.frame_max = config.frame_max.min(frame::SIZE_MAX);
+        let ready = if config.when_done { acked } else { received };
+        Self {
+            layout,
+            config,
+            phase: Phase::Open,
+            received,
+            received_pos: 0,
+            ready,
+            ready_pos: 0,
+            ready_exact: true,
+            ready_since: now,
+            acked,
+            acked_pos: 0,
+            acked_most: 0,
+            ready_id: u64::MAX,
+            done: ready,
+            marks: Marks::default(),
+            skipped: None,
+            untouched: true,
+            unit: None,
+            out: [0; REPLY_BYTES],
+            out_at: 0,
+            cost_ns: 0,
+            pong: false,
+            heard: now,
+            spoke: now,
+            idle_ns: nanos(config.idle),
+            cadence: Cadence::new(controller),
+            stats: ReceiverStats::default(),
+        }
+    }
+
+    // ---- what happened
+
+    /// Looks at what the buffer holds, from the first byte not dealt with. Call again after the batch until nothing is taken.
+    ///
+    /// A batch is at most a quarter of the window, or one message: so that acknowledgements leave before half of it is used,
+    /// [`poll_transmit`](Self::poll_transmit) is to be asked between batches.
+    ///
+    /// # Errors
+    /// What the client did wrong. What came before that was handed out by earlier calls; the connection is to be closed once
+    /// [`poll_transmit`](Self::poll_transmit) has nothing left.
+    pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<Batch, ReceiverError> {
+        self.heard = now;
+        let read = self.read(now, bytes);
+        if let Err(e) = &read {
+            self.leave(Some(e.code()));
+        }
+        read
+    }
+
+    fn read(&mut self, now: Time, bytes: &[u8]) -> Result<Batch, ReceiverError> {
+        match self.phase {
+            Phase::Open => {}
+            Phase::Draining(_) if !bytes.is_empty() => return Err(ReceiverError::AfterClose),
+            _ => return Ok(self.nothing(bytes.len(), 0)),
+        }
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            let scan = self.scan(rest)?;
+            if scan.count > 0 {
+                let frames = at..at + scan.bytes;
+                let first = self.received.next();
+                self.take_in(now, scan, &bytes[frames.clone()])?;
+                let wants = match scan.stop {
+                    Stop::Incomplete(n) => n,
+                    _ => 0,
+                };
+                return Ok(Batch {
+                    first,
+                    count: scan.count,
+                    taken: frames.end,
+                    frames,
+                    wants,
+                });
+            }
+            let used = match scan.stop {
+                Stop::Size(kind) if self.layout != Layout::Plain && kind >= frame::CONTROL => {
+                    self.control(now, kind, rest)?
+                }
+                Stop::Size(size) => {
+                    let max = self.config.frame_max;
+                    return Err(ReceiverError::TooLarge { size, max });
+                }
+                Stop::Incomplete(wants) => return Ok(self.nothing(at, wants)),
+                Stop::Enough => 0,
+            };
+            if used == 0 {
+                return Ok(self.nothing(at, 12));
+            }
+            at += used;
+            if self.phase != Phase::Open {
+                if at < bytes.len() {
+                    return Err(ReceiverError::AfterClose);
+                }
+                return Ok(self.nothing(at, 0));
+            }
+        }
+    }
+
+    const fn nothing(&self, taken: usize, wants: usize) -> Batch {
+        Batch {
+            first: self.received.next(),
+            count: 0,
+            frames: taken..taken,
+            taken,
+            wants,
+        }
+    }
+
+    /// The next batch of whole messages, their checksums verified.
+    fn scan(&self, bytes: &[u8]) -> Result<frame::Scan, ReceiverError> {
+        let max = self.config.frame_max;
+        let most = usize::try_from(self.config.window / 4).unwrap_or(usize::MAX);
+        let mut scan = self.layout.scan(&bytes[..bytes.len().min(most)], max);
+        if scan.count == 0 && bytes.len() > most {
+            scan = self.layout.scan_some(bytes, max, 1);
+        }
+        if self.layout == Layout::Checked {
+            let good = self.verify(&bytes[..scan.bytes]);
+            if good == 0 && scan.count > 0 {
+                let seq = self.received.next();
+                return Err(ReceiverError::Checksum { seq });
+            }
+            if good < scan.count {
+                scan = self.layout.scan_some(bytes, max, good);
+            }
+        }
+        Ok(scan)
+    }
+
+    /// How many frames from the first on have the checksum they carry.
+    fn verify(&self, frames: &[u8]) -> u64 {
+        let mut seq = self.received;
+        let mut at = 0;
+        for payload in self.layout.payloads(frames) {
+            let end = at + self.layout.header() + payload.len();
+            let carried = frames[end..].first_chunk().map(|c| u32::from_le_bytes(*c));
+            if carried != Some(frame::checksum(seq.next(), payload)) {
+                break;
+            }
+            seq = seq.next();
+            at = end + self.layout.trailer();
+        }
+        seq.since(self.received)
+    }
+
+    fn take_in(
+        &mut self,
+        now: Time,
+        scan: frame::Scan,
+        frames: &[u8],
+    ) -> Result<(), ReceiverError> {
+        let (len, count) = (frames.len() as u64, scan.count);
+        let unacked = self.received_pos + len - self.acked_most;
+        if self.layout != Layout::Plain && unacked > self.config.window {
+            let window = self.config.window;
+            return Err(ReceiverError::Window { unacked, window });
+        }
+        self.untouched = false;
+        self.received = self.received.plus(count);
+        self.received_pos += len;
+        self.stats.messages += count;
+        self.stats.bytes += len;
+        let id = if self.layout == Layout::Plain {
+            frame::id_at(frames, scan.last)
+        } else {
+            0
+        };
+        let end = Mark {
+            end: self.received,
+            pos: self.received_pos,
+            id,
+        };
+        if self.config.when_done {
+            self.marks.push(end);
+        } else {
+            self.done = self.received;
+            self.ready_to(now, end);
+        }
+        Ok(())
+    }
+
+    /// A control frame at the start of `bytes`; answers its length, 0 if it is not complete.
+    fn control(&mut self, now: Time, kind: u32, bytes: &[u8]) -> Result<usize, ReceiverError> {
+        match kind {
+            CLOSE => self.phase = Phase::Draining(Some(Code::Drained)),
+            PING => self.pong = true,
+            SKIP => {
+                let Some(next) = bytes.get(4..).and_then(<[u8]>::first_chunk) else {
+                    return Ok(0);
+                };
+                self.skip(now, Seq::new(u64::from_le_bytes(*next)))?;
+                return Ok(12);
+            }
+            kind => return Err(ReceiverError::Control(kind)),
+        }
+        self.untouched = false;
+        Ok(4)
+    }
+
+    fn skip(&mut self, now: Time, next: Seq) -> Result<(), ReceiverError> {
+        let received = self.received;
+        if !self.untouched || next <= received.next() || next > Seq::LAST {
+            return Err(ReceiverError::Skip { next, received });
+        }
+        self.untouched = false;
+        self.received = Seq::new(next.get() - 1);
+        self.skipped = Some((received, self.received));
+        if self.done == received {
+            self.done_to(now, self.received);
+        }
+        Ok(())
+    }
+
+    /// The handler has done everything up to `seq`. Nothing beyond what was received is taken for done.
+    pub fn done(&mut self, now: Time, seq: Seq) {
+        if !self.config.when_done {
+            return;
+        }
+        let mut seq = seq.min(self.received);
+        if let Some((from, to)) = self.skipped
+            && seq >= from
+        {
+            seq = seq.max(to);
+            self.skipped = None;
+        }
+        if seq > self.done {
+            self.done_to(now, seq);
+        }
+    }
+
+    fn done_to(&mut self, now: Time, seq: Seq) {
+        self.done = seq;
+        let mark = self.marks.reach(seq);
+        match (mark, self.layout) {
+            // Only ids that were sent are echoed.
+            (None, Layout::Plain) => {}
+            (Some(mark), Layout::Plain) => self.ready_to(now, mark),
+            (mark, _) => {
+                let pos = mark.map_or(self.ready_pos, |m| m.pos);
+                let id = 0;
+                self.ready_to(now, Mark { end: seq, pos, id });
+                self.ready_exact = mark.is_some_and(|m| m.end == seq);
+            }
+        }
+    }
+
+    fn ready_to(&mut self, now: Time, mark: Mark) {
+        if self.ready == self.acked {
+            self.ready_since = now;
+        }
+        self.ready = mark.end;
+        self.ready_pos = mark.pos;
+        self.ready_exact = true;
+        self.ready_id = mark.id;
+    }
+
+    /// The client sends nothing more; `left` bytes of the buffer are not dealt with. What was received is still acknowledged.
+    ///
+    /// # Errors
+    /// The connection ended inside a frame.
+    pub fn handle_eof(&mut self, now: Time, left: usize) -> Result<(), ReceiverError> {
+        self.heard = now;
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining(None);
+        }
+        if left > 0 && matches!(self.phase, Phase::Draining(_)) {
+            self.leave(None);
+            return Err(ReceiverError::Truncated { bytes: left });
+        }
+        Ok(())
+    }
+
+    /// The server closes the connection: what can be acknowledged is, then the client is told why.
+    pub fn close(&mut self, code: Code) {
+        self.leave(Some(code));
+    }
+
+    fn leave(&mut self, code: Option<Code>) {
+        if matches!(self.phase, Phase::Open | Phase::Draining(_)) {
+            self.phase = Phase::Leaving(code);
+        }
+    }
+
+    // ---- what to do
+
+    /// The bytes to send next: what is left of one unit. Then [`wrote`](Self::wrote).
+    pub fn poll_transmit(&mut self, now: Time) -> Option<&[u8]> {
+        if self.unit.is_none() {
+            let (unit, reply) = self.next_unit(now)?;
+            self.unit = Some(unit);
+            self.out = reply.encode();
+            self.out_at = 0;
+            self.cost_ns = 0;
+            self.spoke = now;
+        }
+        Some(&self.out[self.out_at..])
+    }
+
+    fn next_unit(&mut self, now: Time) -> Option<(Unit, Reply)> {
+        if self.phase == Phase::Finished {
+            return None;
+        }
+        if let Some(ack) = self.next_ack(now) {
+            return Some((Unit::Ack, ack));
+        }
+        let session = self.layout != Layout::Plain;
+        let code = match self.phase {
+            Phase::Leaving(code) => Some(code),
+            Phase::Draining(code) if self.acked == self.received => Some(code),
+            _ => None,
+        };
+        match code {
+            Some(Some(code)) if session => return Some((Unit::Bye, Reply::Bye(code))),
+            Some(_) => {
+                self.phase = Phase::Finished;
+                return None;
+            }
+            None => {}
+        }
+        if self.pong || (session && self.keepalive().is_some_and(|t| now >= t)) {
+            self.pong = false;
+            let received = self.received.get();
+            return Some((Unit::Pong, Reply::Pong { received }));
+        }
+        None
+    }
+
+    fn next_ack(&mut self, now: Time) -> Option<Reply> {
+        let items = self.ready.since(self.acked);
+        if items == 0 {
+            return None;
+        }
+        let forced = self.forced();
+        let bytes = self.ready_pos - self.acked_pos;
+        let backlog = Load::new(items, bytes);
+        if forced.is_none() && !self.cadence.allows(now, backlog, self.ready_since) {
+            return None;
+        }
+        let reason = self.cadence.started(now, backlog, forced);
+        self.stats.acks += 1;
+        self.stats.acks_by_reason[reason as usize] += 1;
+        // More than the field can say is said in several.
+        let items = items.min(u64::from(OMITTED_MAX) + 1);
+        let omitted = (items - 1) as u32;
+        self.acked = self.acked.plus(items);
+        self.acked_pos = self.ready_pos;
+        self.acked_most = match self.ready_exact {
+            true => self.ready_pos,
+            // Of a batch that is done in part nobody knows how many bytes that is.
+            false => self.marks.next().map_or(self.received_pos, |m| m.pos),
+        };
+        let latest = match self.layout {
+            Layout::Plain => self.ready_id,
+            _ => self.acked.get(),
+        };
+        Some(Reply::Ack { latest, omitted })
+    }
+
+    /// Why what waits is to be acknowledged whatever the controller thinks.
+    fn forced(&self) -> Option<Reason> {
+        if self.phase != Phase::Open {
+            return Some(Reason::Closing);
+        }
+        let used = self.received_pos - self.acked_pos;
+        (used >= self.config.window / 4).then_some(Reason::Memory)
+    }
+
+    /// `n` bytes of what was polled went out, at a cost of `cost_ns`.
+    pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
+        let Some(unit) = self.unit else {
+            assert!(n == 0, "nothing was to be written");
+            return;
+        };
+        self.out_at += n;
+        assert!(
+            self.out_at <= REPLY_BYTES,
+            "more was written than there was"
+        );
+        self.cost_ns = self.cost_ns.saturating_add(cost_ns);
+        if self.out_at < REPLY_BYTES {
+            return;
+        }
+        self.unit = None;
+        match unit {
+            Unit::Ack => self.cadence.finished(now, self.cost_ns),
+            Unit::Pong => {}
+            Unit::Bye => self.phase = Phase::Finished,
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled again.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        if self.phase == Phase::Finished {
+            return None;
+        }
+        let due = self
+            .cadence
+            .due()
+            .filter(|_| self.unit.is_none() && self.ready > self.acked);
+        let alive = self
+            .keepalive()
+            .filter(|_| self.layout != Layout::Plain && self.unit.is_none());
+        [due, alive, self.silence()].into_iter().flatten().min()
+    }
+
+    /// When to say something, so that the client knows that somebody is there.
+    fn keepalive(&self) -> Option<Time> {
+        (self.idle_ns > 0).then(|| self.spoke.after(self.idle_ns / 3))
+    }
+
+    /// When the client has been silent for too long: it owes nothing while an acknowledgement is owed to it, unless
+    /// it does not take what is sent.
+    fn silence(&self) -> Option<Time> {
+        let since = match self.unit {
+            Some(_) => self.spoke,
+            None if self.received == self.acked => self.heard,
+            None => return None,
+        };
+        (self.idle_ns > 0).then(|| since.after(self.idle_ns))
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// The client was silent, or took nothing, for too long: the connection is to be closed.
+    pub fn handle_timeout(&mut self, now: Time) -> Result<(), ReceiverError> {
+        if self.silence().is_none_or(|t| now < t) {
+            return Ok(());
+        }
+        if self.unit.is_some() {
+            self.phase = Phase::Finished;
+            return Err(ReceiverError::Stuck);
+        }
+        self.leave(Some(Code::Idle));
+        Err(ReceiverError::Idle)
+    }
+
+    // ---- what is
+
+    /// How frames are laid out.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The highest number received with none missing.
+    #[must_use]
+    pub const fn received(&self) -> Seq {
+        self.received
+    }
+
+    /// The highest number acknowledged.
+    #[must_use]
+    pub const fn acked(&self) -> Seq {
+        self.acked
+    }
+
+    /// The highest number that may be acknowledged: what was received, or what is done and what was given up.
+    /// With [`received`](Self::received) this is what a server keeps of a session.
+    #[must_use]
+    pub fn ready(&self) -> Seq {
+        self.ready
+    }
+
+    /// Whether no more messages come and the socket may be closed as soon as nothing is left to send.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// Whether everything is said: the socket is to be closed.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn stats(&self) -> &ReceiverStats {
+        &self.stats
+    }
+
+    /// What the controller of acknowledgements knows and did.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.cadence.snapshot()
+    }
+
+    /// Asserts what must always hold; for tests.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check_invariants(&self) {
+        assert!(self.acked <= self.ready && self.ready <= self.done && self.done <= self.received);
+        assert!(self.acked_pos <= self.ready_pos && self.ready_pos <= self.received_pos);
+        assert!(self.acked_pos <= self.acked_most && self.acked_most <= self.received_pos);
+        assert!(self.out_at <= REPLY_BYTES);
+        if !self.config.when_done {
+            assert_eq!(self.ready, self.received);
+            assert_eq!(self.marks.next(), None);
+        }
+        self.marks.check_invariants();
+    }
+}

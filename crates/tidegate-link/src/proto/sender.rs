@@ -1,0 +1,768 @@
+//! The client's half: what is sent, what is kept until it is acknowledged, and what an acknowledgement may say.
+//!
+//! One sender lives as long as its client and through any number of connections. It keeps blocks of frames until the server
+//! has acknowledged them, sends no more than the window allows, and after a cut goes on where the server says it is.
+//!
+//! Invariants: acked <= sent <= last; acknowledgements only go up; nothing of a message that the server has is sent again;
+//! memory held is at most the bound and one block.
+
+use std::time::Duration;
+
+use tidegate::controller::{
+    Bounded, Bounds, Controller, Event as Told, Knee, Load, Objective, Reason, Snapshot, When,
+};
+use tidegate::{Time, nanos};
+
+use super::error::SenderError;
+use super::outbox::{Block, Outbox};
+use crate::Seq;
+use crate::frame::{self, CLOSE, Code, Layout, PING, REPLY_BYTES, Reply};
+use crate::hello::{Answer, Hello, SessionId, VERSION, Welcome};
+
+/// What a sender is told once.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// The session; `None` for the plain protocol.
+    pub session: Option<SessionConfig>,
+    /// The most memory of blocks that are not acknowledged. One block more may be held.
+    pub held_max: usize,
+    /// The most bytes a plain connection may have unacknowledged. A session's server names its window.
+    pub plain_window: u64,
+    /// The most bytes one write takes.
+    pub write_max: u64,
+    /// The longest a server may take for its answer to a hello.
+    pub opening: Duration,
+    /// The longest messages may wait without any acknowledgement of one of them, through cuts. Zero for ever.
+    pub stall: Duration,
+}
+
+/// What a session's sender says in its hello.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// The session.
+    pub id: SessionId,
+    /// Random: see [`Hello::life`].
+    pub life: u64,
+    /// Each frame carries a CRC32C.
+    pub checked: bool,
+    /// The largest message to be sent; 0 for whatever the server allows.
+    pub frame_max: u32,
+    /// What to show; may be empty.
+    pub token: Vec<u8>,
+}
+
+/// Something the client is to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The connection is open, and messages flow. Numbering goes on after the last message kept, or after `received`
+    /// where nothing is.
+    Opened {
+        /// What the server has.
+        received: Seq,
+        /// An acknowledgement means done.
+        when_done: bool,
+        /// The largest message.
+        frame_max: u32,
+    },
+    /// The server has lost what it knew. Nothing flows until [`Sender::decide`].
+    Doubt(Doubt),
+    /// The server closes the connection.
+    Bye(Code),
+}
+
+/// Messages of which nobody knows whether they were handled: sent, never acknowledged, and the server's state is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The first.
+    pub first: Seq,
+    /// The last.
+    pub last: Seq,
+}
+
+/// What becomes of messages in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decide {
+    /// They are sent again, and may be handled twice.
+    Resend,
+    /// They are given up, and may never be handled. Their numbers are skipped.
+    Drop,
+    /// The session ends with [`SenderError::InDoubt`].
+    Fail,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No connection.
+    Apart,
+    /// The hello is out.
+    Opening {
+        until: Time,
+    },
+    /// Waits for a decision.
+    Doubtful(Doubt),
+    Open,
+    /// The close frame is queued or out.
+    Closing,
+    /// The server said bye: nothing more is sent or taken on this connection.
+    Left,
+    /// For good.
+    Ended,
+}
+
+/// The client's half of a session, or of a plain connection. See the [module](super) for its cycle.
+pub struct Sender {
+    config: SenderConfig,
+    layout: Layout,
+    phase: Phase,
+    outbox: Outbox,
+    /// Handshake and control frames: they go before any block.
+    control: Vec<u8>,
+    control_at: usize,
+    /// An answer or a reply that is not complete.
+    input: Vec<u8>,
+    /// The last acknowledgement on this connection.
+    previous: Seq,
+    acked: Seq,
+    /// What was given up, until the server has confirmed that it skips it.
+    dropped: Option<Doubt>,
+    epoch: u64,
+    window: u64,
+    idle_ns: u64,
+    /// Nothing more will be pushed.
+    closing: bool,
+    heard: Time,
+    spoke: Time,
+    progress: Time,
+    stall_ns: u64,
+    events: [Option<Event>; 2],
+    writes: Box<dyn Controller>,
+    write_due: Option<Time>,
+    write_reason: Reason,
+}
+
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender")
+            .field("phase", &self.phase)
+            .field("acked", &self.acked)
+            .field("last", &self.outbox.last())
+            .field("held", &self.outbox.held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The default controller of writes: in bytes, at most `write_max`.
+#[must_use]
+pub fn writes(write_max: u64) -> Box<dyn Controller> {
+    let bounds = Bounds {
+        items_max: u64::MAX,
+        bytes_max: write_max.max(1),
+        ..Bounds::default()
+    };
+    let knee = Knee::new(Objective::Lean, bounds)
+        .and_then(Knee::in_bytes)
+        .map(Knee::without_drain_chunks);
+    match knee.map(|knee| Bounded::new(knee, bounds)) {
+        Ok(Ok(c)) => Box::new(c),
+        _ => unreachable!("the bounds are valid"),
+    }
+}
+
+impl Sender {
+    /// A sender that is not connected. `writes` decides how much a write takes: [`writes`] by default.
+    #[must_use]
+    pub fn new(now: Time, config: SenderConfig, writes: Box<dyn Controller>) -> Self {
+        let layout = match &config.session {
+            None => Layout::Plain,
+            Some(s) if s.checked => Layout::Checked,
+            Some(_) => Layout::Session,
+        };
+        Self {
+            layout,
+            phase: Phase::Apart,
+            outbox: Outbox::new(layout),
+            control: Vec::new(),
+            control_at: 0,
+            input: Vec::new(),
+            previous: Seq::NONE,
+            acked: Seq::NONE,
+            dropped: None,
+            epoch: 0,
+            window: config.plain_window,
+            idle_ns: 0,
+            closing: false,
+            heard: now,
+            spoke: now,
+            progress: now,
+            stall_ns: nanos(config.stall),
+            events: [None; 2],
+            writes,
+            write_due: None,
+            write_reason: Reason::Drained,
+            config,
+        }
+    }
+
+    // ---- what happened
+
+    /// A connection is there: a session says hello, plain begins at once. Plain connects once.
+    pub fn handle_connected(&mut self, now: Time) {
+        assert!(
+            self.phase == Phase::Apart,
+            "connected in phase {:?}",
+            self.phase
+        );
+        self.heard = now;
+        self.spoke = now;
+        let Some(session) = &self.config.session else {
+            self.phase = Phase::Open;
+            let received = Seq::NONE;
+            self.tell(Event::Opened {
+                received,
+                when_done: false,
+                frame_max: frame::SIZE_MAX,
+            });
+            return;
+        };
+        let hello = Hello {
+            version: VERSION,
+            checked: session.checked,
+            session: session.id,
+            life: session.life,
+            epoch: self.epoch,
+            acked: self.confirmed(),
+            sent: self.outbox.sent_ever(),
+            frame_max: session.frame_max,
+            token: session.token.clone(),
+        };
+        self.control = hello.encode();
+        self.phase = Phase::Opening {
+            until: now + self.config.opening,
+        };
+    }
+
+    /// The server sent `bytes`.
+    ///
+    /// # Errors
+    /// What it did wrong. Unless [`SenderError::is_passing`], the sender has ended; otherwise the connection is to be cut.
+    pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<(), SenderError> {
+        self.heard = now;
+        let read = self.read(now, bytes);
+        read.map_err(|e| self.failed(e))
+    }
+
+    fn failed(&mut self, e: SenderError) -> SenderError {
+        if !e.is_passing() {
+            self.phase = Phase::Ended;
+        }
+        e
+    }
+
+    fn read(&mut self, now: Time, mut bytes: &[u8]) -> Result<(), SenderError> {
+        if let Phase::Opening { .. } = self.phase {
+            // What is complete is taken off the front, the rest are replies.
+            let before = self.input.len();
+            self.input
+                .extend_from_slice(&bytes[..bytes.len().min(crate::hello::HANDSHAKE_MAX)]);
+            let Some((answer, len)) =
+                Answer::decode(&self.input).map_err(SenderError::Handshake)?
+            else {
+                return Ok(());
+            };
+            self.input.clear();
+            bytes = &bytes[len - before..];
+            match answer {
+                Answer::Welcome(welcome) => self.welcomed(now, &welcome)?,
+                Answer::Refused(refused) => return Err(SenderError::Refused(refused)),
+            }
+        }
+        while !bytes.is_empty() && !matches!(self.phase, Phase::Left | Phase::Ended | Phase::Apart)
+        {
+            if self.input.is_empty()
+                && let Some((unit, rest)) = bytes.split_first_chunk::<REPLY_BYTES>()
+            {
+                bytes = rest;
+                self.reply(now, Reply::decode(self.layout, unit))?;
+                continue;
+            }
+            let take = (REPLY_BYTES - self.input.len()).min(bytes.len());
+            self.input.extend_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+            if let Some(unit) = self.input.first_chunk::<REPLY_BYTES>() {
+                let reply = Reply::decode(self.layout, unit);
+                self.input.clear();
+                self.reply(now, reply)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn welcomed(&mut self, now: Time, w: &Welcome) -> Result<(), SenderError> {
+        let Some(session) = &self.config.session else {
+            unreachable!("plain says no hello")
+        };
+        if w.version != VERSION {
+            return Err(SenderError::Version(w.version));
+        }
+        let wrong = if w.session != session.id {
+            Some("names another session")
+        } else if w.checked != session.checked {
+            Some("does not agree on checksums")
+        } else if w.frame_max < session.frame_max {
+            Some("allows smaller messages than were asked for")
+        } else if w.window < u64::from(w.frame_max) + self.layout.overhead() as u64 {
+            Some("names a window that does not hold its largest message")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            return Err(SenderError::Welcome(wrong));
+        }
+        let (acked, sent) = (self.confirmed(), self.outbox.sent_ever());
+        let known = self.epoch != 0;
+        if known && (w.received < acked || w.received > sent) {
+            let received = w.received;
+            return Err(SenderError::Gap {
+                received,
+                acked,
+                sent,
+            });
+        }
+        self.dropped = self.dropped.filter(|d| w.received < d.last);
+        let resumed = self.dropped.map_or(w.received, |d| d.last);
+        // A life that began after messages of another one cannot send those.
+        if known && resumed < self.outbox.gone() {
+            let (received, acked) = (w.received, self.outbox.gone());
+            return Err(SenderError::Gap {
+                received,
+                acked,
+                sent,
+            });
+        }
+        let lost = known && w.epoch != self.epoch;
+        if !known {
+            self.outbox.begin(w.received.next());
+        }
+        self.epoch = w.epoch;
+        self.window = w.window;
+        self.idle_ns = u64::from(w.idle_ms) * 1_000_000;
+        self.previous = w.acked;
+        self.acknowledge(now, w.acked);
+        self.outbox.rewind(resumed);
+        self.tell(Event::Opened {
+            received: w.received,
+            when_done: w.when_done,
+            frame_max: w.frame_max,
+        });
+        if lost && resumed < sent {
+            let doubt = Doubt {
+                first: resumed.next(),
+                last: sent,
+            };
+            self.phase = Phase::Doubtful(doubt);
+            self.tell(Event::Doubt(doubt));
+        } else {
+            self.go_on();
+        }
+        Ok(())
+    }
+
+    /// The last message the server has acknowledged, and not one given up since.
+    fn confirmed(&self) -> Seq {
+        self.dropped
+            .map_or(self.acked, |d| Seq::new(d.first.get() - 1))
+    }
+
+    /// Messages flow, after a word on those given up.
+    fn go_on(&mut self) {
+        self.phase = Phase::Open;
+        if let Some(d) = self.dropped {
+            self.control.extend_from_slice(&frame::skip(d.last.next()));
+        }
+        self.reclose();
+    }
+
+    fn reply(&mut self, now: Time, reply: Reply) -> Result<(), SenderError> {
+        match reply {
+            Reply::Ack { latest, omitted } => {
+                let latest = match self.layout {
+                    Layout::Plain => frame::plain_seq(latest),
+                    _ => Seq::new(latest),
+                };
+                self.acked_to(now, latest, omitted)
+            }
+            Reply::Pong { .. } => Ok(()),
+            Reply::Bye(code) => {
+                self.phase = Phase::Left;
+                self.tell(Event::Bye(code));
+                Ok(())
+            }
+            Reply::Unknown(n) => Err(SenderError::Reply(n)),
+        }
+    }
+
+    fn acked_to(&mut self, now: Time, latest: Seq, omitted: u32) -> Result<(), SenderError> {
+        let previous = self.previous;
+        if latest <= previous {
+            return Err(SenderError::Repeated { latest, previous });
+        }
+        if !self.outbox.has_left(latest) {
+            let sent = self.outbox.sent_now();
+            return Err(SenderError::Impossible { latest, sent });
+        }
+        let expected = previous.plus(u64::from(omitted) + 1);
+        if latest != expected {
+            return Err(SenderError::Missing { latest, expected });
+        }
+        self.previous = latest;
+        self.dropped = self.dropped.filter(|d| latest < d.last);
+        self.acknowledge(now, latest);
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, now: Time, seq: Seq) {
+        if seq > self.acked {
+            self.acked = seq;
+            self.progress = now;
+            self.outbox.release(seq);
+        }
+    }
+
+    /// What becomes of the messages in doubt.
+    ///
+    /// # Errors
+    /// [`SenderError::InDoubt`] if that is to fail the session.
+    pub fn decide(&mut self, now: Time, decide: Decide) -> Result<(), SenderError> {
+        let Phase::Doubtful(doubt) = self.phase else {
+            return Ok(());
+        };
+        match decide {
+            Decide::Resend => {}
+            Decide::Drop => {
+                let first = self.dropped.map_or(doubt.first, |d| d.first);
+                self.dropped = Some(Doubt { first, ..doubt });
+                self.acknowledge(now, doubt.last);
+                self.outbox.rewind(doubt.last);
+            }
+            Decide::Fail => return Err(self.failed(SenderError::InDoubt(doubt))),
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    /// The connection is gone. A session may connect again.
+    ///
+    /// # Errors
+    /// A plain connection had messages that were not acknowledged, or the server stopped in the middle of a reply and the
+    /// session had nothing left to do.
+    pub fn handle_cut(&mut self) -> Result<(), SenderError> {
+        self.control.clear();
+        self.control_at = 0;
+        let cut_reply = !self.input.is_empty() && !matches!(self.phase, Phase::Opening { .. });
+        self.input.clear();
+        self.write_due = None;
+        if self.phase == Phase::Ended {
+            return Ok(());
+        }
+        self.phase = Phase::Apart;
+        if self.config.session.is_some() {
+            return Ok(());
+        }
+        let (acked, last) = (self.acked, self.outbox.last());
+        self.phase = Phase::Ended;
+        if acked < last {
+            let first = acked.next();
+            return Err(SenderError::InDoubt(Doubt { first, last }));
+        }
+        match cut_reply {
+            true => Err(SenderError::Truncated),
+            false => Ok(()),
+        }
+    }
+
+    // ---- what the client wants
+
+    /// Keeps `block` and sends it when its turn comes. It is given back if what is held has reached its bound.
+    ///
+    /// # Errors
+    /// The block, for which there is no room now.
+    ///
+    /// # Panics
+    /// If its first number does not follow the last message's, or after [`close`](Self::close).
+    pub fn push(&mut self, now: Time, block: Block) -> Result<(), Block> {
+        assert!(!self.closing, "a block after the end");
+        if !self.has_room() {
+            return Err(block);
+        }
+        if self.acked == self.outbox.last() {
+            self.progress = now;
+        }
+        self.outbox.push(block);
+        Ok(())
+    }
+
+    /// Whether a block would be taken.
+    #[must_use]
+    pub const fn has_room(&self) -> bool {
+        self.outbox.held() < self.config.held_max
+    }
+
+    /// An empty block that was used before, to be filled again.
+    pub fn take_spare(&mut self) -> Option<Vec<u8>> {
+        self.outbox.take_spare()
+    }
+
+    /// Nothing more will be pushed: when everything is sent the server is told, and says bye when everything is acknowledged.
+    /// In plain the driver closes its direction once nothing is left to send.
+    pub fn close(&mut self) {
+        self.closing = true;
+        self.reclose();
+    }
+
+    fn reclose(&mut self) {
+        if self.closing && self.phase == Phase::Open && self.outbox.unsent() == 0 {
+            self.phase = Phase::Closing;
+            if self.layout != Layout::Plain {
+                self.control.extend_from_slice(&frame::control(CLOSE));
+            }
+        }
+    }
+
+    // ---- what to do
+
+    /// What happened, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events[0].take();
+        self.events.swap(0, 1);
+        event
+    }
+
+    fn tell(&mut self, event: Event) {
+        match &mut self.events {
+            [first @ None, _] => *first = Some(event),
+            // The last word counts: what it replaces is older news of the same connection.
+            [_, second] => *second = Some(event),
+        }
+    }
+
+    /// Fills `slices` with what is to be written next; answers how many of them. Then [`wrote`](Self::wrote).
+    pub fn poll_transmit<'a>(&'a mut self, now: Time, slices: &mut [&'a [u8]]) -> usize {
+        if self.control_at < self.control.len() {
+            let Some(slot) = slices.first_mut() else {
+                return 0;
+            };
+            *slot = &self.control[self.control_at..];
+            return 1;
+        }
+        if self.phase != Phase::Open {
+            return 0;
+        }
+        let unsent = self.outbox.unsent();
+        let backlog = self.outbox.allowance(self.acked, self.window, unsent);
+        if backlog == 0 {
+            return 0;
+        }
+        let load = Load::new(1, backlog);
+        let ready = Told::Ready {
+            backlog: load,
+            oldest: now,
+        };
+        let d = self.writes.on(now, ready);
+        self.write_due = match d.when {
+            When::At(t) | When::After { until: t, .. } if t > now => Some(t),
+            _ => None,
+        };
+        if self.write_due.is_some() {
+            return 0;
+        }
+        self.write_reason = d.reason;
+        self.outbox.slices(backlog.min(d.limit_bytes), slices)
+    }
+
+    /// `n` bytes of what was polled were taken by the socket, at a cost of `cost_ns`.
+    pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
+        if n == 0 {
+            return;
+        }
+        self.spoke = now;
+        if self.control_at < self.control.len() {
+            self.control_at += n;
+            assert!(
+                self.control_at <= self.control.len(),
+                "more was written than there was"
+            );
+            if self.control_at == self.control.len() {
+                self.control.clear();
+                self.control_at = 0;
+            }
+            return;
+        }
+        self.outbox.sent(n as u64);
+        let left = self.outbox.unsent();
+        let started = Told::Started {
+            batch: Load::new(1, n as u64),
+            left: Load::new(u64::from(left > 0), left),
+            reason: self.write_reason,
+        };
+        self.writes.on(now, started);
+        self.writes.on(now, Told::Done { cost_ns, ok: true });
+        self.reclose();
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled again.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let opening = match self.phase {
+            Phase::Opening { until } => Some(until),
+            _ => None,
+        };
+        let ping = self.ping_due();
+        [
+            opening,
+            ping,
+            self.silence(),
+            self.stalled(),
+            self.write_due,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Open | Phase::Closing | Phase::Doubtful(_)
+        )
+    }
+
+    /// A ping can only stand between two frames: where all is sent.
+    fn ping_due(&self) -> Option<Time> {
+        let quiet =
+            self.phase == Phase::Open && self.outbox.unsent() == 0 && self.control.is_empty();
+        (quiet && self.idle_ns > 0).then(|| self.spoke.after(self.idle_ns / 3))
+    }
+
+    fn silence(&self) -> Option<Time> {
+        (self.is_open() && self.idle_ns > 0).then(|| self.heard.after(self.idle_ns))
+    }
+
+    fn stalled(&self) -> Option<Time> {
+        let waiting = self.acked < self.outbox.last() && self.phase != Phase::Ended;
+        (waiting && self.stall_ns > 0).then(|| self.progress.after(self.stall_ns))
+    }
+
+    /// Time has passed.
+    ///
+    /// # Errors
+    /// The server did not answer, was silent, or made no progress for too long.
+    pub fn handle_timeout(&mut self, now: Time) -> Result<(), SenderError> {
+        let past = |t: Option<Time>| t.is_some_and(|t| now >= t);
+        if past(self.stalled()) {
+            let (acked, last) = (self.acked, self.outbox.last());
+            return Err(self.failed(SenderError::Stalled { acked, last }));
+        }
+        if let Phase::Opening { until } = self.phase
+            && now >= until
+        {
+            return Err(self.failed(SenderError::Unanswered));
+        }
+        if past(self.silence()) {
+            return Err(self.failed(SenderError::Silent));
+        }
+        if past(self.ping_due()) {
+            self.spoke = now;
+            self.control.extend_from_slice(&frame::control(PING));
+        }
+        if past(self.write_due) {
+            self.write_due = None;
+        }
+        Ok(())
+    }
+
+    // ---- what is
+
+    /// How frames are laid out.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The highest number acknowledged, or given up.
+    #[must_use]
+    pub const fn acked(&self) -> Seq {
+        self.acked
+    }
+
+    /// The last message there is.
+    #[must_use]
+    pub fn last(&self) -> Seq {
+        self.outbox.last()
+    }
+
+    /// The last message sent, whole or in part.
+    pub fn sent(&mut self) -> Seq {
+        self.outbox.sent_ever()
+    }
+
+    /// Bytes of frames that are not sent on this connection.
+    #[must_use]
+    pub const fn unsent_bytes(&self) -> u64 {
+        self.outbox.unsent()
+    }
+
+    /// Bytes of frames that are not acknowledged.
+    pub fn unacked_bytes(&mut self) -> u64 {
+        self.outbox.unacked(self.acked)
+    }
+
+    /// Memory held by blocks that are not acknowledged.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.outbox.held()
+    }
+
+    /// Whether messages can flow.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.is_open()
+    }
+
+    /// Whether it has ended for good: a session that has not may connect again.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Whether everything is acknowledged after [`close`](Self::close).
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.closing && self.acked == self.outbox.last()
+    }
+
+    /// Whether a plain connection's direction is to be closed: everything is out after [`close`](Self::close). A session
+    /// keeps it open, as what is in between may take one closed direction for both.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.layout == Layout::Plain && matches!(self.phase, Phase::Closing | Phase::Ended)
+    }
+
+    /// What the controller of writes knows and did.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.writes.snapshot()
+    }
+
+    /// Asserts what must always hold; for tests.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check_invariants(&mut self) {
+        self.outbox.check_invariants();
+        let (acked, sent, last) = (self.acked, self.outbox.sent_ever(), self.outbox.last());
+        assert!(acked <= sent.max(acked) && sent.max(acked) <= last.max(acked));
+        assert!(self.previous <= self.acked || self.layout != Layout::Plain);
+        assert!(self.input.len() <= crate::hello::HANDSHAKE_MAX);
+    }
+}

@@ -1,0 +1,72 @@
+//! Numbers of messages.
+
+use std::fmt;
+
+/// The number of a message within its session, or on its connection in the plain protocol. The first message is 1;
+/// [`Seq::NONE`] comes before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Seq(u64);
+
+impl Seq {
+    /// Before the first message.
+    pub const NONE: Self = Self(0);
+    /// The first message.
+    pub const FIRST: Self = Self(1);
+
+    /// The highest number either side accepts from the other: beyond it lies nothing but nonsense, and room to count.
+    pub const LAST: Self = Self(u64::MAX >> 1);
+
+    /// The message numbered `n`, [`Seq::NONE`] for 0.
+    #[must_use]
+    pub const fn new(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The one after it. Numbers do not run out: at a billion a second they last for centuries.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        self.plus(1)
+    }
+
+    /// `n` further on.
+    #[must_use]
+    pub const fn plus(self, n: u64) -> Self {
+        Self(self.0.wrapping_add(n))
+    }
+
+    /// How many messages follow `earlier` up to and including this one; 0 if `earlier` is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<u64> for Seq {
+    fn from(n: u64) -> Self {
+        Self(n)
+    }
+}
+
+impl From<Seq> for u64 {
+    fn from(seq: Seq) -> Self {
+        seq.0
+    }
+}

@@ -1,0 +1,72 @@
+//! A batch as a handler sees it.
+
+use crate::frame::{Layout, Payloads};
+use crate::{Seq, SessionId};
+
+/// Messages of one session, in order, borrowed from the buffer they were read into: an iterator of payloads.
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    payloads: Payloads<'a>,
+    bytes: usize,
+    first: Seq,
+    len: u64,
+    session: Option<SessionId>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) const fn new(
+        layout: Layout,
+        frames: &'a [u8],
+        first: Seq,
+        len: u64,
+        session: Option<SessionId>,
+    ) -> Self {
+        Self {
+            payloads: layout.payloads(frames),
+            bytes: frames.len(),
+            first,
+            len,
+            session,
+        }
+    }
+
+    /// The number of its first message.
+    #[must_use]
+    pub const fn first(&self) -> Seq {
+        self.first
+    }
+
+    /// The number of its last message. (Not `last`: that is the iterator's.)
+    #[must_use]
+    pub const fn last_seq(&self) -> Seq {
+        self.first.plus(self.len - 1)
+    }
+
+    /// How many messages it was made of: at least one, however many were taken out since.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // A batch is never empty.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// What its messages took on the wire, framing included.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whose they are; `None` on a plain connection.
+    #[must_use]
+    pub const fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+}
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.payloads.next()
+    }
+}

@@ -1,0 +1,228 @@
+//! What a server is to be, before it serves: its builder, with the default of every setting and what it may be.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tidegate::controller::Controller;
+use tokio::net::TcpListener;
+
+use super::handler::{Forgetful, Handler, Opened, SessionStore};
+use super::patience::Patience;
+use super::{Acks, Server};
+use crate::error::{ConfigError, ServeError};
+use crate::hello::TOKEN_MAX;
+use crate::proto::cadence;
+use crate::tls::ServerTls;
+
+/// Makes the controller of one connection's acknowledgements.
+pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sync>;
+
+/// Builds a [`Server`]. Every setting has a default that serves.
+pub struct ServerBuilder {
+    pub(crate) window: u64,
+    pub(crate) frame_max: u32,
+    pub(crate) acks: Acks,
+    pub(crate) connections_max: usize,
+    pub(crate) sessions_max: usize,
+    pub(crate) idle: Duration,
+    pub(crate) hello_within: Duration,
+    pub(crate) read_bytes: usize,
+    pub(crate) tls: Option<ServerTls>,
+    pub(crate) token: Option<Vec<u8>>,
+    pub(crate) store: Mutex<Box<dyn SessionStore>>,
+    pub(crate) spin: Duration,
+    pub(crate) plain: bool,
+    pub(crate) controller: MakeController,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        Self {
+            window: 4 << 20,
+            frame_max: 1 << 20,
+            acks: Acks::OnReceipt,
+            connections_max: 1024,
+            sessions_max: 65_536,
+            idle: Duration::from_secs(120),
+            hello_within: Duration::from_secs(5),
+            read_bytes: 256 << 10,
+            tls: None,
+            token: None,
+            store: Mutex::new(Box::new(Forgetful)),
+            spin: Duration::ZERO,
+            plain: true,
+            controller: Box::new(|| Box::new(Patience::new(cadence()))),
+        }
+    }
+}
+
+impl ServerBuilder {
+    /// The most bytes a client may have unacknowledged, 4 MiB if not set. At least one frame of the largest size.
+    #[must_use]
+    pub const fn window(mut self, bytes: u64) -> Self {
+        self.window = bytes;
+        self
+    }
+
+    /// The longest message accepted, 1 MiB if not set. A connection needs so much memory when one comes.
+    #[must_use]
+    pub const fn frame_max(mut self, bytes: u32) -> Self {
+        self.frame_max = bytes;
+        self
+    }
+
+    /// What an acknowledgement means. [`Acks::OnReceipt`] if not set.
+    #[must_use]
+    pub const fn acks(mut self, acks: Acks) -> Self {
+        self.acks = acks;
+        self
+    }
+
+    /// The most connections at a time, 1024 if not set; one more is refused, and told so if it speaks sessions.
+    #[must_use]
+    pub const fn connections_max(mut self, connections: usize) -> Self {
+        self.connections_max = connections;
+        self
+    }
+
+    /// The most sessions kept, 65,536 if not set. Beyond, the one idle for longest is forgotten.
+    #[must_use]
+    pub const fn sessions_max(mut self, sessions: usize) -> Self {
+        self.sessions_max = sessions;
+        self
+    }
+
+    /// Closes a connection from which nothing came for so long, 120 s if not set. Clients know and send a sign of life.
+    #[must_use]
+    pub const fn idle(mut self, time: Duration) -> Self {
+        self.idle = time;
+        self
+    }
+
+    /// How long a connection may take to open: TLS, handshake, and the end of whatever has its session. 5 s if not set.
+    #[must_use]
+    pub const fn hello_within(mut self, time: Duration) -> Self {
+        self.hello_within = time;
+        self
+    }
+
+    /// How much is read at once from each connection, 256 KiB if not set.
+    #[must_use]
+    pub const fn read_bytes(mut self, bytes: usize) -> Self {
+        self.read_bytes = bytes;
+        self
+    }
+
+    /// Speaks TLS only.
+    #[must_use]
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Lets in only sessions that show this token, at most 1024 bytes; nobody who speaks plain, which has none. Needs TLS,
+    /// unless the server listens on a loopback address.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Where sessions go on after a restart. If not set they do not: every restart is a new epoch.
+    #[must_use]
+    pub fn store(mut self, store: impl SessionStore) -> Self {
+        self.store = Mutex::new(Box::new(store));
+        self
+    }
+
+    /// Looks again and again for so long before a connection sleeps: a wake-up's latency for a core's time. Not at all if not
+    /// set.
+    #[must_use]
+    pub const fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
+        self
+    }
+
+    /// Whether the plain protocol of 2015 is spoken beside sessions. It is if not set, unless there is a token.
+    #[must_use]
+    pub const fn plain(mut self, plain: bool) -> Self {
+        self.plain = plain;
+        self
+    }
+
+    /// Who decides when acknowledgements leave, made anew for each connection. If not set: a lone message at once, under load as
+    /// often as one per cent of a core pays for, after 5 ms at the latest, and always at once for a client that waits for each.
+    /// Whatever it says, one leaves before half of the
+    /// window is used.
+    #[must_use]
+    pub fn controller(
+        mut self,
+        make: impl Fn() -> Box<dyn Controller> + Send + Sync + 'static,
+    ) -> Self {
+        self.controller = Box::new(make);
+        self
+    }
+
+    /// Serves on `listener`, in the background of the runtime this is called in. `make` makes the handler of each session, and
+    /// of each plain connection; what it says instead is why there is none.
+    ///
+    /// # Errors
+    /// Settings that cannot be.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn serve<H, M>(self, listener: TcpListener, make: M) -> Result<Server, ServeError>
+    where
+        H: Handler,
+        M: Fn(Opened) -> Result<H, String> + Send + Sync + 'static,
+    {
+        self.check()?;
+        Server::start(self, listener, make)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let range = |what, given: u64, least: u64, most: u64| {
+            if (least..=most).contains(&given) {
+                Ok(())
+            } else {
+                Err(ConfigError::Range {
+                    what,
+                    given,
+                    least,
+                    most,
+                })
+            }
+        };
+        range("frame_max", self.frame_max.into(), 1, 1 << 30)?;
+        range("window", self.window, 1, 1 << 40)?;
+        range("connections_max", self.connections_max as u64, 1, 1 << 30)?;
+        range("sessions_max", self.sessions_max as u64, 1, 1 << 30)?;
+        range("read_bytes", self.read_bytes as u64, 64, 1 << 30)?;
+        let idle_ms = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
+        range("idle in ms", idle_ms, 1, u64::from(u32::MAX))?;
+        let least = 2 * (u64::from(self.frame_max) + 8);
+        if self.window < least {
+            return Err(ConfigError::WindowBelowFrame {
+                window: self.window,
+                frame_max: self.frame_max,
+                least,
+            });
+        }
+        let token = self.token.as_ref().map_or(0, Vec::len);
+        if token > TOKEN_MAX {
+            return Err(ConfigError::TokenTooLong { len: token });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("window", &self.window)
+            .field("frame_max", &self.frame_max)
+            .field("acks", &self.acks)
+            .finish_non_exhaustive()
+    }
+}

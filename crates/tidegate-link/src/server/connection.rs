@@ -1,0 +1,321 @@
+//! The I/O of one connection once it is open: reads, hands batches to the handler, writes what the receiver wants said, and
+//! ends. Deciding is `proto::Receiver`'s.
+//!
+//! While a handler waits, acknowledgements still leave; nothing more is read.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidegate::{Clock, Time, nanos};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::Batch;
+use super::done::Reports;
+use super::handler::Handler;
+use super::input::Input;
+use crate::SessionId;
+use crate::frame::Code;
+use crate::proto::{Receiver, ReceiverError};
+use crate::stats::{ServerCounters, add, bump};
+use crate::transport::Socket;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// As both wanted.
+    Finished,
+    /// It broke.
+    Io,
+    /// The client broke the rules, or the time.
+    Rules(ReceiverError),
+    /// The handler failed: its session is to be forgotten.
+    Handler,
+}
+
+/// Why the server wants to end it.
+pub(super) type Leave = Pin<Box<dyn Future<Output = Code> + Send>>;
+
+/// How long a connection that the server ends may take to hear of it.
+const LINGER: Duration = Duration::from_secs(1);
+/// How much of what it still sends is thrown away meanwhile.
+const LINGER_BYTES: usize = 16 << 20;
+/// Looks at the socket between two turns of the runtime, for those who spin.
+const LOOKS: usize = 16;
+
+/// See the module.
+pub(super) struct Connection {
+    pub(super) receiver: Receiver,
+    socket: Socket,
+    input: Input,
+    session: Option<SessionId>,
+    when_done: bool,
+    reports: Arc<Reports>,
+    leave: Option<Leave>,
+    counters: Arc<ServerCounters>,
+    clock: Clock,
+    origin: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// When the timer fires; it may be earlier than needed, never later.
+    armed: Time,
+    unflushed: bool,
+    eof: bool,
+    spin_ns: u64,
+    active: Time,
+    acks: u64,
+}
+
+/// What a connection is made of.
+pub(super) struct Parts {
+    pub(super) receiver: Receiver,
+    pub(super) socket: Socket,
+    pub(super) input: Input,
+    pub(super) session: Option<SessionId>,
+    pub(super) when_done: bool,
+    pub(super) reports: Arc<Reports>,
+    pub(super) leave: Leave,
+    pub(super) counters: Arc<ServerCounters>,
+    pub(super) clock: Clock,
+    pub(super) spin: Duration,
+}
+
+impl Connection {
+    pub(super) fn new(parts: Parts) -> Self {
+        let now = parts.clock.now();
+        let origin = Instant::now()
+            .checked_sub(Duration::from_nanos(now.as_nanos()))
+            .unwrap_or_else(Instant::now);
+        Self {
+            receiver: parts.receiver,
+            socket: parts.socket,
+            input: parts.input,
+            session: parts.session,
+            when_done: parts.when_done,
+            reports: parts.reports,
+            leave: Some(parts.leave),
+            counters: parts.counters,
+            clock: parts.clock,
+            origin,
+            timer: Box::pin(sleep_until(origin)),
+            armed: Time::NEVER,
+            unflushed: false,
+            eof: false,
+            spin_ns: nanos(parts.spin),
+            active: now,
+            acks: 0,
+        }
+    }
+
+    /// Serves the connection to its end, which [`farewell`](Self::farewell) follows.
+    pub(super) async fn run<H: Handler>(&mut self, handler: &mut H) -> Ended {
+        loop {
+            let now = self.clock.now();
+            let found = match self.receiver.handle_read(now, self.input.bytes()) {
+                Ok(found) => found,
+                Err(e) => return Ended::Rules(e),
+            };
+            if found.count == 0 {
+                self.input.consume(found.taken, found.wants);
+                match poll_fn(|cx| self.poll_input(cx)).await {
+                    Ok(true) => continue,
+                    Ok(false) => return Ended::Finished,
+                    Err(ended) => return ended,
+                }
+            }
+            let layout = self.receiver.layout();
+            // The handler borrows the buffer while the rest of the connection is driven: they part here.
+            let input = std::mem::replace(&mut self.input, Input::new(0));
+            let frames = &input.bytes()[found.frames];
+            let batch = Batch::new(layout, frames, found.first, found.count, self.session);
+            let handled = self.hand_over(handler, batch).await;
+            self.input = input;
+            self.input.consume(found.taken, found.wants);
+            bump(&self.counters.batches);
+            add(&self.counters.messages, found.count);
+            if let Err(ended) = handled {
+                return ended;
+            }
+        }
+    }
+
+    /// Lets the handler take a batch; meanwhile acknowledgements leave.
+    async fn hand_over<H: Handler>(
+        &mut self,
+        handler: &mut H,
+        batch: Batch<'_>,
+    ) -> Result<(), Ended> {
+        let mut handling = pin!(handler.handle(batch));
+        let mut broken = None;
+        let handled = poll_fn(|cx| {
+            let handled = handling.as_mut().poll(cx);
+            if broken.is_none() {
+                // A connection that breaks now does not take the batch away from its handler.
+                broken = self.speak(cx).err();
+            }
+            handled
+        });
+        if handled.await.is_err() {
+            self.receiver.close(Code::Failed);
+            return Err(Ended::Handler);
+        }
+        broken.map_or(Ok(()), Err)
+    }
+
+    /// Waits for bytes, and does what is due meanwhile. False if there will be nothing more.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
+        if let Some(leave) = &mut self.leave
+            && let Poll::Ready(code) = leave.as_mut().poll(cx)
+        {
+            self.leave = None;
+            if code == Code::Displaced {
+                bump(&self.counters.displaced);
+            }
+            self.receiver.close(code);
+        }
+        self.speak(cx)?;
+        if self.receiver.is_finished() {
+            return Poll::Ready(Ok(false));
+        }
+        if self.eof {
+            return Poll::Pending;
+        }
+        match self.socket.poll_read(cx, self.input.room()) {
+            Poll::Ready(read) => Poll::Ready(self.took_in(read)),
+            Poll::Pending => self.spin(cx),
+        }
+    }
+
+    fn took_in(&mut self, read: io::Result<usize>) -> Result<bool, Ended> {
+        let n = read.map_err(|_| Ended::Io)?;
+        self.active = self.clock.now();
+        if n == 0 {
+            self.eof = true;
+            let left = self.input.bytes().len();
+            let ended = self.receiver.handle_eof(self.active, left);
+            return ended.map(|()| true).map_err(Ended::Rules);
+        }
+        self.input.filled(n);
+        bump(&self.counters.reads);
+        add(&self.counters.bytes_read, n as u64);
+        Ok(true)
+    }
+
+    /// Looks at the socket for a while before it sleeps, if that was asked for.
+    fn spin(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
+        if self.spin_ns == 0 {
+            return Poll::Pending;
+        }
+        for _ in 0..LOOKS {
+            if let Some(read) = self.socket.read_now(self.input.room()) {
+                return Poll::Ready(self.took_in(read));
+            }
+            std::hint::spin_loop();
+        }
+        if self.clock.now().since(self.active) < self.spin_ns {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Says what is to be said, as far as the socket takes it, and keeps time.
+    fn speak(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
+        if self.when_done {
+            self.reports.register(cx.waker());
+            let done = self.reports.done();
+            if done > self.receiver.ready() {
+                self.receiver.done(self.clock.now(), done);
+            }
+        }
+        self.write(cx).map_err(|_| Ended::Io)?;
+        loop {
+            let Some(due) = self.receiver.poll_timeout() else {
+                return Ok(());
+            };
+            let now = self.clock.now();
+            if due <= now {
+                self.receiver.handle_timeout(now).map_err(Ended::Rules)?;
+                self.write(cx).map_err(|_| Ended::Io)?;
+                if self
+                    .receiver
+                    .poll_timeout()
+                    .is_some_and(|again| again <= now)
+                {
+                    cx.waker().wake_by_ref();
+                    return Ok(());
+                }
+                continue;
+            }
+            // Deadlines move on with every message; the timer follows only when it fires.
+            if due < self.armed {
+                self.armed = due;
+                let at = self.origin + Duration::from_nanos(due.as_nanos());
+                self.timer.as_mut().reset(at);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Ok(());
+            }
+            self.armed = Time::NEVER;
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        loop {
+            let before = self.clock.now();
+            let Some(bytes) = self.receiver.poll_transmit(before) else {
+                break;
+            };
+            match self.socket.poll_write(cx, &[IoSlice::new(bytes)]) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(outcome) => {
+                    let n = outcome?;
+                    let now = self.clock.now();
+                    self.receiver.wrote(now, n, now.since(before));
+                    add(&self.counters.ack_cost_ns, now.since(before));
+                    self.unflushed = true;
+                }
+            }
+        }
+        let acks = self.receiver.stats().acks;
+        if acks > self.acks {
+            add(&self.counters.acks, acks - self.acks);
+            self.acks = acks;
+        }
+        if self.unflushed && self.socket.poll_flush(cx)?.is_ready() {
+            self.unflushed = false;
+        }
+        Ok(())
+    }
+
+    /// Says the last words, and waits a moment for the peer to hear them: closing with bytes unread would take them back.
+    pub(super) async fn farewell(mut self) {
+        let hear = async {
+            poll_fn(|cx| {
+                let said = self.write(cx);
+                if said.is_err() || self.receiver.is_finished() {
+                    return Poll::Ready(());
+                }
+                Poll::Pending
+            })
+            .await;
+            if self.eof || poll_fn(|cx| self.socket.poll_shutdown(cx)).await.is_err() {
+                return;
+            }
+            let mut scrap = vec![0; 4 << 10];
+            let mut left = LINGER_BYTES;
+            while let Ok(n @ 1..) = poll_fn(|cx| self.socket.poll_read(cx, &mut scrap)).await {
+                left = left.saturating_sub(n);
+                if left == 0 {
+                    break;
+                }
+            }
+        };
+        let heard = timeout(LINGER, hear).await;
+        if heard.is_err() {
+            self.socket.abort();
+        }
+    }
+}

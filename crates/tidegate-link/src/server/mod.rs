@@ -1,0 +1,239 @@
+//! The server: accepts connections, gives each session its handler, and acknowledges.
+//!
+//! One task a connection ([`connection`]), one that accepts; sessions are shared ([`sessions`]).
+
+mod batch;
+mod config;
+mod connection;
+mod done;
+mod greet;
+mod handler;
+mod input;
+mod patience;
+mod sessions;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tidegate::Clock;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+
+pub use batch::Batch;
+pub use config::ServerBuilder;
+pub use done::Done;
+pub use handler::{Handler, Opened, Opening, Position, SessionStore};
+
+use crate::error::ServeError;
+use crate::stats::{ServerCounters, ServerStats, bump};
+use crate::transport::is_loopback;
+use sessions::Sessions;
+
+/// What an acknowledgement means. Clients are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acks {
+    /// The server has received the message and hands it to the handler.
+    #[default]
+    OnReceipt,
+    /// The handler has reported it as [done](Done).
+    WhenDone,
+}
+
+/// A server that runs in the background of its runtime. Dropping it stops it.
+#[derive(Debug)]
+pub struct Server {
+    control: watch::Sender<Control>,
+    ended: watch::Receiver<bool>,
+    counters: Arc<ServerCounters>,
+    address: SocketAddr,
+}
+
+/// What the tasks are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    Serve,
+    /// Accept nothing more; finish what was received.
+    Drain,
+    Stop,
+}
+
+/// Connections that are let in only to be told that there are too many.
+const REFUSALS_MAX: usize = 64;
+
+/// What all connections of a server share.
+struct Core<H, M> {
+    config: ServerBuilder,
+    make: M,
+    sessions: Sessions<H>,
+    counters: Arc<ServerCounters>,
+    clock: Clock,
+    control: watch::Receiver<Control>,
+}
+
+impl<H, M> Core<H, M> {
+    fn count_sessions(&self) {
+        let sessions = self.sessions.len() as u64;
+        self.counters.sessions.store(sessions, Relaxed);
+    }
+}
+
+impl Server {
+    /// To set what the defaults do not say.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    fn start<H, M>(
+        config: ServerBuilder,
+        listener: TcpListener,
+        make: M,
+    ) -> Result<Self, ServeError>
+    where
+        H: Handler,
+        M: Fn(Opened) -> Result<H, String> + Send + Sync + 'static,
+    {
+        let address = listener.local_addr()?;
+        if config.token.is_some() && config.tls.is_none() && !is_loopback(&address) {
+            return Err(ServeError::TokenInClear { address });
+        }
+        let counters = Arc::new(ServerCounters::default());
+        let (control, told) = watch::channel(Control::Serve);
+        let (ending, ended) = watch::channel(false);
+        let core = Arc::new(Core {
+            sessions: Sessions::new(config.sessions_max),
+            make,
+            counters: counters.clone(),
+            clock: Clock::start(),
+            control: told,
+            config,
+        });
+        tokio::spawn(async move {
+            accept(core, listener).await;
+            ending.send_replace(true);
+        });
+        Ok(Self {
+            control,
+            ended,
+            counters,
+            address,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.counters.snapshot()
+    }
+
+    /// Accepts nothing more, lets every connection finish and acknowledge what it has received, tells clients that the server
+    /// closes, and ends. Connections that take longer than `patience` are cut. Says whether there were none.
+    pub async fn drain(mut self, patience: Duration) -> bool {
+        self.control.send_replace(Control::Drain);
+        let in_time = timeout(patience, self.ended.wait_for(|ended| *ended)).await;
+        let all = in_time.is_ok_and(|ended| ended.is_ok());
+        self.stop().await;
+        all
+    }
+
+    /// Cuts all connections and ends.
+    pub async fn stop(mut self) {
+        self.control.send_replace(Control::Stop);
+        // It ends without a word only together with its runtime.
+        let _ = self.ended.wait_for(|ended| *ended).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.control.send_replace(Control::Stop);
+    }
+}
+
+async fn accept<H, M>(core: Arc<Core<H, M>>, listener: TcpListener)
+where
+    H: Handler,
+    M: Fn(Opened) -> Result<H, String> + Send + Sync + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let mut control = core.control.clone();
+    loop {
+        tokio::select! {
+            biased;
+            () = left(&mut control) => break,
+            Some(ended) = tasks.join_next() => count(&core, &ended),
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, peer)) => admit(&core, &mut tasks, tcp, peer),
+                Err(e) => pause_after(&core, &e).await,
+            },
+        }
+    }
+    drop(listener);
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped(&mut control) => break,
+            ended = tasks.join_next() => match ended {
+                Some(ended) => count(&core, &ended),
+                None => return,
+            },
+        }
+    }
+    tasks.shutdown().await;
+}
+
+/// Resolves when the server is not to serve any more.
+async fn left(control: &mut watch::Receiver<Control>) {
+    // Its sender is the server's handle, whose drop says stop first.
+    let _ = control.wait_for(|control| *control != Control::Serve).await;
+}
+
+async fn stopped(control: &mut watch::Receiver<Control>) {
+    let _ = control.wait_for(|control| *control == Control::Stop).await;
+}
+
+/// A handler that panics takes its connection and its session with it, and nothing else.
+fn count<H, M>(core: &Core<H, M>, ended: &Result<(), JoinError>) {
+    if ended.as_ref().is_err_and(JoinError::is_panic) {
+        bump(&core.counters.errors_handler);
+    }
+}
+
+/// Starts a connection's task, if there may be one more.
+fn admit<H, M>(core: &Arc<Core<H, M>>, tasks: &mut JoinSet<()>, tcp: TcpStream, peer: SocketAddr)
+where
+    H: Handler,
+    M: Fn(Opened) -> Result<H, String> + Send + Sync + 'static,
+{
+    let open = tasks.len();
+    let max = core.config.connections_max;
+    if open >= max.saturating_add(REFUSALS_MAX) {
+        bump(&core.counters.refused);
+        return;
+    }
+    let core = core.clone();
+    tasks.spawn(async move { greet::serve(core, tcp, peer, open >= max).await });
+}
+
+/// A process out of descriptors cannot accept, and would be told so without end.
+async fn pause_after<H, M>(core: &Core<H, M>, error: &io::Error) {
+    bump(&core.counters.errors_io);
+    let of_the_peer = [
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::ConnectionReset,
+    ];
+    if !of_the_peer.contains(&error.kind()) {
+        sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,157 @@
+//! A controller around the controller of acknowledgements, for clients that wait for each one.
+//!
+//! A budget makes acknowledgements wait for company. A client in lock-step sends nothing until it has its acknowledgement, so
+//! none comes, and all its time goes into waiting. That shows: a wait ends with no more than it began with. After a few such
+//! waits in a row acknowledgements leave at once, for a while; then one more wait tells whether it is still so. Whatever
+//! arrives during a wait ends that.
+//!
+//! The price is the budget, for as long as the client waits for each: its throughput is what it asked for. Pure.
+
+use tidegate::Time;
+use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
+
+/// So many waits in a row must have been in vain: at a few arrivals a wait, chance alone does not do it.
+const VAIN: u32 = 4;
+/// How long that is believed, nanoseconds.
+const BELIEVED_NS: u64 = 250_000_000;
+
+/// See the module.
+pub(super) struct Patience<C> {
+    inner: C,
+    /// What waited when the wait began.
+    wait: Option<u64>,
+    /// Waits in a row that gained nobody.
+    vain: u32,
+    /// No waits until then.
+    eager_until: Time,
+}
+
+impl<C: Controller> Patience<C> {
+    pub(super) const fn new(inner: C) -> Self {
+        Self {
+            inner,
+            wait: None,
+            vain: 0,
+            eager_until: Time::ZERO,
+        }
+    }
+
+    fn judge(&mut self, now: Time, gathered: u64) {
+        let Some(began_with) = self.wait.take() else {
+            return;
+        };
+        if gathered > began_with {
+            self.vain = 0;
+            return;
+        }
+        self.vain = self.vain.saturating_add(1);
+        if self.vain >= VAIN {
+            self.eager_until = now.after(BELIEVED_NS);
+        }
+    }
+}
+
+impl<C: Controller> Controller for Patience<C> {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        let mut d = self.inner.on(now, event);
+        match event {
+            Event::Ready { backlog, .. } => {
+                let waits = match d.when {
+                    When::Now => false,
+                    When::At(until) => until > now,
+                    When::After { items, until } => backlog.items < items && until > now,
+                };
+                if waits && now < self.eager_until {
+                    d.when = When::Now;
+                    d.reason = Reason::Anticipate;
+                } else if waits {
+                    self.wait.get_or_insert(backlog.items);
+                }
+            }
+            Event::Started { batch, .. } => self.judge(now, batch.items),
+            _ => {}
+        }
+        d
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.inner.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::cadence;
+    use tidegate::controller::Load;
+
+    const MS: u64 = 1_000_000;
+
+    /// An acknowledgement of `items` that arrived at `now` and `later` more of them before it left; answers how long it
+    /// waited.
+    fn ack(c: &mut impl Controller, now: u64, items: u64, later: u64) -> u64 {
+        let oldest = Time::from_nanos(now);
+        let mut at = oldest;
+        let mut backlog = items;
+        loop {
+            let ready = Event::Ready {
+                backlog: Load::items(backlog),
+                oldest,
+            };
+            match c.on(at, ready).when {
+                When::At(t) | When::After { until: t, .. } if t > at => {
+                    backlog = items + later;
+                    at = t;
+                }
+                _ => break,
+            }
+        }
+        let batch = Load::items(backlog);
+        let left = Load::items(0);
+        let reason = Reason::Drained;
+        c.on(
+            at,
+            Event::Started {
+                batch,
+                left,
+                reason,
+            },
+        );
+        let cost_ns = 10_000;
+        c.on(at.after(cost_ns), Event::Done { cost_ns, ok: true });
+        at.since(oldest)
+    }
+
+    #[test]
+    fn a_client_in_lock_step_soon_waits_no_more() {
+        let mut c = Patience::new(cadence());
+        let mut now = 0;
+        let mut waited = 0;
+        for _ in 0..10_000 {
+            let wait = ack(&mut c, now, 1, 0);
+            waited += wait;
+            now += wait + 60_000;
+        }
+        // Without it, every acknowledgement would wait for a millisecond, and take ten seconds.
+        assert!(waited < 20 * MS, "{waited}");
+    }
+
+    #[test]
+    fn a_client_that_goes_on_sending_is_acknowledged_by_the_budget() {
+        let mut c = Patience::new(cadence());
+        let mut now = 0;
+        for _ in 0..1000 {
+            ack(&mut c, now, 1, 0);
+            now += 60_000;
+        }
+        // From now on others come during every wait: the first that does ends the favour.
+        now += BELIEVED_NS;
+        let mut at_once = 0;
+        for _ in 0..1000 {
+            let wait = ack(&mut c, now, 1, 9);
+            at_once += u64::from(wait == 0);
+            now += wait + 100_000;
+        }
+        assert!(at_once <= 2, "{at_once}");
+    }
+}

@@ -1,0 +1,104 @@
+//! One connection's bytes: TCP, or TLS over it. Knows nothing of frames.
+
+use std::io::{self, IoSlice, Read as _};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    /// In clear.
+    Tcp(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    /// Reads into `buf`, which is not empty; 0 is the end.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(buf);
+        ready!(match self {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, &mut buf),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, &mut buf),
+        })?;
+        Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    /// Writes as much of `bufs` as there is room for.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    /// Hands on what encryption holds back. Nothing to do in clear.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
+        }
+    }
+
+    /// Says to the peer that nothing more comes.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
+        }
+    }
+
+    /// Looks at the socket itself rather than at what the runtime knows of it, for those who spin: a runtime that is never
+    /// idle learns of new bytes late. `None` if there are none, or if it cannot be told (TLS).
+    pub(crate) fn read_now(&mut self, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        let Self::Tcp(tcp) = self else { return None };
+        match (&*SockRef::from(&*tcp)).read(buf) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => None,
+            outcome => Some(outcome),
+        }
+    }
+
+    /// Whether strangers on the way cannot read along: TLS, or a connection that does not leave this machine.
+    pub(crate) fn is_private(&self) -> bool {
+        match self {
+            Self::Tls(_) => true,
+            Self::Tcp(tcp) => tcp.peer_addr().is_ok_and(|peer| is_loopback(&peer)),
+        }
+    }
+
+    /// Closes with a reset, so that a peer that does not read cannot hold our bytes in the kernel.
+    pub(crate) fn abort(&self) {
+        let tcp = match self {
+            Self::Tcp(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+        };
+        // A socket that refuses this is closed in the ordinary way.
+        let _ = SockRef::from(tcp).set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+/// Whether `address` is this machine itself.
+pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// What both sides set on a fresh connection. Messages are merged before the socket, so nothing is gained by waiting in it.
+pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    SockRef::from(tcp).set_keepalive(true)
+}

@@ -1,0 +1,218 @@
+//! Appending: a batch is given its place and handed to the log thread, or refused while nothing has changed.
+//!
+//! There is one appender a log, and it is not shared: positions need no lock. Whoever has many threads puts a queue, or a
+//! lock, before it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tidegate::Clock;
+use tidegate::queue::{PushError, Queue};
+
+use crate::batch::{BATCH_HEADER, batch_bytes};
+use crate::driver::{Done, Pending};
+use crate::planner::{NoSegment, Place, Planner};
+use crate::shared::Shared;
+use crate::writer::Accepted;
+use crate::{AppendError, Failure, KIND_LOST, Log, Lsn, Record};
+
+/// Records to be kept or lost together, and who is to be told.
+#[derive(Default)]
+pub struct Append {
+    records: Vec<Record>,
+    callers: u64,
+    done: Option<Done>,
+}
+
+impl Append {
+    /// These records, in this order, for one caller.
+    #[must_use]
+    pub const fn new(records: Vec<Record>) -> Self {
+        Self {
+            records,
+            callers: 1,
+            done: None,
+        }
+    }
+
+    /// So many callers wait for it: the more of them are known to return, the more a sync may wait for.
+    #[must_use]
+    pub const fn callers(mut self, callers: u64) -> Self {
+        self.callers = callers;
+        self
+    }
+
+    /// Calls `done` on the log thread with the batch's position once it is durable, or with the failure after which nobody
+    /// knows. In the order of the batches; the next sync waits for it, so it must be brief.
+    #[must_use]
+    pub fn then(mut self, done: impl FnOnce(Result<Lsn, Failure>) + Send + 'static) -> Self {
+        self.done = Some(Box::new(done));
+        self
+    }
+}
+
+/// Where a batch is going to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its beginning.
+    pub at: Lsn,
+    /// Its end: it is durable as soon as [`Log::durable`] has come this far.
+    pub end: Lsn,
+    /// The segment it is in.
+    pub segment: u64,
+    /// Where each of its records is going to be, in order.
+    pub records: Vec<Lsn>,
+}
+
+/// The one place batches come in. Dropping it closes the log once everything accepted is durable.
+pub struct Appender {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: Queue<Pending>,
+    pub(crate) planner: Planner,
+    pub(crate) clock: Clock,
+    pub(crate) pending_bytes_max: u64,
+    pub(crate) pending_batches_max: usize,
+    pub(crate) threads: Vec<JoinHandle<()>>,
+}
+
+impl Appender {
+    /// Accepts a batch, or gives it back with the reason. Never blocks. Accepted means: it has a place, and is told once it is
+    /// durable; nothing more.
+    ///
+    /// # Errors
+    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and [`AppendError::DiskFull`] pass: the
+    /// waker is called when it may be tried again.
+    pub fn append(&mut self, append: Append) -> Result<Appended, (Append, AppendError)> {
+        let bytes = batch_bytes(&append.records);
+        match self.admit(&append.records, bytes) {
+            Ok(place) => Ok(self.accept(append, bytes, place)),
+            Err(error) => Err((append, error)),
+        }
+    }
+
+    fn admit(&mut self, records: &[Record], bytes: u64) -> Result<Place, AppendError> {
+        let shared = &self.shared;
+        if let Some(failure) = shared.failure() {
+            return Err(AppendError::Failed(failure.clone()));
+        }
+        if records.is_empty() {
+            return Err(AppendError::Empty);
+        }
+        if records.iter().any(|r| r.kind == KIND_LOST) {
+            return Err(AppendError::Kind);
+        }
+        let most = self.planner.most();
+        if bytes > most {
+            return Err(AppendError::TooLarge { bytes, most });
+        }
+        self.room_for(bytes)?;
+        let ready = shared.ready.load(Ordering::Acquire);
+        self.planner.place(bytes, ready).map_err(|NoSegment| {
+            let full = shared.disk_full.load(Ordering::Acquire);
+            shared.errands.ask(|errand| errand.top_up = true);
+            match full {
+                true => AppendError::DiskFull,
+                false => AppendError::NotReady,
+            }
+        })
+    }
+
+    fn accept(&mut self, append: Append, bytes: u64, place: Place) -> Appended {
+        let mut at = place.at.after(BATCH_HEADER as u64);
+        let mut positions = Vec::with_capacity(append.records.len());
+        for record in &append.records {
+            positions.push(at);
+            at = at.after(record.stored_bytes());
+        }
+        self.shared.pending_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.shared.pending_batches.fetch_add(1, Ordering::AcqRel);
+        let pending = Pending {
+            batch: Accepted {
+                place,
+                records: append.records,
+            },
+            bytes,
+            callers: append.callers.max(1),
+            at: self.clock.now(),
+            done: append.done,
+        };
+        match self.queue.try_push(pending) {
+            Ok(()) => {}
+            // The log failed a moment ago: what was accepted is answered as everything before it was.
+            Err(PushError::Closed(pending)) => self.answer_failed(pending),
+            Err(_) => {
+                unreachable!("the ring has room for every batch the bound on batches lets in")
+            }
+        }
+        Appended {
+            at: place.at,
+            end: at,
+            segment: place.segment,
+            records: positions,
+        }
+    }
+
+    fn answer_failed(&self, pending: Pending) {
+        if let (Some(done), Some(failure)) = (pending.done, self.shared.failure()) {
+            done(Err(failure.clone()));
+        }
+    }
+
+    /// Waits until this batch may be accepted, or can never be, or the disk is full; at most until `deadline`. Says whether it
+    /// is worth trying.
+    #[must_use]
+    pub fn wait_for_room(&self, append: &Append, deadline: Option<Instant>) -> bool {
+        let bytes = batch_bytes(&append.records);
+        self.shared.wait_for(deadline, || {
+            let shared = &self.shared;
+            let passes = shared.failure().is_none() && !shared.disk_full.load(Ordering::Acquire);
+            let ready = shared.ready.load(Ordering::Acquire);
+            let placed =
+                bytes > self.planner.most() || self.planner.clone().place(bytes, ready).is_ok();
+            !passes || (placed && self.room_for(bytes).is_ok())
+        })
+    }
+
+    fn room_for(&self, bytes: u64) -> Result<(), AppendError> {
+        let pending = self.shared.pending_bytes.load(Ordering::Acquire);
+        let missing_bytes = (pending + bytes).saturating_sub(self.pending_bytes_max);
+        if pending > 0 && missing_bytes > 0 {
+            return Err(AppendError::Full { missing_bytes });
+        }
+        match self.shared.pending_batches.load(Ordering::Acquire) < self.pending_batches_max {
+            true => Ok(()),
+            false => Err(AppendError::Full { missing_bytes: 0 }),
+        }
+    }
+
+    /// A handle to everything but appending.
+    #[must_use]
+    pub fn log(&self) -> Log {
+        Log::new(Arc::clone(&self.shared))
+    }
+
+    /// Waits until everything accepted is durable, notes that the log was closed, and ends its threads.
+    ///
+    /// # Errors
+    /// A failure, then or before.
+    pub fn close(mut self) -> Result<(), Failure> {
+        self.end();
+        self.shared.failure().map_or(Ok(()), |f| Err(f.clone()))
+    }
+
+    fn end(&mut self) {
+        self.queue.close();
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed; there is nobody to hand it to.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,224 @@
+//! Storage on a real disk: a directory, `pwritev`, `fdatasync`, `flock`. Decides nothing.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{
+    Advice, FallocateFlags, FlockOperation, fadvise, fallocate, fdatasync, flock, ftruncate,
+};
+use rustix::io::pwritev;
+
+use crate::storage::{Storage, StorageFile};
+
+/// Only its owner reads a log.
+const MODE_DIR: u32 = 0o700;
+const MODE_FILE: u32 = 0o600;
+/// The most parts one system call takes.
+const PARTS_MAX: usize = 1024;
+const LOCK: &str = "lock";
+
+/// A directory on a disk.
+#[derive(Debug)]
+pub struct Disk {
+    path: PathBuf,
+    dir: File,
+    lock: File,
+}
+
+impl Disk {
+    /// The directory at `path`, made if there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(MODE_DIR)
+            .create(&path)?;
+        // The directory itself must survive, too.
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+        Self::at(path)
+    }
+
+    /// The directory at `path`, which must be there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn existing(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::at(path.as_ref().to_path_buf())
+    }
+
+    fn at(path: PathBuf) -> io::Result<Self> {
+        let dir = File::open(&path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(MODE_FILE);
+        let lock = options.open(path.join(LOCK))?;
+        Ok(Self { path, dir, lock })
+    }
+
+    fn file(&self, name: &str, create: bool) -> io::Result<Arc<dyn StorageFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(MODE_FILE);
+        options.create(create).truncate(create);
+        Ok(Arc::new(DiskFile(options.open(self.path.join(name))?)))
+    }
+}
+
+impl Storage for Disk {
+    fn lock(&self) -> io::Result<bool> {
+        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            // A name that is no text is none of ours.
+            if let Some(name) = name.to_str().filter(|&n| n != LOCK) {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.file(name, false)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.file(name, true)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.dir.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct DiskFile(File);
+
+impl StorageFile for DiskFile {
+    fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
+        let mut at = at;
+        for parts in parts.chunks(PARTS_MAX) {
+            let bytes: usize = parts.iter().map(|p| p.len()).sum();
+            let mut written = rustix::io::retry_on_intr(|| pwritev(&self.0, parts, at))?;
+            // A write to a file rarely ends early; the rest then goes part by part.
+            if written < bytes {
+                let mut skip = written;
+                for part in parts {
+                    let rest = &part[skip.min(part.len())..];
+                    skip -= part.len() - rest.len();
+                    self.0.write_all_at(rest, at + written as u64)?;
+                    written += rest.len();
+                }
+            }
+            at += bytes as u64;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < into.len() {
+            match self.0.read_at(&mut into[read..], at + read as u64) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(read)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Not repeated when interrupted: what the first one found may not be told a second time.
+        Ok(fdatasync(&self.0)?)
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(fadvise(&self.0, 0, None, Advice::DontNeed)?)
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let had = self.0.metadata()?.len();
+        if had > bytes {
+            ftruncate(&self.0, bytes)?;
+        }
+        match fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            // Some file systems cannot: writing is the other way to have space.
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                let zeros = vec![0; 1 << 20];
+                let mut at = had.min(bytes);
+                while at < bytes {
+                    let n = (bytes - at).min(zeros.len() as u64);
+                    self.0.write_all_at(&zeros[..n as usize], at)?;
+                    at += n;
+                }
+                Ok(())
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_owner_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Disk::open(dir.path()).unwrap();
+        let second = Disk::open(dir.path()).unwrap();
+        assert!(first.lock().unwrap());
+        assert!(!second.lock().unwrap());
+        drop(first);
+        assert!(second.lock().unwrap());
+    }
+
+    #[test]
+    fn what_is_written_in_parts_is_read_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path()).unwrap();
+        let file = disk.create("a").unwrap();
+        file.reserve(10_000).unwrap();
+        // More parts than one call takes.
+        let parts: Vec<_> = (0..3000).map(|_| IoSlice::new(b"ab")).collect();
+        file.write_at(&parts, 5).unwrap();
+        file.sync().unwrap();
+        let all = crate::storage::read_all(&*file).unwrap();
+        assert_eq!(all.len(), 10_000);
+        assert!(all[5..6005].chunks(2).all(|c| c == b"ab"));
+        assert!(all[6005..].iter().all(|&b| b == 0));
+        file.reserve(100).unwrap();
+        assert_eq!(file.bytes().unwrap(), 100);
+        disk.rename("a", "b").unwrap();
+        disk.sync_names().unwrap();
+        assert_eq!(disk.list().unwrap(), ["b"]);
+        disk.remove("b").unwrap();
+        assert!(matches!(disk.open("b"), Err(e) if e.kind() == io::ErrorKind::NotFound));
+    }
+}

@@ -1,0 +1,225 @@
+//! What can go wrong, one enum an operation.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::{Damage, Lsn};
+
+/// Why the log accepts nothing more: a write or a sync failed. What was written since the last sync may or may not be
+/// durable, and no later sync could tell: the process is expected to end, and to find out by opening the log again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was being done.
+    pub doing: &'static str,
+    /// What the system said.
+    pub error: Arc<io::Error>,
+    /// Up to here the log is durable; nothing beyond was ever said to be.
+    pub durable: Lsn,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} failed: {}; the log is durable up to {} and accepts nothing more: end the process and open the log again",
+            self.doing, self.error, self.durable
+        )
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.error)
+    }
+}
+
+/// Why a log cannot be opened, or looked at.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has the directory.
+    InUse,
+    /// A file was written by a newer version.
+    Newer {
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: u32,
+    },
+    /// Bytes that were durable are gone or cannot be read.
+    Damaged(Box<Damage>),
+    /// An option is impossible.
+    Options(&'static str),
+    /// The system refused something.
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Io { doing, error }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse => {
+                f.write_str("the log's directory is in use: stop the process that has it, or choose another one")
+            }
+            Self::Newer { name, version } => write!(
+                f,
+                "{name} has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
+                crate::FORMAT_VERSION
+            ),
+            Self::Damaged(damage) => write!(
+                f,
+                "the log is damaged ({damage}): restore its files, or repair it, which lists what is lost"
+            ),
+            Self::Options(what) => f.write_str(what),
+            Self::Io { doing, error } => write!(f, "{doing}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a batch was not accepted. The log is as it was before.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// It has no records.
+    Empty,
+    /// A record has the kind that is the log's own.
+    Kind,
+    /// It would not fit into a segment of its own.
+    TooLarge {
+        /// What it takes.
+        bytes: u64,
+        /// The most a batch may take.
+        most: u64,
+    },
+    /// Too much waits to be written: try again when something became durable.
+    Full {
+        /// How many bytes too many; 0 if it is the number of batches.
+        missing_bytes: u64,
+    },
+    /// The next segment is being allocated: try again at the next wake-up.
+    NotReady,
+    /// There is no space for the next segment: make some, or release segments, and try again.
+    DiskFull,
+    /// A write or a sync failed before.
+    Failed(Failure),
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a batch without records: give at least one"),
+            Self::Kind => f.write_str("kind 255 is the log's own: use another one"),
+            Self::TooLarge { bytes, most } => write!(
+                f,
+                "a batch of {bytes} bytes where at most {most} fit: split it, or use larger segments"
+            ),
+            Self::Full { missing_bytes } => write!(
+                f,
+                "too much waits to be written ({missing_bytes} bytes over the bound): try again when something became durable"
+            ),
+            Self::NotReady => {
+                f.write_str("the next segment is being allocated: try again at the next wake-up")
+            }
+            Self::DiskFull => f.write_str(
+                "no space for the next segment: make space or release segments, then try again",
+            ),
+            Self::Failed(failure) => failure.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AppendError {}
+
+/// Why a record cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Nothing durable is there yet.
+    NotDurable {
+        /// So far the log is.
+        durable: Lsn,
+    },
+    /// Its segment was released.
+    Released,
+    /// What is there is not the record that was written there, or no record begins there.
+    Damaged {
+        /// Where.
+        at: Lsn,
+    },
+    /// A repair could not save it.
+    Lost,
+    /// The system refused to read.
+    Io(io::Error),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotDurable { durable } => {
+                write!(
+                    f,
+                    "nothing durable is there: the log is durable up to {durable}"
+                )
+            }
+            Self::Released => f.write_str("its segment was released: read only what is retained"),
+            Self::Damaged { at } => write!(
+                f,
+                "no readable record at {at}: verify the log, or give a position that an append or an index gave"
+            ),
+            Self::Lost => f.write_str(
+                "the record was damaged and a repair could not save it: fetch it from elsewhere",
+            ),
+            Self::Io(error) => write!(f, "reading the log: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a segment was not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// There is none of this number.
+    Unknown,
+    /// It is still written to.
+    Open,
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "no segment of this number: it may have been released before",
+            Self::Open => "the segment is still written to: only sealed ones can be released",
+        })
+    }
+}
+
+impl std::error::Error for ReleaseError {}

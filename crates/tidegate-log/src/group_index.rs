@@ -1,0 +1,94 @@
+//! Where a group's records are: eight bytes a record, found by index. A help for users; the log does not need it.
+
+use std::collections::VecDeque;
+
+use crate::{Lsn, RecordInfo};
+
+/// The positions of consecutive indices of one group.
+///
+/// The last written wins, as consensus wants it: an index that comes again takes the place of what it named and of everything
+/// after it. So what [`Log::open`](crate::Log::open) tells can be put in as it comes.
+#[derive(Clone, Debug, Default)]
+pub struct GroupIndex {
+    first: u64,
+    positions: VecDeque<Lsn>,
+}
+
+impl GroupIndex {
+    /// Of no records.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            first: 0,
+            positions: VecDeque::new(),
+        }
+    }
+
+    /// A record of the group. One beyond the next index leaves a gap: then what was there before is forgotten.
+    pub fn push(&mut self, index: u64, lsn: Lsn) {
+        let next = self.first + self.positions.len() as u64;
+        if self.positions.is_empty() || index > next || index < self.first {
+            self.positions.clear();
+            self.first = index;
+        } else {
+            self.positions.truncate((index - self.first) as usize);
+        }
+        self.positions.push_back(lsn);
+    }
+
+    /// As [`push`](Self::push), for an entry of the group.
+    pub fn push_record(&mut self, entry: &RecordInfo) {
+        self.push(entry.index, entry.lsn);
+    }
+
+    /// Where the record with this index is.
+    #[must_use]
+    pub fn get(&self, index: u64) -> Option<Lsn> {
+        let at = index.checked_sub(self.first)?;
+        self.positions.get(usize::try_from(at).ok()?).copied()
+    }
+
+    /// The first and the last index; `None` if there is none.
+    #[must_use]
+    pub fn range(&self) -> Option<(u64, u64)> {
+        let len = self.positions.len() as u64;
+        (len > 0).then(|| (self.first, self.first + len - 1))
+    }
+
+    /// Forgets everything before this index.
+    pub fn trim_before(&mut self, index: u64) {
+        let gone = index
+            .saturating_sub(self.first)
+            .min(self.positions.len() as u64);
+        self.positions.drain(..gone as usize);
+        self.first += gone;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_written_wins_and_what_is_trimmed_is_gone() {
+        let mut index = GroupIndex::new();
+        assert_eq!((index.range(), index.get(0)), (None, None));
+        (5..10).for_each(|i| index.push(i, Lsn::new(100 * i)));
+        assert_eq!(index.range(), Some((5, 9)));
+        index.push(7, Lsn::new(7777));
+        assert_eq!(
+            (index.range(), index.get(7)),
+            (Some((5, 7)), Some(Lsn::new(7777)))
+        );
+        assert_eq!(index.get(8), None, "it was written over");
+        index.trim_before(6);
+        assert_eq!((index.get(5), index.get(6)), (None, Some(Lsn::new(600))));
+        index.trim_before(100);
+        assert_eq!(index.range(), None);
+        index.push(50, Lsn::new(1));
+        index.push(60, Lsn::new(2));
+        assert_eq!(index.range(), Some((60, 60)), "after a gap");
+        index.push(3, Lsn::new(3));
+        assert_eq!(index.range(), Some((3, 3)), "before everything");
+    }
+}

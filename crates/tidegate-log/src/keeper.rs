@@ -1,0 +1,226 @@
+//! The keeper: allocates segments ahead, and lets go of released ones. It alone writes the catalog. Blocks; has a thread of
+//! its own, so that neither appends nor syncs ever wait for an allocation.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, IoSlice};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use crate::catalog::{CATALOG, CATALOG_NEW, Catalog};
+use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
+use crate::shared::{Errand, Shared, Spare, lock};
+use crate::storage::Storage;
+
+/// See the [module](self).
+pub(crate) struct Keeper {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) catalog: Catalog,
+    /// The number of the next segment to allocate.
+    pub(crate) next: u64,
+    /// Files of released segments, by number.
+    pub(crate) recyclable: VecDeque<u64>,
+    pub(crate) recycled_max: usize,
+    pub(crate) spares: usize,
+    pub(crate) segment_bytes: u64,
+    pub(crate) seed: u64,
+    /// Segments that are released and still in the catalog, for want of space to write another one.
+    pub(crate) deferred: BTreeSet<u64>,
+}
+
+/// A file whose space is given up to write a catalog that gives up more.
+pub(crate) const RESERVE: &str = "reserve";
+const RESERVE_BYTES: u64 = 64 << 10;
+
+impl Keeper {
+    /// Works off errands until the log closes or fails.
+    pub(crate) fn run(mut self) {
+        loop {
+            let errand = self.shared.errands.next();
+            if errand.end || self.shared.failure().is_some() {
+                return;
+            }
+            if let Err(error) = self.handle(errand) {
+                self.shared.fail("keeping segments", error);
+            }
+            self.shared.wake();
+        }
+    }
+
+    fn handle(&mut self, errand: Errand) -> io::Result<()> {
+        self.release(&errand.release)?;
+        self.top_up()
+    }
+
+    /// Allocates what is missing; no space is not an error but a state, which ends when there is some.
+    pub(crate) fn top_up(&mut self) -> io::Result<()> {
+        while lock(&self.shared.spares).len() < self.spares {
+            match self.allocate() {
+                Ok(()) => self.shared.disk_full.store(false, Ordering::Release),
+                Err(e) if is_full(&e) => {
+                    self.shared.disk_full.store(true, Ordering::Release);
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self) -> io::Result<()> {
+        let segment = self.next;
+        let storage = Arc::clone(&self.shared.storage);
+        let file = match self.recyclable.front() {
+            Some(&old) => {
+                let file = storage.open(&name(old))?;
+                // Its header, and the place of the first batch's: what an earlier use left there must not be looked at.
+                let blank = vec![0; (FIRST_BATCH + PAGE) as usize];
+                file.reserve(self.segment_bytes)?;
+                file.write_at(&[IoSlice::new(&blank)], 0)?;
+                file.sync()?;
+                storage.rename(&name(old), &name(segment))?;
+                self.recyclable.pop_front();
+                self.shared
+                    .counters
+                    .recycled
+                    .fetch_add(1, Ordering::Relaxed);
+                file
+            }
+            None => {
+                let file = storage.create(&name(segment))?;
+                if let Err(e) = file.reserve(self.segment_bytes).and_then(|()| file.sync()) {
+                    storage.remove(&name(segment))?;
+                    return Err(e);
+                }
+                self.shared
+                    .counters
+                    .allocated
+                    .fetch_add(1, Ordering::Relaxed);
+                file
+            }
+        };
+        let salt = salt(self.seed, segment);
+        self.catalog.add(segment, salt);
+        if let Err(e) = write_catalog(&*storage, &self.catalog) {
+            self.catalog.remove(segment);
+            return Err(e);
+        }
+        self.next += 1;
+        lock(&self.shared.spares).push_back(Spare {
+            segment,
+            salt,
+            bytes: self.segment_bytes,
+            file,
+        });
+        self.shared.ready.store(segment, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes segments out of the log: first out of the table, so that nobody new reads them, then durably out of the
+    /// catalog, and only then their files are used again or removed.
+    pub(crate) fn release(&mut self, numbers: &[u64]) -> io::Result<()> {
+        // A segment may be let go of again before this has taken it out of the table.
+        let there = |n: &&u64| self.catalog.segments().iter().any(|&(s, _)| s == **n);
+        let numbers: Vec<u64> = numbers.iter().filter(there).copied().collect();
+        self.deferred.extend(numbers);
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        {
+            let segments = &self.shared.segments;
+            let mut segments = segments.write().unwrap_or_else(PoisonError::into_inner);
+            segments.retain(|_, s| !self.deferred.contains(&s.header.segment));
+        }
+        let mut catalog = self.catalog.clone();
+        self.deferred.iter().for_each(|&n| catalog.remove(n));
+        let storage = Arc::clone(&self.shared.storage);
+        let written = force_catalog(&*storage, &catalog);
+        match written {
+            Ok(()) => self.catalog = catalog,
+            // The old catalog still names them, and they are still there: the next errand tries again.
+            Err(e) if is_full(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        for number in std::mem::take(&mut self.deferred) {
+            if self.recyclable.len() < self.recycled_max {
+                self.recyclable.push_back(number);
+            } else {
+                storage.remove(&name(number))?;
+            }
+        }
+        keep_reserve(&*storage)
+    }
+}
+
+/// As [`write_catalog`], giving up the reserve if there is no space.
+pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
+    match write_catalog(storage, catalog) {
+        Err(e) if is_full(&e) => {}
+        done => return done,
+    }
+    match storage.remove(RESERVE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => write_catalog(storage, catalog),
+    }
+}
+
+/// Makes the reserve, if there is none and there is space.
+pub(crate) fn keep_reserve(storage: &dyn Storage) -> io::Result<()> {
+    if storage.open(RESERVE).is_ok() {
+        return Ok(());
+    }
+    let made = storage.create(RESERVE)?.reserve(RESERVE_BYTES);
+    match made {
+        Err(e) if !is_full(&e) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// The salt of a segment: the seed and its number, well mixed (splitmix64).
+fn salt(seed: u64, segment: u64) -> u64 {
+    let mut z = seed.wrapping_add(segment.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Puts this catalog in place of the one before, durably.
+pub(crate) fn write_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
+    let bytes = catalog.encode();
+    let file = storage.create(CATALOG_NEW)?;
+    file.write_at(&[IoSlice::new(&bytes)], 0)?;
+    file.sync()?;
+    storage.rename(CATALOG_NEW, CATALOG)?;
+    storage.sync_names()
+}
+
+/// Removes what a crash left behind: files of segments that are not in the catalog. Returns those that can be used again.
+pub(crate) fn tidy(
+    storage: &dyn Storage,
+    catalog: &Catalog,
+    next: u64,
+    recycled_max: usize,
+) -> io::Result<VecDeque<u64>> {
+    let mut recyclable = VecDeque::new();
+    for file in storage.list()? {
+        let Some(number) = parse_name(&file) else {
+            continue;
+        };
+        if catalog.segments().iter().any(|&(s, _)| s == number) {
+            continue;
+        }
+        // A number yet to come will be given to a new file.
+        if number < next && recyclable.len() < recycled_max {
+            recyclable.push_back(number);
+        } else {
+            storage.remove(&file)?;
+        }
+    }
+    Ok(recyclable)
+}

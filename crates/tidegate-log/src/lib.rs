@@ -1,0 +1,75 @@
+//! A segmented, durable log: many groups share it, and one sync serves all that gathered while the one before ran.
+//!
+//! **producer -> [`Appender`] -> controller -> one write, one sync -> durable position.** Appending gives a batch its
+//! position ([`Lsn`]) and never blocks; a thread of the log's writes whatever gathered and syncs it; what comes back is the
+//! position up to which the log is durable, by a [waker](Options::waker), a [callback](Append::then) or a
+//! [wait](Log::wait_durable). Nobody says how many batches go together: the engine's controller does.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidegate_log::{Append, Disk, Log, Options, Record};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let options = Options::default().segment_bytes(1 << 20);
+//! let mut opened = Log::open(Arc::new(Disk::open(dir.path())?), options, |_| ())?;
+//! let record = Record { group: 1, index: 1, payload: "hello".into(), ..Record::default() };
+//! let appended = opened.appender.append(Append::new(vec![record])).map_err(|(_, e)| e)?;
+//! opened.log.wait_durable(appended.end, None)?;
+//! let read = opened.log.reader().read(appended.records[0], None)?;
+//! assert_eq!(read.payload, "hello");
+//! opened.appender.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a crash leaves is one of four things, and never silence: see [`Verdict`]. After a failed write or sync the log accepts
+//! nothing more ([`Failure`]). The bytes are described in docs/log-format.md.
+
+mod append;
+mod batch;
+mod catalog;
+mod disk;
+mod driver;
+mod error;
+mod examine;
+mod gather;
+mod group_index;
+mod index;
+mod keeper;
+mod load;
+mod log;
+mod lsn;
+mod open;
+mod options;
+mod planner;
+mod read;
+mod record;
+mod recovery;
+mod repair;
+mod segment;
+mod shared;
+#[cfg(feature = "sim")]
+mod sim;
+mod storage;
+mod wire;
+mod writer;
+
+pub use append::{Append, Appended, Appender};
+pub use batch::batch_bytes;
+pub use disk::Disk;
+pub use error::{AppendError, Failure, OpenError, ReadError, ReleaseError};
+pub use examine::{GroupReport, Report, SegmentReport, inspect, verify};
+pub use group_index::GroupIndex;
+pub use index::RecordInfo;
+pub use load::{Damage, DamageKind, SegmentDamage};
+pub use log::{Log, SegmentInfo, Stats, compaction_candidate};
+pub use lsn::Lsn;
+pub use open::{Opened, Recovery};
+pub use options::Options;
+pub use read::{Chunk, Reader};
+pub use record::{KIND_LOST, Record};
+pub use recovery::Verdict;
+pub use repair::{RepairError, Repaired, repair};
+pub use segment::{FORMAT_VERSION, SEGMENT_BYTES_MAX};
+#[cfg(feature = "sim")]
+pub use sim::{Cost, SECTOR, SimCounts, SimDisk};
+pub use storage::{Storage, StorageFile};

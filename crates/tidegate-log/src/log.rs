@@ -1,0 +1,191 @@
+//! The log as everybody but its appender sees it: how far it is durable, what is in it, what may go.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use tidegate::controller::Snapshot;
+
+use crate::read::Reader;
+use crate::segment::SEGMENT_HEADER;
+use crate::shared::{Shared, lock};
+use crate::{Failure, Lsn, ReleaseError};
+
+/// A handle to a log; clones are handles to the same one. Its threads end with its [`Appender`](crate::Appender), not with it.
+#[derive(Clone)]
+pub struct Log {
+    shared: Arc<Shared>,
+}
+
+/// A segment of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub segment: u64,
+    /// The positions of what is durable in it.
+    pub range: Range<Lsn>,
+    /// Its records.
+    pub records: u64,
+    /// Whether it is full, so that it can be released.
+    pub sealed: bool,
+    /// What its file takes.
+    pub file_bytes: u64,
+}
+
+/// What a log did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Syncs, with those for markers and for sealing.
+    pub syncs: u64,
+    /// Markers written while idle.
+    pub markers: u64,
+    /// Batches written.
+    pub batches: u64,
+    /// Records written.
+    pub records: u64,
+    /// Bytes of batches written, without what fills up pages.
+    pub bytes: u64,
+    /// Time spent in writes and syncs of batches.
+    pub sync_ns: u64,
+    /// Segments made anew.
+    pub allocated: u64,
+    /// Segments made of released ones.
+    pub recycled: u64,
+    /// Bytes accepted and not yet durable, now.
+    pub pending_bytes: u64,
+    /// The controller of the syncs, as it was after the last.
+    pub controller: Snapshot,
+}
+
+impl Log {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Everything before this position is durable. It never goes back.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.shared.durable()
+    }
+
+    /// Waits until everything before `lsn` is durable, at most until `deadline`; says whether it is.
+    ///
+    /// # Errors
+    /// The log failed before that.
+    pub fn wait_durable(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<bool, Failure> {
+        let shared = &self.shared;
+        let done = || shared.durable() >= lsn || shared.failure().is_some();
+        shared.wait_for(deadline, done);
+        match (self.durable() >= lsn, self.shared.failure()) {
+            (true, _) => Ok(true),
+            (false, Some(failure)) => Err(failure.clone()),
+            (false, None) => Ok(false),
+        }
+    }
+
+    /// How it failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.shared.failure().cloned()
+    }
+
+    /// Reads records.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.shared))
+    }
+
+    /// Its segments, oldest first.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let segments = &self.shared.segments;
+        let segments = segments.read().unwrap_or_else(PoisonError::into_inner);
+        let info = segments.values().map(|s| SegmentInfo {
+            segment: s.header.segment,
+            range: s.header.base..s.end(),
+            records: s.records(),
+            sealed: s.is_sealed(),
+            file_bytes: s.header.bytes,
+        });
+        info.collect()
+    }
+
+    /// The first position that was not released.
+    #[must_use]
+    pub fn first(&self) -> Lsn {
+        let segments = &self.shared.segments;
+        let segments = segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or_else(|| self.durable())
+    }
+
+    /// Lets go of a sealed segment: nothing in it is needed. Its file is used again or removed, soon, by a thread of the
+    /// log's; reads of it fail from then on.
+    ///
+    /// # Errors
+    /// There is no such segment, or it is not sealed.
+    pub fn release(&self, segment: u64) -> Result<(), ReleaseError> {
+        let infos = self.segments();
+        let info = infos.iter().find(|s| s.segment == segment);
+        if !info.ok_or(ReleaseError::Unknown)?.sealed {
+            return Err(ReleaseError::Open);
+        }
+        self.shared.errands.ask(|errand| {
+            if !errand.release.contains(&segment) {
+                errand.release.push(segment);
+            }
+        });
+        Ok(())
+    }
+
+    /// Lets go of every sealed segment that ends at `lsn` or before; says how many.
+    pub fn release_before(&self, lsn: Lsn) -> usize {
+        let segments = self.segments();
+        let old = segments.iter().filter(|s| s.sealed && s.range.end <= lsn);
+        old.filter(|s| self.release(s.segment).is_ok()).count()
+    }
+
+    /// What it did since it was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let c = &self.shared.counters;
+        let get = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+        Stats {
+            syncs: get(&c.syncs),
+            markers: get(&c.markers),
+            batches: get(&c.batches),
+            records: get(&c.records),
+            bytes: get(&c.bytes),
+            sync_ns: get(&c.sync_ns),
+            allocated: get(&c.allocated),
+            recycled: get(&c.recycled),
+            pending_bytes: self.shared.pending_bytes.load(Ordering::Relaxed),
+            controller: *lock(&self.shared.snapshot),
+        }
+    }
+}
+
+/// The segment to copy forward and release next: among the sealed ones whose records that are still needed, as `live_bytes`
+/// tells them, make up at most `live_share_max` of their file, the one with the smallest share; the older one, if equal.
+///
+/// Segments without any such record come first: they need no copying.
+pub fn compaction_candidate(
+    segments: &[SegmentInfo],
+    live_share_max: f64,
+    mut live_bytes: impl FnMut(u64) -> u64,
+) -> Option<&SegmentInfo> {
+    let share = |s: &SegmentInfo, live: u64| {
+        live as f64 / s.file_bytes.saturating_sub(SEGMENT_HEADER as u64).max(1) as f64
+    };
+    let sealed = segments.iter().filter(|s| s.sealed);
+    let shares = sealed.map(|s| (share(s, live_bytes(s.segment)), s));
+    shares
+        .filter(|(share, _)| *share <= live_share_max)
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, segment)| segment)
+}

@@ -1,0 +1,373 @@
+//! Opening a log: what was found there, what was cut off, and where writing goes on.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tidegate::Clock;
+use tidegate::controller::Bounded;
+use tidegate::queue::{Builder, Wait};
+
+use crate::append::Appender;
+use crate::catalog::Catalog;
+use crate::driver::Driver;
+use crate::gather::Gather;
+use crate::index::{IndexBuilder, RecordInfo};
+use crate::keeper::{Keeper, force_catalog, keep_reserve, tidy};
+use crate::load::{
+    Content, Damage, DamageKind, Files, Follows, Found, SegmentDamage, State, look, read_segment,
+};
+use crate::options::room;
+use crate::planner::Planner;
+use crate::recovery::{SegmentBytes, Verdict};
+use crate::segment::SegmentHeader;
+use crate::shared::{Segment, Shared, Spare, lock};
+use crate::storage::{Storage, StorageFile, read_all};
+use crate::writer::Writer;
+use crate::{Log, Lsn, OpenError, Options};
+
+/// An open log.
+pub struct Opened {
+    /// Where batches go in.
+    pub appender: Appender,
+    /// Everything else.
+    pub log: Log,
+    /// What was found.
+    pub recovery: Recovery,
+}
+
+/// What opening a log found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// How its end was found. It is told again at each start until something is appended.
+    pub verdict: Verdict,
+    /// The first position there is.
+    pub first: Lsn,
+    /// Where the log ends and goes on.
+    pub end: Lsn,
+    /// Records there are.
+    pub records: u64,
+    /// Segments there are.
+    pub segments: usize,
+    /// How many of them had to be read from end to end, for want of an index.
+    pub scanned: usize,
+    /// The log had been closed.
+    pub closed: bool,
+}
+
+/// Where writing goes on, as the files have it.
+struct Tail {
+    segment: Arc<Segment>,
+    index: IndexBuilder,
+    room: u64,
+}
+
+/// What the segments hold.
+struct Loaded {
+    segments: Vec<Arc<Segment>>,
+    tail: Option<Tail>,
+    epoch: u32,
+    recovery: Recovery,
+}
+
+impl Log {
+    /// Opens the log in `storage`, or makes one; tells `visit` every record that is there, in the order they were written.
+    ///
+    /// What a crash left half written at the end is cut off; [`Recovery::verdict`] says what that was. Damage to what was
+    /// durable is never cut off: then the log does not open.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Nothing was changed then.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        mut visit: impl FnMut(RecordInfo),
+    ) -> Result<Opened, OpenError> {
+        let io = OpenError::io;
+        options.check()?;
+        if !storage.lock().map_err(io("locking the log's directory"))? {
+            return Err(OpenError::InUse);
+        }
+        let files = look(&*storage)?;
+        let loaded = load(files.as_ref(), options.visit_from, &mut visit)?;
+        // From here on the directory is changed.
+        let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
+        // Headers may know of later epochs only if the catalog was made anew.
+        catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
+        let (catalog, following) = without_spares(catalog, &loaded);
+        force_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
+        start(storage, options, (catalog, following), loaded)
+    }
+}
+
+/// Puts a log's parts together around what was loaded, and starts its threads.
+fn start(
+    storage: Arc<dyn Storage>,
+    mut options: Options,
+    (catalog, following): (Catalog, u64),
+    loaded: Loaded,
+) -> Result<Opened, OpenError> {
+    let epoch = catalog.epoch;
+    let end = loaded.recovery.end;
+    let controller = Bounded::new(options.take_controller()?, options.bounds());
+    let controller = controller.map_err(|_| OpenError::Options("impossible bounds"))?;
+    let waker = std::mem::replace(&mut options.waker, Box::new(|| ()));
+    let shared = Arc::new(Shared::new(storage, end, waker));
+    let mut keeper = keeper(&shared, &options, catalog, following)?;
+    for segment in loaded.segments {
+        shared.insert(segment);
+    }
+    let tail = match loaded.tail {
+        Some(tail) => tail,
+        None => first_segment(&shared, end)?,
+    };
+    keeper
+        .top_up()
+        .map_err(OpenError::io("allocating a segment"))?;
+    let here = tail.segment.header;
+    let following = following + u64::from(here.segment == following);
+    let place = (here.segment, here.base, tail.room);
+    let planner = Planner::new(place, end, following, options.segment_bytes);
+    let clock = Clock::start();
+    let queue = Builder::new(options.pending_batches_max)
+        .wait(Wait::Park)
+        .build();
+    let (queue, consumer) =
+        queue.map_err(|_| OpenError::Options("pending_batches_max is too large"))?;
+    let driver = Driver {
+        shared: Arc::clone(&shared),
+        consumer,
+        gather: Gather::new(controller),
+        writer: Writer::new(Arc::clone(&shared), tail.segment, tail.index, end, epoch),
+        clock,
+        marker_after: options.marker_after,
+        waiting: VecDeque::new(),
+    };
+    let threads = vec![
+        spawn("log", move || driver.run())?,
+        spawn("log-keeper", move || keeper.run())?,
+    ];
+    Ok(Opened {
+        log: Log::new(Arc::clone(&shared)),
+        appender: Appender {
+            shared,
+            queue,
+            planner,
+            clock,
+            pending_bytes_max: options.pending_bytes_max,
+            pending_batches_max: options.pending_batches_max,
+            threads,
+        },
+        recovery: loaded.recovery,
+    })
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread
+        .spawn(run)
+        .map_err(OpenError::io("starting a thread"))
+}
+
+/// The keeper, with what a crash left behind removed and the first spares allocated.
+fn keeper(
+    shared: &Arc<Shared>,
+    options: &Options,
+    catalog: Catalog,
+    next: u64,
+) -> Result<Keeper, OpenError> {
+    let io = OpenError::io;
+    let storage = &*shared.storage;
+    // Spares that are given up are the first to be used again.
+    let recycled_max = options.recycled_max.max(options.spares);
+    let recyclable = tidy(storage, &catalog, next, recycled_max);
+    keep_reserve(storage).map_err(io("reserving space"))?;
+    let mut keeper = Keeper {
+        shared: Arc::clone(shared),
+        catalog,
+        next,
+        recyclable: recyclable.map_err(io("removing leftovers"))?,
+        recycled_max: options.recycled_max,
+        spares: options.spares,
+        segment_bytes: options.segment_bytes,
+        seed: options
+            .seed
+            .unwrap_or_else(|| RandomState::new().hash_one(0)),
+        deferred: BTreeSet::new(),
+    };
+    keeper.top_up().map_err(io("allocating a segment"))?;
+    Ok(keeper)
+}
+
+/// The catalog without segments that were never used, and the number after all of them. A crash may have left pieces of a first
+/// batch in such a one: its number and its salt are not used again.
+fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
+    let next = catalog.segments().last().map_or(0, |&(s, _)| s + 1);
+    let used = |n: u64| loaded.segments.iter().any(|s| s.header.segment == n);
+    let spares: Vec<u64> = catalog
+        .segments()
+        .iter()
+        .map(|&(s, _)| s)
+        .filter(|&s| !used(s))
+        .collect();
+    spares.into_iter().for_each(|s| catalog.remove(s));
+    (catalog, next)
+}
+
+/// The first segment of a log that has none.
+fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
+    let spare: Option<Spare> = lock(&shared.spares).pop_front();
+    let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+    let spare = spare.ok_or_else(|| OpenError::io("allocating the first segment")(full()))?;
+    let header = SegmentHeader {
+        segment: spare.segment,
+        base,
+        salt: spare.salt,
+        bytes: spare.bytes,
+    };
+    let segment = Arc::new(Segment::new(header, spare.file));
+    shared.insert(Arc::clone(&segment));
+    Ok(Tail {
+        segment,
+        index: IndexBuilder::new(base),
+        room: room(header.bytes),
+    })
+}
+
+/// Reads every segment; an error if anything that was durable cannot be.
+fn load(
+    files: Option<&Files>,
+    visit_from: Lsn,
+    visit: &mut dyn FnMut(RecordInfo),
+) -> Result<Loaded, OpenError> {
+    let mut loaded = Loaded {
+        segments: Vec::new(),
+        tail: None,
+        epoch: 0,
+        recovery: Recovery {
+            verdict: Verdict::Clean,
+            first: Lsn::ZERO,
+            end: Lsn::ZERO,
+            records: 0,
+            segments: 0,
+            scanned: 0,
+            closed: false,
+        },
+    };
+    let Some(files) = files else {
+        return Ok(loaded);
+    };
+    if let Some(damage) = missing(files) {
+        return Err(OpenError::Damaged(Box::new(damage)));
+    }
+    let used = used(files);
+    let mut damage = Damage::default();
+    for (n, (header, file)) in used.iter().enumerate() {
+        let follows = follows(&used, n);
+        let last = n + 1 == used.len();
+        let mut index = IndexBuilder::new(header.base);
+        let content = read_segment(*header, &**file, follows, true, &mut |entry| {
+            if last {
+                index.push(&entry);
+            }
+            if entry.lsn >= visit_from {
+                visit(entry);
+            }
+        })?;
+        if let Verdict::Damaged { durable, .. } = content.verdict {
+            damage.segments.push(damaged(*header, &**file, durable)?);
+            continue;
+        }
+        let segment = Arc::new(Segment::new(*header, Arc::clone(file)));
+        segment.reached(content.end, content.records);
+        loaded.segments.push(Arc::clone(&segment));
+        note(&mut loaded, &content, n == 0, header.base);
+        if !last {
+            segment.seal();
+        } else {
+            loaded.tail = Some(Tail {
+                segment,
+                index,
+                // What has an index is full, even if nothing follows it yet.
+                room: match content.sealed {
+                    true => content.end.since(header.base),
+                    false => room(header.bytes),
+                },
+            });
+        }
+    }
+    match damage.segments.is_empty() {
+        true => Ok(loaded),
+        false => Err(OpenError::Damaged(Box::new(damage))),
+    }
+}
+
+fn note(loaded: &mut Loaded, content: &Content, first: bool, base: Lsn) {
+    loaded.epoch = loaded.epoch.max(content.epoch);
+    let recovery = &mut loaded.recovery;
+    if first {
+        recovery.first = base;
+    }
+    recovery.end = content.end;
+    recovery.records += content.records;
+    recovery.segments += 1;
+    recovery.scanned += usize::from(content.scanned);
+    recovery.closed = content.closed;
+    recovery.verdict = content.verdict.clone();
+}
+
+/// What is wrong before any batch is looked at.
+pub(crate) fn missing(files: &Files) -> Option<Damage> {
+    let damaged = |f: &Found| {
+        let what = match f.state {
+            State::Missing => DamageKind::Missing,
+            State::BadHeader(_) => DamageKind::Header,
+            State::Spare | State::Used(..) => return None,
+        };
+        Some(SegmentDamage {
+            segment: f.segment,
+            what,
+            lost: Vec::new(),
+        })
+    };
+    let damage = Damage {
+        catalog: files.rebuilt,
+        segments: files.found.iter().filter_map(damaged).collect(),
+    };
+    (damage != Damage::default()).then_some(damage)
+}
+
+/// The segments that hold something, in order.
+pub(crate) fn used(files: &Files) -> Vec<(SegmentHeader, Arc<dyn StorageFile>)> {
+    let used = files.found.iter().filter_map(|f| match &f.state {
+        State::Used(header, file) => Some((*header, Arc::clone(file))),
+        _ => None,
+    });
+    used.collect()
+}
+
+pub(crate) fn follows(used: &[(SegmentHeader, Arc<dyn StorageFile>)], n: usize) -> Follows {
+    match used.get(n + 1) {
+        None => Follows::Nothing,
+        // Numbers that follow each other: none in between can have been released.
+        Some((next, _)) if next.segment == used[n].0.segment + 1 => Follows::At(next.base),
+        Some(_) => Follows::Something,
+    }
+}
+
+/// What exactly cannot be read of a segment that was durable up to there.
+pub(crate) fn damaged(
+    header: SegmentHeader,
+    file: &dyn StorageFile,
+    durable: Lsn,
+) -> Result<SegmentDamage, OpenError> {
+    let all = read_all(file).map_err(OpenError::io("reading a segment"))?;
+    let survey = SegmentBytes::new(header, &all).survey(durable);
+    Ok(SegmentDamage {
+        segment: header.segment,
+        what: DamageKind::Batches,
+        lost: survey.lost.iter().map(|&(from, to)| from..to).collect(),
+    })
+}

@@ -1,0 +1,93 @@
+//! Where the next batch goes. Pure: positions are given when a batch is accepted, long before it is written, so that whoever
+//! appends knows them at once. Which segments may be used is the keeper's to say.
+
+use crate::Lsn;
+use crate::options::room;
+
+/// The end of everything accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Planner {
+    segment: u64,
+    base: Lsn,
+    next: Lsn,
+    /// What the segment has room for.
+    room: u64,
+    /// The segment to come; those after it are numbered on.
+    following: u64,
+    /// What segments yet to come have room for.
+    room_following: u64,
+}
+
+/// The place of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u64,
+    pub(crate) base: Lsn,
+    pub(crate) at: Lsn,
+}
+
+/// The next segment would be needed and may not be used yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSegment;
+
+impl Planner {
+    /// Behind `next` in the segment that begins at `base`; after it the segment `following` and on, of so many bytes each.
+    pub(crate) const fn new(
+        (segment, base, room_bytes): (u64, Lsn, u64),
+        next: Lsn,
+        following: u64,
+        segment_bytes: u64,
+    ) -> Self {
+        Self {
+            segment,
+            base,
+            next,
+            room: room_bytes,
+            following,
+            room_following: room(segment_bytes),
+        }
+    }
+
+    /// The most a batch may take.
+    pub(crate) const fn most(&self) -> u64 {
+        self.room_following
+    }
+
+    /// The place of a batch of `bytes`, if only segments up to `ready` may be used; nothing changes if there is none.
+    pub(crate) fn place(&mut self, bytes: u64, ready: u64) -> Result<Place, NoSegment> {
+        if self.next.since(self.base) + bytes > self.room {
+            if self.following > ready {
+                return Err(NoSegment);
+            }
+            self.segment = self.following;
+            self.following += 1;
+            self.base = self.next;
+            self.room = self.room_following;
+        }
+        let at = self.next;
+        self.next = at.after(bytes);
+        Ok(Place {
+            segment: self.segment,
+            base: self.base,
+            at,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_follow_each_other_across_segments() {
+        let here = (4, Lsn::new(100), room(16384));
+        let mut p = Planner::new(here, Lsn::new(160), 6, 16384);
+        let place = p.place(1000, 4).unwrap();
+        assert_eq!((place.segment, place.at), (4, Lsn::new(160)));
+        let before = p.next;
+        assert_eq!(p.place(p.most(), 5), Err(NoSegment));
+        let place = p.place(p.most(), 6).unwrap();
+        assert_eq!((place.segment, place.base, place.at), (6, before, before));
+        assert_eq!(p.place(8, 6), Err(NoSegment), "exactly full");
+    }
+}

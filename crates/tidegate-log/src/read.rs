@@ -1,0 +1,189 @@
+//! Reading by position. Every byte handed out was checked against its CRC; a payload is a slice of the one buffer it was read
+//! into.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::batch::{BATCH_HEADER, BatchHeader};
+use crate::record::{RECORD_HEADER, RecordHeader, stored};
+use crate::recovery::SegmentBytes;
+use crate::segment::offset;
+use crate::shared::{Segment, Shared};
+use crate::storage::read_all;
+use crate::{KIND_LOST, Lsn, ReadError, Record};
+
+/// What is read where the length is not known.
+const GUESS_BYTES: usize = 4096;
+
+/// Reads records of a log. Blocks as long as the disk does.
+#[derive(Clone)]
+pub struct Reader {
+    shared: Arc<Shared>,
+}
+
+/// Consecutive records of one segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// The records with their positions. What a repair could not save is left out.
+    pub records: Vec<(Lsn, Record)>,
+    /// Where to go on.
+    pub next: Lsn,
+}
+
+impl Reader {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The record at `lsn`. With its payload's length `len`, as an index has it, it takes one read.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read(&self, lsn: Lsn, len: Option<u32>) -> Result<Record, ReadError> {
+        let segment = self.segment(lsn)?;
+        let most = segment.end().since(lsn) as usize;
+        let guess = len.map_or(GUESS_BYTES, |len| stored(len as usize));
+        let mut bytes = self.bytes(&segment, lsn, guess.min(most))?;
+        let claimed = RecordHeader::peek(&bytes).map_or(0, |h| h.stored());
+        if claimed > bytes.len() && claimed <= most {
+            bytes = self.bytes(&segment, lsn, claimed)?;
+        }
+        match decode(&bytes, 0, &segment, lsn) {
+            Some((record, _)) if record.kind == KIND_LOST => Err(ReadError::Lost),
+            Some((record, _)) => Ok(record),
+            None => Err(self.why_not(&segment, lsn)),
+        }
+    }
+
+    /// The records at these positions, in this order: to be appended again before their segment is released.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read_many(&self, lsns: &[Lsn]) -> Result<Vec<Record>, ReadError> {
+        lsns.iter().map(|&lsn| self.read(lsn, None)).collect()
+    }
+
+    /// The records from `from` on, which is where a batch or a record begins, of about `bytes` (one, if that is longer), all
+    /// of one segment. None, with `next` as `from`, at the log's durable end. Positions that were released are passed over.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. Damage is an error only once it is what comes first.
+    pub fn scan(&self, from: Lsn, bytes: usize) -> Result<Chunk, ReadError> {
+        let found = self.shared.segment_of(from).filter(|s| from < s.end());
+        let Some(segment) = found.or_else(|| self.shared.segment_from(from)) else {
+            return Ok(Chunk {
+                next: from,
+                ..Chunk::default()
+            });
+        };
+        let (from, end) = (from.max(segment.header.base), segment.end());
+        let most = end.since(from) as usize;
+        let mut want = bytes.max(GUESS_BYTES);
+        loop {
+            let buffer = self.bytes(&segment, from, want.min(most))?;
+            let (chunk, needed) = walk(&buffer, &segment, from);
+            if chunk.next > from || most == 0 {
+                return Ok(chunk);
+            }
+            // A record longer than the buffer; or it only says so.
+            if needed <= buffer.len() || needed > most {
+                return Err(self.why_not(&segment, from));
+            }
+            want = needed;
+        }
+    }
+
+    /// Reads all of a segment and checks it, for a scrub in the background; the positions that cannot be read, none if all is
+    /// well. Takes memory for the whole segment.
+    ///
+    /// # Errors
+    /// It was released, or the system refused to read.
+    pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
+        let segment = self
+            .shared
+            .segment_numbered(segment)
+            .ok_or(ReadError::Released)?;
+        let end = segment.end();
+        let bytes = read_all(&*segment.file).map_err(ReadError::Io)?;
+        let survey = SegmentBytes::new(segment.header, &bytes).survey(end);
+        let lost: Vec<_> = survey.lost.iter().map(|&(from, to)| from..to).collect();
+        match self.why_not(&segment, segment.header.base) {
+            ReadError::Released if !lost.is_empty() => Err(ReadError::Released),
+            _ => Ok(lost),
+        }
+    }
+
+    fn segment(&self, lsn: Lsn) -> Result<Arc<Segment>, ReadError> {
+        let durable = self.shared.durable();
+        if lsn >= durable {
+            return Err(ReadError::NotDurable { durable });
+        }
+        let segment = self.shared.segment_of(lsn);
+        segment.filter(|s| lsn < s.end()).ok_or(ReadError::Released)
+    }
+
+    fn bytes(&self, segment: &Segment, at: Lsn, len: usize) -> Result<Bytes, ReadError> {
+        let mut buffer = vec![0; len];
+        let read = segment
+            .file
+            .read_at(&mut buffer, offset(segment.header.base, at));
+        buffer.truncate(read.map_err(ReadError::Io)?);
+        Ok(buffer.into())
+    }
+
+    /// Either its file has another use by now, or it is damaged.
+    fn why_not(&self, segment: &Segment, at: Lsn) -> ReadError {
+        let now = self.shared.segment_of(segment.header.base);
+        match now.is_some_and(|s| s.header == segment.header) {
+            true => ReadError::Damaged { at },
+            false => ReadError::Released,
+        }
+    }
+}
+
+/// The record at `at`, which is `from` bytes into `bytes`, and what it takes.
+fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Record, usize)> {
+    let header = RecordHeader::decode(bytes.get(from..)?, segment.seed, at)?;
+    let payload = from + RECORD_HEADER;
+    let record = Record {
+        group: header.group,
+        kind: header.kind,
+        index: header.index,
+        term: header.term,
+        payload: bytes.slice(payload..payload + header.len as usize),
+    };
+    Some((record, header.stored()))
+}
+
+/// The records `bytes` hold, which stand at `start`; and, if the first is not whole, how many bytes it says it needs.
+fn walk(bytes: &Bytes, segment: &Segment, start: Lsn) -> (Chunk, usize) {
+    let mut from = 0;
+    let mut chunk = Chunk {
+        records: Vec::new(),
+        next: start,
+    };
+    let needed = loop {
+        let at = start.after(from as u64);
+        if BatchHeader::decode(bytes.get(from..).unwrap_or_default(), segment.seed, at).is_some() {
+            from += BATCH_HEADER;
+            continue;
+        }
+        match decode(bytes, from, segment, at) {
+            Some((record, stored)) => {
+                from += stored;
+                if record.kind != KIND_LOST {
+                    chunk.records.push((at, record));
+                }
+                chunk.next = start.after(from as u64);
+            }
+            None => {
+                let rest = bytes.get(from..).unwrap_or_default();
+                let stored = RecordHeader::peek(rest).map_or(RECORD_HEADER, |h| h.stored());
+                break from + stored;
+            }
+        }
+    };
+    (chunk, needed)
+}

@@ -1,0 +1,416 @@
+//! What the bytes of a segment say: how far the log goes, and whether anything that was durable is gone. Pure.
+//!
+//! Batches are read from the front until one is not whole. What that means depends on what stands there and beyond, because
+//! each batch header tells how far the log was durable when it was written:
+//!
+//! | at the end | verdict |
+//! | --- | --- |
+//! | some header anywhere says that bytes beyond it were durable | [`Verdict::Damaged`] |
+//! | nothing: zeros, a marker, or what an earlier life left | [`Verdict::Clean`] |
+//! | zeros, but batches further on: their write began and never ended, so nobody was told that it had | [`Verdict::Torn`] |
+//! | bytes that are no whole batch: torn, or damaged after it was acked, which nothing tells apart | [`Verdict::MaybeAcked`] |
+//!
+//! A segment that another follows was durable up to that one's beginning, whatever its own headers say.
+//! Which files are read, and what is done about it, is `open`'s and `repair`'s.
+
+use std::fmt;
+
+use crate::batch::{BATCH_HEADER, BATCH_MAGIC, BatchHeader, BatchKind};
+use crate::index::RecordInfo;
+use crate::record::{EPOCH_MASK, RECORD_HEADER, RecordHeader, Seed};
+use crate::segment::{SegmentHeader, lsn_at, offset};
+use crate::wire::{ALIGN, u32_at};
+use crate::{KIND_LOST, Lsn};
+
+/// How a log's end was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Every batch is whole, and nothing follows the last.
+    Clean,
+    /// Batches up to `to` were cut off whose write never ended: nobody was told that they are durable.
+    Torn {
+        /// Where the log ends now.
+        at: Lsn,
+        /// The end of what was cut off, as far as can be seen.
+        to: Lsn,
+    },
+    /// Bytes were cut off that are no whole batch. Most likely their write was interrupted; but if they were the last thing
+    /// written, and damaged since, they may have been acked: no later header could tell.
+    MaybeAcked {
+        /// Where the log ends now.
+        from: Lsn,
+        /// The end of what was cut off, as far as can be seen: `from`, if nothing can be.
+        to: Lsn,
+    },
+    /// Bytes that were durable cannot be read.
+    Damaged {
+        /// The first of them.
+        from: Lsn,
+        /// So far the log was durable.
+        durable: Lsn,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clean => f.write_str("clean"),
+            Self::Torn { at, to } => {
+                write!(f, "torn: cut at {at}; {at}..{to} was never durable")
+            }
+            Self::MaybeAcked { from, to } => {
+                write!(f, "cut at {from}; {from}..{to} may have been acked")
+            }
+            Self::Damaged { from, durable } => write!(
+                f,
+                "damaged: what is at {from} was durable and cannot be read; the log was durable up to {durable}"
+            ),
+        }
+    }
+}
+
+/// A segment's bytes: the whole file, from its first byte.
+#[derive(Clone, Copy)]
+pub(crate) struct SegmentBytes<'a> {
+    pub(crate) header: SegmentHeader,
+    pub(crate) seed: Seed,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// What a scan found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// The end of the whole batches at the front.
+    pub(crate) end: Lsn,
+    /// The highest epoch of any header.
+    pub(crate) epoch: u32,
+    /// The log was closed there.
+    pub(crate) closed: bool,
+    pub(crate) verdict: Verdict,
+}
+
+impl<'a> SegmentBytes<'a> {
+    pub(crate) fn new(header: SegmentHeader, bytes: &'a [u8]) -> Self {
+        Self {
+            header,
+            seed: header.seed(),
+            bytes,
+        }
+    }
+
+    /// Reads from the front, telling `each` record in order. `followed` is where the next segment begins, if there is one.
+    pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
+        let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
+        let mut entries = Vec::new();
+        let marker = loop {
+            let Some(header) = self.header_at(end).filter(|h| h.epoch >= epoch) else {
+                break None;
+            };
+            if header.kind != BatchKind::Records {
+                break Some(header);
+            }
+            entries.clear();
+            if !self.records(&header, |entry| entries.push(entry)) {
+                break None;
+            }
+            (epoch, synced) = (header.epoch, synced.max(header.synced));
+            entries.drain(..).for_each(&mut each);
+            end = header.end();
+        };
+        let beyond = self.look_beyond(end, epoch);
+        let durable = synced.max(beyond.synced).max(followed.unwrap_or(Lsn::ZERO));
+        let verdict = if durable > end {
+            Verdict::Damaged { from: end, durable }
+        } else if marker.is_some() || followed == Some(end) {
+            Verdict::Clean
+        } else {
+            self.judge_tail(end, epoch, beyond.end)
+        };
+        Scanned {
+            end,
+            epoch: beyond.epoch.max(epoch),
+            closed: marker.is_some_and(|m| m.kind == BatchKind::Closed),
+            verdict,
+        }
+    }
+
+    fn judge_tail(&self, end: Lsn, epoch: u32, seen: Option<Lsn>) -> Verdict {
+        let to = seen.unwrap_or(end);
+        let at = offset(self.header.base, end);
+        let slot = usize::try_from(at)
+            .ok()
+            .and_then(|at| self.bytes.get(at..at + BATCH_HEADER));
+        let blank = slot.is_some_and(|slot| slot.iter().all(|&b| b == 0));
+        let stale = self.header_at(end).is_some_and(|h| h.epoch < epoch);
+        // Segments keep their whole length from before their first use: a shorter one lost its end.
+        let whole = self.bytes.len() as u64 >= self.header.bytes;
+        match (blank || stale) && whole {
+            true if seen.is_none() => Verdict::Clean,
+            true => Verdict::Torn { at: end, to },
+            false => Verdict::MaybeAcked { from: end, to },
+        }
+    }
+
+    /// The header at `at`, whatever its records are; `None` if there is none of this segment.
+    fn header_at(&self, at: Lsn) -> Option<BatchHeader> {
+        let from = usize::try_from(offset(self.header.base, at)).ok()?;
+        let header = BatchHeader::decode(self.bytes.get(from..)?, self.seed, at)?;
+        (header.segment == self.header.segment).then_some(header)
+    }
+
+    /// Tells `each` of the batch's records; whether all of it is whole.
+    fn records(&self, header: &BatchHeader, mut each: impl FnMut(RecordInfo)) -> bool {
+        let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
+        let end = header.end();
+        while at < end && left > 0 {
+            let record = self.record_at(at, end);
+            let Some(record) = record.filter(|r| r.epoch == header.epoch & EPOCH_MASK) else {
+                return false;
+            };
+            each(RecordInfo::new(at, &record));
+            at = at.after(record.stored() as u64);
+            left -= 1;
+        }
+        at == end && left == 0
+    }
+
+    fn record_at(&self, at: Lsn, end: Lsn) -> Option<RecordHeader> {
+        let from = usize::try_from(offset(self.header.base, at)).ok()?;
+        let to = usize::try_from(offset(self.header.base, end)).ok()?;
+        RecordHeader::decode(self.bytes.get(from..to)?, self.seed, at)
+    }
+
+    /// Headers from `end` on, wherever they stand: what they know, and how far they reach.
+    fn look_beyond(&self, end: Lsn, epoch: u32) -> Beyond {
+        let mut beyond = Beyond::default();
+        let mut at = end;
+        while let Some(header) = self.next_header(at, epoch) {
+            beyond.synced = beyond.synced.max(header.synced);
+            beyond.epoch = beyond.epoch.max(header.epoch);
+            if header.kind == BatchKind::Records {
+                beyond.end = beyond.end.max(Some(header.end()));
+            }
+            at = header.lsn.after(ALIGN as u64);
+        }
+        beyond
+    }
+
+    /// The first header at or after `from`, of this epoch or a later one.
+    fn next_header(&self, from: Lsn, epoch: u32) -> Option<BatchHeader> {
+        let from = usize::try_from(offset(self.header.base, from)).ok()?;
+        let steps = self.bytes.get(from..)?.chunks_exact(ALIGN).enumerate();
+        steps
+            .filter(|(_, step)| u32_at(step, 0) == BATCH_MAGIC)
+            .map(|(n, _)| lsn_at(self.header.base, (from + n * ALIGN) as u64))
+            .find_map(|at| self.header_at(at).filter(|h| h.epoch >= epoch))
+    }
+
+    /// All that can be read up to `until`, in spite of what cannot.
+    pub(crate) fn survey(&self, until: Lsn) -> Survey {
+        let mut survey = Survey::default();
+        let until = until.min(lsn_at(self.header.base, self.header.bytes));
+        let (mut at, mut epoch) = (self.header.base, 0);
+        while at < until {
+            let header = self.header_at(at).filter(|h| h.epoch >= epoch);
+            let mut entries = Vec::new();
+            match header {
+                Some(h) if h.kind != BatchKind::Records => {}
+                Some(h) if h.end() <= until && self.records(&h, |e| entries.push(e)) => {
+                    survey.entries.append(&mut entries);
+                    (at, epoch) = (h.end(), h.epoch);
+                    continue;
+                }
+                _ => {}
+            }
+            // A header that is whole says where the next one is; otherwise it has to be looked for.
+            let body = at.after(BATCH_HEADER as u64);
+            let next = match header {
+                Some(h) if h.kind == BatchKind::Records && h.end() <= until => h.end(),
+                _ => self
+                    .next_header(body, epoch)
+                    .map_or(until, |h| h.lsn.min(until)),
+            };
+            let mut region = self.salvage(at, next.max(body.min(until)));
+            region.epoch = header.map_or(epoch, |h| h.epoch);
+            survey
+                .entries
+                .extend(region.pieces.iter().filter_map(Piece::entry));
+            survey
+                .lost
+                .extend(region.pieces.iter().filter_map(Piece::lost));
+            at = region.to;
+            survey.regions.push(region);
+        }
+        survey
+    }
+
+    /// What can be read of the batch, or batches, between two places where one begins.
+    fn salvage(&self, from: Lsn, to: Lsn) -> Region {
+        let mut region = Region {
+            from,
+            to,
+            epoch: 0,
+            pieces: Vec::new(),
+        };
+        // Any eight bytes may look like a record of any length: what is tried is bounded, so that bytes made for it cannot
+        // make this take for ever.
+        let mut budget = to.since(from).saturating_mul(16);
+        let (mut at, mut lost) = (from.after(BATCH_HEADER as u64), None::<Lsn>);
+        // What is lost must have room for the record that will stand for it.
+        let roomy = |from: Lsn, to: Lsn| to.since(from) >= RECORD_HEADER as u64;
+        while roomy(at, to) {
+            let record = self.try_record(at, to, &mut budget);
+            match record.filter(|_| lost.is_none_or(|from| roomy(from, at))) {
+                Some(record) => {
+                    if let Some(from) = lost.take() {
+                        region.pieces.push(Piece::Lost(from, at));
+                    }
+                    region
+                        .pieces
+                        .push(Piece::Kept(RecordInfo::new(at, &record)));
+                    at = at.after(record.stored() as u64);
+                }
+                None => {
+                    lost.get_or_insert(at);
+                    at = at.after(ALIGN as u64);
+                }
+            }
+        }
+        let Some(mut from) = lost.or_else(|| (at < to).then_some(at)) else {
+            return region;
+        };
+        while !roomy(from, to) {
+            match region.pieces.pop() {
+                Some(Piece::Kept(entry)) => from = entry.lsn,
+                Some(Piece::Lost(lost, _)) => from = lost,
+                None => break,
+            }
+        }
+        region.pieces.push(Piece::Lost(from, to));
+        region
+    }
+
+    fn try_record(&self, at: Lsn, to: Lsn, budget: &mut u64) -> Option<RecordHeader> {
+        let from = usize::try_from(offset(self.header.base, at)).ok()?;
+        let claimed = RecordHeader::peek(self.bytes.get(from..)?)?.stored() as u64;
+        if at.after(claimed) > to || claimed > *budget {
+            return None;
+        }
+        *budget -= claimed;
+        self.record_at(at, to)
+    }
+}
+
+#[derive(Default)]
+struct Beyond {
+    synced: Lsn,
+    epoch: u32,
+    end: Option<Lsn>,
+}
+
+/// What can be read of a segment, and what cannot.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) entries: Vec<RecordInfo>,
+    /// From and to, in order.
+    pub(crate) lost: Vec<(Lsn, Lsn)>,
+    /// The batches that are not whole.
+    pub(crate) regions: Vec<Region>,
+}
+
+/// Bytes from where a batch begins to where another does, not all of them readable.
+#[derive(Debug)]
+pub(crate) struct Region {
+    pub(crate) from: Lsn,
+    pub(crate) to: Lsn,
+    /// That of the batch, or of the one before if its own cannot be read: what follows must not look stale.
+    epoch: u32,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A part of a region.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Kept(RecordInfo),
+    Lost(Lsn, Lsn),
+}
+
+impl Piece {
+    const fn entry(&self) -> Option<RecordInfo> {
+        match self {
+            Self::Kept(entry) => Some(*entry),
+            Self::Lost(..) => None,
+        }
+    }
+
+    const fn lost(&self) -> Option<(Lsn, Lsn)> {
+        match self {
+            Self::Lost(from, to) => Some((*from, *to)),
+            Self::Kept(_) => None,
+        }
+    }
+}
+
+impl Region {
+    /// The bytes that make one whole batch of it: what was kept stays where it is, and a record of the kind
+    /// [`KIND_LOST`] stands for each part that was lost. `None` if there is no room for that, which no damage to a log of
+    /// ours brings about.
+    pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
+        let base = segment.header.base;
+        let body = (self.to.since(self.from) as usize).checked_sub(BATCH_HEADER)?;
+        if body < RECORD_HEADER {
+            return None;
+        }
+        let header = BatchHeader {
+            segment: segment.header.segment,
+            lsn: self.from,
+            synced,
+            bytes: body as u32,
+            records: self.pieces.len() as u32,
+            epoch: self.epoch,
+            kind: BatchKind::Records,
+        };
+        let mut out = header.encode(segment.seed).to_vec();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Kept(info) => {
+                    let from = offset(base, info.lsn) as usize + RECORD_HEADER;
+                    let payload = &segment.bytes[from..from + info.len as usize];
+                    self.header(info)
+                        .append(segment.seed, info.lsn, payload, &mut out);
+                }
+                Piece::Lost(from, to) => {
+                    let room = (to.since(*from) as usize).checked_sub(RECORD_HEADER)?;
+                    let zeros = vec![0; room];
+                    let info = RecordInfo {
+                        lsn: *from,
+                        group: u32::MAX,
+                        kind: KIND_LOST,
+                        index: 0,
+                        term: 0,
+                        len: room as u32,
+                    };
+                    self.header(&info)
+                        .append(segment.seed, *from, &zeros, &mut out);
+                }
+            }
+        }
+        Some(out)
+    }
+
+    /// The header of a record in the mended batch, whose epoch is one for all.
+    const fn header(&self, info: &RecordInfo) -> RecordHeader {
+        RecordHeader {
+            len: info.len,
+            group: info.group,
+            kind: info.kind,
+            epoch: self.epoch & EPOCH_MASK,
+            index: info.index,
+            term: info.term,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! A segment: a file's name, its first page and the place of everything in it.
+//!
+//! ```text
+//! 0            4096                                     end                     file's end - 64
+//! | header 0.. | batch | batch | ... | zeros ... junk  | ... once sealed: index | trailer |
+//! ```
+//!
+//! The header's 64 bytes: magic, crc, version, 0, segment, base (the position of the byte at 4096), salt, bytes (the file's
+//! length before it was sealed). A segment whose header is all zeros is a spare: allocated, not yet written to.
+//! The index and its trailer are in `index`.
+
+use crate::Lsn;
+use crate::record::Seed;
+use crate::wire::{u32_at, u64_at};
+
+/// The version of everything in a log's directory.
+pub const FORMAT_VERSION: u32 = 1;
+/// The page of the header; batches begin after it.
+pub(crate) const FIRST_BATCH: u64 = 4096;
+/// Files are written in whole pages of this.
+pub(crate) const PAGE: u64 = 4096;
+/// The longest segment: offsets and lengths inside one fit into 32 bits.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const SEGMENT_HEADER: usize = 64;
+const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"TgS1");
+
+/// What a segment is called: its number, in as many digits as keep the names in order.
+pub(crate) fn name(segment: u64) -> String {
+    format!("{segment:020}.seg")
+}
+
+/// The number in a segment's name; `None` if it is none.
+pub(crate) fn parse_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".seg")?;
+    let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| digits.parse().ok())?
+}
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) segment: u64,
+    /// The position of its first batch.
+    pub(crate) base: Lsn,
+    /// Drawn anew for each use of a file, so that what an earlier use left behind never matches.
+    pub(crate) salt: u64,
+    /// The file's length while it is written to.
+    pub(crate) bytes: u64,
+}
+
+/// Why a header cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    /// Nothing was ever written there.
+    Blank,
+    /// It was written by a newer version of this crate.
+    Newer(u32),
+    /// It is not what was written.
+    Damaged,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER] {
+        let mut out = [0; SEGMENT_HEADER];
+        out[..4].copy_from_slice(&SEGMENT_MAGIC.to_le_bytes());
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.segment.to_le_bytes());
+        out[24..32].copy_from_slice(&self.base.get().to_le_bytes());
+        out[32..40].copy_from_slice(&self.salt.to_le_bytes());
+        out[40..48].copy_from_slice(&self.bytes.to_le_bytes());
+        let crc = crc32c::crc32c(&out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The header of `segment`, out of the first bytes of its file.
+    pub(crate) fn decode(bytes: &[u8], segment: u64) -> Result<Self, HeaderError> {
+        let bytes = bytes.get(..SEGMENT_HEADER).ok_or(HeaderError::Damaged)?;
+        if bytes.iter().all(|&b| b == 0) {
+            return Err(HeaderError::Blank);
+        }
+        let sound =
+            u32_at(bytes, 0) == SEGMENT_MAGIC && u32_at(bytes, 4) == crc32c::crc32c(&bytes[8..]);
+        match u32_at(bytes, 8) {
+            _ if !sound => return Err(HeaderError::Damaged),
+            FORMAT_VERSION => {}
+            version => return Err(HeaderError::Newer(version)),
+        }
+        let header = Self {
+            segment: u64_at(bytes, 16),
+            base: Lsn::new(u64_at(bytes, 24)),
+            salt: u64_at(bytes, 32),
+            bytes: u64_at(bytes, 40),
+        };
+        let possible = header.bytes > FIRST_BATCH && header.bytes <= SEGMENT_BYTES_MAX;
+        match header.segment == segment && possible {
+            true => Ok(header),
+            false => Err(HeaderError::Damaged),
+        }
+    }
+
+    pub(crate) fn seed(&self) -> Seed {
+        Seed::new(self.salt, self.segment)
+    }
+}
+
+/// Where `at` lies in the file of a segment that begins at `base`.
+pub(crate) const fn offset(base: Lsn, at: Lsn) -> u64 {
+    FIRST_BATCH + at.since(base)
+}
+
+/// The position of `offset` in the file of a segment that begins at `base`.
+pub(crate) const fn lsn_at(base: Lsn, offset: u64) -> Lsn {
+    base.after(offset.saturating_sub(FIRST_BATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_order_and_foreign_ones_are_not_ours() {
+        assert!(name(9) < name(10));
+        assert_eq!(parse_name(&name(u64::MAX)), Some(u64::MAX));
+        for foreign in [
+            "7.seg",
+            "catalog",
+            "../0.seg",
+            "0000000000000000000x.seg",
+            "99999999999999999999.seg",
+        ] {
+            assert_eq!(parse_name(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_header_comes_back_a_blank_one_is_known_and_no_bit_may_differ() {
+        let header = SegmentHeader {
+            segment: 3,
+            base: Lsn::new(77 << 20),
+            salt: 11,
+            bytes: 64 << 20,
+        };
+        let mut bytes = header.encode();
+        assert_eq!(SegmentHeader::decode(&bytes, 3), Ok(header));
+        assert_eq!(SegmentHeader::decode(&bytes, 4), Err(HeaderError::Damaged));
+        assert_eq!(SegmentHeader::decode(&[0; 64], 3), Err(HeaderError::Blank));
+        assert_eq!(
+            SegmentHeader::decode(&[0; 10], 3),
+            Err(HeaderError::Damaged)
+        );
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&bytes, 3), Err(HeaderError::Damaged));
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[8..]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&bytes, 3), Err(HeaderError::Newer(2)));
+    }
+}

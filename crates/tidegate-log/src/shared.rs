@@ -1,0 +1,264 @@
+//! What the threads of a log share: the table of segments, how far it is durable, and how it failed.
+//!
+//! One writer for each piece: the durable position and the segments' ends are the writer's, the table gains segments by the
+//! writer and loses them by the keeper, spares go from the keeper to the writer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
+
+use tidegate::controller::Snapshot;
+
+use crate::options::Waker;
+use crate::record::Seed;
+use crate::segment::SegmentHeader;
+use crate::storage::{Storage, StorageFile};
+use crate::{Failure, Lsn};
+
+/// A segment that has a place in the log.
+pub(crate) struct Segment {
+    pub(crate) header: SegmentHeader,
+    pub(crate) seed: Seed,
+    pub(crate) file: Arc<dyn StorageFile>,
+    /// The end of what is durable in it.
+    end: AtomicU64,
+    records: AtomicU64,
+    sealed: AtomicBool,
+}
+
+impl Segment {
+    pub(crate) fn new(header: SegmentHeader, file: Arc<dyn StorageFile>) -> Self {
+        Self {
+            header,
+            seed: header.seed(),
+            file,
+            end: AtomicU64::new(header.base.get()),
+            records: AtomicU64::new(0),
+            sealed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn::new(self.end.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn reached(&self, end: Lsn, records: u64) {
+        self.records.store(records, Ordering::Relaxed);
+        self.end.store(end.get(), Ordering::Release);
+    }
+
+    pub(crate) fn seal(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+}
+
+/// A segment to come: allocated, in the catalog, not written to.
+pub(crate) struct Spare {
+    pub(crate) segment: u64,
+    pub(crate) salt: u64,
+    pub(crate) bytes: u64,
+    pub(crate) file: Arc<dyn StorageFile>,
+}
+
+/// Counters of a log, since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) syncs: AtomicU64,
+    pub(crate) markers: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) sync_ns: AtomicU64,
+    pub(crate) allocated: AtomicU64,
+    pub(crate) recycled: AtomicU64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) storage: Arc<dyn Storage>,
+    /// By the position they begin at.
+    pub(crate) segments: RwLock<BTreeMap<Lsn, Arc<Segment>>>,
+    pub(crate) spares: Mutex<VecDeque<Spare>>,
+    /// The highest number of a segment that may be written to.
+    pub(crate) ready: AtomicU64,
+    /// The last try to allocate one found no space.
+    pub(crate) disk_full: AtomicBool,
+    pub(crate) pending_bytes: AtomicU64,
+    pub(crate) pending_batches: AtomicUsize,
+    pub(crate) counters: Counters,
+    pub(crate) snapshot: Mutex<Snapshot>,
+    pub(crate) errands: Errands,
+    durable: AtomicU64,
+    failed: OnceLock<Failure>,
+    waiters: AtomicUsize,
+    waiting: Mutex<()>,
+    changed: Condvar,
+    waker: Waker,
+}
+
+impl Shared {
+    pub(crate) fn new(storage: Arc<dyn Storage>, durable: Lsn, waker: Waker) -> Self {
+        Self {
+            storage,
+            segments: RwLock::default(),
+            spares: Mutex::default(),
+            ready: AtomicU64::new(0),
+            disk_full: AtomicBool::new(false),
+            pending_bytes: AtomicU64::new(0),
+            pending_batches: AtomicUsize::new(0),
+            counters: Counters::default(),
+            snapshot: Mutex::default(),
+            errands: Errands::default(),
+            durable: AtomicU64::new(durable.get()),
+            failed: OnceLock::new(),
+            waiters: AtomicUsize::new(0),
+            waiting: Mutex::new(()),
+            changed: Condvar::new(),
+            waker,
+        }
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn::new(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Everything before `lsn` is durable.
+    pub(crate) fn set_durable(&self, lsn: Lsn) {
+        self.durable.store(lsn.get(), Ordering::Release);
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failed.get()
+    }
+
+    /// Nothing more is accepted. The first failure is the one that is told.
+    pub(crate) fn fail(&self, doing: &'static str, error: io::Error) -> Failure {
+        let failure = Failure {
+            doing,
+            error: Arc::new(error),
+            durable: self.durable(),
+        };
+        self.failed.get_or_init(|| failure).clone()
+    }
+
+    /// Tells whoever waits that something changed.
+    pub(crate) fn wake(&self) {
+        // A waiter counts itself before it looks, and what it looks at was stored before this looks for waiters; the fences
+        // keep it so.
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.waiting));
+            self.changed.notify_all();
+        }
+        (self.waker)();
+    }
+
+    /// Waits until `done` or the deadline; says whether it is done.
+    pub(crate) fn wait_for(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut guard = lock(&self.waiting);
+        let outcome = loop {
+            if done() {
+                break true;
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            guard = match left {
+                Some(left) if left.is_zero() => break false,
+                Some(left) => {
+                    let woken = self.changed.wait_timeout(guard, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let woken = self.changed.wait(guard);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        };
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// The segment `lsn` lies in or after.
+    pub(crate) fn segment_of(&self, lsn: Lsn) -> Option<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments
+            .range(..=lsn)
+            .next_back()
+            .map(|(_, s)| Arc::clone(s))
+    }
+
+    /// The first segment that begins at or after `lsn`.
+    pub(crate) fn segment_from(&self, lsn: Lsn) -> Option<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.range(lsn..).next().map(|(_, s)| Arc::clone(s))
+    }
+
+    pub(crate) fn segment_numbered(&self, number: u64) -> Option<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let found = segments.values().find(|s| s.header.segment == number);
+        found.map(Arc::clone)
+    }
+
+    pub(crate) fn insert(&self, segment: Arc<Segment>) {
+        let mut segments = self
+            .segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        segments.insert(segment.header.base, segment);
+    }
+}
+
+/// What the keeper is asked to do. Bounded by the number of segments.
+#[derive(Default)]
+pub(crate) struct Errands {
+    state: Mutex<Errand>,
+    changed: Condvar,
+}
+
+/// What waits for the keeper.
+#[derive(Default)]
+pub(crate) struct Errand {
+    /// Spares may be missing.
+    pub(crate) top_up: bool,
+    /// Segments nobody needs any more.
+    pub(crate) release: Vec<u64>,
+    /// The log is closing.
+    pub(crate) end: bool,
+}
+
+impl Errands {
+    pub(crate) fn ask(&self, change: impl FnOnce(&mut Errand)) {
+        change(&mut lock(&self.state));
+        self.changed.notify_all();
+    }
+
+    /// Waits for something to do.
+    pub(crate) fn next(&self) -> Errand {
+        let mut state = lock(&self.state);
+        while !state.top_up && !state.end && state.release.is_empty() {
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let end = state.end;
+        let errand = std::mem::take(&mut *state);
+        state.end = end;
+        errand
+    }
+}
+
+/// A lock whose holders cannot leave anything half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,483 @@
+//! A simulated disk: what was written apart from what is durable, and everything a disk does wrong.
+//!
+//! Files have sectors of 512 bytes. A write reaches the cache; a sync makes the sectors written since durable. A crash keeps
+//! what is durable and, of the rest, the sectors the test chooses. Names behave the same, with `sync_names`. Time is virtual:
+//! each write and sync adds what it costs. Bits can be flipped, files cut, syncs made to fail or to hang, space to end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::{Storage, StorageFile};
+
+/// The unit in which writes are durable or lost.
+pub const SECTOR: usize = 512;
+
+/// A disk with one directory. Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct SimDisk {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    files: Vec<Inode>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    locked: bool,
+    capacity: Option<u64>,
+    fail_syncs_from: Option<u64>,
+    fail_writes_from: Option<u64>,
+    hang_from: Option<u64>,
+    hanging: u64,
+    cost: Cost,
+    counts: SimCounts,
+    now_ns: u64,
+}
+
+#[derive(Clone, Default)]
+struct Inode {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+}
+
+/// What the disk's work takes, in nanoseconds of its own time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// A sync.
+    pub sync_ns: u64,
+    /// A KiB written.
+    pub kib_ns: u64,
+}
+
+/// What the disk did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SimCounts {
+    /// Writes, of however many parts.
+    pub writes: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+    /// Syncs of names.
+    pub name_syncs: u64,
+}
+
+impl SimDisk {
+    /// An empty disk without end.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.shared.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn counts(&self) -> SimCounts {
+        self.state().counts
+    }
+
+    /// Its own time, in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.state().now_ns
+    }
+
+    /// Lets its own time pass until `ns`.
+    pub fn advance_to(&self, ns: u64) {
+        let mut state = self.state();
+        state.now_ns = state.now_ns.max(ns);
+    }
+
+    /// What its work takes from now on.
+    pub fn set_cost(&self, cost: Cost) {
+        self.state().cost = cost;
+    }
+
+    /// All files together can have this many bytes; `None` for no bound.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Every sync of a file after this many more fails, and loses what it should have made durable.
+    pub fn fail_syncs_after(&self, more: u64) {
+        let mut state = self.state();
+        state.fail_syncs_from = Some(state.counts.syncs + more);
+    }
+
+    /// Every write after this many more fails, half done.
+    pub fn fail_writes_after(&self, more: u64) {
+        let mut state = self.state();
+        state.fail_writes_from = Some(state.counts.writes + more);
+    }
+
+    /// Every sync of a file after this many more waits, having made nothing durable, until [`go_on`](Self::go_on) or a
+    /// later number.
+    pub fn hang_syncs_after(&self, more: u64) {
+        let mut state = self.state();
+        state.hang_from = Some(state.counts.syncs + more);
+        self.shared.changed.notify_all();
+    }
+
+    /// Lets all syncs go on.
+    pub fn go_on(&self) {
+        self.state().hang_from = None;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until a sync waits that may not go on.
+    pub fn wait_until_hanging(&self) {
+        let mut state = self.state();
+        while state.hanging == 0 || !state.hangs() {
+            let woken = self.shared.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The sectors a crash might lose, by file and number: those written and not durable, whose content differs.
+    #[must_use]
+    pub fn unsynced(&self) -> Vec<(String, usize)> {
+        let state = self.state();
+        let mut all = Vec::new();
+        for (name, &at) in &state.names {
+            let inode = &state.files[at];
+            let differs = |s: &&usize| inode.sector(**s, false) != inode.sector(**s, true);
+            all.extend(
+                inode
+                    .dirty
+                    .iter()
+                    .filter(differs)
+                    .map(|&s| (name.clone(), s)),
+            );
+        }
+        all
+    }
+
+    /// The disk after a crash, of all that is not durable only what `kept` says: sectors by file and number. Names that
+    /// are not durable are lost, unless `keep_names`.
+    #[must_use]
+    pub fn crash(&self, keep_names: bool, mut kept: impl FnMut(&str, usize) -> bool) -> Self {
+        let state = self.state();
+        let names = match keep_names {
+            true => &state.names,
+            false => &state.durable_names,
+        };
+        let mut after = State::default();
+        for (name, &at) in names {
+            let mut inode = state.files[at].clone();
+            for sector in std::mem::take(&mut inode.dirty) {
+                if kept(name, sector) {
+                    inode.persist(sector);
+                }
+            }
+            // The length is the file system's own, kept by its journal.
+            inode.durable.resize(inode.cached.len(), 0);
+            inode.cached.clone_from(&inode.durable);
+            after.names.insert(name.clone(), after.files.len());
+            after.files.push(inode);
+        }
+        after.durable_names = after.names.clone();
+        Self::with(after)
+    }
+
+    /// The disk after the end of the process that had it: nothing is lost, and what was not durable is not.
+    #[must_use]
+    pub fn killed(&self) -> Self {
+        let state = self.state();
+        Self::with(State {
+            files: state.files.clone(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            ..State::default()
+        })
+    }
+
+    /// Another disk with the same content, all of it durable.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        self.crash(true, |_, _| true)
+    }
+
+    fn with(state: State) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                changed: Condvar::new(),
+            }),
+        }
+    }
+
+    /// A file's bytes; empty if there is none.
+    #[must_use]
+    pub fn content(&self, name: &str) -> Vec<u8> {
+        let state = self.state();
+        let inode = state.names.get(name).map(|&at| &state.files[at]);
+        inode.map_or_else(Vec::new, |inode| inode.cached.clone())
+    }
+
+    /// Puts bytes in place of a file's, or of none, durably.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.state();
+        let inode = Inode {
+            cached: bytes.clone(),
+            durable: bytes,
+            dirty: BTreeSet::new(),
+        };
+        let at = state.files.len();
+        state.files.push(inode);
+        state.names.insert(name.to_owned(), at);
+        state.durable_names.insert(name.to_owned(), at);
+    }
+
+    /// Flips a bit of a file, unless it is past its end.
+    pub fn flip(&self, name: &str, bit: usize) {
+        let mut bytes = self.content(name);
+        if let Some(byte) = bytes.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+            self.put(name, bytes);
+        }
+    }
+
+    /// Cuts a file off.
+    pub fn cut(&self, name: &str, bytes: usize) {
+        let mut content = self.content(name);
+        content.truncate(bytes);
+        self.put(name, content);
+    }
+}
+
+impl Inode {
+    fn sector(&self, n: usize, durable: bool) -> &[u8] {
+        let bytes = if durable { &self.durable } else { &self.cached };
+        let end = bytes.len().min((n + 1) * SECTOR);
+        &bytes[end.min(n * SECTOR)..end]
+    }
+
+    fn persist(&mut self, n: usize) {
+        self.durable
+            .resize(self.cached.len().max(self.durable.len()), 0);
+        let (from, to) = (n * SECTOR, self.cached.len().min((n + 1) * SECTOR));
+        if from < to {
+            self.durable[from..to].copy_from_slice(&self.cached[from..to]);
+        }
+    }
+
+    /// Puts what is durable in place of what is cached.
+    fn recall(&mut self, n: usize) {
+        let len = self.cached.len();
+        self.durable.resize(len.max(self.durable.len()), 0);
+        let (from, to) = (n * SECTOR, len.min((n + 1) * SECTOR));
+        self.cached[from..to].copy_from_slice(&self.durable[from..to]);
+    }
+
+    fn write(&mut self, bytes: &[u8], at: usize) {
+        let end = at + bytes.len();
+        if self.cached.len() < end {
+            self.cached.resize(end, 0);
+        }
+        self.cached[at..end].copy_from_slice(bytes);
+        self.dirty.extend(at / SECTOR..end.div_ceil(SECTOR));
+    }
+}
+
+impl State {
+    fn hangs(&self) -> bool {
+        self.hang_from.is_some_and(|n| self.counts.syncs >= n)
+    }
+
+    fn room_for(&self, more: usize) -> io::Result<()> {
+        let used: usize = self
+            .names
+            .values()
+            .map(|&at| self.files[at].cached.len())
+            .sum();
+        match self.capacity {
+            Some(capacity) if (used + more) as u64 > capacity => {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Storage for SimDisk {
+    fn lock(&self) -> io::Result<bool> {
+        Ok(!std::mem::replace(&mut self.state().locked, true))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state().names.keys().cloned().collect())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let inode = self.state().names.get(name).copied();
+        let inode = inode.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut state = self.state();
+        let inode = state.files.len();
+        state.files.push(Inode::default());
+        state.names.insert(name.to_owned(), inode);
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+        }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_owned(), inode);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let removed = self.state().names.remove(name);
+        removed
+            .map(|_| ())
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.counts.name_syncs += 1;
+        state.durable_names = state.names.clone();
+        Ok(())
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    inode: usize,
+}
+
+impl StorageFile for SimFile {
+    fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
+        let mut bytes: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
+        let mut state = self.disk.state();
+        let failed = state
+            .fail_writes_from
+            .is_some_and(|n| state.counts.writes >= n);
+        let grown =
+            (at as usize + bytes.len()).saturating_sub(state.files[self.inode].cached.len());
+        state.room_for(grown)?;
+        state.counts.writes += 1;
+        state.counts.bytes += bytes.len() as u64;
+        state.now_ns += state.cost.kib_ns * bytes.len() as u64 / 1024;
+        if failed {
+            bytes.truncate(bytes.len() / 2);
+        }
+        state.files[self.inode].write(&bytes, at as usize);
+        match failed {
+            true => Err(io::Error::other("simulated write error")),
+            false => Ok(()),
+        }
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let state = self.disk.state();
+        let bytes = &state.files[self.inode].cached;
+        let from = bytes.len().min(at as usize);
+        let to = bytes.len().min(from + into.len());
+        into[..to - from].copy_from_slice(&bytes[from..to]);
+        Ok(to - from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.hanging += 1;
+        self.disk.shared.changed.notify_all();
+        while state.hangs() {
+            let woken = self.disk.shared.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.hanging -= 1;
+        let failed = state
+            .fail_syncs_from
+            .is_some_and(|n| state.counts.syncs >= n);
+        state.counts.syncs += 1;
+        state.now_ns += state.cost.sync_ns;
+        let inode = &mut state.files[self.inode];
+        let dirty = std::mem::take(&mut inode.dirty);
+        if failed {
+            // As ext4, XFS and Btrfs do it: the pages count as clean, and are not.
+            return Err(io::Error::other("simulated sync error"));
+        }
+        dirty.into_iter().for_each(|sector| inode.persist(sector));
+        Ok(())
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let inode = &mut state.files[self.inode];
+        for sector in 0..inode.cached.len().div_ceil(SECTOR) {
+            if !inode.dirty.contains(&sector) {
+                inode.recall(sector);
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let had = state.files[self.inode].cached.len();
+        state.room_for((bytes as usize).saturating_sub(had))?;
+        let inode = &mut state.files[self.inode];
+        inode.cached.resize(bytes as usize, 0);
+        inode.durable.resize(bytes as usize, 0);
+        Ok(())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.disk.state().files[self.inode].cached.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_keeps_what_was_synced_and_what_is_chosen() {
+        let disk = SimDisk::new();
+        let file = disk.create("a").unwrap();
+        file.reserve(4 * SECTOR as u64).unwrap();
+        disk.sync_names().unwrap();
+        file.write_at(&[IoSlice::new(&[1; SECTOR])], 0).unwrap();
+        file.sync().unwrap();
+        file.write_at(&[IoSlice::new(&[2; 2 * SECTOR])], SECTOR as u64)
+            .unwrap();
+        assert_eq!(disk.unsynced(), [("a".to_owned(), 1), ("a".to_owned(), 2)]);
+        let after = disk.crash(false, |_, sector| sector == 2).content("a");
+        let firsts: Vec<_> = after.chunks(SECTOR).map(|s| s[0]).collect();
+        assert_eq!(firsts, [1, 0, 2, 0]);
+    }
+
+    #[test]
+    fn names_are_lost_too_and_a_failed_sync_loses_what_it_was_for() {
+        let disk = SimDisk::new();
+        let file = disk.create("a").unwrap();
+        assert!(disk.crash(false, |_, _| true).list().unwrap().is_empty());
+        disk.sync_names().unwrap();
+        file.write_at(&[IoSlice::new(b"x")], 0).unwrap();
+        disk.fail_syncs_after(0);
+        assert!(file.sync().is_err());
+        assert_eq!(disk.crash(false, |_, _| true).content("a"), [0]);
+    }
+}

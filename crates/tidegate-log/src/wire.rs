@@ -1,0 +1,80 @@
+//! Little-endian fields in byte slices: the shared alphabet of every structure on disk.
+//!
+//! Reading past the end gives zeros, so a decoder checks lengths once, where it decides, and cannot panic on outside input.
+
+/// Everything on disk begins at a multiple of this.
+pub(crate) const ALIGN: usize = 8;
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    if let Some(field) = at.checked_add(N).and_then(|end| bytes.get(at..end)) {
+        out.copy_from_slice(field);
+    }
+    out
+}
+
+/// The next multiple of [`ALIGN`].
+pub(crate) const fn align(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN)
+}
+
+/// A number in as few bytes as it needs: seven bits a byte, the lowest first.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// The number at the front of `bytes`, which is moved past it; `None` if it does not end there or does not fit.
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits {
+            return None;
+        }
+        value |= bits << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_come_back_and_malformed_ones_do_not() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            let mut rest = &out[..];
+            assert_eq!(take_varint(&mut rest), Some(value));
+            assert!(rest.is_empty());
+            assert_eq!(take_varint(&mut &out[..out.len() - 1]), None);
+        }
+        assert_eq!(take_varint(&mut &[0xff; 10][..]), None, "past 64 bits");
+        assert_eq!(take_varint(&mut &[0x80; 20][..]), None, "without end");
+    }
+
+    #[test]
+    fn reading_past_the_end_gives_zeros() {
+        assert_eq!(u32_at(&[1, 2, 3], 0), 0);
+        assert_eq!(u64_at(&[1; 8], usize::MAX - 2), 0);
+        assert_eq!(u32_at(&[1, 0, 0, 0], 0), 1);
+    }
+}

@@ -1,0 +1,618 @@
+//! Crash images: whatever is lost or damaged, a log opens with a clean cut, says what may have been acked, or says what is
+//! damaged. It is never silent.
+
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use common::{GoOn, append, append_sync, deadline, open, options, record, try_open};
+use tidegate_log::{
+    Append, Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk, Storage, Verdict,
+    repair, verify,
+};
+
+/// Batches with the position of each, and how many of them are durable.
+struct Written {
+    batches: Vec<(Range<Lsn>, Vec<Record>)>,
+    durable: usize,
+}
+
+impl Written {
+    /// What the entries told are: so many whole batches from the front, in order.
+    fn count(&self, entries: &[RecordInfo]) -> usize {
+        let mut rest = entries;
+        for (n, (range, records)) in self.batches.iter().enumerate() {
+            if rest.is_empty() {
+                return n;
+            }
+            for (k, record) in records.iter().enumerate() {
+                let entry = rest.first().expect("a batch is kept or cut as a whole");
+                assert_eq!((entry.group, entry.index), (record.group, record.index));
+                assert_eq!((entry.term, entry.kind), (record.term, record.kind));
+                assert!(range.contains(&entry.lsn), "batch {n} record {k}");
+                rest = &rest[1..];
+            }
+        }
+        assert!(rest.is_empty(), "records nobody wrote: {rest:?}");
+        self.batches.len()
+    }
+
+    fn end(&self, batches: usize) -> Lsn {
+        self.batches[..batches]
+            .last()
+            .map_or(Lsn::ZERO, |b| b.0.end)
+    }
+}
+
+fn batch(n: u64, records: u64, len: usize) -> Vec<Record> {
+    (0..records)
+        .map(|k| record(k as u32 % 2, 10 * n + k, len))
+        .collect()
+}
+
+/// `durable` batches, and then `pending` more in one write whose sync never ended. The disk hangs.
+fn interrupted(
+    disk: &SimDisk,
+    opened: &mut Opened,
+    durable: Vec<Vec<Record>>,
+    pending: Vec<Vec<Record>>,
+) -> Written {
+    let mut written = Written {
+        batches: Vec::new(),
+        durable: durable.len(),
+    };
+    for records in durable {
+        let appended = append_sync(opened, records.clone());
+        written.batches.push((appended.at..appended.end, records));
+    }
+    // The first sync hangs, what gathers behind it is one write.
+    disk.hang_syncs_after(0);
+    for (n, records) in pending.into_iter().enumerate() {
+        let appended = append(opened, records.clone());
+        written.batches.push((appended.at..appended.end, records));
+        if n == 0 {
+            disk.wait_until_hanging();
+        }
+    }
+    written
+}
+
+/// Every subset of what is not durable survives, in turn; all with the same outcome as the table in docs/log-format.md.
+fn every_subset(
+    written: &Written,
+    disk: &SimDisk,
+    options: fn() -> Options,
+) -> BTreeSet<&'static str> {
+    let unsynced = disk.unsynced();
+    assert!(
+        (1..=11).contains(&unsynced.len()),
+        "{} sectors",
+        unsynced.len()
+    );
+    let mut seen = BTreeSet::new();
+    for subset in 0..1u32 << unsynced.len() {
+        let kept = |file: &str, sector: usize| {
+            let at = unsynced.iter().position(|(f, s)| f == file && *s == sector);
+            at.is_some_and(|at| subset >> at & 1 == 1)
+        };
+        let image = disk.crash(true, kept);
+        let (mut again, entries) = open(&image, options());
+        let whole = written.count(&entries);
+        assert!(
+            whole >= written.durable,
+            "subset {subset:b}: an acked batch is gone"
+        );
+        assert_eq!(again.recovery.end, written.end(whole));
+        seen.insert(match again.recovery.verdict.clone() {
+            Verdict::Clean => {
+                // Everything, or nothing of the next batch's header.
+                let next = written.batches.get(whole);
+                assert!(
+                    next.is_none_or(|(range, _)| blank(&image, range.start)),
+                    "{subset:b}"
+                );
+                "clean"
+            }
+            Verdict::Torn { at, to } => {
+                assert_eq!(at, written.end(whole));
+                assert!(to > at);
+                "torn"
+            }
+            Verdict::MaybeAcked { from, .. } => {
+                assert_eq!(from, written.end(whole));
+                "maybe acked"
+            }
+            other => panic!("subset {subset:b}: {other}"),
+        });
+        // What was cut off stays cut off, whatever is written over it.
+        let more = batch(77, 1, 40);
+        append_sync(&mut again, more.clone());
+        drop(again);
+        let (_, entries) = open(&image.copy(), options());
+        assert_eq!(
+            entries.len(),
+            written.batches[..whole]
+                .iter()
+                .map(|b| b.1.len())
+                .sum::<usize>()
+                + 1
+        );
+        assert_eq!(entries.last().unwrap().index, more[0].index);
+    }
+    seen
+}
+
+/// Whether nothing, or a marker, stands at `at` in the last segment that is written to.
+fn blank(disk: &SimDisk, at: Lsn) -> bool {
+    let report = verify(&disk.copy()).unwrap();
+    let Some(last) = report.segments.last() else {
+        return true;
+    };
+    let bytes = disk.content(&format!("{:020}.seg", last.segment));
+    let from = 4096 + (at.get() - last.range.start.get()) as usize;
+    let header = &bytes[from..from + 48];
+    let marker = header.starts_with(b"TgB1") && header[32..40] == [0; 8];
+    marker || header.iter().all(|&b| b == 0)
+}
+
+#[test]
+fn every_subset_of_lost_sectors_in_a_segment() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let durable = (0..3).map(|n| batch(n, 2, 100)).collect();
+    let written = interrupted(&disk, &mut opened, durable, vec![batch(3, 3, 1000)]);
+    let _go_on = GoOn(disk.clone());
+    let seen = every_subset(&written, &disk, options);
+    assert_eq!(seen, ["clean", "maybe acked"].into());
+}
+
+#[test]
+fn every_subset_of_lost_sectors_of_several_batches_in_one_write() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    append_sync(&mut opened, batch(0, 1, 100));
+    disk.hang_syncs_after(0);
+    let mut written = Written {
+        batches: Vec::new(),
+        durable: 2,
+    };
+    for n in 1..6 {
+        let records = batch(n, 2, 500);
+        let appended = append(&mut opened, records.clone());
+        written.batches.push((appended.at..appended.end, records));
+        if n == 1 {
+            disk.wait_until_hanging();
+        }
+    }
+    written
+        .batches
+        .insert(0, (Lsn::ZERO..written.batches[0].0.start, batch(0, 1, 100)));
+    // The sync of batch 1 ends, the one of the other four hangs.
+    disk.hang_syncs_after(1);
+    let _go_on = GoOn(disk.clone());
+    disk.wait_until_hanging();
+    let seen = every_subset(&written, &disk, options);
+    assert!(
+        seen.contains("torn") && seen.contains("maybe acked"),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn every_subset_of_lost_sectors_of_a_segments_first_write() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let durable = (0..3).map(|n| batch(n, 1, 3500)).collect();
+    let mut written = interrupted(&disk, &mut opened, durable, vec![batch(3, 1, 2000)]);
+    let _go_on = GoOn(disk.clone());
+    // What hangs is the sync that seals the segment before; then, after one more, that of the new one.
+    let sealing = written.batches.pop().unwrap();
+    every_subset(&written, &disk, options);
+    written.batches.push(sealing);
+    disk.hang_syncs_after(1);
+    disk.wait_until_hanging();
+    every_subset(&written, &disk, options);
+}
+
+#[test]
+fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let mut n = 0;
+    while opened.log.stats().recycled < 3 {
+        append_sync(&mut opened, batch(n, 1, 3500));
+        let durable = opened.log.durable();
+        opened.log.release_before(durable);
+        n += 1;
+    }
+    // Into the middle of a recycled segment.
+    let start = opened.log.durable();
+    append_sync(&mut opened, batch(n, 1, 3500));
+    drop(opened);
+    let image = disk.copy();
+    let (mut opened, before) = open(&image, options());
+    assert!(start > Lsn::ZERO && !before.is_empty());
+    let mut written = interrupted(
+        &image,
+        &mut opened,
+        vec![batch(n + 1, 1, 60)],
+        vec![batch(n + 2, 2, 900)],
+    );
+    let _go_on = GoOn(image.clone());
+    let kept: Vec<_> = before.iter().map(|e| (e.lsn, e.index)).collect();
+    for (lsn, index) in kept.into_iter().rev() {
+        let end = written.batches[0].0.start;
+        let range = Lsn::new(lsn.get() - 48)..end;
+        written
+            .batches
+            .insert(0, (range, vec![record(0, index, 3500)]));
+        written.durable += 1;
+    }
+    every_subset(&written, &image, options);
+}
+
+/// What is left of a batch that was cut off lies under the one written in its place, with records at the very same positions.
+#[test]
+fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
+    // Without its header nothing but the catalog knows that there was an earlier life.
+    for lost in [0, 1] {
+        let disk = SimDisk::new();
+        let (mut opened, _) = open(&disk, options());
+        let durable = vec![batch(0, 1, 100)];
+        let first = interrupted(&disk, &mut opened, durable, vec![batch(1, 2, 900)]);
+        let _go_on = GoOn(disk.clone());
+        let lost = disk.unsynced()[lost].1;
+        let image = disk.crash(true, |_, sector| sector != lost);
+        let (mut opened, entries) = open(&image, options());
+        assert_eq!(first.count(&entries), 1, "batch 1 is cut off");
+        let mut written = interrupted(&image, &mut opened, vec![], vec![batch(2, 2, 900)]);
+        let _go_on = GoOn(image.clone());
+        assert_eq!(written.batches[0].0, first.batches[1].0);
+        let kept = (first.batches[0].0.clone(), batch(0, 1, 100));
+        written.batches.insert(0, kept);
+        written.durable = 1;
+        every_subset(&written, &image, options);
+    }
+}
+
+/// A small log of two segments and a bit, some of it durable without anything later to say so.
+fn small(closed: bool) -> (SimDisk, Written) {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let mut written = Written {
+        batches: Vec::new(),
+        durable: 0,
+    };
+    for n in 0..9 {
+        let records = batch(n, 1 + n % 3, 700 + 100 * n as usize);
+        let appended = append_sync(&mut opened, records.clone());
+        written.batches.push((appended.at..appended.end, records));
+        written.durable += 1;
+    }
+    let image = match closed {
+        true => {
+            opened.appender.close().unwrap();
+            disk.copy()
+        }
+        false => disk.crash(true, |_, _| true),
+    };
+    (image, written)
+}
+
+#[test]
+fn every_truncation_of_the_last_batches_is_noticed() {
+    for closed in [false, true] {
+        let (disk, written) = small(closed);
+        let report = verify(&disk.copy()).unwrap();
+        let last = report.segments.last().unwrap();
+        assert!(report.segments.len() >= 2 && report.damage.is_none());
+        let name = format!("{:020}.seg", last.segment);
+        let end_offset = 4096 + (last.range.end.get() - last.range.start.get()) as usize;
+        let (each, some) = (0..end_offset + 100, end_offset + 100..16 << 10);
+        for len in each.chain(some.step_by(97)) {
+            let image = disk.copy();
+            image.cut(&name, len);
+            match try_open(&image, options()) {
+                Ok((opened, entries)) => {
+                    let whole = written.count(&entries);
+                    let end = written.end(whole);
+                    if closed && len >= end_offset + 48 {
+                        // The marker is there: nothing followed it.
+                        assert_eq!(opened.recovery.verdict, Verdict::Clean);
+                        assert_eq!(whole, written.batches.len());
+                        continue;
+                    }
+                    assert!(matches!(
+                        opened.recovery.verdict,
+                        Verdict::MaybeAcked { from, .. } if from == end
+                    ));
+                    // At most the last batch: the one before it is known to be durable by its header.
+                    assert!(
+                        whole + 1 >= written.batches.len(),
+                        "cut at {len}: {whole} whole"
+                    );
+                }
+                Err(OpenError::Damaged(damage)) => {
+                    assert_eq!(damage.segments.last().unwrap().segment, last.segment);
+                }
+                Err(error) => panic!("cut at {len}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
+    let (disk, written) = small(true);
+    // What is not the log's content only makes each image larger.
+    disk.remove("reserve").unwrap();
+    let sound = verify(&disk.copy()).unwrap();
+    assert_eq!(
+        (sound.verdict.clone(), &sound.damage),
+        (Verdict::Clean, &None)
+    );
+    let records =
+        |report: &tidegate_log::Report| -> u64 { report.segments.iter().map(|s| s.records).sum() };
+    let all = records(&sound);
+    let (mut told, mut cut, mut harmless) = (0, 0, 0);
+    for name in disk.list().unwrap() {
+        let bytes = disk.content(&name);
+        // Where there is something, every bit; in the long stretches of zeros, one bit of each eighth byte.
+        let bits = (0..bytes.len() * 8).filter(|bit| {
+            let around = &bytes[(bit / 8).saturating_sub(8)..(bit / 8 + 8).min(bytes.len())];
+            around.iter().any(|&b| b != 0) || bit % 67 == 0
+        });
+        for bit in bits {
+            let image = disk.copy();
+            image.flip(&name, bit);
+            let report = verify(&image).unwrap();
+            if report.damage.is_some() {
+                told += 1;
+            } else if records(&report) < all || report.verdict != Verdict::Clean {
+                // Only what follows the last marker can be cut off.
+                assert!(
+                    matches!(report.verdict, Verdict::MaybeAcked { .. }),
+                    "{name} {bit}: {}",
+                    report.verdict
+                );
+                cut += 1;
+            } else {
+                assert_eq!(records(&report), all);
+                harmless += 1;
+            }
+        }
+    }
+    assert!(
+        told > 10_000 * 5 && cut > 0 && harmless > 0,
+        "{told} {cut} {harmless}"
+    );
+    assert_eq!(written.batches.len(), 9);
+}
+
+#[test]
+fn a_bit_flipped_anywhere_is_never_read_and_never_hinders_an_open_silently() {
+    let (disk, written) = small(true);
+    let report = verify(&disk.copy()).unwrap();
+    for segment in &report.segments {
+        let name = format!("{:020}.seg", segment.segment);
+        let end = 4096 + (segment.range.end.get() - segment.range.start.get()) as usize;
+        for bit in (0..end * 8).step_by(1237) {
+            let image = disk.copy();
+            image.flip(&name, bit);
+            let Ok((opened, entries)) = try_open(&image, options()) else {
+                continue;
+            };
+            written.count(&entries);
+            let reader = opened.log.reader();
+            let mut unreadable = 0;
+            for entry in &entries {
+                match reader.read(entry.lsn, Some(entry.len)) {
+                    Ok(read) => {
+                        assert_eq!(read, record(entry.group, entry.index, entry.len as usize));
+                    }
+                    Err(_) => unreadable += 1,
+                }
+            }
+            assert!(unreadable <= 1);
+            assert!(opened.recovery.verdict == Verdict::Clean);
+        }
+    }
+}
+
+#[test]
+fn a_repair_keeps_what_can_be_read_and_lists_what_cannot() {
+    let (disk, written) = small(true);
+    let names: Vec<_> = disk.list().unwrap();
+    let records: usize = written.batches.iter().map(|b| b.1.len()).sum();
+    for name in names
+        .iter()
+        .filter(|n| n.ends_with(".seg") || *n == "catalog")
+    {
+        let len = disk.content(name).len();
+        for bit in (0..len * 8).step_by(if len > 1000 { 4099 } else { 13 }) {
+            let image = disk.copy();
+            image.flip(name, bit);
+            if verify(&image).unwrap().damage.is_none() {
+                continue;
+            }
+            let aside = SimDisk::new();
+            let image = image.copy();
+            let repaired =
+                repair(&image, &aside).unwrap_or_else(|e| panic!("{name} bit {bit}: {e}"));
+            assert!(!repaired.damage.is_empty());
+            let (mut opened, entries) = open(&image.copy(), options());
+            let kept = entries.iter().filter(|e| e.kind != 255).count();
+            if repaired.lost.is_empty() {
+                assert_eq!(kept, records, "{name} bit {bit}");
+            } else {
+                assert!(
+                    kept < records && kept + 4 >= records,
+                    "{name} bit {bit}: {kept}"
+                );
+                assert_eq!(repaired.quarantined, std::slice::from_ref(name));
+                assert_eq!(aside.content(name).len(), len);
+            }
+            for entry in entries.iter().filter(|e| e.kind != 255) {
+                assert!(repaired.lost.iter().all(|lost| !lost.contains(&entry.lsn)));
+                let read = opened.log.reader().read(entry.lsn, None).unwrap();
+                assert_eq!(read, record(entry.group, entry.index, entry.len as usize));
+            }
+            append_sync(&mut opened, batch(99, 1, 10));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_is_missed_and_can_be_given_up() {
+    let (disk, written) = small(true);
+    let names = disk.list().unwrap();
+    let used = verify(&disk.copy()).unwrap().segments.len();
+    for (n, name) in names.iter().filter(|n| n.ends_with(".seg")).enumerate() {
+        let image = disk.copy();
+        image.remove(name).unwrap();
+        let Err(OpenError::Damaged(damage)) = try_open(&image, options()) else {
+            panic!("{name} is not missed")
+        };
+        assert_eq!(damage.segments.len(), 1);
+        let image = image.copy();
+        let repaired = repair(&image, &SimDisk::new()).unwrap();
+        assert_eq!(repaired.removed.len(), 1);
+        assert_eq!(
+            repaired.lost.is_empty(),
+            n + 1 >= used,
+            "a range is known where something follows"
+        );
+        let (mut opened, _) = open(&image.copy(), options());
+        append_sync(&mut opened, batch(99, 1, 10));
+    }
+    let image = disk.copy();
+    image.remove("catalog").unwrap();
+    assert!(matches!(try_open(&image, options()), Err(OpenError::Damaged(d)) if d.catalog));
+    let image = image.copy();
+    let repaired = repair(&image, &SimDisk::new()).unwrap();
+    assert!(repaired.lost.is_empty());
+    let (_, entries) = open(&image.copy(), options());
+    assert_eq!(written.count(&entries), 9);
+}
+
+#[test]
+fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let written = interrupted(
+        &disk,
+        &mut opened,
+        vec![batch(0, 1, 100)],
+        vec![batch(1, 2, 900)],
+    );
+    let _go_on = GoOn(disk.clone());
+    let image = disk.killed();
+    assert!(!image.unsynced().is_empty());
+    let (again, entries) = open(&image, options());
+    assert_eq!(written.count(&entries), 2);
+    assert_eq!(again.recovery.end, written.end(2));
+    let (_, entries) = open(&image.crash(false, |_, _| false), options());
+    assert_eq!(written.count(&entries), 2);
+}
+
+#[test]
+fn what_a_failed_sync_lost_is_not_believed_though_it_is_still_cached() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    append_sync(&mut opened, batch(0, 1, 100));
+    disk.fail_syncs_after(0);
+    let lost = append(&mut opened, batch(1, 2, 900));
+    assert!(opened.log.wait_durable(lost.end, None).is_err());
+    drop(opened);
+    let (again, entries) = open(&disk.killed(), options());
+    assert_eq!((entries.len(), again.recovery.end), (1, lost.at));
+}
+
+#[test]
+fn whichever_write_or_sync_fails_what_was_acked_is_there_after_it() {
+    for writes in [false, true] {
+        for n in 0..40 {
+            let disk = SimDisk::new();
+            let (mut opened, _) = open(&disk, options());
+            match writes {
+                true => disk.fail_writes_after(n),
+                false => disk.fail_syncs_after(n),
+            }
+            let mut acked = Vec::new();
+            for index in 0..60 {
+                let append = Append::new(vec![record(1, index, 2000)]);
+                if !opened.appender.wait_for_room(&append, deadline()) {
+                    panic!("no room in time");
+                }
+                let Ok(appended) = opened.appender.append(append) else {
+                    break;
+                };
+                if opened.log.wait_durable(appended.end, deadline()).is_err() {
+                    break;
+                }
+                acked.push(appended.records[0]);
+            }
+            assert!(opened.log.failure().is_some(), "writes {writes}, the {n}th");
+            drop(opened);
+            let (again, infos) = open(&disk.killed(), options());
+            let there: Vec<_> = infos.iter().map(|i| i.lsn).collect();
+            assert!(there.starts_with(&acked), "writes {writes}, the {n}th");
+            for (lsn, index) in there.iter().zip(0..) {
+                let read = again.log.reader().read(*lsn, None).unwrap();
+                assert_eq!(read, record(1, index, 2000));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let (disk, _) = small(true);
+    for name in ["catalog", "00000000000000000001.seg"] {
+        let image = disk.copy();
+        let mut bytes = disk.content(name);
+        bytes[8] = 9;
+        let end = if name == "catalog" { bytes.len() } else { 64 };
+        let crc = crc32c::crc32c(&bytes[8..end]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        image.put(name, bytes);
+        let Err(OpenError::Newer {
+            name: told,
+            version: 9,
+        }) = try_open(&image, options())
+        else {
+            panic!("{name} is not refused")
+        };
+        assert_eq!(told, name);
+    }
+}
+
+#[test]
+fn bytes_made_to_look_like_batches_stay_payload() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    append_sync(&mut opened, batch(0, 1, 100));
+    // The very bytes of the log so far, again and again, as a payload whose end is lost.
+    let name = "00000000000000000000.seg";
+    let bytes = disk.content(name)[4096..4096 + 232].repeat(9);
+    let mut forged = record(1, 1, 0);
+    forged.payload = bytes.into();
+    let appended = append_sync(&mut opened, vec![forged]);
+    drop(opened);
+    let image = disk.copy();
+    let mut content = image.content(name);
+    let sector = (4096 + appended.at.get() as usize + 1500) / SECTOR;
+    content[sector * SECTOR..].fill(0);
+    image.put(name, content);
+    let (again, entries) = open(&image, options());
+    assert_eq!(entries.len(), 1);
+    assert!(
+        matches!(again.recovery.verdict, Verdict::MaybeAcked { .. }),
+        "{:?}",
+        again.recovery
+    );
+}

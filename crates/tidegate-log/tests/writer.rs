@@ -1,0 +1,427 @@
+//! The log from outside, on a simulated disk: positions, group commit by counts of writes and syncs, bounds, failures, space,
+//! release and recycling.
+
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use common::{
+    GoOn, append, append_sync, deadline, open, options, payload, record, try_open, wait_until,
+};
+use tidegate_log::{
+    Append, AppendError, Log, Lsn, OpenError, ReadError, ReleaseError, SimDisk, Storage, Verdict,
+    compaction_candidate,
+};
+
+#[test]
+fn what_is_appended_is_read_back_before_and_after_a_restart() {
+    let disk = SimDisk::new();
+    let (mut opened, entries) = open(&disk, options());
+    assert!(entries.is_empty());
+    let mut places = Vec::new();
+    for n in 0..100u64 {
+        let lens = [0, 1, 7, 8, 9, 300, 2000];
+        let records: Vec<_> = (0..=n % 3)
+            .map(|k| record(k as u32, n, lens[(n + k) as usize % lens.len()]))
+            .collect();
+        let appended = append_sync(&mut opened, records.clone());
+        places.extend(appended.records.into_iter().zip(records));
+    }
+    let check = |log: &Log| {
+        for (lsn, record) in &places {
+            let reader = log.reader();
+            assert_eq!(reader.read(*lsn, None).unwrap(), *record);
+            let len = Some(record.payload.len() as u32);
+            assert_eq!(reader.read(*lsn, len).unwrap(), *record);
+        }
+    };
+    check(&opened.log);
+    assert!(opened.log.segments().len() > 3);
+    opened.appender.close().unwrap();
+
+    let (again, entries) = open(&disk.copy(), options());
+    assert_eq!(again.recovery.verdict, Verdict::Clean);
+    assert!(again.recovery.closed);
+    assert_eq!(again.recovery.scanned, 1, "only the last segment is read");
+    let told: Vec<_> = entries
+        .iter()
+        .map(|e| (e.lsn, e.group, e.index, e.len))
+        .collect();
+    let wrote = places.iter();
+    let wrote = wrote.map(|(lsn, r)| (*lsn, r.group, r.index, r.payload.len() as u32));
+    assert_eq!(told, wrote.collect::<Vec<_>>());
+    check(&again.log);
+
+    // All of it again, by scanning.
+    let (mut at, mut scanned) = (again.recovery.first, Vec::new());
+    loop {
+        let chunk = again.log.reader().scan(at, 5000).unwrap();
+        if chunk.next == at {
+            break;
+        }
+        at = chunk.next;
+        scanned.extend(chunk.records);
+    }
+    assert_eq!(scanned, places);
+    assert_eq!(at, again.recovery.end);
+}
+
+#[test]
+fn records_before_a_position_need_not_be_told() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let places: Vec<_> = (0..20)
+        .map(|n| append_sync(&mut opened, vec![record(1, n, 2000)]).records[0])
+        .collect();
+    opened.appender.close().unwrap();
+    for from in [0, 7, 19] {
+        let (again, infos) = open(&disk.copy(), options().visit_from(places[from]));
+        let told: Vec<_> = infos.iter().map(|i| i.lsn).collect();
+        assert_eq!(told, places[from..]);
+        assert_eq!(again.recovery.records, 20);
+    }
+}
+
+#[test]
+fn everything_that_gathers_during_a_sync_is_covered_by_the_next() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options().segment_bytes(1 << 20));
+    append_sync(&mut opened, vec![record(1, 0, 100)]);
+    let _go_on = GoOn(disk.clone());
+    disk.hang_syncs_after(0);
+    append(&mut opened, vec![record(1, 1, 100)]);
+    disk.wait_until_hanging();
+    let before = disk.counts();
+    let mut last = Lsn::ZERO;
+    for n in 2..200 {
+        last = append(&mut opened, vec![record(1, n, 100)]).end;
+    }
+    assert!(opened.log.durable() < last);
+    disk.go_on();
+    opened.log.wait_durable(last, deadline()).unwrap();
+    let after = disk.counts();
+    // The sync that hung, and one for the other 198.
+    assert_eq!(
+        (after.writes - before.writes, after.syncs - before.syncs),
+        (1, 2)
+    );
+}
+
+#[test]
+fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
+    let disk = SimDisk::new();
+    let wakes = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&wakes);
+    let options = options().segment_bytes(1 << 20).waker(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let (mut opened, _) = open(&disk, options);
+    let _go_on = GoOn(disk.clone());
+    disk.hang_syncs_after(0);
+    let (send, receive) = sync_channel(100);
+    let mut ends = Vec::new();
+    for n in 0..50 {
+        let send = send.clone();
+        let batch = Append::new(vec![record(1, n, 10)]);
+        let batch = batch.then(move |place| send.send(place.unwrap()).unwrap());
+        let appended = opened.appender.append(batch).map_err(|(_, e)| e).unwrap();
+        ends.push((appended.at, appended.end));
+    }
+    disk.wait_until_hanging();
+    assert!(receive.try_recv().is_err(), "told before the sync");
+    disk.go_on();
+    for (at, _) in &ends {
+        assert_eq!(
+            receive.recv_timeout(std::time::Duration::from_secs(60)),
+            Ok(*at)
+        );
+    }
+    opened.log.wait_durable(ends[49].1, deadline()).unwrap();
+    opened.appender.close().unwrap();
+    // The keeper's and the closing ones come on top.
+    assert!(wakes.load(Ordering::SeqCst) <= disk.counts().syncs + 3);
+}
+
+#[test]
+fn what_waits_is_bounded_and_full_says_how_much_is_missing() {
+    let disk = SimDisk::new();
+    let options = options()
+        .segment_bytes(1 << 20)
+        .pending_bytes_max(10_000)
+        .pending_batches_max(20);
+    let (mut opened, _) = open(&disk, options);
+    let _go_on = GoOn(disk.clone());
+    disk.hang_syncs_after(0);
+    let mut accepted = Vec::new();
+    let error = loop {
+        let n = accepted.len() as u64;
+        match opened
+            .appender
+            .append(Append::new(vec![record(1, n, 1000)]))
+        {
+            Ok(appended) => accepted.push(appended),
+            Err((_, error)) => break error,
+        }
+    };
+    assert!(
+        matches!(
+            error,
+            AppendError::Full {
+                missing_bytes: 1..=1100
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(accepted.len(), 9);
+    let mut small = 0;
+    while opened
+        .appender
+        .append(Append::new(vec![record(1, 0, 0)]))
+        .is_ok()
+    {
+        small += 1;
+    }
+    assert_eq!(small, 3, "80 bytes each");
+    disk.go_on();
+    opened
+        .log
+        .wait_durable(accepted[8].end, deadline())
+        .unwrap();
+    append_sync(&mut opened, vec![record(1, 9, 20_000)]);
+}
+
+#[test]
+fn a_batch_that_cannot_be_is_refused_and_changes_nothing() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let mut refused = |records| {
+        let outcome = opened.appender.append(Append::new(records));
+        outcome.map_err(|(_, error)| error).unwrap_err()
+    };
+    assert!(matches!(refused(vec![]), AppendError::Empty));
+    let too_large = refused(vec![record(1, 0, 16 << 10)]);
+    let AppendError::TooLarge { bytes, most } = too_large else {
+        panic!("{too_large}")
+    };
+    assert!(bytes > most);
+    let mut own = record(1, 0, 0);
+    own.kind = 255;
+    assert!(matches!(refused(vec![own]), AppendError::Kind));
+    let largest = most as usize - 48 - 32;
+    assert_eq!(
+        append_sync(&mut opened, vec![record(1, 0, largest)]).at,
+        Lsn::ZERO
+    );
+    append_sync(&mut opened, vec![record(1, 1, largest)]);
+    let read = opened.log.reader().scan(Lsn::ZERO, 1).unwrap();
+    assert_eq!(read.records[0].1.payload, payload(1, 0, largest));
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_accepted_and_everybody_is_told() {
+    for fail_write in [false, true] {
+        let disk = SimDisk::new();
+        let (mut opened, _) = open(&disk, options());
+        let good = append_sync(&mut opened, vec![record(1, 0, 100)]);
+        match fail_write {
+            true => disk.fail_writes_after(0),
+            false => disk.fail_syncs_after(0),
+        }
+        let (send, receive) = sync_channel(1);
+        let batch = Append::new(vec![record(1, 1, 100)]);
+        let batch = batch.then(move |outcome| send.send(outcome).unwrap());
+        let lost = opened.appender.append(batch).map_err(|(_, e)| e).unwrap();
+        let told = receive
+            .recv_timeout(std::time::Duration::from_secs(60))
+            .unwrap();
+        assert_eq!(told.unwrap_err().durable, good.end);
+        assert!(opened.log.wait_durable(lost.end, None).is_err());
+        assert_eq!(opened.log.durable(), good.end);
+        let refused = opened.appender.append(Append::new(vec![record(1, 2, 1)]));
+        assert!(matches!(refused, Err((_, AppendError::Failed(_)))));
+        assert!(opened.appender.close().is_err());
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_before_anything_is_accepted_and_passes() {
+    let disk = SimDisk::new();
+    disk.set_capacity(Some(180 << 10));
+    let (mut opened, _) = open(&disk, options().recycled_max(0));
+    let mut last = None;
+    let error = loop {
+        let n = opened.log.stats().records;
+        let batch = Append::new(vec![record(1, n, 3000)]);
+        assert!(opened.appender.wait_for_room(&batch, deadline()));
+        match opened.appender.append(batch) {
+            Ok(appended) => {
+                opened.log.wait_durable(appended.end, deadline()).unwrap();
+                last = Some(appended);
+            }
+            Err((_, error)) => break error,
+        }
+    };
+    assert!(matches!(error, AppendError::DiskFull), "{error:?}");
+    let last = last.unwrap();
+    assert!(opened.log.failure().is_none());
+    opened.log.reader().read(last.records[0], None).unwrap();
+    // Not a byte is left; letting go makes room all the same.
+    disk.set_capacity(Some(0));
+    let oldest = opened.log.segments()[0].segment;
+    opened.log.release(oldest).unwrap();
+    disk.set_capacity(Some(180 << 10));
+    opened
+        .log
+        .release(opened.log.segments()[1].segment)
+        .unwrap();
+    let again = || Append::new(vec![record(1, 99, 3000)]);
+    let until = deadline();
+    // The keeper is asked by each try, and has just been given space.
+    let appended = loop {
+        match opened.appender.append(again()) {
+            Ok(appended) => break appended,
+            Err((_, AppendError::DiskFull | AppendError::NotReady)) if until > now() => {}
+            Err((_, error)) => panic!("{error}"),
+        }
+        std::thread::yield_now();
+    };
+    assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());
+}
+
+fn now() -> Option<std::time::Instant> {
+    Some(std::time::Instant::now())
+}
+
+#[test]
+fn released_segments_are_used_again_and_never_read_as_what_they_were() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let first = append_sync(&mut opened, vec![record(1, 0, 3000)]);
+    assert_eq!(opened.log.release(0), Err(ReleaseError::Open));
+    assert_eq!(opened.log.release(77), Err(ReleaseError::Unknown));
+    let mut last = first.clone();
+    for n in 1..60 {
+        last = append_sync(&mut opened, vec![record(1, n, 3000)]);
+        // Again and again: what is being let go of already is not counted twice.
+        for _ in 0..3 {
+            opened.log.release_before(last.at);
+        }
+    }
+    let stats = opened.log.stats();
+    assert!(stats.recycled >= 5, "{stats:?}");
+    assert!(segment_files(&disk) <= 8);
+    let read = opened.log.reader().read(first.records[0], None);
+    assert!(matches!(read, Err(ReadError::Released)), "{read:?}");
+    assert!(opened.log.first() > Lsn::ZERO);
+    opened.appender.close().unwrap();
+    let (again, entries) = open(&disk.copy(), options());
+    assert_eq!(again.recovery.verdict, Verdict::Clean);
+    assert_eq!(entries.last().unwrap().lsn, last.records[0]);
+    assert_eq!(again.recovery.first, Lsn::new(entries[0].lsn.get() - 48));
+}
+
+#[test]
+fn the_segment_with_least_that_is_needed_is_copied_forward() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let mut kept = Vec::new();
+    for n in 0..20 {
+        let appended = append_sync(&mut opened, vec![record(1, n, 3000)]);
+        if n % 4 != 1 {
+            kept.push((appended.segment, appended.records[0], n));
+        }
+    }
+    let live = |segment| kept.iter().filter(|k| k.0 == segment).count() as u64 * 3032;
+    let segments = opened.log.segments();
+    let chosen = compaction_candidate(&segments, 0.6, live).unwrap().clone();
+    assert!(
+        segments
+            .iter()
+            .all(|s| !s.sealed || live(s.segment) >= live(chosen.segment))
+    );
+    assert_eq!(compaction_candidate(&segments, 0.01, live), None);
+    let moved: Vec<_> = kept.iter().filter(|k| k.0 == chosen.segment).collect();
+    let lsns: Vec<_> = moved.iter().map(|k| k.1).collect();
+    let records = opened.log.reader().read_many(&lsns).unwrap();
+    let appended = append_sync(&mut opened, records);
+    opened.log.release(chosen.segment).unwrap();
+    for (lsn, (_, _, n)) in appended.records.iter().zip(moved) {
+        let read = opened.log.reader().read(*lsn, None).unwrap();
+        assert_eq!(read.payload, payload(1, *n, 3000));
+    }
+}
+
+#[test]
+fn one_process_at_a_time_and_impossible_options_are_refused() {
+    let disk = SimDisk::new();
+    let (_opened, _) = open(&disk, options());
+    assert!(matches!(try_open(&disk, options()), Err(OpenError::InUse)));
+    let refused = try_open(&SimDisk::new(), options().segment_bytes(1000));
+    assert!(matches!(refused, Err(OpenError::Options(_))));
+}
+
+#[test]
+fn a_panic_in_a_callback_is_a_failure_of_the_log() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let batch = Append::new(vec![record(1, 0, 10)]).then(|_| panic!("in a callback"));
+    let appended = opened.appender.append(batch).map_err(|(_, e)| e).unwrap();
+    let beyond = Lsn::new(appended.end.get() + 1);
+    assert!(opened.log.wait_durable(beyond, deadline()).is_err());
+    let refused = opened.appender.append(Append::new(vec![record(1, 1, 10)]));
+    assert!(matches!(refused, Err((_, AppendError::Failed(_)))));
+    assert!(opened.appender.close().is_err());
+}
+
+#[test]
+fn a_scrub_finds_what_went_bad_while_the_log_is_open() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let places: Vec<_> = (0..8)
+        .map(|n| append_sync(&mut opened, vec![record(1, n, 3000)]))
+        .collect();
+    let reader = opened.log.reader();
+    assert_eq!(reader.scrub(0).unwrap(), []);
+    let file = disk.open("00000000000000000000.seg").unwrap();
+    let offset = 4096 + places[1].records[0].get() + 500;
+    file.write_at(&[std::io::IoSlice::new(b"bad")], offset)
+        .unwrap();
+    assert_eq!(
+        reader.scrub(0).unwrap(),
+        [places[1].records[0]..places[1].end]
+    );
+    assert!(matches!(
+        reader.read(places[1].records[0], None),
+        Err(ReadError::Damaged { .. })
+    ));
+    assert!(matches!(reader.scrub(99), Err(ReadError::Released)));
+}
+
+#[test]
+fn a_marker_is_written_once_the_log_is_idle_and_only_once() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options().marker_after(std::time::Duration::ZERO));
+    let appended = append_sync(&mut opened, vec![record(1, 0, 10)]);
+    wait_until(|| opened.log.stats().markers > 0);
+    // With the marker on the disk, damage to the last batch is known as what it is.
+    let image = disk.crash(true, |_, _| false);
+    image.flip("00000000000000000000.seg", (4096 + 48 + 10) * 8);
+    let Err(OpenError::Damaged(damage)) = try_open(&image, options()) else {
+        panic!("not noticed")
+    };
+    assert_eq!(damage.segments[0].lost, [appended.records[0]..appended.end]);
+    let stats = opened.log.stats();
+    append_sync(&mut opened, vec![record(1, 1, 10)]);
+    opened.appender.close().unwrap();
+    assert!(opened.log.stats().markers <= stats.markers + 2);
+}
+
+fn segment_files(disk: &SimDisk) -> usize {
+    let names = disk.list().unwrap();
+    names.iter().filter(|n| n.ends_with(".seg")).count()
+}

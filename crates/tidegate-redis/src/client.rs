@@ -1,0 +1,284 @@
+//! The client: a handle many tasks share, and the futures of replies.
+//!
+//! Leaves everyday commands to `commands`, contiguous runs to `run`, connections of one's own to `pool`.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use crate::command::{Args, Cmd, Kind, encode};
+use crate::config::{Config, Shared};
+use crate::conn::{Conn, Pending};
+use crate::error::{CommandError, ConnectError, Executed};
+use crate::pipeline::{Answer, Outcome, Submission};
+use crate::pool::{Dedicated, Pool};
+use crate::pubsub::Registry;
+use crate::reply::{FromReply, Value};
+use crate::stats::Stats;
+
+/// A Redis client over one connection that many tasks share. Clones are handles on the same connection; it closes when the
+/// last one is dropped and everything submitted is answered.
+///
+/// Commands are submitted when they are made, in that order, and their replies awaited when that suits: awaiting one is
+/// not needed for the next to leave.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) conn: Arc<Conn>,
+    pub(crate) pool: Arc<Pool>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.conn.drain();
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.inner.conn.shared.login.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connects with this configuration.
+///
+/// # Errors
+/// As of [`Client::open`].
+pub async fn connect(config: Config) -> Result<Client, ConnectError> {
+    Client::open(config).await
+}
+
+impl Client {
+    /// Connects to the server a URL names, with the defaults for all it does not say.
+    ///
+    /// # Errors
+    /// An address nobody can connect to, a server that refuses, or one that is none.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::open(Config::from_url(url)?).await
+    }
+
+    /// Connects with this configuration. Must be called in a tokio runtime with I/O and time enabled; the connection's task
+    /// lives there.
+    ///
+    /// # Errors
+    /// As of [`connect`](Self::connect).
+    pub async fn open(config: Config) -> Result<Self, ConnectError> {
+        config.check()?;
+        let tls = config
+            .login
+            .tls
+            .as_ref()
+            .map(|t| t.client_config())
+            .transpose()?;
+        let mut plan = config.policy.plan(config.limits.commands_max)?;
+        plan.manner.spin = plan.manner.spin && config.spin.unwrap_or(true);
+        let shared = Shared {
+            login: Arc::new(config.login),
+            limits: Arc::new(config.limits),
+        };
+        let registry = Arc::new(Registry::default());
+        let pool = Pool::new(&shared, tls.clone());
+        let conn = Conn::open(&shared, tls, plan, Some(registry)).await?;
+        Ok(Self {
+            inner: Arc::new(Inner { conn, pool }),
+        })
+    }
+
+    /// Submits `cmd`; its reply is awaited when that suits. Commands that block or are marked as [`bulk`](Cmd::bulk) take a
+    /// connection of the pool, so they are neither ordered with others nor hold them up.
+    pub fn send<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
+        match cmd.needs_own_connection() {
+            Some(Kind::Stateful) => Reply {
+                state: State::Refused(Box::new(CommandError::NotShared(
+                    "this command changes its connection: use a transaction, a subscription or a dedicated connection",
+                ))),
+                _type: PhantomData,
+            },
+            Some(Kind::Blocking) => self.send_apart(cmd, true),
+            None if cmd.hints.bulk => self.send_apart(cmd, false),
+            None => self.send_shared(cmd),
+        }
+    }
+
+    /// Submits `cmd` and throws its reply away. Never waits.
+    ///
+    /// # Errors
+    /// If there is no room, the client is closed, or the command does not belong on the shared connection.
+    pub fn forget(&self, cmd: &Cmd) -> Result<(), CommandError> {
+        if cmd.needs_own_connection().is_some() {
+            return Err(CommandError::NotShared(
+                "expected a command that neither blocks nor changes its connection",
+            ));
+        }
+        let submitted = self
+            .inner
+            .conn
+            .submit(submission(cmd, false), |out| cmd.encode(out));
+        submitted.map(drop).map_err(CommandError::from)
+    }
+
+    /// A connection of one's own from the pool.
+    ///
+    /// # Errors
+    /// If none can be made, or none is free within the timeout.
+    pub async fn dedicated(&self) -> Result<Dedicated, CommandError> {
+        let inner = &self.inner;
+        inner.pool.lease(inner.conn.shared.limits.timeout).await
+    }
+
+    /// Submits a command known to belong on the shared connection.
+    pub(crate) fn send_shared<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
+        let conn = Arc::clone(&self.inner.conn);
+        if self.inner.conn.shared.limits.retry_reads && cmd.is_read_only() {
+            return Reply::boxed(retried(conn, cmd));
+        }
+        Reply::on(conn, cmd)
+    }
+
+    /// Submits a command of these arguments, written straight into the connection's buffer.
+    pub(crate) fn call<T: FromReply>(&self, write: impl Fn(&mut Args<'_>)) -> Reply<T> {
+        let conn = &self.inner.conn;
+        if conn.shared.limits.retry_reads {
+            return self.send_shared(Cmd::of(write));
+        }
+        let what = Submission {
+            commands: 1,
+            wanted: true,
+            urgent: false,
+            own: false,
+            answer: Answer::Replies,
+        };
+        Reply {
+            state: State::Pending(Pending::new(Arc::clone(conn), what, |out| {
+                encode(out, &write)
+            })),
+            _type: PhantomData,
+        }
+    }
+
+    /// A blocking command takes as long as it says; another one as long as any.
+    fn send_apart<T: FromReply>(&self, cmd: Cmd, blocks: bool) -> Reply<T> {
+        let pool = Arc::clone(&self.inner.pool);
+        let timeout = self.inner.conn.shared.limits.timeout;
+        Reply::boxed(async move {
+            let mut own = pool.lease(timeout).await?;
+            let bound = cmd.timeout.or_else(|| (!blocks).then_some(timeout));
+            let reply = own.send::<Value>(cmd);
+            match bound {
+                None => reply.await,
+                Some(bound) => within(bound, reply).await,
+            }
+        })
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inner.conn.stats()
+    }
+}
+
+/// The reply to come of one command, as a `T`. Dropped, the command is still executed and its reply thrown away.
+#[must_use = "a command was submitted; await its reply, or use `forget`"]
+pub struct Reply<T = Value> {
+    state: State,
+    _type: PhantomData<fn() -> T>,
+}
+
+enum State {
+    Pending(Pending),
+    /// With a timeout or a retry of its own, or on a connection still to be had.
+    Boxed(Pin<Box<dyn Future<Output = Result<Value, CommandError>> + Send>>),
+    Refused(Box<CommandError>),
+    Done,
+}
+
+impl<T: FromReply> Reply<T> {
+    /// Submits `cmd` on this connection.
+    pub(crate) fn on(conn: Arc<Conn>, cmd: Cmd) -> Self {
+        let what = submission(&cmd, true);
+        let bound = cmd.timeout;
+        let pending = Pending::new(conn, what, |out| cmd.encode(out));
+        match bound {
+            None => Self {
+                state: State::Pending(pending),
+                _type: PhantomData,
+            },
+            Some(bound) => Self::boxed(within(bound, only(pending))),
+        }
+    }
+
+    fn boxed(reply: impl Future<Output = Result<Value, CommandError>> + Send + 'static) -> Self {
+        Self {
+            state: State::Boxed(Box::pin(reply)),
+            _type: PhantomData,
+        }
+    }
+}
+
+impl<T: FromReply> Future for Reply<T> {
+    type Output = Result<T, CommandError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let value = match &mut self.state {
+            State::Pending(pending) => match ready!(pending.poll_outcome(cx))? {
+                Some(Outcome::One(value)) => value,
+                _ => return Poll::Ready(Err(CommandError::Closed)),
+            },
+            State::Boxed(reply) => {
+                let value = ready!(reply.as_mut().poll(cx));
+                self.state = State::Done;
+                value?
+            }
+            State::Refused(e) => return Poll::Ready(Err((**e).clone())),
+            State::Done => return Poll::Ready(Err(CommandError::Closed)),
+        };
+        Poll::Ready(T::from_reply(value).map_err(CommandError::from))
+    }
+}
+
+fn submission(cmd: &Cmd, wanted: bool) -> Submission {
+    Submission {
+        commands: 1,
+        wanted,
+        urgent: cmd.hints.urgent,
+        own: false,
+        answer: Answer::Replies,
+    }
+}
+
+/// The one reply of one command.
+async fn only(pending: Pending) -> Result<Value, CommandError> {
+    match pending.await? {
+        Some(Outcome::One(value)) => Ok(value),
+        _ => Err(CommandError::Closed),
+    }
+}
+
+/// Submitted now, and once more if the connection breaks.
+fn retried(conn: Arc<Conn>, cmd: Cmd) -> impl Future<Output = Result<Value, CommandError>> {
+    let first = Reply::<Value>::on(Arc::clone(&conn), cmd.clone());
+    async move {
+        match first.await {
+            Err(CommandError::Lost { .. }) => Reply::on(conn, cmd).await,
+            other => other,
+        }
+    }
+}
+
+async fn within(
+    bound: Duration,
+    reply: impl Future<Output = Result<Value, CommandError>>,
+) -> Result<Value, CommandError> {
+    tokio::time::timeout(bound, reply)
+        .await
+        .unwrap_or(Err(CommandError::TimedOut(Executed::Maybe)))
+}

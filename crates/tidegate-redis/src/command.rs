@@ -1,0 +1,462 @@
+//! Commands: a name, its arguments and hints, encoded as they are built.
+//!
+//! Owns the argument encoding and what is known about commands by name (which only read, which block). Short commands take no
+//! allocation.
+
+use std::time::Duration;
+
+use crate::resp;
+
+/// A command being built: `cmd("SET").arg("key").arg(1)`.
+#[derive(Clone, Debug)]
+pub struct Cmd {
+    /// The arguments, each as a RESP bulk.
+    body: Vec<u8>,
+    args: u32,
+    pub(crate) hints: Hints,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// The arguments of a command, as they are written: for implementations of [`ToArgs`].
+#[derive(Debug)]
+pub struct Args<'a> {
+    out: &'a mut Vec<u8>,
+    count: u32,
+}
+
+impl Args<'_> {
+    /// Appends one argument.
+    pub fn push(&mut self, arg: &[u8]) {
+        self.count += 1;
+        resp::put_bulk(self.out, arg);
+    }
+}
+
+/// Writes a whole command of the arguments `write` gives.
+pub(crate) fn encode(out: &mut Vec<u8>, write: impl FnOnce(&mut Args<'_>)) {
+    let head = out.len();
+    out.extend_from_slice(b"*0\r\n");
+    let mut args = Args { out, count: 0 };
+    write(&mut args);
+    let count = args.count;
+    match u8::try_from(count) {
+        Ok(n @ 0..=9) => out[head + 1] = b'0' + n,
+        _ => {
+            let digits = itoa::Buffer::new().format(count).as_bytes().to_vec();
+            out.splice(head + 1..head + 2, digits);
+        }
+    }
+}
+
+/// What a caller says about a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hints {
+    pub(crate) urgent: bool,
+    pub(crate) bulk: bool,
+    /// Said by the caller; else known by name.
+    pub(crate) read_only: Option<bool>,
+}
+
+/// A command of this name without arguments yet.
+#[must_use]
+pub fn cmd(name: &str) -> Cmd {
+    Cmd::new(name)
+}
+
+impl Cmd {
+    /// A command of this name without arguments yet. A name of several words (`CLIENT SETNAME`) is several arguments.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let mut cmd = Self {
+            body: Vec::with_capacity(64),
+            args: 0,
+            hints: Hints::default(),
+            timeout: None,
+        };
+        if name.contains(' ') {
+            for word in name.split_ascii_whitespace() {
+                cmd.push(word.as_bytes());
+            }
+        } else {
+            cmd.push(name.as_bytes());
+        }
+        cmd
+    }
+
+    /// A command of the arguments `write` gives, the name first.
+    pub(crate) fn of(write: impl FnOnce(&mut Args<'_>)) -> Self {
+        let mut body = Vec::new();
+        let mut args = Args {
+            out: &mut body,
+            count: 0,
+        };
+        write(&mut args);
+        let args = args.count;
+        Self {
+            body,
+            args,
+            hints: Hints::default(),
+            timeout: None,
+        }
+    }
+
+    /// One more argument, or several (a slice, an array, a `Vec`, an `Option`).
+    #[must_use]
+    pub fn arg(mut self, arg: impl ToArgs) -> Self {
+        let mut args = Args {
+            out: &mut self.body,
+            count: self.args,
+        };
+        arg.write_args(&mut args);
+        self.args = args.count;
+        self
+    }
+
+    fn push(&mut self, arg: &[u8]) {
+        self.args += 1;
+        resp::put_bulk(&mut self.body, arg);
+    }
+
+    /// It is flushed at once, whatever the policy would wait for.
+    #[must_use]
+    pub const fn urgent(mut self) -> Self {
+        self.hints.urgent = true;
+        self
+    }
+
+    /// It or its reply is large: it takes a connection of the pool, so that small commands do not queue behind it.
+    #[must_use]
+    pub const fn bulk(mut self) -> Self {
+        self.hints.bulk = true;
+        self
+    }
+
+    /// Whether executing it twice does no harm. Known by name for the usual commands; say it for those of modules and scripts.
+    #[must_use]
+    pub const fn read_only(mut self, yes: bool) -> Self {
+        self.hints.read_only = Some(yes);
+        self
+    }
+
+    /// Its own bound on the time to the reply, in place of the connection's if it is shorter.
+    #[must_use]
+    pub const fn timeout(mut self, after: Duration) -> Self {
+        self.timeout = Some(after);
+        self
+    }
+
+    /// Its bytes on the wire, for tools and tests.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.body.len() + 8);
+        self.encode(&mut out);
+        out
+    }
+
+    /// Appends its bytes on the wire.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        resp::put_header(out, self.args);
+        out.extend_from_slice(&self.body);
+    }
+
+    /// Argument `at` as it was given; 0 is the name.
+    pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
+        let mut rest = &self.body[..];
+        for n in 0.. {
+            let head = rest.iter().position(|&b| b == b'\r')?;
+            let len: usize = std::str::from_utf8(&rest[1..head]).ok()?.parse().ok()?;
+            let arg = rest.get(head + 2..head + 2 + len)?;
+            if n == at {
+                return Some(arg);
+            }
+            rest = &rest[head + 2 + len + 2..];
+        }
+        None
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.hints
+            .read_only
+            .unwrap_or_else(|| self.get(0).is_some_and(|name| is_one_of(name, READ_ONLY)))
+    }
+
+    /// Whether it may keep its connection waiting, or changes what the connection is.
+    pub(crate) fn needs_own_connection(&self) -> Option<Kind> {
+        let name = self.get(0)?;
+        if is_one_of(name, BLOCKING) {
+            let xread =
+                name.eq_ignore_ascii_case(b"XREAD") || name.eq_ignore_ascii_case(b"XREADGROUP");
+            if xread
+                && !(1..self.args as usize).any(|i| {
+                    self.get(i)
+                        .is_some_and(|a| a.eq_ignore_ascii_case(b"BLOCK"))
+                })
+            {
+                return None;
+            }
+            return Some(Kind::Blocking);
+        }
+        is_one_of(name, STATEFUL).then_some(Kind::Stateful)
+    }
+}
+
+/// Why a command does not belong on a shared connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It waits for others.
+    Blocking,
+    /// It changes the state of its connection, or has replies of its own kind.
+    Stateful,
+}
+
+fn is_one_of(name: &[u8], list: &[&str]) -> bool {
+    list.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+}
+
+const BLOCKING: &[&str] = &[
+    "BLPOP",
+    "BRPOP",
+    "BLMOVE",
+    "BRPOPLPUSH",
+    "BLMPOP",
+    "BZPOPMIN",
+    "BZPOPMAX",
+    "BZMPOP",
+    "XREAD",
+    "XREADGROUP",
+    "WAIT",
+    "WAITAOF",
+];
+
+const STATEFUL: &[&str] = &[
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "WATCH",
+    "UNWATCH",
+    "SELECT",
+    "AUTH",
+    "HELLO",
+    "RESET",
+    "QUIT",
+    "MONITOR",
+    "SUBSCRIBE",
+    "UNSUBSCRIBE",
+    "PSUBSCRIBE",
+    "PUNSUBSCRIBE",
+    "SSUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "SYNC",
+    "PSYNC",
+    "ASKING",
+    "READONLY",
+    "READWRITE",
+];
+
+const READ_ONLY: &[&str] = &[
+    "GET",
+    "MGET",
+    "STRLEN",
+    "GETRANGE",
+    "EXISTS",
+    "TTL",
+    "PTTL",
+    "TYPE",
+    "HGET",
+    "HMGET",
+    "HGETALL",
+    "HLEN",
+    "HEXISTS",
+    "HKEYS",
+    "HVALS",
+    "LLEN",
+    "LRANGE",
+    "LINDEX",
+    "SCARD",
+    "SISMEMBER",
+    "SMEMBERS",
+    "SMISMEMBER",
+    "SRANDMEMBER",
+    "ZCARD",
+    "ZCOUNT",
+    "ZRANGE",
+    "ZRANK",
+    "ZSCORE",
+    "ZMSCORE",
+    "BITCOUNT",
+    "GETBIT",
+    "PING",
+    "ECHO",
+    "DBSIZE",
+    "SCAN",
+    "HSCAN",
+    "SSCAN",
+    "ZSCAN",
+    "XLEN",
+    "XRANGE",
+    "KEYS",
+    "TIME",
+    "EXPIRETIME",
+    "PFCOUNT",
+    "GEOPOS",
+    "GEODIST",
+];
+
+/// What can be an argument, or several. Implementations write and do nothing else: they run while the connection is locked.
+pub trait ToArgs {
+    /// Appends itself.
+    fn write_args(&self, args: &mut Args<'_>);
+}
+
+impl<T: ToArgs + ?Sized> ToArgs for &T {
+    fn write_args(&self, args: &mut Args<'_>) {
+        (**self).write_args(args);
+    }
+}
+
+macro_rules! byte_args {
+    ($($t:ty),*) => {$(
+        impl ToArgs for $t {
+            fn write_args(&self, args: &mut Args<'_>) {
+                args.push(self.as_ref());
+            }
+        }
+    )*};
+}
+byte_args!(str, String, [u8], Vec<u8>, bytes::Bytes);
+
+impl<const N: usize> ToArgs for [u8; N] {
+    fn write_args(&self, args: &mut Args<'_>) {
+        args.push(self);
+    }
+}
+
+macro_rules! int_args {
+    ($($t:ty),*) => {$(
+        impl ToArgs for $t {
+            fn write_args(&self, args: &mut Args<'_>) {
+                args.push(itoa::Buffer::new().format(*self).as_bytes());
+            }
+        }
+    )*};
+}
+int_args!(i16, i32, i64, isize, u16, u32, u64, usize, i128, u128);
+
+impl ToArgs for f64 {
+    fn write_args(&self, args: &mut Args<'_>) {
+        args.push(self.to_string().as_bytes());
+    }
+}
+
+impl<T: ToArgs> ToArgs for Option<T> {
+    /// Nothing for `None`.
+    fn write_args(&self, args: &mut Args<'_>) {
+        if let Some(arg) = self {
+            arg.write_args(args);
+        }
+    }
+}
+
+macro_rules! many_args {
+    ($($t:ty),*) => {$(
+        impl ToArgs for [$t] {
+            fn write_args(&self, args: &mut Args<'_>) {
+                self.iter().for_each(|a| a.write_args(args));
+            }
+        }
+        impl ToArgs for Vec<$t> {
+            fn write_args(&self, args: &mut Args<'_>) {
+                self[..].write_args(args);
+            }
+        }
+        impl<const N: usize> ToArgs for [$t; N] {
+            fn write_args(&self, args: &mut Args<'_>) {
+                self[..].write_args(args);
+            }
+        }
+    )*};
+}
+many_args!(
+    &str,
+    String,
+    &[u8],
+    Vec<u8>,
+    bytes::Bytes,
+    i64,
+    u64,
+    usize,
+    f64
+);
+
+impl<K: ToArgs, V: ToArgs> ToArgs for [(K, V)] {
+    /// Keys and values in turn.
+    fn write_args(&self, args: &mut Args<'_>) {
+        for (key, value) in self {
+            key.write_args(args);
+            value.write_args(args);
+        }
+    }
+}
+
+impl<K: ToArgs, V: ToArgs> ToArgs for Vec<(K, V)> {
+    fn write_args(&self, args: &mut Args<'_>) {
+        self[..].write_args(args);
+    }
+}
+
+impl<K: ToArgs, V: ToArgs, const N: usize> ToArgs for [(K, V); N] {
+    fn write_args(&self, args: &mut Args<'_>) {
+        self[..].write_args(args);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(cmd: &Cmd) -> String {
+        String::from_utf8(cmd.to_bytes()).unwrap()
+    }
+
+    #[test]
+    fn commands_are_arrays_of_bulks() {
+        let set = cmd("SET")
+            .arg("k")
+            .arg(-5)
+            .arg(Some("EX"))
+            .arg(None::<i64>)
+            .arg(10u64);
+        assert_eq!(
+            wire(&set),
+            "*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n-5\r\n$2\r\nEX\r\n$2\r\n10\r\n"
+        );
+        assert_eq!(
+            wire(&cmd("MSET").arg([("a", 1), ("b", 2)])),
+            "*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n"
+        );
+        assert_eq!(
+            wire(&cmd("CLIENT ID")),
+            "*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n"
+        );
+        assert_eq!(set.get(4), Some(&b"10"[..]));
+        assert_eq!(set.get(5), None);
+    }
+
+    #[test]
+    fn commands_are_known_by_name() {
+        assert!(cmd("get").arg("k").is_read_only());
+        assert!(!cmd("incr").arg("k").is_read_only());
+        assert!(cmd("FCALL_RO").read_only(true).is_read_only());
+        assert_eq!(cmd("blpop").needs_own_connection(), Some(Kind::Blocking));
+        assert_eq!(cmd("XREAD").arg("STREAMS").needs_own_connection(), None);
+        assert_eq!(
+            cmd("XREAD").arg("block").needs_own_connection(),
+            Some(Kind::Blocking)
+        );
+        assert_eq!(
+            cmd("SELECT").arg(1).needs_own_connection(),
+            Some(Kind::Stateful)
+        );
+        assert_eq!(cmd("GET").needs_own_connection(), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! The everyday commands, typed.
+
+use std::time::Duration;
+
+use crate::client::{Client, Reply};
+use crate::command::{Args, ToArgs};
+use crate::reply::FromReply;
+
+impl Client {
+    /// The value of a key; ask for an `Option` where it may be missing.
+    pub fn get<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
+        self.call(move |args| {
+            "GET".write_args(args);
+            key.write_args(args);
+        })
+    }
+
+    /// Sets a key. [`set_with`](Self::set_with) has the options.
+    pub fn set(&self, key: impl ToArgs, value: impl ToArgs) -> Reply<()> {
+        self.call(move |args| {
+            "SET".write_args(args);
+            key.write_args(args);
+            value.write_args(args);
+        })
+    }
+
+    /// Sets a key with options. As a `bool` the reply says whether it was set.
+    pub fn set_with<T: FromReply>(
+        &self,
+        key: impl ToArgs,
+        value: impl ToArgs,
+        options: SetOptions,
+    ) -> Reply<T> {
+        self.call(move |args| {
+            "SET".write_args(args);
+            key.write_args(args);
+            value.write_args(args);
+            options.write_args(args);
+        })
+    }
+
+    /// The values of several keys.
+    pub fn mget<T: FromReply>(&self, keys: impl ToArgs) -> Reply<T> {
+        self.call(move |args| {
+            "MGET".write_args(args);
+            keys.write_args(args);
+        })
+    }
+
+    /// Sets several keys: `&[("a", 1), ("b", 2)]`.
+    pub fn mset(&self, pairs: impl ToArgs) -> Reply<()> {
+        self.call(move |args| {
+            "MSET".write_args(args);
+            pairs.write_args(args);
+        })
+    }
+
+    /// Adds one; the new value.
+    pub fn incr(&self, key: impl ToArgs) -> Reply<i64> {
+        self.call(move |args| {
+            "INCR".write_args(args);
+            key.write_args(args);
+        })
+    }
+
+    /// Adds `by`; the new value.
+    pub fn incr_by(&self, key: impl ToArgs, by: i64) -> Reply<i64> {
+        self.call(move |args| {
+            "INCRBY".write_args(args);
+            key.write_args(args);
+            by.write_args(args);
+        })
+    }
+
+    /// Removes keys; how many there were.
+    pub fn del(&self, keys: impl ToArgs) -> Reply<u64> {
+        self.call(move |args| {
+            "DEL".write_args(args);
+            keys.write_args(args);
+        })
+    }
+
+    /// How many of these keys there are.
+    pub fn exists(&self, keys: impl ToArgs) -> Reply<u64> {
+        self.call(move |args| {
+            "EXISTS".write_args(args);
+            keys.write_args(args);
+        })
+    }
+
+    /// Lets a key expire after this; whether there was such a key.
+    pub fn expire(&self, key: impl ToArgs, after: Duration) -> Reply<bool> {
+        self.call(move |args| {
+            "PEXPIRE".write_args(args);
+            key.write_args(args);
+            millis(after).write_args(args);
+        })
+    }
+
+    /// One field of a hash.
+    pub fn hget<T: FromReply>(&self, key: impl ToArgs, field: impl ToArgs) -> Reply<T> {
+        self.call(move |args| {
+            "HGET".write_args(args);
+            key.write_args(args);
+            field.write_args(args);
+        })
+    }
+
+    /// Sets fields of a hash: `&[("name", "x")]`; how many are new.
+    pub fn hset(&self, key: impl ToArgs, pairs: impl ToArgs) -> Reply<u64> {
+        self.call(move |args| {
+            "HSET".write_args(args);
+            key.write_args(args);
+            pairs.write_args(args);
+        })
+    }
+
+    /// A whole hash, as a `HashMap`.
+    pub fn hgetall<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
+        self.call(move |args| {
+            "HGETALL".write_args(args);
+            key.write_args(args);
+        })
+    }
+
+    /// Puts values before a list; its new length.
+    pub fn lpush(&self, key: impl ToArgs, values: impl ToArgs) -> Reply<u64> {
+        self.call(move |args| {
+            "LPUSH".write_args(args);
+            key.write_args(args);
+            values.write_args(args);
+        })
+    }
+
+    /// Takes the last value of a list.
+    pub fn rpop<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
+        self.call(move |args| {
+            "RPOP".write_args(args);
+            key.write_args(args);
+        })
+    }
+
+    /// Publishes a message; how many subscribers this server gave it to.
+    pub fn publish(&self, channel: impl ToArgs, message: impl ToArgs) -> Reply<u64> {
+        self.call(move |args| {
+            "PUBLISH".write_args(args);
+            channel.write_args(args);
+            message.write_args(args);
+        })
+    }
+
+    /// Whether the server answers.
+    pub fn ping(&self) -> Reply<()> {
+        self.call(move |args| {
+            "PING".write_args(args);
+        })
+    }
+}
+
+/// What `SET` can do beside setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetOptions {
+    expire: Option<Expire>,
+    only: Option<&'static str>,
+    get: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expire {
+    After(u64),
+    Keep,
+}
+
+impl SetOptions {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The key expires after this.
+    #[must_use]
+    pub fn expire(mut self, after: Duration) -> Self {
+        self.expire = Some(Expire::After(millis(after)));
+        self
+    }
+
+    /// The key keeps the expiry it has.
+    #[must_use]
+    pub const fn keep_expiry(mut self) -> Self {
+        self.expire = Some(Expire::Keep);
+        self
+    }
+
+    /// Only if there is no such key.
+    #[must_use]
+    pub const fn if_missing(mut self) -> Self {
+        self.only = Some("NX");
+        self
+    }
+
+    /// Only if there is such a key.
+    #[must_use]
+    pub const fn if_present(mut self) -> Self {
+        self.only = Some("XX");
+        self
+    }
+
+    /// The reply is the value before.
+    #[must_use]
+    pub const fn get_old(mut self) -> Self {
+        self.get = true;
+        self
+    }
+}
+
+impl ToArgs for SetOptions {
+    fn write_args(&self, args: &mut Args<'_>) {
+        match self.expire {
+            Some(Expire::After(ms)) => {
+                "PX".write_args(args);
+                ms.write_args(args);
+            }
+            Some(Expire::Keep) => "KEEPTTL".write_args(args),
+            None => {}
+        }
+        self.only.write_args(args);
+        self.get.then_some("GET").write_args(args);
+    }
+}
+
+/// Whole milliseconds, at least one: Redis refuses zero.
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)
+}

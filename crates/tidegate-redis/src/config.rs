@@ -1,0 +1,304 @@
+//! How to connect and within which bounds: [`Config`], from a URL or built.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::ConfigError;
+use crate::policy::Policy;
+use crate::tls::Tls;
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// A host and a port.
+    Tcp {
+        /// A name or an address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What happens to a command that finds no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It waits for room.
+    #[default]
+    Wait,
+    /// It fails with [`CommandError::Full`](crate::CommandError::Full).
+    Fail,
+}
+
+/// Which protocol to speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// RESP3, or RESP2 where the server does not know it.
+    #[default]
+    Best,
+    /// RESP2: no `HELLO`, no pub/sub.
+    Resp2,
+}
+
+/// How to connect, when to flush, and within which bounds.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_redis::{Config, Policy};
+///
+/// let config = Config::from_url("redis://user:secret@localhost:6379/1?name=app")?
+///     .policy(Policy::Auto)
+///     .timeout(Duration::from_secs(2))
+///     .commands_max(10_000);
+/// # Ok::<(), tidegate_redis::ConfigError>(())
+/// ```
+#[derive(Debug)]
+pub struct Config {
+    pub(crate) login: Login,
+    pub(crate) policy: Policy,
+    pub(crate) spin: Option<bool>,
+    pub(crate) limits: Limits,
+}
+
+/// What every connection of a client needs to know, the pool's too.
+#[derive(Clone, Debug)]
+pub(crate) struct Login {
+    pub(crate) address: Address,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) db: u32,
+    pub(crate) protocol: Protocol,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) reply_bytes_max: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) commands_max: u64,
+    pub(crate) bytes_max: u64,
+    pub(crate) when_full: WhenFull,
+    pub(crate) timeout: Duration,
+    pub(crate) keepalive: Duration,
+    pub(crate) backoff: (Duration, Duration),
+    pub(crate) retry_reads: bool,
+    pub(crate) pool_max: usize,
+    pub(crate) large_pipeline: usize,
+}
+
+impl Config {
+    /// The defaults, for this server.
+    #[must_use]
+    pub fn new(address: Address) -> Self {
+        Self {
+            login: Login {
+                address,
+                tls: None,
+                user: None,
+                password: None,
+                name: None,
+                db: 0,
+                protocol: Protocol::Best,
+                connect_timeout: Duration::from_secs(5),
+                reply_bytes_max: 512 << 20,
+            },
+            policy: Policy::Auto,
+            spin: None,
+            limits: Limits {
+                commands_max: 65_536,
+                bytes_max: 64 << 20,
+                when_full: WhenFull::Wait,
+                timeout: Duration::from_secs(10),
+                keepalive: Duration::from_secs(30),
+                backoff: (Duration::from_millis(10), Duration::from_secs(2)),
+                retry_reads: false,
+                pool_max: 64,
+                large_pipeline: 2_000,
+            },
+        }
+    }
+
+    /// From `redis://`, `rediss://` (TLS) or `redis+unix://`; see docs/redis.md for all it can say.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
+        crate::url::parse(url)
+    }
+
+    /// When queued commands are written.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Whether the connection's task may look for replies without sleeping while callers wait. On by default where the policy
+    /// allows it; [`Policy::MinCpu`], [`Policy::Fixed`], [`Policy::RueidisStats`] and [`Policy::Off`] never do.
+    #[must_use]
+    pub fn spin(mut self, yes: bool) -> Self {
+        self.spin = Some(yes);
+        self
+    }
+
+    /// Speak TLS.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.login.tls = Some(tls);
+        self
+    }
+
+    /// The user to log in as; without one the password alone is sent.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.login.user = Some(user.into());
+        self
+    }
+
+    /// The password.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.login.password = Some(password.into());
+        self
+    }
+
+    /// The connection's name in `CLIENT LIST`.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.login.name = Some(name.into());
+        self
+    }
+
+    /// The database.
+    #[must_use]
+    pub const fn db(mut self, db: u32) -> Self {
+        self.login.db = db;
+        self
+    }
+
+    /// The protocol.
+    #[must_use]
+    pub const fn protocol(mut self, protocol: Protocol) -> Self {
+        self.login.protocol = protocol;
+        self
+    }
+
+    /// How long a connection may take to be ready. 5 s by default.
+    #[must_use]
+    pub const fn connect_timeout(mut self, after: Duration) -> Self {
+        self.login.connect_timeout = after;
+        self
+    }
+
+    /// The largest reply taken in, in bytes. 512 MiB by default, as large as Redis makes a value.
+    #[must_use]
+    pub const fn reply_bytes_max(mut self, bytes: usize) -> Self {
+        self.login.reply_bytes_max = bytes;
+        self
+    }
+
+    /// How long a command may take to its reply; blocking commands on their own connections are not bound by it. 10 s by default.
+    #[must_use]
+    pub const fn timeout(mut self, after: Duration) -> Self {
+        self.limits.timeout = after;
+        self
+    }
+
+    /// The most commands queued and in flight. 65,536 by default.
+    #[must_use]
+    pub const fn commands_max(mut self, commands: u64) -> Self {
+        self.limits.commands_max = commands;
+        self
+    }
+
+    /// The most bytes of commands queued and in flight. 64 MiB by default. One command may be larger, and goes alone.
+    #[must_use]
+    pub const fn bytes_max(mut self, bytes: u64) -> Self {
+        self.limits.bytes_max = bytes;
+        self
+    }
+
+    /// What happens to a command that finds no room.
+    #[must_use]
+    pub const fn when_full(mut self, what: WhenFull) -> Self {
+        self.limits.when_full = what;
+        self
+    }
+
+    /// After how much silence the connection is tried with a `PING`; without an answer within the timeout it is made anew.
+    /// 30 s by default.
+    #[must_use]
+    pub const fn keepalive(mut self, after: Duration) -> Self {
+        self.limits.keepalive = after;
+        self
+    }
+
+    /// The pauses between attempts to reconnect: the first, doubled up to the last. 10 ms and 2 s by default.
+    #[must_use]
+    pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
+        self.limits.backoff = (first, last);
+        self
+    }
+
+    /// Whether commands that only read are sent once more after the connection broke under them. Off by default.
+    #[must_use]
+    pub const fn retry_reads(mut self, yes: bool) -> Self {
+        self.limits.retry_reads = yes;
+        self
+    }
+
+    /// The most connections besides the shared one: for blocking commands, transactions, bulk. 64 by default.
+    #[must_use]
+    pub const fn pool_max(mut self, connections: usize) -> Self {
+        self.limits.pool_max = connections;
+        self
+    }
+
+    /// Pipelines of at least so many commands take a connection of the pool. 2,000 by default.
+    #[must_use]
+    pub const fn large_pipeline(mut self, commands: usize) -> Self {
+        self.limits.large_pipeline = commands;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let l = &self.limits;
+        let zero = [
+            ("commands_max", l.commands_max == 0),
+            ("bytes_max", l.bytes_max == 0),
+            ("reply_bytes_max", self.login.reply_bytes_max == 0),
+            ("pool_max", l.pool_max == 0),
+            ("timeout", l.timeout.is_zero()),
+            ("connect_timeout", self.login.connect_timeout.is_zero()),
+            ("keepalive", l.keepalive.is_zero()),
+        ];
+        match zero.into_iter().find(|(_, is)| *is) {
+            Some((name, _)) => Err(ConfigError::ZeroBound(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What clones of a client share and never changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) login: Arc<Login>,
+    pub(crate) limits: Arc<Limits>,
+}

@@ -1,0 +1,423 @@
+//! A connection as its callers share it: the pipeline behind a lock, its clock, and the task that serves it.
+//!
+//! Owns submission, waiting and the life of the task (connect, drive, reconnect). Leaves decisions to `pipeline`, bytes to
+//! `driver`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use tidegate::{Clock, Time, nanos};
+
+use crate::config::{Shared, WhenFull};
+use crate::connect::{Ready, establish};
+use crate::driver::{End, Session};
+use crate::error::{CommandError, ConnectError, Executed};
+use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission};
+use crate::policy::{Manner, Plan};
+use crate::pubsub::Registry;
+use crate::stats::Stats;
+
+/// One connection, shared by its callers and its task.
+pub(crate) struct Conn {
+    pipeline: Mutex<Pipeline>,
+    pub(crate) clock: Clock,
+    pub(crate) manner: Manner,
+    pub(crate) shared: Shared,
+    pub(crate) registry: Option<Arc<Registry>>,
+    pub(crate) gauges: Gauges,
+}
+
+/// What the task tells beside the pipeline.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) connected: AtomicBool,
+    pub(crate) protocol: AtomicU8,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) polls: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) timers: AtomicU64,
+    pub(crate) late_ns: AtomicU64,
+}
+
+impl Conn {
+    /// Connects, and starts the task.
+    pub(crate) async fn open(
+        shared: &Shared,
+        tls: Option<Arc<ClientConfig>>,
+        plan: Plan,
+        registry: Option<Arc<Registry>>,
+    ) -> Result<Arc<Self>, ConnectError> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::Runtime)?;
+        let ready = establish(&shared.login, tls.as_ref()).await?;
+        let room = Room {
+            commands_max: shared.limits.commands_max,
+            bytes_max: shared.limits.bytes_max.min(u64::from(u32::MAX)),
+        };
+        let reconnects = registry.is_some();
+        let conn = Arc::new(Self {
+            pipeline: Mutex::new(Pipeline::new(plan.controller, room)),
+            clock: Clock::start(),
+            manner: plan.manner,
+            shared: shared.clone(),
+            registry,
+            gauges: Gauges::default(),
+        });
+        conn.stands(ready.protocol);
+        let end = CloseOnDrop(Arc::clone(&conn));
+        runtime.spawn(serve(end, ready, tls, reconnects));
+        Ok(conn)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Pipeline> {
+        // A panic while it was locked is our own mistake; what it guards is consistent between statements that can panic.
+        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stands(&self, protocol: u8) {
+        self.gauges.protocol.store(protocol, Ordering::Relaxed);
+        self.gauges.connected.store(true, Ordering::Relaxed);
+    }
+
+    /// Queues what `encode` writes; wakes the task if it sleeps.
+    pub(crate) fn submit(
+        &self,
+        what: Submission,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Option<SlotId>, Refusal> {
+        let mut pipeline = self.lock();
+        if let Some(failure) = pipeline.closed() {
+            return Err(Refusal::Closed(failure.clone()));
+        }
+        let now = if pipeline.is_asleep() {
+            self.clock.now()
+        } else {
+            pipeline.last_seen()
+        };
+        let (slot, waker) = pipeline.submit(now, what, encode).map_err(Refusal::Full)?;
+        drop(pipeline);
+        wake(waker);
+        Ok(slot)
+    }
+
+    pub(crate) fn drain(&self) {
+        let waker = self.lock().drain();
+        wake(waker);
+    }
+
+    /// Ends the connection at once; what is in flight is lost.
+    pub(crate) fn abort(&self) {
+        let mut wakers = Vec::new();
+        let driver = self.lock().close(&Failure::Closed, &mut wakers);
+        wake_all(&mut wakers);
+        wake(driver);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let pipeline = self.lock();
+        let g = &self.gauges;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let pulse = pipeline.pulse;
+        let policy = tidegate::controller::Controller::snapshot(pipeline.controller());
+        let per_command = 1.0 / pulse.commands.max(1) as f64;
+        Stats {
+            connected: g.connected.load(Ordering::Relaxed),
+            protocol: g.protocol.load(Ordering::Relaxed),
+            reconnects: g.reconnects.load(Ordering::Relaxed),
+            commands: pulse.commands,
+            replies: pulse.replies,
+            queued: pipeline.queued(),
+            in_flight: pipeline.in_flight(),
+            depths: pipeline.depths,
+            rtt_us: pulse.rtt_ns / 1e3,
+            rtt_min_us: if pulse.rtt_min_ns == u64::MAX {
+                0.0
+            } else {
+                us(pulse.rtt_min_ns)
+            },
+            write_us: pulse.write_ns / 1e3,
+            overshoot_us: us(g.late_ns.load(Ordering::Relaxed)),
+            delay_us: us(policy.counts.regret_ns) * per_command,
+            cpu_us: us(g.busy_ns.load(Ordering::Relaxed)) * per_command,
+            spins: pulse.spins,
+            timers: g.timers.load(Ordering::Relaxed),
+            polls: g.polls.load(Ordering::Relaxed),
+            closed_loop: pulse.closed_loop(),
+            policy,
+        }
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
+    wakers.drain(..).for_each(Waker::wake);
+}
+
+/// Why a submission was not taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Full(Full),
+    Closed(Failure),
+}
+
+impl From<Refusal> for CommandError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full(full) => Self::Full {
+                commands: full.commands,
+                bytes: full.bytes,
+            },
+            Refusal::Closed(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<Failure> for CommandError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lost { executed, cause } => Self::Lost { executed, cause },
+            Failure::TimedOut(executed) => Self::TimedOut(executed),
+            Failure::Closed => Self::Closed,
+        }
+    }
+}
+
+/// One submission on its way: queued at once if there is room, else when there is; then its outcome. Dropped, what was
+/// submitted keeps its place and its replies are dropped when they come.
+pub(crate) struct Pending {
+    conn: Arc<Conn>,
+    state: State,
+}
+
+enum State {
+    Inside(SlotId),
+    /// It found no room.
+    Outside(Box<Outside>),
+    /// Nobody waits for replies, or the outcome was taken.
+    Done,
+    Refused(Box<CommandError>),
+}
+
+struct Outside {
+    what: Submission,
+    bytes: Vec<u8>,
+}
+
+impl Pending {
+    pub(crate) fn new(conn: Arc<Conn>, what: Submission, encode: impl Fn(&mut Vec<u8>)) -> Self {
+        let state = match conn.submit(what, &encode) {
+            Ok(slot) => State::of(slot),
+            Err(Refusal::Full(_)) if conn.shared.limits.when_full == WhenFull::Wait => {
+                let mut bytes = Vec::new();
+                encode(&mut bytes);
+                State::Outside(Box::new(Outside { what, bytes }))
+            }
+            Err(refusal) => State::Refused(Box::new(refusal.into())),
+        };
+        Self { conn, state }
+    }
+
+    /// The outcome; `None` if nobody was to wait for one.
+    pub(crate) fn poll_outcome(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Outcome>, CommandError>> {
+        loop {
+            match &mut self.state {
+                State::Inside(slot) => {
+                    let Some(outcome) = self.conn.lock().take_outcome(*slot, cx.waker()) else {
+                        return Poll::Pending;
+                    };
+                    self.state = State::Done;
+                    return Poll::Ready(match outcome {
+                        Outcome::Failed(failure) => Err(failure.into()),
+                        outcome => Ok(Some(outcome)),
+                    });
+                }
+                State::Outside(outside) => {
+                    // Noted first: room that appears in between wakes us.
+                    self.conn.lock().wait_for_room(cx.waker());
+                    let encode = |out: &mut Vec<u8>| out.extend_from_slice(&outside.bytes);
+                    self.state = match self.conn.submit(outside.what, encode) {
+                        Ok(slot) => State::of(slot),
+                        Err(Refusal::Full(_)) => return Poll::Pending,
+                        Err(refusal) => State::Refused(Box::new(refusal.into())),
+                    };
+                }
+                State::Refused(_) => {
+                    if let State::Refused(e) = std::mem::replace(&mut self.state, State::Done) {
+                        return Poll::Ready(Err(*e));
+                    }
+                }
+                State::Done => return Poll::Ready(Ok(None)),
+            }
+        }
+    }
+}
+
+impl State {
+    fn of(slot: Option<SlotId>) -> Self {
+        slot.map_or(Self::Done, Self::Inside)
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Option<Outcome>, CommandError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_outcome(cx)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let State::Inside(slot) = self.state {
+            self.conn.lock().abandon(slot);
+        }
+    }
+}
+
+/// The connection's task: drives it until the client is closed, and makes it anew when it breaks.
+async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, reconnects: bool) {
+    let conn = &end.0;
+    let mut ready = ready;
+    loop {
+        let mut session = Session::new(Arc::clone(conn), ready);
+        let end = std::future::poll_fn(|cx| session.poll(cx)).await;
+        drop(session);
+        conn.gauges.connected.store(false, Ordering::Relaxed);
+        let End::Lost(cause) = end else { return };
+        let mut wakers = Vec::new();
+        conn.lock().lost(&cause, &mut wakers);
+        wake_all(&mut wakers);
+        if !reconnects {
+            let failure = Failure::Lost {
+                executed: Executed::No,
+                cause,
+            };
+            conn.lock().close(&failure, &mut wakers);
+            return wake_all(&mut wakers);
+        }
+        let Some(again) = reconnect(conn, tls.as_ref()).await else {
+            return;
+        };
+        conn.stands(again.protocol);
+        conn.gauges.reconnects.fetch_add(1, Ordering::Relaxed);
+        if let Some(registry) = &conn.registry {
+            registry.resubscribe(conn);
+        }
+        ready = again;
+    }
+}
+
+/// Tries until it succeeds; commands queued meanwhile wait their time. `None` once the client is closed.
+async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<Ready> {
+    let (first, last) = conn.shared.limits.backoff;
+    let mut pause = first;
+    loop {
+        if conn.lock().closed().is_some() {
+            return None;
+        }
+        let attempt = async {
+            let ready = establish(&conn.shared.login, tls).await;
+            if let Err(e) = &ready {
+                refuse_if_final(conn, e);
+                tokio::time::sleep(jittered(pause, conn.clock.now())).await;
+            }
+            ready
+        };
+        if let Ok(ready) = (Expiring {
+            conn,
+            attempt: Box::pin(attempt),
+            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        })
+        .await?
+        {
+            return Some(ready);
+        }
+        pause = (pause * 2).min(last);
+    }
+}
+
+/// Waiting helps nobody whose password is refused.
+fn refuse_if_final(conn: &Conn, e: &ConnectError) {
+    if let ConnectError::Refused(_) = e {
+        let failure = Failure::Lost {
+            executed: Executed::No,
+            cause: e.to_string().into(),
+        };
+        let mut wakers = Vec::new();
+        conn.lock().refuse(&failure, &mut wakers);
+        wake_all(&mut wakers);
+    }
+}
+
+/// Between half of it and all of it, so that many clients do not come back together. The clock's low digits are random enough.
+fn jittered(pause: Duration, now: Time) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64((now.as_nanos() % 1000) as f64 / 1000.0)
+}
+
+/// An attempt to connect, during which queued commands go on expiring; `None` once the client is closed.
+struct Expiring<'a, F> {
+    conn: &'a Conn,
+    attempt: Pin<Box<F>>,
+    sleep: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl<F: Future> Future for Expiring<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(out) = self.attempt.as_mut().poll(cx) {
+            return Poll::Ready(Some(out));
+        }
+        loop {
+            let timeout_ns = nanos(self.conn.shared.limits.timeout);
+            let now = self.conn.clock.now();
+            let mut wakers = Vec::new();
+            let (next, closed) = {
+                let mut pipeline = self.conn.lock();
+                let next = pipeline.expire(now, timeout_ns, &mut wakers);
+                pipeline.park(cx.waker());
+                (next, pipeline.closed().is_some())
+            };
+            wake_all(&mut wakers);
+            if closed {
+                return Poll::Ready(None);
+            }
+            let Some(next) = next else {
+                return Poll::Pending;
+            };
+            let after = next - now + Duration::from_millis(1);
+            self.sleep
+                .as_mut()
+                .reset(tokio::time::Instant::now() + after);
+            if self.sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// However the task ends, with its runtime or by a panic, even before it began: nobody is left waiting.
+struct CloseOnDrop(Arc<Conn>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+        if let Some(registry) = &self.0.registry {
+            registry.close();
+        }
+        self.0.gauges.connected.store(false, Ordering::Relaxed);
+    }
+}

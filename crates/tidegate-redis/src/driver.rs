@@ -1,0 +1,512 @@
+//! The task of one connection: one poll writes, reads and hands out, in that order, so that reads make progress while a large batch is being
+//! written.
+//!
+//! Dull: when to flush is the controller's, through the pipeline; whether to look for replies without sleeping is the pulse's.
+//! It runs beside its callers. After handing out replies it yields, so the callers run first and their next commands are there
+//! when it looks: holding by yielding costs nothing where callers share its thread.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate::controller::Reason;
+use tidegate::{Time, nanos};
+
+use crate::command::cmd;
+use crate::conn::{Conn, wake_all};
+use crate::connect::Ready;
+use crate::link::Link;
+use crate::pipeline::{Answer, Next, Submission};
+use crate::pulse::SPIN_NS;
+use crate::reply::Value;
+use crate::resp::{Decoder, ProtocolError};
+use crate::timer::PreciseTimer;
+
+/// How a session ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client is closed, and everything was answered.
+    Closed,
+    Lost(Arc<str>),
+}
+
+/// Replies handed out under one lock: callers on other threads need it, too.
+const CHUNK: usize = 64;
+/// Into how many parts what is in flight is split while the task looks for replies without sleeping.
+const PARTS_SPINNING: u64 = 2;
+/// The most replies handed out in one go.
+const PART_MAX: u64 = 1024;
+/// A wait for callers this short is passed by yielding to them.
+const YIELD_NS: u64 = 60_000;
+/// Capacity a buffer keeps after a large batch.
+const KEEP: usize = 1 << 20;
+
+/// The longest sleep without a look at timeouts.
+const WATCH_MAX: Duration = Duration::from_secs(3600);
+
+pub(crate) struct Session {
+    conn: Arc<Conn>,
+    link: Link,
+    decoder: Decoder,
+    /// The flush under way and how much of it is written.
+    writing: Vec<u8>,
+    at: usize,
+    /// What writing it has cost so far.
+    cost_ns: u64,
+    /// The socket took no more.
+    blocked: bool,
+    /// Reading was left out in the last turn.
+    skipped: bool,
+    /// Until when replies are looked for without sleeping.
+    spin_until: Option<Time>,
+    /// The task slept: only the runtime knows whether there is something to read.
+    slept: bool,
+    in_flight: u64,
+    /// What was queued when the queue was looked at.
+    seen: u64,
+    may_spin: bool,
+    timer: PreciseTimer,
+    /// The coarse timer of timeouts and keepalive, and what it is set to.
+    watchdog: Pin<Box<tokio::time::Sleep>>,
+    watchdog_at: Time,
+    /// When to look for overdue commands and silence.
+    watch_at: Time,
+    last_read: Time,
+    pinged: bool,
+    values: Vec<Value>,
+    wakers: Vec<Waker>,
+    pushes: Vec<Value>,
+    polls: u64,
+    busy_ns: u64,
+}
+
+/// What became of the queue.
+#[derive(Clone, Copy, Debug)]
+enum Flushed {
+    /// Nothing is to be written now; if the policy waits, the timer is armed.
+    Idle,
+    /// A flush was taken, and written as far as the socket took it.
+    Wrote,
+    /// The policy waits so shortly that the task only yields.
+    Hold,
+}
+
+impl Session {
+    pub(crate) fn new(conn: Arc<Conn>, ready: Ready) -> Self {
+        let now = conn.clock.now();
+        let polls = conn.gauges.polls.load(Ordering::Relaxed);
+        let busy_ns = conn.gauges.busy_ns.load(Ordering::Relaxed);
+        Self {
+            conn,
+            link: ready.link,
+            decoder: ready.decoder,
+            writing: Vec::new(),
+            at: 0,
+            cost_ns: 0,
+            blocked: false,
+            skipped: false,
+            spin_until: None,
+            slept: true,
+            in_flight: 0,
+            seen: 0,
+            may_spin: false,
+            timer: PreciseTimer::new(),
+            watchdog: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            watchdog_at: Time::NEVER,
+            watch_at: Time::ZERO,
+            last_read: now,
+            pinged: false,
+            values: Vec::new(),
+            wakers: Vec::new(),
+            pushes: Vec::new(),
+            polls,
+            busy_ns,
+        }
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let entered = self.conn.clock.now();
+        let outcome = self.turn(cx, entered);
+        self.polls += 1;
+        self.busy_ns += self.conn.clock.now().since(entered);
+        let gauges = &self.conn.gauges;
+        gauges.polls.store(self.polls, Ordering::Relaxed);
+        gauges.busy_ns.store(self.busy_ns, Ordering::Relaxed);
+        gauges.timers.store(self.timer.count, Ordering::Relaxed);
+        gauges
+            .late_ns
+            .store(self.timer.late_ns(), Ordering::Relaxed);
+        match outcome {
+            Ok(Some(Turn::Again)) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(Some(Turn::Sleep)) => Poll::Pending,
+            Ok(None) => Poll::Ready(End::Closed),
+            Err(e) => Poll::Ready(End::Lost(e.to_string().into())),
+        }
+    }
+
+    /// `None`: closed and finished.
+    fn turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<Option<Turn>, Broken> {
+        if now >= self.watch_at {
+            self.watch(now)?;
+        }
+        let flushed = self.flush(cx, now)?;
+        if self.hear(cx, now, flushed)? {
+            self.spin_until = None;
+            return Ok(Some(Turn::Again));
+        }
+        match flushed {
+            Flushed::Wrote => self.spin_until = None,
+            Flushed::Hold => return Ok(Some(Turn::Again)),
+            Flushed::Idle => {}
+        }
+        if self.spins(now) {
+            return Ok(Some(Turn::Again));
+        }
+        self.sleep(cx, now)
+    }
+
+    // ---- writing
+
+    fn flush(&mut self, cx: &mut Context<'_>, now: Time) -> Result<Flushed, Broken> {
+        let conn = Arc::clone(&self.conn);
+        let mut pipeline = conn.lock();
+        pipeline.unpark();
+        self.in_flight = pipeline.in_flight();
+        self.seen = pipeline.queued();
+        self.may_spin = conn.manner.spin && pipeline.pulse.may_spin();
+        if self.is_writing() {
+            drop(pipeline);
+            self.write(cx, now)?;
+            return Ok(Flushed::Idle);
+        }
+        let mut next = pipeline.poll_flush(now);
+        if let Next::Wait(until, reason) = next {
+            if reason == Reason::Anticipate && until.since(now) <= YIELD_NS {
+                return Ok(Flushed::Hold);
+            }
+            if self.timer.arm(now, until)? {
+                return Ok(Flushed::Idle);
+            }
+            if conn.manner.precise {
+                return Ok(Flushed::Hold);
+            }
+            // Too near to sleep for: now is nearer to it than any wake-up.
+            next = pipeline.poll_flush(until);
+        }
+        let Next::Write(entries, reason) = next else {
+            return Ok(Flushed::Idle);
+        };
+        pipeline.take(now, entries, reason, &mut self.writing);
+        self.in_flight = pipeline.in_flight();
+        self.seen = pipeline.queued();
+        drop(pipeline);
+        self.at = 0;
+        self.cost_ns = 0;
+        self.timer.disarm()?;
+        self.write(cx, now)?;
+        Ok(Flushed::Wrote)
+    }
+
+    /// Whether a flush is under way. Reading may finish it, too: under TLS both send what it holds.
+    fn is_writing(&self) -> bool {
+        !self.writing.is_empty() || self.link.holds_bytes()
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, mut began: Time) -> Result<(), Broken> {
+        while self.at < self.writing.len() || self.link.holds_bytes() {
+            let rest = &self.writing[self.at..];
+            let result = if self.blocked {
+                match self.link.poll_write(cx, rest) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(result) => result,
+                }
+            } else {
+                self.link.write(rest)
+            };
+            let now = self.conn.clock.now();
+            self.cost_ns += now.since(began);
+            began = now;
+            match result {
+                Ok(n) => {
+                    self.at += n;
+                    self.blocked = false;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.blocked = true,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.writing.clear();
+        self.writing.shrink_to(KEEP);
+        self.at = 0;
+        self.conn.lock().written(began, self.cost_ns, true);
+        Ok(())
+    }
+
+    // ---- reading
+
+    /// Hands out a part of what was read, reading first if there is no whole reply. False: there was nothing.
+    fn hear(&mut self, cx: &mut Context<'_>, now: Time, flushed: Flushed) -> Result<bool, Broken> {
+        let part = self.part();
+        self.decode(part)?;
+        if self.values.is_empty() {
+            // What was just written is not answered yet, and what was before was looked for a moment ago.
+            // Once, though: whoever submits without pause must not keep us from reading.
+            if matches!(flushed, Flushed::Wrote) && !self.slept && !self.skipped {
+                self.skipped = true;
+                return Ok(false);
+            }
+            self.skipped = false;
+            let slept = std::mem::take(&mut self.slept);
+            if !self.read(cx, slept)? {
+                return Ok(false);
+            }
+            self.noted(now);
+            self.decode(part)?;
+            if self.values.is_empty() {
+                return Ok(true);
+            }
+        }
+        if self.spin_until.is_some() {
+            self.conn.lock().pulse.spun(true);
+        }
+        let mut asked = true;
+        while asked && !self.values.is_empty() {
+            let some = self.values.len().min(CHUNK);
+            let values = self.values.drain(..some);
+            asked = self
+                .conn
+                .lock()
+                .deliver(now, values, &mut self.wakers, &mut self.pushes);
+            wake_all(&mut self.wakers);
+        }
+        if let Some(registry) = &self.conn.registry {
+            registry.publish(&mut self.pushes);
+        }
+        self.pushes.clear();
+        if asked {
+            Ok(true)
+        } else {
+            Err(ProtocolError::Unasked.into())
+        }
+    }
+
+    /// How many replies to hand out before the commands they bring forth are flushed.
+    fn part(&self) -> u64 {
+        let parts = match self.conn.manner.parts {
+            1 => return PART_MAX,
+            _ if self.may_spin => PARTS_SPINNING,
+            parts => parts,
+        };
+        self.in_flight
+            .div_ceil(parts)
+            .clamp(self.conn.manner.part_min, PART_MAX)
+    }
+
+    fn decode(&mut self, part: u64) -> Result<(), Broken> {
+        while (self.values.len() as u64) < part {
+            let Some(value) = self.decoder.next()? else {
+                break;
+            };
+            self.values.push(value);
+        }
+        Ok(())
+    }
+
+    /// Reads once. `slept`: only the runtime knows whether there is something, and is to wake the task when there is.
+    fn read(&mut self, cx: &mut Context<'_>, slept: bool) -> Result<bool, Broken> {
+        let space = self.decoder.space();
+        let result = if slept {
+            match self.link.poll_read(cx, space) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(result) => result,
+            }
+        } else {
+            self.link.read(space)
+        };
+        match result {
+            Ok(0) => Err(Broken::Closed {
+                midway: self.decoder.is_midway(),
+            }),
+            Ok(n) => {
+                self.decoder.filled(n);
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    // ---- timeouts and keepalive
+
+    /// The server was heard from.
+    fn noted(&mut self, now: Time) {
+        self.last_read = now;
+        if std::mem::take(&mut self.pinged) {
+            let silent = now.after(nanos(self.conn.shared.limits.keepalive));
+            self.watch_at = self.watch_at.min(silent);
+        }
+    }
+
+    /// Fails what is overdue, tries a silent connection, gives up a dead one.
+    fn watch(&mut self, now: Time) -> Result<(), Broken> {
+        let limits = &self.conn.shared.limits;
+        let (timeout_ns, keepalive_ns) = (nanos(limits.timeout), nanos(limits.keepalive));
+        let (next, waiting) = {
+            let mut pipeline = self.conn.lock();
+            let next = pipeline.expire(now, timeout_ns, &mut self.wakers);
+            (next, pipeline.waiting_since())
+        };
+        wake_all(&mut self.wakers);
+        let silent = now.since(self.last_read);
+        if self.pinged && silent > timeout_ns.saturating_add(keepalive_ns) {
+            return Err(Broken::Silent(Duration::from_nanos(silent)));
+        }
+        let mut next = next.unwrap_or(Time::NEVER);
+        // A command waits, or nobody asked anything for long: an answer to a PING tells a slow server from a dead one.
+        if silent >= keepalive_ns && !self.pinged {
+            self.pinged = true;
+            if waiting.is_none() {
+                self.ping();
+            }
+        }
+        let patience = if self.pinged {
+            timeout_ns.saturating_add(keepalive_ns)
+        } else {
+            keepalive_ns
+        };
+        next = next.min(self.last_read.after(patience));
+        self.watch_at = next.max(now.after(1_000_000));
+        Ok(())
+    }
+
+    fn ping(&self) {
+        let ping = cmd("PING");
+        let what = Submission {
+            commands: 1,
+            wanted: false,
+            urgent: true,
+            own: true,
+            answer: Answer::Replies,
+        };
+        // A closed client needs no PING.
+        let _ = self.conn.submit(what, |out| ping.encode(out));
+    }
+
+    // ---- resting
+
+    /// Whether to look for replies again at once.
+    fn spins(&mut self, now: Time) -> bool {
+        if self.in_flight == 0 || self.blocked {
+            self.spin_until = None;
+            return false;
+        }
+        match self.spin_until {
+            Some(until) if now < until => true,
+            Some(_) => {
+                self.spin_until = None;
+                self.conn.lock().pulse.spun(false);
+                false
+            }
+            None => {
+                self.spin_until = self.may_spin.then(|| now.after(SPIN_NS));
+                self.may_spin
+            }
+        }
+    }
+
+    fn sleep(&mut self, cx: &mut Context<'_>, now: Time) -> Result<Option<Turn>, Broken> {
+        let writing = self.is_writing();
+        {
+            let mut pipeline = self.conn.lock();
+            if !writing {
+                if pipeline.closed().is_some() && pipeline.is_idle() {
+                    return Ok(None);
+                }
+                if pipeline.queued() != self.seen {
+                    return Ok(Some(Turn::Again));
+                }
+                pipeline.park(cx.waker());
+            }
+            if let Some(due) = pipeline.due(nanos(self.conn.shared.limits.timeout)) {
+                self.watch_at = self.watch_at.min(due);
+            }
+        }
+        // Registers for all that wakes us; what is there already is looked at in the next turn.
+        if self.read(cx, true)? {
+            self.noted(now);
+            return Ok(Some(Turn::Again));
+        }
+        if writing {
+            self.blocked = true;
+            self.write(cx, now)?;
+            if !self.is_writing() {
+                return Ok(Some(Turn::Again));
+            }
+        }
+        if self.timer.poll(cx, now).is_ready() || self.watchdog_fired(cx, now) {
+            return Ok(Some(Turn::Again));
+        }
+        self.slept = true;
+        Ok(Some(Turn::Sleep))
+    }
+
+    fn watchdog_fired(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
+        if self.watchdog_at != self.watch_at {
+            self.watchdog_at = self.watch_at;
+            // The runtime's timers tick in milliseconds: one more, and it is not early.
+            let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
+            self.watchdog
+                .as_mut()
+                .reset(tokio::time::Instant::now() + after);
+        }
+        self.watchdog.as_mut().poll(cx).is_ready()
+    }
+}
+
+enum Turn {
+    /// Yields, and goes on behind the callers just woken.
+    Again,
+    Sleep,
+}
+
+/// What ends a session.
+#[derive(Debug)]
+enum Broken {
+    Io(io::Error),
+    Protocol(ProtocolError),
+    Closed { midway: bool },
+    Silent(Duration),
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => e.fmt(f),
+            Self::Protocol(e) => e.fmt(f),
+            Self::Closed { midway: true } => {
+                f.write_str("the server closed it in the middle of a reply")
+            }
+            Self::Closed { midway: false } => f.write_str("the server closed it"),
+            Self::Silent(after) => write!(f, "the server has been silent for {after:.0?}"),
+        }
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(e: io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl From<ProtocolError> for Broken {
+    fn from(e: ProtocolError) -> Self {
+        Self::Protocol(e)
+    }
+}

@@ -1,0 +1,237 @@
+//! Errors, one enum an operation: reading an address ([`ConfigError`]), connecting ([`ConnectError`]), a command ([`CommandError`]).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::reply::{ReplyError, ServerError};
+use crate::resp::ProtocolError;
+
+/// A setting nobody can work with.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Not a URL.
+    Url(String),
+    /// A scheme other than `redis`, `rediss`, `redis+unix` and `unix`.
+    Scheme(String),
+    /// A URL without a host or, for a Unix socket, without a path.
+    NoHost,
+    /// The database is not a number.
+    Database(String),
+    /// A query parameter nobody knows.
+    Parameter(String),
+    /// A query parameter's value that is not one.
+    Value {
+        /// The parameter.
+        name: &'static str,
+        /// What it may be.
+        wanted: &'static str,
+        /// What it is.
+        got: String,
+    },
+    /// A bound of zero.
+    ZeroBound(&'static str),
+    /// A share that is not above 0 and below 1.
+    Fraction(f64),
+    /// Certificates or keys that cannot be read.
+    Certificate(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(why) => write!(f, "expected a URL such as redis://host:6379/0: {why}"),
+            Self::Scheme(s) => write!(
+                f,
+                "expected the scheme redis, rediss, redis+unix or unix, not {s:?}"
+            ),
+            Self::NoHost => f.write_str("expected a host, or a path for a Unix socket: write redis://host:6379 or redis+unix:///path"),
+            Self::Database(s) => write!(f, "expected the number of a database behind the host, not {s:?}"),
+            Self::Parameter(s) => write!(f, "unknown parameter {s:?}: there are db, name, protocol, timeout_ms, connect_timeout_ms and keepalive_s"),
+            Self::Value { name, wanted, got } => write!(f, "expected {wanted} for {name}, not {got:?}"),
+            Self::ZeroBound(name) => write!(f, "{name} is 0: at least 1 is needed"),
+            Self::Fraction(x) => write!(f, "expected a fraction above 0 and below 1, not {x}"),
+            Self::Certificate(why) => write!(f, "expected certificates and keys in PEM: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A connection could not be made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The settings.
+    Config(ConfigError),
+    /// The network or the socket.
+    Io {
+        /// Where to.
+        to: String,
+        /// What happened.
+        source: Arc<io::Error>,
+    },
+    /// TLS: certificates, names, or a server without it.
+    Tls(String),
+    /// It took too long.
+    TimedOut(String),
+    /// The server refused the handshake: a wrong password, no such database.
+    Refused(ServerError),
+    /// What answered is not a Redis server.
+    Protocol(ProtocolError),
+    /// The server closed the connection during the handshake.
+    Closed,
+    /// No tokio runtime with I/O enabled.
+    Runtime,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(e) => e.fmt(f),
+            Self::Io { to, source } => write!(f, "cannot connect to {to}: {source}"),
+            Self::Tls(why) => write!(f, "cannot agree on TLS: {why}"),
+            Self::TimedOut(to) => write!(f, "no answer from {to} within the connect timeout"),
+            Self::Refused(e) => write!(f, "cannot log in: {e}"),
+            Self::Protocol(e) => e.fmt(f),
+            Self::Closed => f.write_str("the server closed the connection before it was ready: it may be full, or expect TLS"),
+            Self::Runtime => f.write_str("expected to run in a tokio runtime with I/O and time enabled"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(e) => Some(e),
+            Self::Io { source, .. } => Some(&**source),
+            Self::Refused(e) => Some(e),
+            Self::Protocol(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConfigError> for ConnectError {
+    fn from(e: ConfigError) -> Self {
+        Self::Config(e)
+    }
+}
+
+/// Whether the server may have executed a command that has no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executed {
+    /// It never left this client.
+    No,
+    /// It was written, at least in part: the server may have executed it.
+    Maybe,
+}
+
+/// A command has no result.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// The server refused it.
+    Server(ServerError),
+    /// The reply has another shape than asked for.
+    Reply(ReplyError),
+    /// The connection broke.
+    Lost {
+        /// Whether the server may have executed it.
+        executed: Executed,
+        /// Why the connection broke.
+        cause: Arc<str>,
+    },
+    /// No reply in time; if one comes later, it is dropped.
+    TimedOut(Executed),
+    /// Too many commands or bytes wait, and the client is not to wait for room.
+    Full {
+        /// Commands queued and in flight.
+        commands: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// It does not belong on a shared connection.
+    NotShared(&'static str),
+    /// The client was closed.
+    Closed,
+    /// No connection of the pool could be made.
+    Connect(Arc<ConnectError>),
+    /// It needs RESP3, and the server speaks only RESP2.
+    NeedsResp3,
+}
+
+impl CommandError {
+    /// The refusal of the server, if that is what it is.
+    #[must_use]
+    pub const fn server(&self) -> Option<&ServerError> {
+        match self {
+            Self::Server(e) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// Whether the server may have executed the command although there is no reply.
+    #[must_use]
+    pub const fn maybe_executed(&self) -> bool {
+        matches!(
+            self,
+            Self::Lost {
+                executed: Executed::Maybe,
+                ..
+            } | Self::TimedOut(Executed::Maybe)
+        )
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = |e: &Executed| match e {
+            Executed::No => "the command was not executed",
+            Executed::Maybe => "the command may have been executed",
+        };
+        match self {
+            Self::Server(e) => e.fmt(f),
+            Self::Reply(e) => e.fmt(f),
+            Self::Lost { executed, cause } => {
+                write!(
+                    f,
+                    "the connection was lost ({cause}): {}",
+                    outcome(executed)
+                )
+            }
+            Self::TimedOut(e) => write!(f, "no reply in time: {}", outcome(e)),
+            Self::Full { commands, bytes } => write!(
+                f,
+                "{commands} commands of {bytes} bytes wait: try again later, or raise the bounds"
+            ),
+            Self::NotShared(what) => f.write_str(what),
+            Self::Closed => f.write_str("the client is closed: connect again"),
+            Self::Connect(e) => e.fmt(f),
+            Self::NeedsResp3 => {
+                f.write_str("pub/sub needs RESP3: use a server of version 6 or later")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CommandError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Server(e) => Some(e),
+            Self::Reply(e) => Some(e),
+            Self::Connect(e) => Some(&**e),
+            _ => None,
+        }
+    }
+}
+
+impl From<ReplyError> for CommandError {
+    fn from(e: ReplyError) -> Self {
+        match e {
+            ReplyError::Server(e) => Self::Server(e),
+            other => Self::Reply(other),
+        }
+    }
+}

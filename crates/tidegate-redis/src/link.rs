@@ -1,0 +1,225 @@
+//! One connection's bytes: a TCP or Unix socket, plain or under TLS, read and written without blocking and without asking the
+//! runtime first.
+//!
+//! Owns the socket and its readiness. Leaves what the bytes mean to `resp`, and when to read and write to the driver.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use tokio::io::unix::AsyncFd;
+
+use crate::config::Address;
+use crate::error::ConnectError;
+
+pub(crate) struct Link {
+    fd: AsyncFd<OwnedFd>,
+    tls: Option<Box<ClientConnection>>,
+}
+
+impl Link {
+    /// Connects the socket; TLS, if asked for, is agreed on with the first bytes.
+    pub(crate) async fn connect(
+        address: &Address,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, ConnectError> {
+        let io = |source: io::Error| ConnectError::Io {
+            to: address.to_string(),
+            source: Arc::new(source),
+        };
+        let fd: OwnedFd = match address {
+            Address::Tcp { host, port } => {
+                let stream = tokio::net::TcpStream::connect((host.as_str(), *port))
+                    .await
+                    .map_err(io)?;
+                let stream = stream.into_std().map_err(io)?;
+                stream.set_nodelay(true).map_err(io)?;
+                let fd = OwnedFd::from(stream);
+                keepalive(&fd).map_err(|e| io(e.into()))?;
+                fd
+            }
+            Address::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await.map_err(io)?;
+                OwnedFd::from(stream.into_std().map_err(io)?)
+            }
+        };
+        let tls = match (tls, address) {
+            (Some(config), Address::Tcp { host, .. }) => {
+                let name = ServerName::try_from(host.clone()).map_err(|_| {
+                    ConnectError::Tls(format!("{host:?} is no name a certificate can have"))
+                })?;
+                let mut conn = ClientConnection::new(Arc::clone(config), name)
+                    .map_err(|e| ConnectError::Tls(e.to_string()))?;
+                // We bound what we hand in ourselves, by what it takes off our hands.
+                conn.set_buffer_limit(Some(TLS_BUFFER));
+                Some(Box::new(conn))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            fd: register(fd).map_err(io)?,
+            tls,
+        })
+    }
+
+    /// Reads what is there: 0 at the end, `WouldBlock` if nothing is.
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        read_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
+    }
+
+    /// Writes what fits: `WouldBlock` if nothing does. With nothing to write it sends what TLS holds.
+    pub(crate) fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
+    }
+
+    /// Whether TLS holds bytes that are to be sent.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// [`read`](Self::read) once there is something; the task is woken then.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let Self { fd, tls } = self;
+        loop {
+            let mut guard = ready!(fd.poll_read_ready(cx))?;
+            match read_some(fd.get_ref().as_fd(), tls.as_deref_mut(), buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Ok(n) => {
+                    if tls.is_none() && n < buf.len() {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    /// [`write`](Self::write) once something fits; the task is woken then.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let Self { fd, tls } = self;
+        loop {
+            let mut guard = ready!(fd.poll_write_ready(cx))?;
+            match write_some(fd.get_ref().as_fd(), tls.as_deref_mut(), buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                other => return Poll::Ready(other),
+            }
+        }
+    }
+}
+
+/// The constructor is deprecated because a descriptor's type might answer another one later; an `OwnedFd` cannot. What
+/// replaces it is unsafe to call, which this crate does without.
+#[expect(deprecated)]
+pub(crate) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(fd)
+}
+
+fn read_some(
+    fd: BorrowedFd<'_>,
+    tls: Option<&mut ClientConnection>,
+    buf: &mut [u8],
+) -> io::Result<usize> {
+    match tls {
+        None => (&Raw(fd)).read(buf),
+        Some(tls) => read_tls(tls, Raw(fd), buf),
+    }
+}
+
+fn write_some(
+    fd: BorrowedFd<'_>,
+    tls: Option<&mut ClientConnection>,
+    buf: &[u8],
+) -> io::Result<usize> {
+    let Some(tls) = tls else {
+        return if buf.is_empty() {
+            Ok(0)
+        } else {
+            (&Raw(fd)).write(buf)
+        };
+    };
+    let taken = tls.writer().write(buf)?;
+    match flush_tls(tls, Raw(fd)) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock && taken > 0 => Ok(taken),
+        Err(e) => Err(e),
+        Ok(()) => Ok(taken),
+    }
+}
+
+/// How much plain text TLS may hold before the socket takes it.
+const TLS_BUFFER: usize = 256 << 10;
+
+/// The socket as the standard traits, without blocking.
+#[derive(Clone, Copy)]
+struct Raw<'a>(BorrowedFd<'a>);
+
+impl Read for &Raw<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let (n, _) = rustix::io::retry_on_intr(|| recv(self.0, &mut *buf, RecvFlags::DONTWAIT))?;
+        Ok(n)
+    }
+}
+
+impl Write for &Raw<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        Ok(rustix::io::retry_on_intr(|| send(self.0, buf, flags))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn read_tls(tls: &mut ClientConnection, raw: Raw<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match tls.reader().read(buf) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            // A server that closes the socket without closing TLS ends it all the same: replies carry their own lengths.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+            other => return other,
+        }
+        let n = tls.read_tls(&mut &raw)?;
+        if let Err(e) = tls.process_new_packets() {
+            // The alert tells the server why.
+            let _ = flush_tls(tls, raw);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, e));
+        }
+        flush_tls(tls, raw).or_else(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => Ok(()),
+            _ => Err(e),
+        })?;
+        if n == 0 && tls.is_handshaking() {
+            return Ok(0);
+        }
+    }
+}
+
+fn flush_tls(tls: &mut ClientConnection, raw: Raw<'_>) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(&mut &raw)?;
+    }
+    Ok(())
+}
+
+/// A peer that vanished is noticed by the kernel, too, within a minute.
+fn keepalive(fd: &OwnedFd) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(fd, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(fd, 3)
+}

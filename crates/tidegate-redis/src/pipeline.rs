@@ -1,0 +1,625 @@
+//! The pipeline of one connection: what is queued, what is in flight, who waits for what, and what to flush when.
+//!
+//! Pure: it is told the time, asks the [`Controller`] and answers what to do; sockets and clocks are the driver's. Wakers are
+//! kept as data and handed back to be woken.
+//!
+//! ```text
+//! submit -> out, queued -> take (a flush) -> flight -> deliver (replies, in order) -> slot -> take_outcome
+//! ```
+//!
+//! Invariants: replies go to the commands in flight in the order they were submitted; a slot whose caller went away stays
+//! until its reply came, so no reply reaches another caller; commands and bytes never pass the bounds.
+
+mod slots;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use tidegate::Time;
+use tidegate::controller::{Bounded, Controller, Decision, Event, Load, Reason, When};
+
+use crate::error::Executed;
+use crate::pulse::Pulse;
+use crate::reply::Value;
+use crate::stats::Depths;
+use slots::{NO_SLOT, Slots};
+
+pub(crate) use slots::{Failure, Outcome, SlotId};
+
+/// Bounds of one pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) commands_max: u64,
+    pub(crate) bytes_max: u64,
+}
+
+/// No room: what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    pub(crate) commands: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What answers a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A reply each.
+    Replies,
+    /// A confirming push each, or one error in their place (pub/sub under RESP3).
+    Pushes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    slot: SlotId,
+    /// Replies still to come.
+    left: u32,
+    commands: u32,
+    bytes: u32,
+    answer: Answer,
+    since: Time,
+}
+
+/// One flush under way.
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    commands: u64,
+    left: u64,
+    at: Time,
+    answered: bool,
+}
+
+/// What the driver is to do about what is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing is queued.
+    Nothing,
+    /// Write so many entries; why.
+    Write(u64, Reason),
+    /// Ask again on each arrival, and at this moment.
+    Wait(Time, Reason),
+}
+
+pub(crate) struct Pipeline {
+    controller: Bounded<Box<dyn Controller>>,
+    room: Room,
+    out: Vec<u8>,
+    queued: VecDeque<Entry>,
+    queued_load: Load,
+    /// What joined the queue since the controller was told.
+    arrived: Load,
+    oldest: Time,
+    urgent: bool,
+    flight: VecDeque<Entry>,
+    flight_load: Load,
+    flushes: VecDeque<Flush>,
+    slots: Slots,
+    /// Callers waiting for room.
+    waiters: Vec<Waker>,
+    now: Time,
+    /// The driver, where it sleeps.
+    driver: Option<Waker>,
+    closed: Option<Failure>,
+    pub(crate) pulse: Pulse,
+    pub(crate) depths: Depths,
+}
+
+impl Pipeline {
+    pub(crate) fn new(controller: Bounded<Box<dyn Controller>>, room: Room) -> Self {
+        Self {
+            controller,
+            room,
+            out: Vec::new(),
+            queued: VecDeque::new(),
+            queued_load: Load::default(),
+            arrived: Load::default(),
+            oldest: Time::ZERO,
+            urgent: false,
+            flight: VecDeque::new(),
+            flight_load: Load::default(),
+            flushes: VecDeque::new(),
+            slots: Slots::default(),
+            waiters: Vec::new(),
+            now: Time::ZERO,
+            driver: None,
+            closed: None,
+            pulse: Pulse::default(),
+            depths: Depths::default(),
+        }
+    }
+
+    // ---- getters
+
+    pub(crate) fn controller(&self) -> &Bounded<Box<dyn Controller>> {
+        &self.controller
+    }
+
+    /// Commands queued or in flight.
+    pub(crate) const fn commands(&self) -> u64 {
+        self.queued_load.items + self.flight_load.items
+    }
+
+    pub(crate) const fn queued(&self) -> u64 {
+        self.queued_load.items
+    }
+
+    pub(crate) const fn in_flight(&self) -> u64 {
+        self.flight_load.items
+    }
+
+    const fn bytes(&self) -> u64 {
+        self.queued_load.bytes + self.flight_load.bytes
+    }
+
+    /// Whether nothing is queued or in flight.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.queued_load.items == 0 && self.flight_load.items == 0
+    }
+
+    /// Whether the driver sleeps: then the time it was told last may be long past.
+    pub(crate) const fn is_asleep(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    pub(crate) const fn last_seen(&self) -> Time {
+        self.now
+    }
+
+    pub(crate) const fn closed(&self) -> Option<&Failure> {
+        self.closed.as_ref()
+    }
+
+    // ---- what callers want
+
+    /// Queues `commands` commands written by `encode` and answered into one slot; `None` for nobody. The driver is to be woken with
+    /// the waker returned.
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        what: Submission,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(Option<SlotId>, Option<Waker>), Full> {
+        let now = self.tick(now);
+        let commands = u64::from(what.commands);
+        let full = Full {
+            commands: self.commands(),
+            bytes: self.bytes(),
+        };
+        // Something larger than all the room goes alone.
+        let alone = self.is_idle() || what.own;
+        if full.commands + commands > self.room.commands_max && !alone {
+            return Err(full);
+        }
+        let writing = Writing::begin(&mut self.out);
+        encode(writing.out);
+        let written = writing.len();
+        if full.bytes + written as u64 > self.room.bytes_max && !alone {
+            return Err(full);
+        }
+        writing.keep();
+        if self.queued.is_empty() {
+            self.oldest = now;
+        }
+        let slot = what.wanted.then(|| self.slots.open());
+        let load = Load::new(commands, written as u64);
+        self.queued.push_back(Entry {
+            slot: slot.unwrap_or(NO_SLOT),
+            left: what.commands,
+            commands: what.commands,
+            bytes: u32::try_from(written).unwrap_or(u32::MAX),
+            answer: what.answer,
+            since: now,
+        });
+        self.queued_load = plus(self.queued_load, load);
+        self.urgent |= what.urgent;
+        self.pulse.arrived(now, commands);
+        self.arrived = plus(self.arrived, load);
+        Ok((slot, self.driver.take()))
+    }
+
+    /// What became of `slot`, if it is known; else `waker` is woken then.
+    pub(crate) fn take_outcome(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
+        self.slots.take(slot, waker)
+    }
+
+    /// The caller of `slot` went away. What it submitted keeps its place.
+    pub(crate) fn abandon(&mut self, slot: SlotId) {
+        self.slots.abandon(slot);
+    }
+
+    /// `waker` is woken when there is room again.
+    pub(crate) fn wait_for_room(&mut self, waker: &Waker) {
+        if !self.waiters.iter().any(|w| w.will_wake(waker)) {
+            self.waiters.push(waker.clone());
+        }
+    }
+
+    /// Nothing is accepted from now on; what is there is finished. The driver is to be woken.
+    pub(crate) fn drain(&mut self) -> Option<Waker> {
+        self.closed.get_or_insert(Failure::Closed);
+        self.driver.take()
+    }
+
+    // ---- what happened
+
+    /// So many replies of a read burst, oldest first; those who wait for them are to be woken. False: a reply nobody asked for.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Time,
+        values: impl Iterator<Item = Value>,
+        wakers: &mut Vec<Waker>,
+        pushes: &mut Vec<Value>,
+    ) -> bool {
+        let now = self.tick(now);
+        let mut answered = 0;
+        let mut callers = 0;
+        let mut asked = true;
+        for value in values {
+            let confirms = self
+                .flight
+                .front()
+                .is_some_and(|e| e.answer == Answer::Pushes);
+            if matches!(value, Value::Push(_)) && !(confirms && is_confirmation(&value)) {
+                pushes.push(value);
+                continue;
+            }
+            let Some(entry) = self.flight.front_mut() else {
+                asked = false;
+                break;
+            };
+            // Under pub/sub one ordinary reply stands for all confirmations: it is a refusal.
+            let whole = confirms && !matches!(value, Value::Push(_));
+            entry.left = if whole { 0 } else { entry.left - 1 };
+            let entry = *entry;
+            if entry.left == 0 {
+                self.flight.pop_front();
+                self.flight_load.items -= u64::from(entry.commands);
+                self.flight_load.bytes -= u64::from(entry.bytes);
+                answered += u64::from(entry.commands);
+            }
+            callers += self.slots.answer(
+                entry.slot,
+                value,
+                entry.commands == 1,
+                entry.left == 0,
+                wakers,
+            );
+        }
+        self.answered(now, answered, callers);
+        self.make_room(wakers);
+        asked
+    }
+
+    /// The flush taken last was written, at this cost to us.
+    pub(crate) fn written(&mut self, now: Time, cost_ns: u64, ok: bool) {
+        let now = self.tick(now);
+        self.pulse.wrote(cost_ns);
+        self.controller.on(now, Event::Done { cost_ns, ok });
+    }
+
+    /// The connection broke: what was in flight may have been executed, what was queued was not and stays queued unless the
+    /// client closes.
+    pub(crate) fn lost(&mut self, cause: &Arc<str>, wakers: &mut Vec<Waker>) {
+        let failure = |executed| Failure::Lost {
+            executed,
+            cause: Arc::clone(cause),
+        };
+        for entry in std::mem::take(&mut self.flight) {
+            self.slots
+                .fail(entry.slot, failure(Executed::Maybe), wakers);
+        }
+        self.flight_load = Load::default();
+        self.forget_flushes();
+        if self.closed.is_some() {
+            self.refuse(&failure(Executed::No), wakers);
+        }
+        self.make_room(wakers);
+    }
+
+    /// Fails what is queued: it was not executed.
+    pub(crate) fn refuse(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) {
+        for entry in std::mem::take(&mut self.queued) {
+            self.slots.fail(entry.slot, failure.clone(), wakers);
+        }
+        self.out.clear();
+        self.queued_load = Load::default();
+        self.urgent = false;
+        self.make_room(wakers);
+    }
+
+    /// The end: nothing is accepted, everything fails, everybody is woken. The driver is to be woken, too.
+    pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) -> Option<Waker> {
+        self.closed.get_or_insert_with(|| failure.clone());
+        for entry in std::mem::take(&mut self.flight) {
+            self.slots.fail(entry.slot, failure.clone(), wakers);
+        }
+        self.flight_load = Load::default();
+        self.forget_flushes();
+        self.refuse(failure, wakers);
+        wakers.append(&mut self.waiters);
+        self.driver.take()
+    }
+
+    /// Fails those whose replies are due since `timeout_ns`; their entries keep their places. Answers when to look again.
+    pub(crate) fn expire(
+        &mut self,
+        now: Time,
+        timeout_ns: u64,
+        wakers: &mut Vec<Waker>,
+    ) -> Option<Time> {
+        let now = self.tick(now);
+        let mut due = Vec::new();
+        let mut next: Option<Time> = None;
+        let flight = (&mut self.flight, Executed::Maybe);
+        for (entries, executed) in [flight, (&mut self.queued, Executed::No)] {
+            for entry in entries {
+                let at = entry.since.after(timeout_ns);
+                if at > now {
+                    next = Some(next.map_or(at, |n| n.min(at)));
+                    break;
+                }
+                // Its slot may serve another caller before the reply comes, which then is nobody's.
+                let slot = std::mem::replace(&mut entry.slot, NO_SLOT);
+                due.push((slot, executed));
+            }
+        }
+        for (slot, executed) in due {
+            self.slots.fail(slot, Failure::TimedOut(executed), wakers);
+        }
+        next
+    }
+
+    /// When the oldest command is overdue.
+    pub(crate) fn due(&self, timeout_ns: u64) -> Option<Time> {
+        let oldest = self.flight.front().or_else(|| self.queued.front());
+        oldest.map(|entry| entry.since.after(timeout_ns))
+    }
+
+    /// Since when the oldest command in flight has been waiting.
+    pub(crate) fn waiting_since(&self) -> Option<Time> {
+        self.flushes.front().map(|f| f.at)
+    }
+
+    // ---- what to do next
+
+    /// What to do about what is queued. Asking again is harmless.
+    pub(crate) fn poll_flush(&mut self, now: Time) -> Next {
+        let now = self.tick(now);
+        if self.queued.is_empty() {
+            return Next::Nothing;
+        }
+        let arrived = std::mem::take(&mut self.arrived);
+        if arrived.items > 0 {
+            self.controller.on(now, Event::Arrived(arrived));
+        }
+        let decision = self.controller.on(
+            now,
+            Event::Ready {
+                backlog: self.queued_load,
+                oldest: self.oldest,
+            },
+        );
+        if self.urgent {
+            return self.cut(decision, Reason::Asked);
+        }
+        match decision.when {
+            When::At(t) if t > now => Next::Wait(t, decision.reason),
+            When::After { items, until } if until > now && self.queued_load.items < items => {
+                Next::Wait(until, decision.reason)
+            }
+            _ => self.cut(decision, decision.reason),
+        }
+    }
+
+    /// How many entries the limits allow: at least one.
+    fn cut(&self, decision: Decision, reason: Reason) -> Next {
+        let Load { items, bytes } = self.queued_load;
+        let all = self.queued.len() as u64;
+        if items <= decision.limit_items && bytes <= decision.limit_bytes {
+            let reason = match reason {
+                Reason::Asked
+                | Reason::Anticipate
+                | Reason::Pace
+                | Reason::Linger
+                | Reason::Age => reason,
+                _ => Reason::Drained,
+            };
+            return Next::Write(all, reason);
+        }
+        let (mut n, mut sum) = (0, Load::default());
+        for entry in &self.queued {
+            sum = plus(
+                sum,
+                Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
+            );
+            if n > 0 && (sum.items > decision.limit_items || sum.bytes > decision.limit_bytes) {
+                break;
+            }
+            n += 1;
+        }
+        Next::Write(n, reason)
+    }
+
+    /// Moves `entries` entries from the queue to `into`, which is empty, and into flight.
+    pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Vec<u8>) {
+        let now = self.tick(now);
+        assert!(into.is_empty(), "the flush before is not written yet");
+        let batch = if entries == self.queued.len() as u64 {
+            std::mem::swap(&mut self.out, into);
+            self.flight.append(&mut self.queued);
+            std::mem::take(&mut self.queued_load)
+        } else {
+            let mut batch = Load::default();
+            for entry in self.queued.drain(..entries as usize) {
+                batch = plus(
+                    batch,
+                    Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
+                );
+                self.flight.push_back(entry);
+            }
+            into.extend(self.out.drain(..batch.bytes as usize));
+            self.queued_load.items -= batch.items;
+            self.queued_load.bytes -= batch.bytes;
+            batch
+        };
+        self.oldest = now;
+        self.urgent = self.urgent && !self.queued.is_empty();
+        self.flight_load = plus(self.flight_load, batch);
+        self.flushes.push_back(Flush {
+            commands: batch.items,
+            left: batch.items,
+            at: now,
+            answered: false,
+        });
+        self.depths.record(batch.items);
+        let left = self.queued_load;
+        self.controller.on(
+            now,
+            Event::Started {
+                batch,
+                left,
+                reason,
+            },
+        );
+    }
+
+    /// The driver sleeps; whoever submits wakes it.
+    pub(crate) fn park(&mut self, waker: &Waker) {
+        self.driver = Some(waker.clone());
+    }
+
+    /// The driver is awake: nobody needs to wake it.
+    pub(crate) fn unpark(&mut self) {
+        self.driver = None;
+    }
+
+    // ---- helpers
+
+    /// Accounts `answered` commands to the flushes that carried them.
+    fn answered(&mut self, now: Time, mut answered: u64, callers: u64) {
+        while answered > 0
+            && let Some(flush) = self.flushes.front_mut()
+        {
+            let items = answered.min(flush.left);
+            let took_ns = now.since(flush.at);
+            if !flush.answered {
+                self.pulse.round_trip(took_ns);
+            }
+            flush.answered = true;
+            flush.left -= items;
+            answered -= items;
+            let batch = flush.commands;
+            if flush.left == 0 {
+                self.flushes.pop_front();
+            }
+            self.controller.on(
+                now,
+                Event::Replied {
+                    items,
+                    batch,
+                    took_ns,
+                },
+            );
+        }
+        if callers > 0 {
+            self.pulse.delivered(now, callers);
+            self.controller.on(now, Event::Expected { items: callers });
+        }
+    }
+
+    /// Replies that will not come are accounted at the usual round trip, or the controller would wait for them.
+    fn forget_flushes(&mut self) {
+        let took_ns = self.pulse.rtt_ns as u64;
+        for flush in std::mem::take(&mut self.flushes) {
+            let gone = Event::Replied {
+                items: flush.left,
+                batch: flush.commands,
+                took_ns,
+            };
+            self.controller.on(self.now, gone);
+        }
+    }
+
+    /// Wakes those who wait for room, all of them, once a quarter of it is free.
+    fn make_room(&mut self, wakers: &mut Vec<Waker>) {
+        let Room {
+            commands_max,
+            bytes_max,
+        } = self.room;
+        let low = |n: u64, max: u64| n <= max - max.div_ceil(4);
+        if !self.waiters.is_empty()
+            && low(self.commands(), commands_max)
+            && low(self.bytes(), bytes_max)
+        {
+            wakers.append(&mut self.waiters);
+        }
+    }
+
+    fn tick(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+}
+
+/// What is submitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Submission {
+    pub(crate) commands: u32,
+    /// Whether somebody waits for the replies.
+    pub(crate) wanted: bool,
+    pub(crate) urgent: bool,
+    /// The client's own, few and small: it needs no room.
+    pub(crate) own: bool,
+    pub(crate) answer: Answer,
+}
+
+/// What is written into the buffer, taken back unless it is kept: on a refusal, or a panic in an argument.
+struct Writing<'a> {
+    out: &'a mut Vec<u8>,
+    from: usize,
+    kept: bool,
+}
+
+impl<'a> Writing<'a> {
+    const fn begin(out: &'a mut Vec<u8>) -> Self {
+        let from = out.len();
+        Self {
+            out,
+            from,
+            kept: false,
+        }
+    }
+
+    const fn len(&self) -> usize {
+        self.out.len() - self.from
+    }
+
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.out.truncate(self.from);
+        }
+    }
+}
+
+/// Whether a push says that channels were subscribed to or left.
+fn is_confirmation(value: &Value) -> bool {
+    let Value::Push(items) = value else {
+        return false;
+    };
+    let kind = items.first().and_then(Value::as_bytes);
+    kind.is_some_and(|k| k.ends_with(b"subscribe"))
+}
+
+const fn plus(a: Load, b: Load) -> Load {
+    Load::new(a.items + b.items, a.bytes + b.bytes)
+}
+
+#[cfg(test)]
+mod tests;

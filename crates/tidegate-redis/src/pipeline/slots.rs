@@ -1,0 +1,161 @@
+//! The places where callers wait for what becomes of their submissions.
+//!
+//! Invariant: a place is used again only when its caller and its replies are both done with it.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::error::Executed;
+use crate::reply::Value;
+
+/// A place where one caller waits for the replies of what it submitted at once.
+pub(crate) type SlotId = u32;
+
+/// Nobody's place.
+pub(super) const NO_SLOT: SlotId = SlotId::MAX;
+
+/// What became of a submission.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    One(Value),
+    Many(Vec<Value>),
+    Failed(Failure),
+}
+
+/// Why there is no reply.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    Lost { executed: Executed, cause: Arc<str> },
+    TimedOut(Executed),
+    Closed,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Waiting {
+        waker: Option<Waker>,
+        /// What came of several replies.
+        gathered: Vec<Value>,
+    },
+    Ready(Outcome),
+    /// The caller went away; the replies are dropped when they come.
+    Abandoned,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<SlotId>,
+}
+
+impl Slots {
+    pub(super) fn open(&mut self) -> SlotId {
+        let state = Slot::Waiting {
+            waker: None,
+            gathered: Vec::new(),
+        };
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = state;
+            return slot;
+        }
+        self.slots.push(state);
+        // As many as commands were ever queued, in flight and not looked at: far below four billion.
+        (self.slots.len() - 1) as SlotId
+    }
+
+    /// What became of `slot`, if it is known; else `waker` is woken then.
+    pub(super) fn take(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
+        let state = &mut self.slots[slot as usize];
+        if let Slot::Waiting { waker: known, .. } = state {
+            match known {
+                Some(w) if w.will_wake(waker) => {}
+                _ => *known = Some(waker.clone()),
+            }
+            return None;
+        }
+        match std::mem::replace(state, Slot::Free) {
+            Slot::Ready(outcome) => {
+                self.free.push(slot);
+                Some(outcome)
+            }
+            _ => unreachable!("a slot is taken once, by its caller"),
+        }
+    }
+
+    /// The caller of `slot` went away.
+    pub(super) fn abandon(&mut self, slot: SlotId) {
+        let state = &mut self.slots[slot as usize];
+        match state {
+            Slot::Ready(_) => {
+                *state = Slot::Free;
+                self.free.push(slot);
+            }
+            _ => *state = Slot::Abandoned,
+        }
+    }
+
+    /// One reply for `slot`, the only one or the last of several; 1 if a caller is to be woken by it.
+    pub(super) fn answer(
+        &mut self,
+        slot: SlotId,
+        value: Value,
+        only: bool,
+        last: bool,
+        wakers: &mut Vec<Waker>,
+    ) -> u64 {
+        let Some(state) = self.slots.get_mut(slot as usize) else {
+            return 0;
+        };
+        match state {
+            Slot::Waiting { waker, gathered } => {
+                let outcome = if only {
+                    Outcome::One(value)
+                } else {
+                    gathered.push(value);
+                    if !last {
+                        return 0;
+                    }
+                    Outcome::Many(std::mem::take(gathered))
+                };
+                wakers.extend(waker.take());
+                *state = Slot::Ready(outcome);
+                1
+            }
+            Slot::Abandoned if last => {
+                *state = Slot::Free;
+                self.free.push(slot);
+                0
+            }
+            _ => 0,
+        }
+    }
+
+    /// There will be no reply for `slot`.
+    pub(super) fn fail(&mut self, slot: SlotId, failure: Failure, wakers: &mut Vec<Waker>) {
+        let Some(state) = self.slots.get_mut(slot as usize) else {
+            return;
+        };
+        match state {
+            Slot::Waiting { waker, .. } => {
+                wakers.extend(waker.take());
+                *state = Slot::Ready(Outcome::Failed(failure));
+            }
+            Slot::Abandoned => {
+                *state = Slot::Free;
+                self.free.push(slot);
+            }
+            Slot::Ready(_) | Slot::Free => {}
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+}

@@ -1,0 +1,257 @@
+//! The pipeline beside a plain model: submissions, deliveries, callers that go away, timeouts and lost connections in any order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Wake;
+
+use proptest::prelude::*;
+use tidegate::controller::{Bounds, Greedy};
+
+use super::*;
+use crate::policy::Policy;
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(self: Arc<Self>) {}
+}
+
+fn waker() -> Waker {
+    Waker::from(Arc::new(Nobody))
+}
+
+const ROOM: Room = Room {
+    commands_max: 50,
+    bytes_max: 4_000,
+};
+
+fn pipeline(policy: Policy) -> Pipeline {
+    let plan = policy.plan(ROOM.commands_max).unwrap();
+    Pipeline::new(plan.controller, ROOM)
+}
+
+fn what(commands: u32) -> Submission {
+    Submission {
+        commands,
+        wanted: true,
+        urgent: false,
+        own: false,
+        answer: Answer::Replies,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Submit { commands: u32, bytes: usize },
+    Flush,
+    Reply(usize),
+    Poll(usize),
+    Abandon(usize),
+    Expire(u64),
+    Lose,
+    Wait(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (1..5u32, 10..300usize).prop_map(|(commands, bytes)| Op::Submit { commands, bytes }),
+        4 => Just(Op::Flush),
+        5 => (1..30usize).prop_map(Op::Reply),
+        4 => (0..50usize).prop_map(Op::Poll),
+        2 => (0..50usize).prop_map(Op::Abandon),
+        1 => (0..2_000u64).prop_map(Op::Expire),
+        1 => Just(Op::Lose),
+        2 => (0..100_000u64).prop_map(Op::Wait),
+    ]
+}
+
+/// One submission as the model sees it: its number, so that replies can be told apart.
+struct Caller {
+    id: i64,
+    commands: u32,
+    slot: SlotId,
+}
+
+/// Runs `ops`; every outcome must be the caller's own.
+fn run(policy: Policy, ops: Vec<Op>) {
+    let mut p = pipeline(policy);
+    let mut now = Time::from_nanos(1);
+    let mut next_id = 0;
+    let mut callers: Vec<Caller> = Vec::new();
+    // The wire in the order of the server: one number a command.
+    let mut queued: VecDeque<(i64, u32)> = VecDeque::new();
+    let mut server: VecDeque<i64> = VecDeque::new();
+    let mut wakers = Vec::new();
+    for op in ops {
+        now = now.after(1);
+        match op {
+            Op::Submit { commands, bytes } => {
+                let before = p.commands();
+                match p.submit(now, what(commands), |out| {
+                    out.resize(out.len() + bytes, b'x')
+                }) {
+                    Ok((slot, _)) => {
+                        next_id += 1;
+                        let slot = slot.unwrap();
+                        callers.push(Caller {
+                            id: next_id,
+                            commands,
+                            slot,
+                        });
+                        queued.push_back((next_id, commands));
+                    }
+                    Err(full) => {
+                        assert_eq!(full.commands, before);
+                        assert!(before > 0, "an empty pipeline has room");
+                    }
+                }
+            }
+            Op::Flush => {
+                if let Next::Write(entries, reason) = p.poll_flush(now) {
+                    let mut out = Vec::new();
+                    p.take(now, entries, reason, &mut out);
+                    assert!(entries > 0 && !out.is_empty());
+                    for (id, commands) in queued.drain(..entries as usize) {
+                        server.extend(std::iter::repeat_n(id, commands as usize));
+                    }
+                    p.written(now, 100, true);
+                }
+            }
+            Op::Reply(n) => {
+                let values = server.drain(..n.min(server.len())).map(Value::Int);
+                assert!(p.deliver(now, values, &mut wakers, &mut Vec::new()));
+            }
+            Op::Poll(i) if !callers.is_empty() => {
+                let caller = callers.swap_remove(i % callers.len());
+                match p.take_outcome(caller.slot, &waker()) {
+                    None => callers.push(caller),
+                    Some(Outcome::One(value)) => {
+                        assert_eq!((value, caller.commands), (Value::Int(caller.id), 1))
+                    }
+                    Some(Outcome::Many(values)) => {
+                        assert_eq!(
+                            values,
+                            vec![Value::Int(caller.id); caller.commands as usize]
+                        );
+                    }
+                    Some(Outcome::Failed(_)) => {}
+                }
+            }
+            Op::Abandon(i) if !callers.is_empty() => {
+                let caller = callers.swap_remove(i % callers.len());
+                p.abandon(caller.slot);
+            }
+            Op::Expire(timeout) => drop(p.expire(now, timeout, &mut wakers)),
+            Op::Lose => {
+                p.lost(&"test".into(), &mut wakers);
+                server.clear();
+            }
+            Op::Wait(ns) => now = now.after(ns),
+            Op::Poll(_) | Op::Abandon(_) => {}
+        }
+        let queued_commands: u64 = queued.iter().map(|(_, n)| u64::from(*n)).sum();
+        assert_eq!(p.queued(), queued_commands);
+        assert!(p.commands() <= ROOM.commands_max || p.queued() + p.in_flight() <= 4);
+        assert!(p.slots.len() as u64 <= 2 * ROOM.commands_max + callers.len() as u64);
+    }
+    // Everything ends: after a close every caller has an outcome, and every slot comes back.
+    drop(p.close(&Failure::Closed, &mut wakers));
+    for caller in callers {
+        assert!(p.take_outcome(caller.slot, &waker()).is_some());
+    }
+    assert_eq!(p.slots.free(), p.slots.len());
+    assert!(p.is_idle());
+}
+
+fn policies() -> impl Strategy<Value = u8> {
+    0..4u8
+}
+
+fn policy(n: u8) -> Policy {
+    let us = std::time::Duration::from_micros;
+    match n {
+        0 => Policy::Auto,
+        1 => Policy::Off,
+        2 => Policy::Fixed(us(20)),
+        _ => Policy::MinCpu(crate::Concession::AddedLatency(us(30))),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_caller_gets_its_own_replies(n in policies(), ops in prop::collection::vec(op(), 1..200)) {
+        run(policy(n), ops);
+    }
+}
+
+#[test]
+fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
+    let mut p = pipeline(Policy::Off);
+    let (now, mut wakers) = (Time::from_nanos(1), Vec::new());
+    let submit = |p: &mut Pipeline| {
+        p.submit(now, what(1), |out| out.push(b'x'))
+            .unwrap()
+            .0
+            .unwrap()
+    };
+    let first = submit(&mut p);
+    let mut out = Vec::new();
+    p.take(now, 1, Reason::Drained, &mut out);
+    p.expire(now.after(10), 5, &mut wakers);
+    assert!(matches!(
+        p.take_outcome(first, &waker()),
+        Some(Outcome::Failed(Failure::TimedOut(Executed::Maybe)))
+    ));
+    let second = submit(&mut p);
+    assert_eq!(second, first, "the place is used again");
+    out.clear();
+    p.take(now, 1, Reason::Drained, &mut out);
+    p.deliver(
+        now,
+        [Value::Int(1)].into_iter(),
+        &mut wakers,
+        &mut Vec::new(),
+    );
+    assert!(
+        p.take_outcome(second, &waker()).is_none(),
+        "the late reply is nobody's"
+    );
+    p.deliver(
+        now,
+        [Value::Int(2)].into_iter(),
+        &mut wakers,
+        &mut Vec::new(),
+    );
+    assert!(matches!(
+        p.take_outcome(second, &waker()),
+        Some(Outcome::One(Value::Int(2)))
+    ));
+}
+
+#[test]
+fn limits_cut_a_flush_between_submissions() {
+    let bounds = Bounds::items(1, 4);
+    let controller =
+        Bounded::new(Box::new(Greedy.controller()) as Box<dyn Controller>, bounds).unwrap();
+    let mut p = Pipeline::new(controller, ROOM);
+    let now = Time::from_nanos(1);
+    for n in [1, 3, 2, 9] {
+        drop(
+            p.submit(now, what(n), |out| out.extend(vec![b'0' + n as u8; 10]))
+                .unwrap(),
+        );
+    }
+    let mut flushes = Vec::new();
+    while let Next::Write(entries, reason) = p.poll_flush(now) {
+        let mut out = Vec::new();
+        p.take(now, entries, reason, &mut out);
+        flushes.push(String::from_utf8(out).unwrap());
+    }
+    // One submission larger than the limit goes alone and whole.
+    assert_eq!(
+        flushes,
+        ["11111111113333333333", "2222222222", "9999999999"]
+    );
+}

@@ -1,0 +1,160 @@
+//! The default policy: events first, then a price on waiting.
+//!
+//! In this order: nothing in flight and nobody announced flushes now, so a lone caller pays one round trip and no timer is
+//! armed. Callers that were just answered are expected back, by count: the flush waits until they are queued, or until
+//! a silence that is short beside the round trip. Then the price of waiting decides: [`Knee`] with its inflation objective.
+//! Waiting for callers is gated: where it gains nobody (they ran already, or left) it is only tried once in 64 flushes.
+
+use std::time::Duration;
+
+use tidegate::controller::{Controller, Decision, Event, Knee, Load, Reason, Snapshot, When};
+use tidegate::{Time, nanos};
+
+/// The longest silence among expected callers.
+const SILENCE_NS: u64 = 25_000;
+/// The silence is this part of a round trip, if that is shorter.
+const SILENCE_SHARE: f64 = 0.25;
+/// So many commands make what a flush costs small beside them: more are not waited for.
+const ENOUGH: u64 = 128;
+/// Waiting is tried once in so many flushes while it gains nobody.
+const PROBE: u64 = 64;
+
+/// Events first, then what waiting may cost. See docs/redis.md.
+#[derive(Debug)]
+pub struct Auto {
+    price: Knee,
+    /// An absolute price in place of the knee's.
+    wait_ns: Option<u64>,
+    in_flight: u64,
+    /// Callers answered since the last flush.
+    expected: u64,
+    rtt_ns: f64,
+    /// Queued when the batch now gathering was first looked at after an announcement.
+    first: Option<u64>,
+    last: u64,
+    silent_since: Time,
+    waited: bool,
+    gain: f64,
+    flushes: u64,
+    /// Callers there are: the most that were queued and in flight, slowly forgotten.
+    callers: f64,
+}
+
+impl Auto {
+    /// `price` decides how long a flush may wait when nobody is expected.
+    #[must_use]
+    pub const fn new(price: Knee) -> Self {
+        Self {
+            price,
+            wait_ns: None,
+            in_flight: 0,
+            expected: 0,
+            rtt_ns: 0.0,
+            first: None,
+            last: 0,
+            silent_since: Time::ZERO,
+            waited: false,
+            gain: 1.0,
+            flushes: 0,
+            callers: 1.0,
+        }
+    }
+
+    /// A flush may wait this long for company, whatever the round trip, unless every known caller is queued.
+    #[must_use]
+    pub fn waiting(mut self, at_most: Duration) -> Self {
+        self.wait_ns = Some(nanos(at_most));
+        self
+    }
+
+    fn ready(&mut self, now: Time, backlog: Load, oldest: Time) -> Decision {
+        let flush = Decision::now(u64::MAX, Reason::Drained);
+        let total = backlog.items + self.in_flight;
+        self.callers = self.callers.max(total as f64);
+        if self.in_flight == 0 && self.expected <= backlog.items && self.wait_ns.is_none() {
+            return flush;
+        }
+        if let Some(until) = self.anticipate(now, backlog.items) {
+            self.waited = true;
+            return Decision {
+                when: When::After {
+                    items: self.expected.min(ENOUGH),
+                    until,
+                },
+                ..Decision::now(u64::MAX, Reason::Anticipate)
+            };
+        }
+        let Some(wait) = self.wait_ns else {
+            let d = self.price.on(now, Event::Ready { backlog, oldest });
+            return Decision {
+                limit_items: u64::MAX,
+                limit_bytes: u64::MAX,
+                ..d
+            };
+        };
+        let due = oldest.after(wait);
+        let everyone = total as f64 >= self.callers - 0.5;
+        if everyone || now >= due {
+            return flush;
+        }
+        Decision {
+            when: When::At(due),
+            ..Decision::now(u64::MAX, Reason::Pace)
+        }
+    }
+
+    /// Until when expected callers are waited for; `None`: not, or no longer.
+    fn anticipate(&mut self, now: Time, queued: u64) -> Option<Time> {
+        if queued >= self.expected.min(ENOUGH) {
+            return None;
+        }
+        if self.first.is_none() || queued > self.last {
+            self.silent_since = now;
+        }
+        self.first.get_or_insert(queued);
+        self.last = queued;
+        if self.gain < 0.25 && !self.flushes.is_multiple_of(PROBE) {
+            return None;
+        }
+        let share = (self.rtt_ns * SILENCE_SHARE) as u64;
+        let until = self.silent_since.after(SILENCE_NS.min(share));
+        (now < until).then_some(until)
+    }
+
+    fn started(&mut self, batch: Load) {
+        self.in_flight += batch.items;
+        self.flushes += 1;
+        self.callers -= self.callers / 4096.0;
+        if std::mem::take(&mut self.waited) {
+            let came = self.first.is_some_and(|first| batch.items > first);
+            self.gain += (f64::from(u8::from(came)) - self.gain) / 16.0;
+        }
+        self.first = None;
+        self.last = 0;
+        self.expected = 0;
+    }
+}
+
+impl Controller for Auto {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        match event {
+            Event::Ready { backlog, oldest } => return self.ready(now, backlog, oldest),
+            Event::Started { batch, .. } => self.started(batch),
+            Event::Replied { items, took_ns, .. } => {
+                self.in_flight = self.in_flight.saturating_sub(items);
+                let gain = if self.rtt_ns == 0.0 { 1.0 } else { 1.0 / 16.0 };
+                self.rtt_ns += (took_ns as f64 - self.rtt_ns) * gain;
+            }
+            Event::Expected { items } => self.expected += items,
+            _ => {}
+        }
+        self.price.on(now, event)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.price.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Connections of one's own, borrowed from a bounded pool: for blocking commands, transactions, and what is large.
+//!
+//! A connection goes back only if nothing is in flight on it and nothing changed its state; else it is closed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::client::Reply;
+use crate::command::{Cmd, Kind, ToArgs, cmd};
+use crate::config::Shared;
+use crate::conn::Conn;
+use crate::error::{CommandError, Executed};
+use crate::policy::Policy;
+use crate::reply::FromReply;
+use crate::run::Transaction;
+
+pub(crate) struct Pool {
+    shared: Shared,
+    tls: Option<Arc<ClientConfig>>,
+    idle: Mutex<Vec<Arc<Conn>>>,
+    permits: Arc<Semaphore>,
+}
+
+/// More than any clock shows: blocking commands wait as long as they say.
+const FOREVER: Duration = Duration::from_secs(u64::MAX / 2_000_000_000);
+
+impl Pool {
+    pub(crate) fn new(shared: &Shared, tls: Option<Arc<ClientConfig>>) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(
+            shared.limits.pool_max.min(Semaphore::MAX_PERMITS),
+        ));
+        let mut limits = (*shared.limits).clone();
+        limits.timeout = FOREVER;
+        Arc::new(Self {
+            shared: Shared {
+                login: Arc::clone(&shared.login),
+                limits: Arc::new(limits),
+            },
+            tls,
+            idle: Mutex::new(Vec::new()),
+            permits,
+        })
+    }
+
+    /// An idle connection, or a new one; waits for one within `patience` where the pool is at its bound.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        patience: Duration,
+    ) -> Result<Dedicated, CommandError> {
+        let permit = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned())
+            .await
+            .map_err(|_| CommandError::TimedOut(Executed::No))?
+            .map_err(|_| CommandError::Closed)?;
+        while let Some(conn) = self.pop() {
+            if conn.lock().closed().is_none() {
+                return Ok(self.dedicated(conn, permit));
+            }
+        }
+        let plan = Policy::Off
+            .plan(self.shared.limits.commands_max)
+            .map_err(|e| CommandError::Connect(Arc::new(e.into())))?;
+        let conn = Conn::open(&self.shared, self.tls.clone(), plan, None)
+            .await
+            .map_err(|e| CommandError::Connect(Arc::new(e)))?;
+        Ok(self.dedicated(conn, permit))
+    }
+
+    fn pop(&self) -> Option<Arc<Conn>> {
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+    }
+
+    fn dedicated(self: &Arc<Self>, conn: Arc<Conn>, permit: OwnedSemaphorePermit) -> Dedicated {
+        Dedicated {
+            conn,
+            pool: Arc::clone(self),
+            _permit: permit,
+            clean: true,
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        while let Some(conn) = self.pop() {
+            conn.drain();
+        }
+    }
+}
+
+/// A connection of one's own: for `WATCH`, `SELECT`, blocking commands, or whatever else would disturb others. It goes back to
+/// the pool when dropped, unless its state was changed or something is in flight.
+pub struct Dedicated {
+    pub(crate) conn: Arc<Conn>,
+    pool: Arc<Pool>,
+    _permit: OwnedSemaphorePermit,
+    clean: bool,
+}
+
+impl std::fmt::Debug for Dedicated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dedicated")
+            .field("clean", &self.clean)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dedicated {
+    /// Submits `cmd` on this connection.
+    pub fn send<T: FromReply>(&mut self, cmd: Cmd) -> Reply<T> {
+        if cmd.needs_own_connection() == Some(Kind::Stateful) {
+            self.clean = false;
+        }
+        Reply::on(Arc::clone(&self.conn), cmd)
+    }
+
+    /// The next transaction on this connection is only executed if these keys do not change before it.
+    pub fn watch(&mut self, keys: impl ToArgs) -> Reply<()> {
+        self.send(cmd("WATCH").arg(keys))
+    }
+
+    /// A transaction on this connection: with [`watch`](Self::watch), ask `exec` for an `Option`.
+    pub fn transaction(&mut self) -> Transaction<'_> {
+        Transaction::on(self)
+    }
+}
+
+impl Drop for Dedicated {
+    fn drop(&mut self) {
+        let idle = {
+            let pipeline = self.conn.lock();
+            pipeline.is_idle() && pipeline.closed().is_none()
+        };
+        if self.clean && idle {
+            let mut pool = self
+                .pool
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            pool.push(Arc::clone(&self.conn));
+        } else {
+            self.conn.abort();
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How a connection is used, measured as it goes: round trips, the cost of a write, whether callers come back when they
+//! are answered, whether waiting for a reply without sleeping pays.
+//!
+//! Pure. Owns the gate of spinning; leaves the decision when to flush to the controller.
+
+use tidegate::Time;
+
+/// The longest the driver looks for replies before it sleeps.
+pub(crate) const SPIN_NS: u64 = 50_000;
+/// A caller that submits within this of its reply came back because of it.
+const RETURN_NS: u64 = 25_000;
+/// Spinning needs such a share of commands from callers that came back: then load waits for replies, and replies for us.
+const CLOSED_LOOP: f64 = 0.75;
+/// Once in so many flushes a closed gate is tried.
+const PROBE: u64 = 64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pulse {
+    /// Moving average from a flush to its first reply; 0 before the first.
+    pub(crate) rtt_ns: f64,
+    pub(crate) rtt_min_ns: u64,
+    /// Moving average of what writing a flush costs.
+    pub(crate) write_ns: f64,
+    pub(crate) commands: u64,
+    pub(crate) replies: u64,
+    pub(crate) flushes: u64,
+    pub(crate) spins: u64,
+    /// Callers answered last that did not come back yet, and when they were answered.
+    owed: u64,
+    delivered_at: Time,
+    returned: u64,
+    fresh: u64,
+    /// Moving average of the share of commands from callers that came back.
+    closed_loop: f64,
+    /// Moving average of spins that ended with a reply.
+    hits: f64,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self {
+            rtt_ns: 0.0,
+            rtt_min_ns: u64::MAX,
+            write_ns: 0.0,
+            commands: 0,
+            replies: 0,
+            flushes: 0,
+            spins: 0,
+            owed: 0,
+            delivered_at: Time::ZERO,
+            returned: 0,
+            fresh: 0,
+            closed_loop: 0.0,
+            hits: 1.0,
+        }
+    }
+}
+
+impl Pulse {
+    pub(crate) fn arrived(&mut self, now: Time, commands: u64) {
+        self.commands += commands;
+        if now.since(self.delivered_at) > RETURN_NS {
+            self.owed = 0;
+        }
+        if self.owed > 0 {
+            self.owed -= 1;
+            self.returned += 1;
+        } else {
+            self.fresh += 1;
+        }
+    }
+
+    pub(crate) fn delivered(&mut self, now: Time, callers: u64) {
+        self.replies += callers;
+        self.owed += callers;
+        self.delivered_at = now;
+    }
+
+    pub(crate) fn round_trip(&mut self, took_ns: u64) {
+        self.rtt_min_ns = self.rtt_min_ns.min(took_ns);
+        ewma(&mut self.rtt_ns, took_ns as f64);
+    }
+
+    pub(crate) fn wrote(&mut self, cost_ns: u64) {
+        self.flushes += 1;
+        ewma(&mut self.write_ns, cost_ns as f64);
+        let all = self.returned + self.fresh;
+        if all > 0 {
+            let share = self.returned as f64 / all as f64;
+            self.closed_loop += (share - self.closed_loop) / 8.0;
+            (self.returned, self.fresh) = (0, 0);
+        }
+    }
+
+    /// Whether looking for replies without sleeping is worth its CPU.
+    pub(crate) fn may_spin(&self) -> bool {
+        self.closed_loop >= CLOSED_LOOP && (self.hits >= 0.5 || self.flushes.is_multiple_of(PROBE))
+    }
+
+    /// A spin ended: with a reply, or without.
+    pub(crate) fn spun(&mut self, hit: bool) {
+        self.spins += 1;
+        self.hits += (f64::from(u8::from(hit)) - self.hits) / 16.0;
+    }
+
+    /// Of the commands of late, the share from callers that came back at once.
+    pub(crate) const fn closed_loop(&self) -> f64 {
+        self.closed_loop
+    }
+}
+
+fn ewma(mean: &mut f64, x: f64) {
+    *mean = if *mean == 0.0 {
+        x
+    } else {
+        *mean + (x - *mean) / 16.0
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One command a cycle: `think` after the reply before it, or on its own schedule.
+    fn run(think_ns: u64, cycles: u64) -> Pulse {
+        let mut p = Pulse::default();
+        let mut now = Time::from_nanos(1_000_000);
+        for _ in 0..cycles {
+            now = now.after(think_ns);
+            p.arrived(now, 1);
+            p.wrote(5_000);
+            now = now.after(20_000);
+            p.round_trip(20_000);
+            p.delivered(now, 1);
+        }
+        p
+    }
+
+    #[test]
+    fn callers_that_come_back_at_once_open_the_gate() {
+        assert!(run(1_000, 40).may_spin());
+    }
+
+    #[test]
+    fn a_caller_each_millisecond_keeps_it_shut() {
+        assert!(!run(1_000_000, 40).may_spin());
+        assert!(run(1_000_000, 40).closed_loop() < 0.1);
+    }
+
+    #[test]
+    fn spins_that_find_nothing_shut_it_but_for_a_probe() {
+        let mut p = run(1_000, 40);
+        for _ in 0..40 {
+            p.spun(false);
+        }
+        assert!(!p.may_spin());
+        p.flushes = 128;
+        assert!(p.may_spin());
+    }
+}

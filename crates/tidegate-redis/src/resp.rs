@@ -1,0 +1,469 @@
+//! The hot-path codec: commands encoded straight into a connection's buffer, replies decoded where they were read.
+//!
+//! Owns the wire: RESP2 and RESP3. Simple strings, errors, integers, bulks and nulls are decoded here, short bulks copied
+//! out of the read buffer and long ones read into memory of their own. Nested replies are only measured here, by a scanner that
+//! bounds their depth and their bytes and goes on where it stopped; `nested` then builds them. Leaves the meaning of replies to [`FromReply`](crate::FromReply).
+//!
+//! Invariants: nothing a server sends panics; no allocation is sized by a length that was merely announced.
+
+use bytes::Bytes;
+
+use crate::nested;
+use crate::reply::{ServerError, Value};
+
+/// Appends the header of a command of `args` arguments.
+pub(crate) fn put_header(out: &mut Vec<u8>, args: u32) {
+    out.push(b'*');
+    out.extend_from_slice(itoa::Buffer::new().format(args).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one argument.
+pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
+    out.reserve(arg.len() + 16);
+    match arg.len() {
+        n @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
+        n => {
+            out.push(b'$');
+            out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    out.extend_from_slice(arg);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What a reply may not exceed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of one reply, nested ones included.
+    pub(crate) reply_bytes_max: usize,
+}
+
+/// Levels a nested reply may have. Redis sends at most a handful.
+pub(crate) const DEPTH_MAX: usize = 32;
+/// Bytes of a line that announces a length or holds a number; error lines and simple strings may be longer.
+const LINE_MAX: usize = 64 << 10;
+/// The read buffer: what one read can bring.
+const BUFFER: usize = 64 << 10;
+/// A bulk this long is read into memory of its own and handed on without a copy.
+const LARGE: usize = 16 << 10;
+/// How much memory an announced bulk gets before its bytes arrive.
+const LARGE_STEP: usize = 1 << 20;
+
+/// A reply that is not RESP. The connection it came from is of no further use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A reply began with this byte.
+    UnknownType(u8),
+    /// A length or number is not one.
+    BadNumber,
+    /// A line or a bulk does not end in CR LF.
+    BadEnd,
+    /// A line is too long.
+    LineTooLong,
+    /// More levels than any reply of Redis has.
+    TooDeep,
+    /// Larger than the configured bound.
+    TooLarge,
+    /// A reply nobody asked for.
+    Unasked,
+    /// A construct no Redis sends: streamed replies, attributes inside of replies, malformed doubles or booleans.
+    Unsupported,
+}
+
+impl std::fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::UnknownType(byte) => write!(
+                f,
+                "expected a RESP reply, got one beginning with byte 0x{byte:02x}: is this port a Redis server's, and is TLS set on both sides or on none"
+            ),
+            Self::BadNumber => f.write_str("expected a number in a RESP reply, got something else"),
+            Self::BadEnd => f.write_str("expected CR LF at the end of a RESP line or bulk"),
+            Self::LineTooLong => write!(f, "expected a RESP line of at most {LINE_MAX} bytes"),
+            Self::TooDeep => write!(f, "expected a reply of at most {DEPTH_MAX} levels"),
+            Self::TooLarge => f.write_str("the reply is larger than the configured bound: raise reply_bytes_max or ask for less"),
+            Self::Unasked => f.write_str("expected no reply, got one: nothing was asked"),
+            Self::Unsupported => f.write_str("expected a reply Redis sends, got a streamed, attributed or malformed one"),
+        }
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// Cuts replies out of what is read. Feed it through [`space`](Self::space) and [`filled`](Self::filled), then call
+/// [`next`](Self::next) until it has none.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+    large: Option<Large>,
+    scan: Scan,
+    limits: Limits,
+}
+
+/// A long bulk on its way into memory of its own: its bytes and the CR LF behind them.
+#[derive(Debug)]
+struct Large {
+    buf: Vec<u8>,
+    filled: usize,
+    len: usize,
+}
+
+/// How far a nested reply was measured.
+#[derive(Debug, Default)]
+struct Scan {
+    at: usize,
+    /// Elements still to come, level by level.
+    stack: Vec<u64>,
+    active: bool,
+    /// What is measured is an attribute: it describes the reply behind it and is dropped.
+    attribute: bool,
+}
+
+enum Step {
+    Done,
+    More,
+}
+
+impl Decoder {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            buf: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            large: None,
+            scan: Scan::default(),
+            limits,
+        }
+    }
+
+    /// Where the next bytes go: never empty.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        if let Some(large) = &mut self.large {
+            let whole = large.len + 2;
+            if large.filled == large.buf.len() && large.filled < whole {
+                let more = large.buf.len().max(LARGE_STEP);
+                large.buf.resize((large.filled + more).min(whole), 0);
+            }
+            if large.filled < whole {
+                return &mut large.buf[large.filled..];
+            }
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.buf.len() > 16 * BUFFER {
+                self.buf = vec![0; BUFFER];
+            }
+        }
+        if self.buf.len() - self.end < BUFFER / 4 && self.start > 0 {
+            self.buf.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end == self.buf.len() {
+            let doubled = self.buf.len() * 2;
+            self.buf.resize(doubled, 0);
+        }
+        &mut self.buf[self.end..]
+    }
+
+    /// `n` bytes were put into [`space`](Self::space).
+    pub(crate) fn filled(&mut self, n: usize) {
+        match &mut self.large {
+            Some(large) if large.filled < large.len + 2 => large.filled += n,
+            _ => self.end += n,
+        }
+    }
+
+    /// Whether part of a reply has arrived.
+    pub(crate) fn is_midway(&self) -> bool {
+        self.large.is_some() || self.start < self.end
+    }
+
+    /// The next whole reply; `None` until more is read.
+    pub(crate) fn next(&mut self) -> Result<Option<Value>, ProtocolError> {
+        if let Some(large) = &self.large {
+            return if large.filled == large.len + 2 {
+                self.take_large().map(Some)
+            } else {
+                Ok(None)
+            };
+        }
+        loop {
+            if self.scan.active {
+                match self.scan_on()? {
+                    Step::More => return Ok(None),
+                    Step::Done if self.scan.attribute => {
+                        self.start += self.scan.at;
+                        self.scan.active = false;
+                        continue;
+                    }
+                    Step::Done => return self.take_nested().map(Some),
+                }
+            }
+            let data = &self.buf[self.start..self.end];
+            let Some(&kind) = data.first() else {
+                return Ok(None);
+            };
+            match kind {
+                b'*' | b'%' | b'~' | b'>' | b'|' | b'!' | b'=' => {
+                    self.scan.at = 0;
+                    self.scan.stack.clear();
+                    self.scan.active = true;
+                    self.scan.attribute = kind == b'|';
+                }
+                b'$' => return self.bulk(),
+                b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => return self.line(kind),
+                other => return Err(ProtocolError::UnknownType(other)),
+            }
+        }
+    }
+
+    fn line(&mut self, kind: u8) -> Result<Option<Value>, ProtocolError> {
+        let data = &self.buf[self.start..self.end];
+        let Some(len) = line_len(data)? else {
+            return Ok(None);
+        };
+        let body = &data[1..len];
+        let value = match kind {
+            b'+' if body == b"OK" => Value::Simple(Bytes::from_static(b"OK")),
+            b'+' => Value::Simple(Bytes::copy_from_slice(body)),
+            b':' => Value::Int(int(body)?),
+            b'-' => Value::Error(ServerError::parse(body)),
+            b'_' if body.is_empty() => Value::Nil,
+            b'#' if body == b"t" || body == b"f" => Value::Bool(body == b"t"),
+            b',' => Value::Double(double(body)?),
+            b'(' if is_big_number(body) => Value::BigNumber(Bytes::copy_from_slice(body)),
+            _ => return Err(ProtocolError::Unsupported),
+        };
+        self.start += len + 2;
+        Ok(Some(value))
+    }
+
+    fn bulk(&mut self) -> Result<Option<Value>, ProtocolError> {
+        let data = &self.buf[self.start..self.end];
+        let Some(head) = line_len(data)? else {
+            return Ok(None);
+        };
+        let Some(len) = length(&data[1..head])? else {
+            self.start += head + 2;
+            return Ok(Some(Value::Nil));
+        };
+        if len > self.limits.reply_bytes_max as u64 {
+            return Err(ProtocolError::TooLarge);
+        }
+        let (body, len) = (head + 2, len as usize);
+        if len >= LARGE && data.len() < body + len + 2 {
+            let here = &data[body..];
+            let mut buf = Vec::with_capacity((len + 2).min(LARGE_STEP.max(here.len())));
+            buf.extend_from_slice(here);
+            let filled = buf.len();
+            buf.resize(buf.capacity().min(len + 2), 0);
+            self.large = Some(Large { buf, filled, len });
+            (self.start, self.end) = (0, 0);
+            return Ok(None);
+        }
+        if data.len() < body + len + 2 {
+            return Ok(None);
+        }
+        if &data[body + len..body + len + 2] != b"\r\n" {
+            return Err(ProtocolError::BadEnd);
+        }
+        let bytes = Bytes::copy_from_slice(&data[body..body + len]);
+        self.start += body + len + 2;
+        Ok(Some(Value::Bulk(bytes)))
+    }
+
+    fn take_large(&mut self) -> Result<Value, ProtocolError> {
+        let Some(mut large) = self.large.take() else {
+            return Err(ProtocolError::Unsupported);
+        };
+        if &large.buf[large.len..] != b"\r\n" {
+            return Err(ProtocolError::BadEnd);
+        }
+        large.buf.truncate(large.len);
+        Ok(Value::Bulk(Bytes::from(large.buf)))
+    }
+
+    fn take_nested(&mut self) -> Result<Value, ProtocolError> {
+        let end = self.start + self.scan.at;
+        let frame = Bytes::copy_from_slice(&self.buf[self.start..end]);
+        self.start = end;
+        self.scan.active = false;
+        nested::build(frame)
+    }
+
+    /// Measures the nested reply at the start of the buffer from where it stopped.
+    fn scan_on(&mut self) -> Result<Step, ProtocolError> {
+        let data = &self.buf[self.start..self.end];
+        let scan = &mut self.scan;
+        loop {
+            if scan.at > self.limits.reply_bytes_max {
+                return Err(ProtocolError::TooLarge);
+            }
+            let Some(rest) = data.get(scan.at..).filter(|r| !r.is_empty()) else {
+                return Ok(Step::More);
+            };
+            let Some(len) = line_len(rest)? else {
+                return Ok(Step::More);
+            };
+            let body = &rest[1..len];
+            let top = scan.at == 0;
+            let mut children = None;
+            let mut next = scan.at + len + 2;
+            match rest[0] {
+                b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
+                b'$' | b'!' | b'=' => {
+                    if let Some(n) = length(body)? {
+                        if n > self.limits.reply_bytes_max as u64 {
+                            return Err(ProtocolError::TooLarge);
+                        }
+                        let end = next + n as usize;
+                        if data.len() < end + 2 {
+                            return Ok(Step::More);
+                        }
+                        if &data[end..end + 2] != b"\r\n" {
+                            return Err(ProtocolError::BadEnd);
+                        }
+                        next = end + 2;
+                    }
+                }
+                b'*' | b'~' => children = length(body)?,
+                b'>' if top => children = length(body)?,
+                b'%' => children = length(body)?.map(|n| n.saturating_mul(2)),
+                b'|' if top => children = length(body)?.map(|n| n.saturating_mul(2)),
+                b'>' | b'|' => return Err(ProtocolError::Unsupported),
+                other => return Err(ProtocolError::UnknownType(other)),
+            }
+            scan.at = next;
+            match children {
+                Some(n) if n > 0 => {
+                    // An element has three bytes at least.
+                    if n > self.limits.reply_bytes_max as u64 / 3 {
+                        return Err(ProtocolError::TooLarge);
+                    }
+                    if scan.stack.len() == DEPTH_MAX {
+                        return Err(ProtocolError::TooDeep);
+                    }
+                    scan.stack.push(n);
+                }
+                _ => {
+                    while let Some(left) = scan.stack.last_mut() {
+                        *left -= 1;
+                        if *left > 0 {
+                            break;
+                        }
+                        scan.stack.pop();
+                    }
+                }
+            }
+            if scan.stack.is_empty() {
+                return Ok(Step::Done);
+            }
+        }
+    }
+}
+
+/// The whole replies at the start of `wire`, RESP2 or RESP3; what is left behind them is not looked at. For tools that read
+/// captured traffic: a client reads as it goes.
+///
+/// # Errors
+/// Bytes that are no reply of Redis.
+pub fn decode(wire: &[u8]) -> Result<Vec<Value>, ProtocolError> {
+    let limits = Limits {
+        reply_bytes_max: wire.len(),
+    };
+    let mut decoder = Decoder::new(limits);
+    let mut values = Vec::new();
+    let mut rest = wire;
+    loop {
+        while let Some(value) = decoder.next()? {
+            values.push(value);
+        }
+        if rest.is_empty() {
+            return Ok(values);
+        }
+        let space = decoder.space();
+        let n = rest.len().min(space.len());
+        space[..n].copy_from_slice(&rest[..n]);
+        decoder.filled(n);
+        rest = &rest[n..];
+    }
+}
+
+/// Length of the line at the start of `data` without its CR LF; `None` until it is whole.
+fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
+    match data.iter().take(LINE_MAX + 2).position(|&b| b == b'\r') {
+        Some(at) if at > LINE_MAX => Err(ProtocolError::LineTooLong),
+        Some(at) => match data.get(at + 1) {
+            None => Ok(None),
+            Some(b'\n') => Ok(Some(at)),
+            Some(_) => Err(ProtocolError::BadEnd),
+        },
+        None if data.len() > LINE_MAX => Err(ProtocolError::LineTooLong),
+        None => Ok(None),
+    }
+}
+
+/// An announced length; `None` for RESP2's null, -1.
+fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
+    match int(body)? {
+        -1 => Ok(None),
+        n => u64::try_from(n)
+            .map(Some)
+            .map_err(|_| ProtocolError::BadNumber),
+    }
+}
+
+fn int(body: &[u8]) -> Result<i64, ProtocolError> {
+    let (negative, digits) = match body {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, body),
+    };
+    if digits.is_empty() || digits.len() > 19 {
+        return Err(ProtocolError::BadNumber);
+    }
+    // Gathered below zero, where there is one number more.
+    let mut n: i64 = 0;
+    for &d in digits {
+        if !d.is_ascii_digit() {
+            return Err(ProtocolError::BadNumber);
+        }
+        n = n
+            .checked_mul(10)
+            .and_then(|n| n.checked_sub(i64::from(d - b'0')))
+            .ok_or(ProtocolError::BadNumber)?;
+    }
+    if negative {
+        Ok(n)
+    } else {
+        n.checked_neg().ok_or(ProtocolError::BadNumber)
+    }
+}
+
+pub(crate) fn double(body: &[u8]) -> Result<f64, ProtocolError> {
+    std::str::from_utf8(body)
+        .ok()
+        .filter(|s| {
+            s.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        })
+        .and_then(|s| s.parse().ok())
+        .ok_or(ProtocolError::Unsupported)
+}
+
+fn is_big_number(body: &[u8]) -> bool {
+    let digits = body
+        .strip_prefix(b"-")
+        .or_else(|| body.strip_prefix(b"+"))
+        .unwrap_or(body);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+#[cfg(test)]
+mod tests;

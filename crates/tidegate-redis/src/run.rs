@@ -1,0 +1,206 @@
+//! Several commands at once: a pipeline is a contiguous run in the stream, a transaction is one between `MULTI` and `EXEC`.
+
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::command::{Cmd, cmd};
+use crate::conn::{Conn, Pending};
+use crate::error::{CommandError, Executed};
+use crate::pipeline::{Answer, Outcome, Submission};
+use crate::pool::Dedicated;
+use crate::reply::{FromReply, ReplyError, Value};
+
+/// Commands encoded one behind the other.
+#[derive(Clone, Debug, Default)]
+struct Run {
+    bytes: Vec<u8>,
+    commands: u32,
+    urgent: bool,
+    stateful: bool,
+}
+
+impl Run {
+    fn push(&mut self, cmd: &Cmd) {
+        cmd.encode(&mut self.bytes);
+        self.commands += 1;
+        self.urgent |= cmd.hints.urgent;
+        self.stateful |= cmd.needs_own_connection().is_some();
+    }
+
+    /// Its replies, one a command.
+    async fn on(self, conn: &Arc<Conn>) -> Result<Vec<Value>, CommandError> {
+        let what = Submission {
+            commands: self.commands,
+            wanted: true,
+            urgent: self.urgent,
+            own: false,
+            answer: Answer::Replies,
+        };
+        let encode = |out: &mut Vec<u8>| out.extend_from_slice(&self.bytes);
+        match Pending::new(Arc::clone(conn), what, encode).await? {
+            Some(Outcome::One(value)) => Ok(vec![value]),
+            Some(Outcome::Many(values)) => Ok(values),
+            _ => Err(CommandError::Closed),
+        }
+    }
+}
+
+/// Commands that go together, in this order, with nothing of others between them. Not a transaction: other clients'
+/// commands may be executed in between.
+#[derive(Debug)]
+#[must_use = "nothing is sent before `run`"]
+pub struct Pipeline {
+    client: Client,
+    run: Run,
+}
+
+impl Pipeline {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            run: Run::default(),
+        }
+    }
+
+    /// One more command.
+    pub fn cmd(mut self, cmd: Cmd) -> Self {
+        self.run.push(&cmd);
+        self
+    }
+
+    /// One more command, in a loop.
+    pub fn push(&mut self, cmd: Cmd) {
+        self.run.push(&cmd);
+    }
+
+    /// How many commands there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.run.commands as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.run.commands == 0
+    }
+
+    /// Sends them; the replies in order, refusals among them as [`Value::Error`]. A large pipeline takes a connection of the pool.
+    ///
+    /// # Errors
+    /// If there are no replies. A refused command is not an error of the others.
+    pub async fn run(self) -> Result<Vec<Value>, CommandError> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.run.stateful {
+            return Err(CommandError::NotShared(
+                "a pipeline cannot hold commands that block or change the connection: use a dedicated connection",
+            ));
+        }
+        let inner = &self.client.inner;
+        let limits = &inner.conn.shared.limits;
+        if self.len() < limits.large_pipeline {
+            return self.run.on(&inner.conn).await;
+        }
+        let own = inner.pool.lease(limits.timeout).await?;
+        within(limits.timeout, self.run.on(&own.conn)).await
+    }
+
+    /// Sends them; the replies as a tuple or a list: `(i64, String)`, `Vec<i64>`.
+    ///
+    /// # Errors
+    /// As of [`run`](Self::run), and the first refusal or reply of another shape.
+    pub async fn query<T: FromReply>(self) -> Result<T, CommandError> {
+        Ok(T::from_reply(Value::Array(self.run().await?))?)
+    }
+}
+
+/// Commands the server executes as one, on a connection of the pool.
+#[derive(Debug)]
+#[must_use = "nothing is sent before `exec`"]
+pub struct Transaction<'a> {
+    run: Run,
+    on: On<'a>,
+}
+
+#[derive(Debug)]
+enum On<'a> {
+    Pool(Client),
+    Own(&'a Dedicated),
+}
+
+impl Transaction<'_> {
+    pub(crate) fn pooled(client: Client) -> Self {
+        Self::begin(On::Pool(client))
+    }
+
+    /// One more command.
+    pub fn cmd(mut self, cmd: Cmd) -> Self {
+        self.run.push(&cmd);
+        self
+    }
+
+    /// Executes them: their replies as a tuple or a list. Nil, as of a transaction whose watched keys changed, is `None`.
+    ///
+    /// # Errors
+    /// The first command refused, in which case none was executed; or no reply.
+    pub async fn exec<T: FromReply>(mut self) -> Result<T, CommandError> {
+        if self.run.stateful {
+            return Err(CommandError::NotShared(
+                "a transaction cannot hold commands that block or change the connection",
+            ));
+        }
+        self.run.push(&cmd("EXEC"));
+        let mut replies = match self.on {
+            On::Pool(client) => {
+                let inner = &client.inner;
+                let timeout = inner.conn.shared.limits.timeout;
+                let own = inner.pool.lease(timeout).await?;
+                within(timeout, self.run.on(&own.conn)).await?
+            }
+            On::Own(own) => self.run.on(&own.conn).await?,
+        };
+        let last = replies.pop().unwrap_or(Value::Nil);
+        if let Value::Error(_) = last
+            && let Some(first) = replies.iter().find(|r| matches!(r, Value::Error(_)))
+        {
+            return Err(ReplyError::unexpected("QUEUED", first).into());
+        }
+        Ok(T::from_reply(last)?)
+    }
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn on(own: &'a Dedicated) -> Self {
+        Self::begin(On::Own(own))
+    }
+
+    fn begin(on: On<'a>) -> Self {
+        let mut run = Run::default();
+        run.push(&cmd("MULTI"));
+        run.stateful = false;
+        Self { run, on }
+    }
+}
+
+async fn within<T>(
+    timeout: std::time::Duration,
+    replies: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
+    tokio::time::timeout(timeout, replies)
+        .await
+        .unwrap_or(Err(CommandError::TimedOut(Executed::Maybe)))
+}
+
+impl Client {
+    /// Commands to send together.
+    pub fn pipeline(&self) -> Pipeline {
+        Pipeline::new(self.clone())
+    }
+
+    /// Commands to be executed as one.
+    pub fn transaction(&self) -> Transaction<'static> {
+        Transaction::pooled(self.clone())
+    }
+}

@@ -1,0 +1,45 @@
+//! Allocations a command costs, counted.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::alloc::System;
+
+use bytes::Bytes;
+use common::Redis;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Commands are written into the connection's buffer, places and wakers are used again: publishing and setting allocate nothing,
+/// reading a short value allocates the value.
+#[tokio::test]
+async fn everyday_commands_allocate_next_to_nothing() {
+    const N: usize = 1_000;
+    let redis = Redis::start();
+    let c = redis.client().await;
+    let value = [b'x'; 64];
+    for _ in 0..N {
+        c.set("k", value).await.unwrap();
+        c.get::<Bytes>("k").await.unwrap();
+        c.publish("nobody", "hears").await.unwrap();
+    }
+    let region = Region::new(ALLOCATOR);
+    for _ in 0..N {
+        c.publish("nobody", "hears").await.unwrap();
+        c.set("k", value).await.unwrap();
+    }
+    let writes = region.change().allocations;
+    assert!(
+        writes < N / 10,
+        "{writes} allocations in {N} publishes and {N} sets"
+    );
+    let region = Region::new(ALLOCATOR);
+    for _ in 0..N {
+        c.get::<Bytes>("k").await.unwrap();
+    }
+    let reads = region.change().allocations;
+    assert!(reads < 2 * N + N / 10, "{reads} allocations in {N} gets");
+}
