@@ -8,7 +8,8 @@
 //! event.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+// An address is data: `core` has it, without any socket.
+use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 

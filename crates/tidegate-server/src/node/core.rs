@@ -4,7 +4,8 @@
 //!
 //! Polling order: after any `handle_*`, write what [`Node::poll_dirty`] names (and say [`Node::handle_written`]), carry out
 //! [`Node::poll_verify`], read again what [`Node::poll_resumed`] names, and drop what [`Node::poll_closed`] names. Call
-//! [`Node::handle_timeouts`] when [`Node::deadline`] has come. A key names a connection until it was polled as closed.
+//! [`Node::handle_timeouts`] when [`Node::deadline`] has come. Keys are used again: [`Node::poll_closed`] must have answered
+//! `None` before the next [`Node::handle_accepted`].
 //!
 //! Every outbox is bounded by `max_pending`. Before that a receiver that is behind makes its publishers pause
 //! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
@@ -16,7 +17,8 @@ mod tests;
 mod view;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+// An address is data: `core` has it, without any socket.
+use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,6 +151,10 @@ impl Node {
         securing: bool,
         greet: bool,
     ) -> usize {
+        assert!(
+            self.closed.is_empty(),
+            "a key may be given away while its socket is still open"
+        );
         let cid = self.next_cid;
         self.next_cid += 1;
         self.stats.total_connections += 1;

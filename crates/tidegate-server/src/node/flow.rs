@@ -4,6 +4,8 @@
 //! take. The controller answers how much may be gathered before the next round, and, with an objective that puts a price on
 //! writing, until when a smaller batch may wait.
 
+use std::time::Duration;
+
 use tidegate::Time;
 use tidegate::controller::{
     Bounds, Choice, ChoiceError, Controller, Event, Load, Reason, Snapshot, When,
@@ -14,6 +16,9 @@ const ITEMS_MAX: u64 = 65_536;
 const ITEMS_MIN: u64 = 16;
 /// Bytes in one batch: beyond it outboxes fall out of the caches.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// The longest a message waits for company, whatever the objective.
+const AGE_MAX: Duration = Duration::from_millis(100);
 
 /// The controller of the socket writes.
 pub(crate) struct Flow {
@@ -30,6 +35,7 @@ impl Flow {
     pub(crate) fn new(choice: Choice) -> Result<Self, ChoiceError> {
         let bounds = Bounds {
             bytes_max: BYTES_MAX,
+            age_max: AGE_MAX,
             ..Bounds::items(ITEMS_MIN, ITEMS_MAX)
         };
         Ok(Self {

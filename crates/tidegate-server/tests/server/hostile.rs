@@ -56,6 +56,32 @@ fn nonsense_is_answered_and_closed() {
     all_is_well(&server);
 }
 
+/// Whoever decides when to write, everything arrives, and a lone message does not wait for ever.
+#[test]
+fn any_controller_will_do() {
+    for controller in [
+        "greedy",
+        "fixed:1000,5ms",
+        "knee:cost=1%",
+        "knee:throughput",
+        "knee:p99=1ms",
+        "aimd:64",
+        "rueidis-stats:100us",
+    ] {
+        let server = start(&format!("controller: \"{controller}\""));
+        let mut reader = Raw::connect(&server);
+        reader.done("CONNECT {\"verbose\":false}\r\nSUB a 1\r\n");
+        let mut writer = Raw::connect(&server);
+        writer.done("CONNECT {\"verbose\":false}\r\n");
+        for n in [1, 2000, 1] {
+            writer.send("PUB a 1\r\nx\r\n".repeat(n));
+            for _ in 0..n {
+                assert_eq!(reader.until("x\r\n"), "MSG a 1 1\r\nx\r\n", "{controller}");
+            }
+        }
+    }
+}
+
 #[test]
 fn one_byte_at_a_time() {
     let server = start("");
