@@ -77,7 +77,7 @@ pub struct Config {
 }
 
 /// What every connection of a client needs to know, the pool's too.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) address: Address,
     pub(crate) tls: Option<Tls>,
@@ -88,6 +88,20 @@ pub(crate) struct Login {
     pub(crate) protocol: Protocol,
     pub(crate) connect_timeout: Duration,
     pub(crate) reply_bytes_max: usize,
+}
+
+impl fmt::Debug for Login {
+    /// Without the password, which has no business in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("address", &self.address)
+            .field("tls", &self.tls)
+            .field("user", &self.user)
+            .field("name", &self.name)
+            .field("db", &self.db)
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -69,6 +69,8 @@ pub(crate) struct Session {
     in_flight: u64,
     /// What was queued when the queue was looked at.
     seen: u64,
+    /// What was queued when the flush was held back last.
+    held: u64,
     may_spin: bool,
     timer: PreciseTimer,
     /// The coarse timer of timeouts and keepalive, and what it is set to.
@@ -114,6 +116,7 @@ impl Session {
             slept: true,
             in_flight: 0,
             seen: 0,
+            held: 0,
             may_spin: false,
             timer: PreciseTimer::new(),
             watchdog: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -189,10 +192,13 @@ impl Session {
         }
         let mut next = pipeline.poll_flush(now);
         if let Next::Wait(until, reason) = next {
-            if reason == Reason::Anticipate && until.since(now) <= YIELD_NS {
+            let near = reason == Reason::Anticipate && until.since(now) <= YIELD_NS;
+            let grew = self.seen > std::mem::replace(&mut self.held, self.seen);
+            // Where CPU is dear, only as long as yielding brings somebody each time.
+            if near && (conn.manner.precise || grew) {
                 return Ok(Flushed::Hold);
             }
-            if self.timer.arm(now, until)? {
+            if !near && self.timer.arm(now, until)? {
                 return Ok(Flushed::Idle);
             }
             if conn.manner.precise {
@@ -201,12 +207,17 @@ impl Session {
             // Too near to sleep for: now is nearer to it than any wake-up.
             next = pipeline.poll_flush(until);
         }
+        if let Next::Wait(until, _) = next {
+            let armed = self.timer.arm(now, until)?;
+            return Ok(if armed { Flushed::Idle } else { Flushed::Hold });
+        }
         let Next::Write(entries, reason) = next else {
             return Ok(Flushed::Idle);
         };
         pipeline.take(now, entries, reason, &mut self.writing);
         self.in_flight = pipeline.in_flight();
         self.seen = pipeline.queued();
+        self.held = 0;
         drop(pipeline);
         self.at = 0;
         self.cost_ns = 0;
@@ -302,6 +313,8 @@ impl Session {
     fn part(&self) -> u64 {
         let parts = match self.conn.manner.parts {
             1 => return WHOLE,
+            // Messages of pub/sub bring forth no commands to be flushed.
+            _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
             parts => parts,
         };

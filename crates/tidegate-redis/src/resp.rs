@@ -311,7 +311,10 @@ impl Decoder {
             let Some(len) = line_len(rest)? else {
                 return Ok(Step::More);
             };
-            let body = &rest[1..len];
+            // An empty line: not even a type.
+            let Some(body) = rest[..len].get(1..) else {
+                return Err(ProtocolError::UnknownType(rest[0]));
+            };
             let top = scan.at == 0;
             let mut children = None;
             let mut next = scan.at + len + 2;

@@ -122,6 +122,10 @@ mod tests {
             (Duration::from_millis(250), Protocol::Resp2)
         );
         assert_eq!(parse("redis://h").unwrap().login.address, tcp("h", 6379));
+        assert!(
+            !format!("{c:?}").contains("p@ss"),
+            "a password shows in no log"
+        );
         assert!(parse("rediss://h").unwrap().login.tls.is_some());
         assert!(parse("redis://:pw@h").unwrap().login.user.is_none());
         let unix = parse("redis+unix:///run/re%20dis.sock?db=2").unwrap();

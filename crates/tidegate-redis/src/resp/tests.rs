@@ -158,6 +158,16 @@ fn a_double_of_nan_and_resp2_nulls() {
 }
 
 #[test]
+fn an_empty_line_within_a_reply_is_refused() {
+    let wire = b"*1\r\n\r\n";
+    assert_eq!(
+        decode(wire, &[usize::MAX]),
+        Err(ProtocolError::UnknownType(b'\r'))
+    );
+    assert_eq!(decode(wire, &[1]), Err(ProtocolError::UnknownType(b'\r')));
+}
+
+#[test]
 fn the_edges_of_integers() {
     assert_eq!(
         decode(
