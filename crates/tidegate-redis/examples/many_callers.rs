@@ -1,0 +1,21 @@
+//! Many callers, one connection: the example of the README, to paste into a program.
+
+use tidegate_redis::Client;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::connect("redis://localhost:6379").await?;
+    let callers: Vec<_> = (0..256)
+        .map(|i| {
+            let client = client.clone();
+            // One connection for all; what goes together, and when, is decided by the engine.
+            tokio::spawn(async move { client.set(format!("key:{i}"), "value").await })
+        })
+        .collect();
+    for caller in callers {
+        caller.await??;
+    }
+    let value: Option<String> = client.get("key:7").await?;
+    println!("{value:?}");
+    Ok(())
+}
