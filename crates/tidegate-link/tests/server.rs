@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{PATIENCE, Seen, Stuck, remembering, remembering_when_done, until};
 use tidegate_link::{
-    Batch, Client, Code, ConnectError, Decide, Handler, LinkError, Opening, Position, SendError,
-    Seq, Server, SessionId, SessionStore,
+    Batch, Client, Code, ConnectError, Decide, Handler, LinkError, Opening, PeerError, Position,
+    SendError, Seq, Server, SessionId, SessionStore,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -363,4 +363,35 @@ async fn a_handler_that_waits_holds_its_client_back_in_bounds() {
     gate.send_replace(true);
     client.close().await.unwrap();
     assert_eq!(seen.len() as u64, taken);
+}
+
+#[tokio::test]
+async fn a_server_says_whose_connection_it_ended_and_why() {
+    let (tell, mut told) = tokio::sync::mpsc::channel(8);
+    let builder = Server::builder().frame_max(100).on_error(move |peer, why| {
+        let _ = tell.try_send((peer, why.clone()));
+    });
+    let (server, _) = remembering(builder).await;
+
+    let mut garbage = raw(&server).await;
+    let from = garbage.local_addr().unwrap();
+    garbage.write_all(&[0xFF; 4000]).await.unwrap();
+    let (peer, why) = timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+    assert_eq!(peer, from);
+    assert!(matches!(why, PeerError::Handshake(_)), "{why}");
+
+    let mut large = raw(&server).await;
+    let from = large.local_addr().unwrap();
+    large.write_all(&plain(0, &[0; 101])).await.unwrap();
+    let (peer, why) = timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+    assert_eq!(peer, from);
+    assert!(matches!(why, PeerError::Rules(_)), "{why}");
+
+    // A client that keeps to the rules and ends is nobody's business.
+    let mut good = raw(&server).await;
+    good.write_all(&plain(0, b"a")).await.unwrap();
+    good.shutdown().await.unwrap();
+    rest_of(good).await;
+    assert!(server.drain(PATIENCE).await);
+    assert!(told.try_recv().is_err());
 }
