@@ -56,21 +56,27 @@ pub struct Publish<'a> {
     pub reply: Option<&'a [u8]>,
     /// Bytes of the header block at the front of the body; `None` for a `PUB`.
     pub headers: Option<usize>,
-    /// Header block, payload and the line end that closes them, as they came.
-    pub body_crlf: &'a [u8],
+    /// Header block and payload, as they came.
+    pub body: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
     /// Bytes of header block and payload.
     #[must_use]
     pub const fn size(&self) -> usize {
-        self.body_crlf.len() - 2
+        self.body.len()
     }
 
-    /// The payload and its line end, without headers.
+    /// The header block; empty if there is none.
     #[must_use]
-    pub fn payload_crlf(&self) -> &'a [u8] {
-        &self.body_crlf[self.headers.unwrap_or(0)..]
+    pub fn header_block(&self) -> &'a [u8] {
+        &self.body[..self.headers.unwrap_or(0)]
+    }
+
+    /// The payload, without headers.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.body[self.headers.unwrap_or(0)..]
     }
 }
 
@@ -197,8 +203,8 @@ impl Parser {
             self.need = total;
             return Ok(None);
         }
-        let body_crlf = &buf[after..total];
-        if !body_crlf.ends_with(b"\r\n") {
+        let (body, end) = buf[after..total].split_at(size);
+        if end != b"\r\n" {
             return Err(ParseError::Operation);
         }
         self.need = 0;
@@ -206,7 +212,7 @@ impl Parser {
             subject: args[0],
             reply,
             headers,
-            body_crlf,
+            body,
         };
         Ok(Some((Op::Publish(publish), total)))
     }
@@ -305,19 +311,19 @@ mod tests {
         assert_eq!(op("PING\r\n"), Op::Ping);
         assert_eq!(op("pong\n"), Op::Pong);
         assert_eq!(op("CONNECT  {\"a\": 1}\r\n"), Op::Connect(b"{\"a\": 1}"));
-        let p = |headers, reply, body_crlf| {
+        let p = |headers, reply, body| {
             Op::Publish(Publish {
                 subject: b"a.b",
                 reply,
                 headers,
-                body_crlf,
+                body,
             })
         };
-        assert_eq!(op("PUB a.b 5\r\nhello\r\n"), p(None, None, b"hello\r\n"));
-        assert_eq!(op("pub  a.b\tr \t0 \r\n\r\n"), p(None, Some(b"r"), b"\r\n"));
+        assert_eq!(op("PUB a.b 5\r\nhello\r\n"), p(None, None, b"hello"));
+        assert_eq!(op("pub  a.b\tr \t0 \r\n\r\n"), p(None, Some(b"r"), b""));
         assert_eq!(
             op("HPUB a.b r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
-            p(Some(12), Some(b"r"), b"NATS/1.0\r\n\r\nhi\r\n")
+            p(Some(12), Some(b"r"), b"NATS/1.0\r\n\r\nhi")
         );
         let sub = |queue| Op::Subscribe {
             subject: b"a.*",
