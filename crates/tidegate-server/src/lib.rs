@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod config;
+pub mod consumer;
 mod monitor;
 pub mod nats;
 pub mod node;
