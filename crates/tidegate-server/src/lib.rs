@@ -10,6 +10,7 @@ pub mod config;
 mod monitor;
 pub mod nats;
 pub mod node;
+pub mod replica;
 
 pub use monitor::Monitor;
 pub use node::{Handle, Server, StartError};
