@@ -11,6 +11,8 @@ mod monitor;
 pub mod nats;
 pub mod node;
 pub mod replica;
+pub mod store;
+pub mod stream;
 
 pub use monitor::Monitor;
 pub use node::{Handle, Server, StartError};

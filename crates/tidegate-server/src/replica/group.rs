@@ -228,11 +228,8 @@ impl Group {
 
     /// The log is durable up to there.
     pub fn handle_durable(&mut self, durable: Lsn) {
-        let mut persisted = None;
-        while let Some((_, number)) = self.undurable.pop_front_if(|(end, _)| *end <= durable) {
-            persisted = Some(number);
-        }
-        if let Some(number) = persisted {
+        let count = self.undurable.partition_point(|&(end, _)| end <= durable);
+        if let Some((_, number)) = self.undurable.drain(..count).last() {
             self.raft.on_persist_ready(number);
             self.collect();
         }
@@ -245,7 +242,6 @@ impl Group {
         self.uncommitted_bytes -= committed.data.len() as u64;
         self.raft.advance_apply_to(committed.index);
         let bytes_max = self.options.tail_bytes_max;
-        // It is still to be read by whoever applies it.
         self.raft.mut_store().trim(committed.index, bytes_max);
         Some(committed)
     }

@@ -106,8 +106,8 @@ impl Tail {
 
     /// Lets go of the oldest, none after `applied`, until at most so many bytes are left.
     pub(super) fn trim(&mut self, applied: u64, bytes_max: u64) {
-        while self.bytes > bytes_max {
-            let Some(entry) = self.entries.pop_front_if(|e| e.index <= applied) else {
+        while self.bytes > bytes_max && self.first() <= applied {
+            let Some(entry) = self.entries.pop_front() else {
                 return;
             };
             self.bytes -= cost(&entry.data);
