@@ -12,6 +12,8 @@ pub mod consumer;
 mod monitor;
 pub mod nats;
 pub mod node;
+pub mod replica;
+pub mod store;
 pub mod stream;
 
 pub use monitor::Monitor;
