@@ -54,29 +54,26 @@ pub struct Publish<'a> {
     pub subject: &'a [u8],
     /// Where answers go.
     pub reply: Option<&'a [u8]>,
-    /// Bytes of the header block at the front of the body; `None` for a `PUB`.
-    pub headers: Option<usize>,
-    /// Header block and payload, as they came.
-    pub body: &'a [u8],
+    /// The header block, whole; `None` for a `PUB`.
+    pub headers: Option<&'a [u8]>,
+    /// The payload.
+    pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
     /// Bytes of header block and payload.
     #[must_use]
     pub const fn size(&self) -> usize {
-        self.body.len()
+        self.header_block().len() + self.payload.len()
     }
 
     /// The header block; empty if there is none.
     #[must_use]
-    pub fn header_block(&self) -> &'a [u8] {
-        &self.body[..self.headers.unwrap_or(0)]
-    }
-
-    /// The payload, without headers.
-    #[must_use]
-    pub fn payload(&self) -> &'a [u8] {
-        &self.body[self.headers.unwrap_or(0)..]
+    pub const fn header_block(&self) -> &'a [u8] {
+        match self.headers {
+            Some(headers) => headers,
+            None => b"",
+        }
     }
 }
 
@@ -208,11 +205,18 @@ impl Parser {
             return Err(ParseError::Operation);
         }
         self.need = 0;
+        let (headers, payload) = match headers {
+            Some(len) => {
+                let (headers, payload) = body.split_at(len);
+                (Some(headers), payload)
+            }
+            None => (None, body),
+        };
         let publish = Publish {
             subject: args[0],
             reply,
             headers,
-            body,
+            payload,
         };
         Ok(Some((Op::Publish(publish), total)))
     }
@@ -311,19 +315,19 @@ mod tests {
         assert_eq!(op("PING\r\n"), Op::Ping);
         assert_eq!(op("pong\n"), Op::Pong);
         assert_eq!(op("CONNECT  {\"a\": 1}\r\n"), Op::Connect(b"{\"a\": 1}"));
-        let p = |headers, reply, body| {
+        let p = |headers, reply, payload| {
             Op::Publish(Publish {
                 subject: b"a.b",
                 reply,
                 headers,
-                body,
+                payload,
             })
         };
         assert_eq!(op("PUB a.b 5\r\nhello\r\n"), p(None, None, b"hello"));
         assert_eq!(op("pub  a.b\tr \t0 \r\n\r\n"), p(None, Some(b"r"), b""));
         assert_eq!(
             op("HPUB a.b r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
-            p(Some(12), Some(b"r"), b"NATS/1.0\r\n\r\nhi")
+            p(Some(b"NATS/1.0\r\n\r\n"), Some(b"r"), b"hi")
         );
         let sub = |queue| Op::Subscribe {
             subject: b"a.*",

@@ -12,6 +12,7 @@
 
 mod changes;
 mod fanout;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -28,6 +29,7 @@ use tidegate::controller::Load;
 
 use self::fanout::{Entry, Fanout, Subscription};
 pub use self::view::SubscriptionView;
+use super::jetstream::JetStream;
 use super::timers::Timers;
 use crate::config::Settings;
 use crate::nats::connect::Info;
@@ -107,6 +109,8 @@ pub struct Node {
     next_cid: u64,
     stats: NodeStats,
     lame: Option<Lame>,
+    /// `None` also while they speak.
+    streams: Option<Box<JetStream>>,
 }
 
 /// Lame duck mode: when the next connection is closed, and how long until the one after it.
@@ -141,6 +145,7 @@ impl Node {
             next_cid: 1,
             stats: NodeStats::default(),
             lame: None,
+            streams: None,
         }
     }
 

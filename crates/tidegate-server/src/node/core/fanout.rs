@@ -93,7 +93,7 @@ impl Fanout<'_, '_> {
         {
             return false;
         }
-        let pending = session.out.len() + self.message.body.len();
+        let pending = session.out.len() + self.message.size();
         if pending > self.stall_bytes {
             if pending > self.max_pending {
                 self.slow.push(sub.conn);
@@ -106,14 +106,18 @@ impl Fanout<'_, '_> {
             session.out.give_chunk(self.pool.get());
         }
         if self.message.headers.is_none() || session.options.headers {
-            self.whole
-                .write(&mut session.out, &sub.sid, self.message.body);
+            self.whole.write(
+                &mut session.out,
+                &sub.sid,
+                self.message.header_block(),
+                self.message.payload,
+            );
         } else {
             if !std::mem::replace(&mut self.bare_ready, true) {
                 self.bare.prepare(self.message, false);
             }
             self.bare
-                .write(&mut session.out, &sub.sid, self.message.payload());
+                .write(&mut session.out, &sub.sid, b"", self.message.payload);
         }
         session.may_answer(self.now, self.message.reply);
         session.traffic.out_msgs += 1;
