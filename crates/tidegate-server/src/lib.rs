@@ -12,6 +12,7 @@ pub mod consumer;
 mod monitor;
 pub mod nats;
 pub mod node;
+pub mod stream;
 
 pub use monitor::Monitor;
 pub use node::{Handle, Server, StartError};
