@@ -18,7 +18,7 @@ mod push;
 mod redelivery;
 mod reply;
 mod request;
-mod rules;
+pub mod rules;
 mod seam;
 mod settings;
 mod skip;
