@@ -143,7 +143,10 @@ impl Storage for Tail {
         }
         let (max, mut bytes) = (max_size.into().unwrap_or(u64::MAX), 0);
         let mut out = Vec::new();
-        for cached in self.entries.range((low - self.first()) as usize..(high - self.first()) as usize) {
+        for cached in self
+            .entries
+            .range((low - self.first()) as usize..(high - self.first()) as usize)
+        {
             bytes += cost(&cached.data);
             if bytes > max && !out.is_empty() {
                 break;
@@ -218,10 +221,16 @@ mod tests {
     fn what_was_not_applied_stays_and_a_later_write_of_an_index_wins() {
         let mut tail = tail();
         tail.trim(6, 0);
-        assert_eq!((tail.first(), tail.last(), tail.term(6).unwrap()), (7, 9, 2));
+        assert_eq!(
+            (tail.first(), tail.last(), tail.term(6).unwrap()),
+            (7, 9, 2)
+        );
         tail.push(8, 3, Bytes::from_static(b"new"));
         assert_eq!((tail.last(), tail.term(8).unwrap()), (8, 3));
-        assert!(tail.entries(6, 8, None, GetEntriesContext::empty(false)).is_err());
+        assert!(
+            tail.entries(6, 8, None, GetEntriesContext::empty(false))
+                .is_err()
+        );
         tail.trim(8, 0);
         assert_eq!((tail.first(), tail.last(), tail.bytes), (9, 8, 0));
         assert_eq!(tail.term(8).unwrap(), 3, "stays answerable");

@@ -69,7 +69,14 @@ impl Chunks {
         };
         if lsn >= stretch.next {
             let on = lsn.since(stretch.next) <= ON_BYTES;
-            return unread(lsn, if on { stretch.asked * 2 } else { READ_BYTES_MIN });
+            return unread(
+                lsn,
+                if on {
+                    stretch.asked * 2
+                } else {
+                    READ_BYTES_MIN
+                },
+            );
         }
         stretch.used = self.now;
         let Ok(at) = stretch.records.binary_search_by_key(&lsn, |r| r.0) else {
@@ -90,7 +97,11 @@ impl Chunks {
     /// What was read.
     pub(super) fn insert(&mut self, wanted: Wanted, chunk: Chunk) {
         self.now += 1;
-        let records: Vec<_> = chunk.records.into_iter().map(|(at, r)| (at, r.payload)).collect();
+        let records: Vec<_> = chunk
+            .records
+            .into_iter()
+            .map(|(at, r)| (at, r.payload))
+            .collect();
         let stretch = Stretch {
             next: chunk.next,
             asked: wanted.bytes,
@@ -103,7 +114,9 @@ impl Chunks {
         self.bytes -= old.map_or(0, |s| s.bytes);
         while self.bytes > self.bytes_max && self.stretches.len() > 1 {
             let oldest = self.stretches.iter().min_by_key(|(_, s)| s.used);
-            let gone = oldest.map(|(&at, _)| at).and_then(|at| self.stretches.remove(&at));
+            let gone = oldest
+                .map(|(&at, _)| at)
+                .and_then(|at| self.stretches.remove(&at));
             self.bytes -= gone.map_or(0, |s| s.bytes);
         }
     }
@@ -144,7 +157,10 @@ mod tests {
         let first = wanted(Lsn::new(0), 0);
         assert_eq!(chunks.find(Lsn::new(0)), Found::Unread(first));
         chunks.insert(first, chunk(0, 15));
-        assert!(matches!(chunks.find(Lsn::new(14 * 1100)), Found::Here(_, None)));
+        assert!(matches!(
+            chunks.find(Lsn::new(14 * 1100)),
+            Found::Here(_, None)
+        ));
         assert_eq!(chunks.find(Lsn::new(5)), Found::NotThere);
         let second = wanted(Lsn::new(16_548), 32 << 10);
         assert_eq!(chunks.find(second.from), Found::Unread(second));
@@ -169,6 +185,9 @@ mod tests {
         chunks.insert(wanted(Lsn::new(9 << 20), 0), chunk(9 << 20, 10));
         assert!(matches!(chunks.find(Lsn::new(0)), Found::Here(..)));
         assert!(matches!(chunks.find(Lsn::new(1 << 20)), Found::Unread(_)));
-        assert_eq!((chunks.bytes, chunks.stretches.len()), (3 * READ_BYTES_MIN, 3));
+        assert_eq!(
+            (chunks.bytes, chunks.stretches.len()),
+            (3 * READ_BYTES_MIN, 3)
+        );
     }
 }

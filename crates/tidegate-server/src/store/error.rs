@@ -2,24 +2,32 @@
 
 use std::io;
 
-use tidegate_log::{AppendError, Failure};
 use thiserror::Error;
+use tidegate_log::{AppendError, Failure};
 
 /// Why a data directory cannot be opened. Nothing was changed then.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process has it.
-    #[error("the data directory is in use: stop the process that has it, or choose another directory")]
+    #[error(
+        "the data directory is in use: stop the process that has it, or choose another directory"
+    )]
     InUse,
     /// A newer version wrote it.
-    #[error("the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one", super::open::VERSION)]
+    #[error(
+        "the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
+        super::open::VERSION
+    )]
     Newer {
         /// Its format.
         version: u32,
     },
     /// The file that says its format does not.
-    #[error("the file `version` of the data directory holds no version: restore it; this version writes {}", super::open::VERSION)]
+    #[error(
+        "the file `version` of the data directory holds no version: restore it; this version writes {}",
+        super::open::VERSION
+    )]
     Version,
     /// The log cannot be opened.
     #[error("{0}")]

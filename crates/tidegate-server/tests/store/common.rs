@@ -1,4 +1,4 @@
-//! What the tests share: a store whose wake-ups can be waited for, and entries whose content tells where they belong.
+//! What the tests share: a store with its loop, and whose wake-ups can be waited for.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_log::SimDisk;
-use tidegate_server::replica::Committed;
-use tidegate_server::store::{Fetch, OpenError, Opening, Options, Replayed, Store, WriteError};
-use tidegate_server::stream::{Encoder, Place};
+use tidegate_server::store::{
+    Due, Fetch, OpenError, Opening, Options, Parts, Store, Waker, WriteError,
+};
+use tidegate_server::stream::{Command, Place};
+
+use crate::toy::{self, Toy};
 
 /// Far enough away that only a bug comes there.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts wake-ups.
 #[derive(Default)]
-pub(crate) struct Bell {
+struct Bell {
     rung: Mutex<u64>,
     changed: Condvar,
 }
@@ -30,28 +33,22 @@ impl Bell {
         *self.rung.lock().unwrap()
     }
 
-    /// Waits for a wake-up after the `seen`th, briefly: some conditions change without one.
+    /// Waits for a wake-up after the `seen`th.
     fn wait(&self, seen: u64) {
         let rung = self.rung.lock().unwrap();
-        let later = |rung: &mut u64| *rung <= seen;
-        drop(self.changed.wait_timeout_while(rung, Duration::from_millis(20), later));
+        let (rung, _) = self
+            .changed
+            .wait_timeout_while(rung, PATIENCE, |rung| *rung <= seen)
+            .unwrap();
+        assert!(*rung > seen, "no wake-up in time");
     }
-}
-
-/// A store with what its loop would have.
-pub(crate) struct Node {
-    pub(crate) store: Store,
-    bell: Arc<Bell>,
-    /// What was applied, replayed or not.
-    pub(crate) applied: Vec<Committed>,
-    /// How much of it was replayed.
-    pub(crate) replayed: usize,
 }
 
 /// Small segments, and the same salts every time.
 pub(crate) fn options() -> Options {
     Options {
         segment_bytes: 64 << 10,
+        checkpoint_bytes_min: 128 << 10,
         seed: Some(7),
         ..Options::default()
     }
@@ -64,43 +61,90 @@ pub(crate) struct Disks {
     pub(crate) log: SimDisk,
 }
 
+impl Disks {
+    /// The disks as they are, for another process: all that was written is durable.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            state: self.state.copy(),
+            log: self.log.copy(),
+        }
+    }
+}
+
+/// A store with what its loop would have.
+pub(crate) struct Node {
+    pub(crate) store: Store,
+    pub(crate) toy: Toy,
+    /// Every entry applied, replayed or not, with where it lies.
+    pub(crate) entries: Vec<(u64, Bytes)>,
+    /// How many of them were replayed.
+    pub(crate) replayed: usize,
+    /// How many checkpoints were asked for.
+    pub(crate) checkpoints: usize,
+    bell: Arc<Bell>,
+}
+
 impl Node {
     pub(crate) fn at(dir: &Path) -> Self {
         Self::begin(|waker| Opening::begin(dir, options(), waker)).unwrap()
     }
 
     pub(crate) fn on(disks: &Disks) -> Result<Self, OpenError> {
-        let (state, log) = (Arc::new(disks.state.clone()), Arc::new(disks.log.clone()));
-        Self::begin(|waker| Opening::on(state, log, options(), waker))
+        Self::with(disks, options())
     }
 
-    pub(crate) fn begin(
-        open: impl FnOnce(tidegate_server::store::Waker) -> Result<Opening, OpenError>,
-    ) -> Result<Self, OpenError> {
+    pub(crate) fn with(disks: &Disks, options: Options) -> Result<Self, OpenError> {
+        let (state, log) = (Arc::new(disks.state.clone()), Arc::new(disks.log.clone()));
+        Self::begin(|waker| Opening::on(state, log, options, waker))
+    }
+
+    fn begin(open: impl FnOnce(Waker) -> Result<Opening, OpenError>) -> Result<Self, OpenError> {
         let bell = Arc::new(Bell::default());
         let rung = Arc::clone(&bell);
-        let opening = open(Arc::new(move || rung.ring()))?;
-        let mut applied = Vec::new();
-        let store = opening.replay(|replayed| {
-            if let Replayed::Entry(entry) = replayed {
-                applied.push(entry);
+        let mut opening = open(Arc::new(move || rung.ring()))?;
+        let state = opening.take_state();
+        let mut toy = state.map_or_else(Toy::default, |state| Toy::restore(&state));
+        let mut entries = Vec::new();
+        let store = opening.replay(|due, live| {
+            if let Due::Entry(entry) = &due {
+                entries.push((entry.lsn.get(), entry.data.clone()));
             }
+            toy.handle(due, live);
         })?;
-        let replayed = applied.len();
         Ok(Self {
+            replayed: entries.len(),
             store,
+            toy,
+            entries,
+            checkpoints: 0,
             bell,
-            applied,
-            replayed,
         })
     }
 
     /// One turn of the loop.
     pub(crate) fn turn(&mut self) {
         self.store.poll().unwrap();
-        while let Some(entry) = self.store.poll_due() {
-            self.applied.push(entry);
+        while let Some(due) = self.store.poll_due() {
+            if let Due::Entry(entry) = &due {
+                self.entries.push((entry.lsn.get(), entry.data.clone()));
+            }
+            self.toy.handle(due, self.store.live());
         }
+        if let Some(asked) = self.store.poll_lying() {
+            let lying = self.toy.lying_in(&asked);
+            self.store.handle_lying(&lying);
+            // Whoever has just answered has more to do.
+            self.bell.ring();
+        }
+        if self.store.wants_checkpoint() {
+            self.checkpoint();
+        }
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        let parts: Parts = Box::new(self.toy.parts().into_iter());
+        self.store.checkpoint(parts);
+        self.checkpoints += 1;
     }
 
     /// Turns until it is so.
@@ -126,25 +170,44 @@ impl Node {
         })
     }
 
+    /// Proposes and waits until it was applied.
+    pub(crate) fn write(&mut self, data: &Bytes) {
+        let index = self.propose(data);
+        self.applied(index);
+    }
+
     /// Waits until the entry of this index was applied.
     pub(crate) fn applied(&mut self, index: u64) {
-        self.until(|node| node.applied.last().filter(|e| e.index >= index).map(drop));
+        self.until(|node| (node.toy.index >= index).then_some(()));
+    }
+
+    /// Waits until no checkpoint is being written.
+    pub(crate) fn settled(&mut self) {
+        self.until(|node| (!node.store.is_checkpointing()).then_some(()));
     }
 
     /// What is at a place, waited for.
     pub(crate) fn read(&mut self, place: Place) -> Fetch {
         self.until(|node| Some(node.store.read(place)).filter(|f| *f != Fetch::Pending))
     }
-}
 
-/// An entry with so many messages for stream 1, each of `len` bytes that depend on their numbers; and where the messages begin.
-pub(crate) fn entry(number: u64, messages: u64, len: usize) -> (Bytes, Vec<u32>) {
-    let mut buffer = Vec::new();
-    let mut encoder = Encoder::begin(&mut buffer, 1_000_000 + number);
-    let offsets = (0..messages).map(|n| {
-        let payload = vec![(number * 31 + n) as u8; len];
-        encoder.publish(1, b"a.b", None, &payload).unwrap()
-    });
-    let offsets = offsets.collect();
-    (buffer.into(), offsets)
+    /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied has not arrived.
+    pub(crate) fn check_messages(&mut self) {
+        let messages: Vec<_> = self.toy.messages.keys().copied().collect();
+        for seq in messages {
+            self.until(|node| {
+                let (place, bytes) = node.toy.messages[&seq];
+                match node.store.read(place) {
+                    Fetch::Ready(entry) => {
+                        let command = Command::read(&entry, 0).unwrap();
+                        let wanted = toy::payload(seq, bytes as usize);
+                        assert_eq!(command.payload, wanted, "message {seq} at {place:?}");
+                        Some(())
+                    }
+                    Fetch::Pending => None,
+                    other => panic!("message {seq} at {place:?}: {other:?}"),
+                }
+            });
+        }
+    }
 }

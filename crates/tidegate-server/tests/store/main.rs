@@ -5,3 +5,5 @@
 
 mod basics;
 mod common;
+mod retention;
+mod toy;
