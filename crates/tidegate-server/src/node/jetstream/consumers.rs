@@ -15,8 +15,7 @@ use crate::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, State,
 };
 use crate::node::core::Node;
-use crate::stream::command::{Command, Kind};
-use crate::stream::{Effect, Filter, Stream, consumer_filter};
+use crate::stream::{Command, Effect, Filter, Kind, Stream, consumer_filter};
 
 use super::outcome::Then;
 

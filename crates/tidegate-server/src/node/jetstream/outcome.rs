@@ -51,7 +51,7 @@ impl JetStream {
                 return self.delta_durable(node, now, key);
             }
         }
-        self.say(node, now, reply, &body);
+        self.voice(node, now).answer_with(reply, &body);
         self.body = body;
     }
 

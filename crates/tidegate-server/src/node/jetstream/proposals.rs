@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::stream::command::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder};
+use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder};
 
 /// Bytes gathered in one entry before it is closed. Larger ones save nothing (a turn of the loop gathers less, nearly always),
 /// and are what one reads to get a single message.
@@ -213,7 +213,7 @@ impl<T> InFlight<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::command::{Entry, Kind};
+    use crate::stream::{Entry, Kind};
 
     #[test]
     fn waiters_find_their_commands() {

@@ -6,7 +6,7 @@ use super::outcome::Then;
 use super::{JetStream, WAITING_BYTES_MAX};
 use crate::api::config::Storage;
 use crate::nats::parse::Publish;
-use crate::stream::command::{Command, Kind};
+use crate::stream::{Command, Kind};
 
 /// What a message did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,15 +6,14 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 
-use super::{JetStream, Messages};
+use super::{JetStream, Messages, Voice};
 use crate::api::answer::{self, Kind};
 use crate::api::direct::{Index, Reading, Step};
 use crate::api::error::ApiError;
 use crate::consumer::Message;
 use crate::node::core::Node;
 use crate::store::Fetch;
-use crate::stream::command::{COMMAND_HEADER_BYTES, Command};
-use crate::stream::{Filter, Stream};
+use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Stream};
 
 /// Requests that may wait for their messages.
 const READS_MAX: usize = 16 * 1024;
@@ -127,7 +126,7 @@ impl JetStream {
             ),
             Fetched::Ready(message) => answer::message(seq, &message, no_headers),
         };
-        self.say(node, now, reply, &body);
+        self.voice(node, now).answer_with(reply, &body);
         Came::ToItsEnd
     }
 
@@ -154,7 +153,7 @@ impl JetStream {
             match reading.poll(&mut Indexed(stream)) {
                 Step::End => return Came::ToItsEnd,
                 Step::Status(block) => {
-                    super::say_status(node, now, reply, &block);
+                    self.voice(node, now).status_to(reply, &block);
                     return Came::ToItsEnd;
                 }
                 Step::Read(seq) => match fetch(stream, seq, messages, &mut held) {
@@ -163,9 +162,14 @@ impl JetStream {
                     Fetched::Ready(message) => {
                         block.clear();
                         reading.handle_message(stream.name(), seq, &message, &mut block);
-                        let head = block.len();
-                        block.extend_from_slice(message.payload);
-                        super::say_as(node, now, reply, message.subject, head, &block);
+                        let mut voice = Voice {
+                            wall_us: 0,
+                            node: &mut *node,
+                            now,
+                            said: &mut self.said,
+                            advisories: &mut self.advisories,
+                        };
+                        voice.say(reply, message.subject, None, &block, message.payload);
                     }
                 },
             }

@@ -106,7 +106,7 @@ impl Sink for Voice<'_> {
 
     fn advisory(&mut self, advisory: &Advisory<'_>) {
         *self.advisories += 1;
-        let id = advisory_id(self.wall_us, *self.advisories);
+        let id = unique(self.wall_us, *self.advisories, 22);
         let time = Timestamp::from_micros(self.wall_us).to_string();
         let subject = advisory.subject();
         let body = advisory.json(&id, &time);
@@ -114,14 +114,16 @@ impl Sink for Voice<'_> {
     }
 }
 
-/// Unique among a server's advisories: 22 characters, as those of nats-server.
-fn advisory_id(wall_us: u64, number: u64) -> String {
+/// Letters and digits that no other number gives with this seed.
+pub(super) fn unique(seed: u64, number: u64, len: usize) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    let mut n = (u128::from(wall_us) << 64) | u128::from(number);
+    // Multiplying by an odd number maps numbers one to one.
+    let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
+    let mut n = (u128::from(seed) << 64) | u128::from(scrambled);
     let letter = |_| {
         let letter = LETTERS[(n % 62) as usize];
         n /= 62;
         letter as char
     };
-    (0..22).map(letter).collect()
+    (0..len).map(letter).collect()
 }
