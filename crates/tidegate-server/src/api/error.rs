@@ -61,6 +61,7 @@ errors! {
         BAD_REQUEST = 400, 10003, "bad request";
         SYSTEM_UNAVAILABLE = 503, 10008, "JetStream system temporarily unavailable";
         NOT_LEADER = 500, 10009, "JetStream cluster can not handle request";
+        CLUSTER_REQUIRED = 503, 10010, "JetStream clustering support required";
         CONSUMER_NAME_EXISTS = 400, 10013, "consumer name already in use";
         CONSUMER_NOT_FOUND = 404, 10014, "consumer not found";
         DURABLE_NOT_IN_SUBJECT = 400, 10016, "consumer expected to be durable but no durable name set in subject";
@@ -178,6 +179,31 @@ errors! {
         pedantic(why) = 400, 10157, "pedantic mode: {}";
         atomic_unsupported_header(header) = 400, 10177, "atomic publish unsupported header used: {}";
         atomic_too_large(limit) = 400, 10199, "atomic publish batch is too large: {}";
+    }
+}
+
+impl ApiError {
+    /// 10003 for a request of nats-server's that this server does not serve, naming it.
+    #[must_use]
+    pub fn unsupported_request(what: &str) -> Self {
+        Self {
+            description: Cow::Owned(format!(
+                "bad request: {what} is not supported by this server"
+            )),
+            ..Self::BAD_REQUEST
+        }
+    }
+
+    /// 10052 for something of a stream's configuration that this server cannot do, naming it.
+    #[must_use]
+    pub fn unsupported_stream(what: &str) -> Self {
+        Self::invalid_config(format_args!("{what} is not supported by this server"))
+    }
+
+    /// 10012 for something of a consumer's configuration that this server cannot do, naming it.
+    #[must_use]
+    pub fn unsupported_consumer(what: &str) -> Self {
+        Self::consumer_create(format_args!("{what} is not supported by this server"))
     }
 }
 
