@@ -419,8 +419,9 @@ impl Node {
             let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
             session.subs.insert(sid.into(), sub);
             self.sublist.insert(pattern, queue, sub);
+            self.subscribed(pattern);
         }
-        session.ok();
+        self.entries[key].session.ok();
     }
 
     fn unsubscribe(&mut self, key: usize, sid: &[u8], max: u64) {

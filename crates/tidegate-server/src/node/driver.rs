@@ -4,7 +4,7 @@
 //! that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in between.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

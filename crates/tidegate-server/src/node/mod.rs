@@ -83,6 +83,9 @@ pub enum RunError {
     /// A write or a sync failed: what was acknowledged is safe, nothing else can be promised.
     #[error("the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on")]
     Log(#[from] tidegate_log::Failure),
+    /// A committed entry cannot be applied.
+    #[error("an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one")]
+    Entry(#[from] crate::stream::EntryError),
 }
 
 fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {

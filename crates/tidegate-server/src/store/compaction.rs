@@ -12,7 +12,7 @@ use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
 
 use super::{Fetch, GROUP, Relocated, Store};
 use crate::replica::records;
-use crate::stream::command::ENTRY_HEADER_BYTES;
+use crate::stream::ENTRY_HEADER_BYTES;
 use crate::stream::{Command, Place};
 
 /// The streams are asked for so many messages at once.

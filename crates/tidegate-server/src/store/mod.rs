@@ -173,6 +173,11 @@ impl Store {
         &mut self.live
     }
 
+    /// Where to note what came and went.
+    pub const fn live_mut(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
     /// The log, to look at.
     #[must_use]
     pub const fn log(&self) -> &Log {
@@ -228,4 +233,10 @@ impl Store {
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(GROUP, 0, 0, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
 }

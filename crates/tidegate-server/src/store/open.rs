@@ -22,7 +22,7 @@ use super::{Due, GROUP, Relocated, Store, Waker, behind};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, Restored};
 use crate::stream::Place;
-use crate::stream::command::ENTRY_HEADER_BYTES;
+use crate::stream::ENTRY_HEADER_BYTES;
 
 /// The one format of a data directory there is.
 pub(super) const VERSION: u32 = 1;

@@ -525,6 +525,7 @@ impl Streams {
             Kind::DeleteMessage => stream.apply_delete(&parse(command.payload)?, effects)?,
             Kind::Expire => {
                 stream.expire(context.now, effects);
+                self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
                 Outcome::Done
             }
             Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
@@ -590,6 +591,12 @@ impl Streams {
             stream.content.index.relocate(seq, to);
         }
         there
+    }
+
+    /// The latest entry's time, in microseconds since 1970.
+    #[must_use]
+    pub const fn now_us(&self) -> u64 {
+        self.now_us
     }
 
     /// Panics if something is not as it always should be: for tests.

@@ -11,7 +11,7 @@ use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::Committed;
-use crate::stream::Effect;
+use crate::stream::{Effect, EntryError};
 
 /// The subjects streams are asked, acknowledged and controlled by.
 const JETSTREAM: &[u8] = b"$JS.";
@@ -26,6 +26,11 @@ impl Node {
     #[must_use]
     pub fn streams(&self) -> Option<&JetStream> {
         self.streams.as_deref()
+    }
+
+    /// The same, to say where messages lie.
+    pub fn streams_mut(&mut self) -> Option<&mut JetStream> {
+        self.streams.as_deref_mut()
     }
 
     /// Their counts.
@@ -59,18 +64,53 @@ impl Node {
 
     /// The entry was not taken, and is not going to be: whoever waits for it is told why.
     pub fn handle_refused(&mut self, now: Time, error: &ApiError) {
-        self.with_streams(now, |streams, node| streams.handle_refused(node, now, error));
+        self.with_streams(|streams, node| streams.handle_refused(node, now, error));
     }
 
     /// An entry is committed: it is applied, and whoever waits for it is answered. What changed is what the store must know.
-    pub fn handle_committed(&mut self, now: Time, entry: &Committed) -> &[Effect] {
-        self.with_streams(now, |streams, node| streams.handle_committed(node, now, entry));
-        self.streams.as_ref().map_or(&[], |s| s.effects())
+    ///
+    /// # Errors
+    /// It holds what this version does not know: the node must not go on.
+    pub fn handle_committed(
+        &mut self,
+        now: Time,
+        entry: &Committed,
+    ) -> Result<&[Effect], EntryError> {
+        let done = self.with_streams(|streams, node| streams.handle_committed(node, now, entry));
+        done.transpose()?;
+        Ok(self.streams.as_ref().map_or(&[], |s| s.effects()))
     }
 
     /// What streams have to do besides: consumers and reads are served as far as possible, entries of streams in memory applied.
-    pub fn serve_streams(&mut self, now: Time, messages: &mut dyn Messages) {
-        self.with_streams(now, |streams, node| streams.serve(node, now, messages));
+    ///
+    /// # Errors
+    /// As [`Node::handle_committed`].
+    pub fn serve_streams(
+        &mut self,
+        now: Time,
+        messages: &mut dyn Messages,
+    ) -> Result<(), EntryError> {
+        let done = self.with_streams(|streams, node| streams.serve(node, now, messages));
+        done.transpose().map(drop)
+    }
+
+    /// Everything that was in the log is applied, and this node decides.
+    pub fn handle_leading(&mut self, now: Time) {
+        if let Some(streams) = &mut self.streams {
+            streams.handle_leading(now);
+        }
+    }
+
+    /// The node is going to end: whoever pulls is told, and what consumers know is proposed.
+    pub fn stop_streams(&mut self, now: Time) {
+        self.with_streams(|streams, node| streams.handle_stopping(node, now));
+    }
+
+    /// Somebody began to listen.
+    pub(super) fn subscribed(&mut self, pattern: &[u8]) {
+        if let Some(streams) = &mut self.streams {
+            streams.handle_subscribed(pattern);
+        }
     }
 
     /// When [`Node::serve_streams`] is to be called next if nothing happens.
@@ -90,13 +130,13 @@ impl Node {
         let Some(streams) = self.streams.as_mut() else {
             return false;
         };
-        if message.subject.starts_with(JETSTREAM) {
-            let known = |streams: &mut JetStream, node: &mut Self| {
-                streams.handle_request(node, now, message)
-            };
-            return self.with_streams(now, known).unwrap_or(false);
-        }
-        match streams.publish(now, message) {
+        let taken = match message.subject.starts_with(JETSTREAM) {
+            true => self
+                .with_streams(|streams, node| streams.handle_request(node, now, message))
+                .unwrap_or(Taken::No),
+            false => streams.publish(now, message),
+        };
+        match taken {
             Taken::No => false,
             Taken::Yes => true,
             Taken::Full => {
@@ -140,7 +180,6 @@ impl Node {
     /// Lets the streams speak through the node.
     fn with_streams<R>(
         &mut self,
-        now: Time,
         f: impl FnOnce(&mut JetStream, &mut Self) -> R,
     ) -> Option<R> {
         let mut streams = self.streams.take()?;

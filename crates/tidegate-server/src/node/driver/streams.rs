@@ -3,15 +3,19 @@
 //! Decides nothing but the order: first what gathered is handed to the log, so that it can begin the next sync, then what the last
 //! sync made durable is applied and answered.
 
-use tidegate::Time;
-use tidegate_log::Failure;
+use std::sync::Arc;
 
-use super::Server;
+use tidegate::Time;
+use tidegate_log::Verdict;
+
+use super::{RunError, Server, StartError};
 use crate::api::error::ApiError;
+use crate::config::StreamSettings;
 use crate::node::core::Node;
-use crate::node::jetstream::Messages;
-use crate::store::{Fetch, Store, WriteError};
-use crate::stream::Place;
+use crate::node::handle::Handle;
+use crate::node::jetstream::{JetStream, Messages};
+use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Store, WriteError};
+use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
 
 impl Messages for Store {
     fn read(&mut self, place: Place) -> Fetch {
@@ -19,21 +23,151 @@ impl Messages for Store {
     }
 }
 
+/// Opens the data directory and gives the node the streams in it.
+pub(super) fn open(
+    node: &mut Node,
+    now: Time,
+    kept: StreamSettings,
+    handle: &Handle,
+) -> Result<Store, StartError> {
+    let directory = kept.directory.clone();
+    let failed = |source| StartError::Streams {
+        directory: directory.clone(),
+        source,
+    };
+    let waking = handle.clone();
+    let options = Options {
+        max_file_store: kept.max_file_bytes,
+        ..Options::default()
+    };
+    let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
+    let opening = opening.map_err(failed)?;
+    tell_verdict(&opening);
+    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
+    let mut streams = Streams::new(AccountLimits {
+        streams: bound(kept.max_streams.map(|n| n as u64)),
+        file_bytes: bound(kept.max_file_bytes),
+        memory_bytes: bound(kept.max_memory_bytes),
+    });
+    let mut replaying = Replaying::default();
+    let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live));
+    let store = store.map_err(failed)?;
+    if let Some(error) = replaying.failed {
+        return Err(StartError::State {
+            directory: kept.directory,
+            what: error.to_string(),
+        });
+    }
+    tracing::info!(
+        "Streams are kept in {}: {} streams, {} entries replayed",
+        kept.directory.display(),
+        streams.len(),
+        replaying.entries
+    );
+    node.attach_streams(JetStream::new(kept, streams, super::super::seed()));
+    node.set_wall_clock(now, wall_clock_us());
+    node.handle_leading(now);
+    Ok(store)
+}
+
+/// Says how the end of the log was found, where that is of interest.
+fn tell_verdict(opening: &Opening) {
+    match &opening.recovery().verdict {
+        Verdict::Clean => {}
+        Verdict::Torn { .. } => {
+            tracing::info!("the log's end was being written when the last process ended: cut off");
+        }
+        verdict => tracing::warn!("the log's end: {verdict}"),
+    }
+}
+
+/// What a replay has done so far.
+#[derive(Default)]
+struct Replaying {
+    entries: u64,
+    outcomes: Vec<Outcome>,
+    effects: Vec<Effect>,
+    failed: Option<EntryError>,
+}
+
+impl Replaying {
+    fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
+        match due {
+            Due::Entry(entry) if self.failed.is_none() => {
+                self.entries += 1;
+                self.outcomes.clear();
+                self.effects.clear();
+                let applied = streams.apply(
+                    entry.lsn.get(),
+                    &entry.data,
+                    &mut self.outcomes,
+                    &mut self.effects,
+                );
+                self.failed = applied.err();
+                account(&self.effects, live);
+            }
+            Due::Relocated(moved) => relocate(streams, moved, live),
+            _ => {}
+        }
+    }
+}
+
+/// Which segments' messages came and went.
+fn account(effects: &[Effect], live: &mut Live) {
+    // Messages in memory lie nowhere.
+    let nowhere = Place::default();
+    for effect in effects {
+        match effect {
+            Effect::Stored { place, bytes, .. } if *place != nowhere => live.stored(*place, *bytes),
+            Effect::Removed { place, bytes, .. } if *place != nowhere => {
+                live.removed(*place, *bytes);
+            }
+            Effect::Purged { messages, .. } | Effect::StreamDeleted { messages, .. } => {
+                let gone = messages.iter().filter(|(_, place, _)| *place != nowhere);
+                gone.for_each(|(_, place, bytes)| live.removed(place, bytes));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A message lies elsewhere now.
+fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
+    let stored = streams.get(moved.stream).and_then(|s| s.message(moved.seq));
+    if let Some(old) = stored
+        && streams.relocate(moved.stream, moved.seq, old.place, moved.place)
+    {
+        live.removed(old.place, old.bytes);
+        live.stored(moved.place, old.bytes);
+    }
+}
+
 impl Server {
     /// One turn's work for streams.
-    pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), Failure> {
+    pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
         let Some(store) = self.store.as_mut() else {
             return Ok(());
         };
-        self.node.set_wall_clock(now, wall_clock_us());
-        propose(&mut self.node, store, now);
+        let node = &mut self.node;
+        node.set_wall_clock(now, wall_clock_us());
+        propose(node, store, now);
         store.poll()?;
-        while let Some(committed) = store.poll_due() {
-            self.node.handle_committed(now, &committed);
+        while let Some(due) = store.poll_due() {
+            match &due {
+                Due::Entry(committed) => {
+                    let effects = node.handle_committed(now, committed)?;
+                    account(effects, store.live_mut());
+                }
+                Due::Relocated(moved) => {
+                    if let Some(streams) = node.streams_mut() {
+                        relocate(streams.applied_mut(), moved, store.live_mut());
+                    }
+                }
+            }
         }
-        self.node.serve_streams(now, store);
-        // What was served may have led to more: acknowledgements of consumers, messages that went into streams.
-        propose(&mut self.node, store, now);
+        node.serve_streams(now, store)?;
+        // What was served may have led to more: what consumers did, messages that went into streams.
+        propose(node, store, now);
         Ok(())
     }
 }
@@ -46,12 +180,12 @@ fn propose(node: &mut Node, store: &mut Store, now: Time) {
             // The next wake-up tries again; a failure is what `poll` tells.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {
-                node.handle_refused(now, &ApiError::INSUFFICIENT_RESOURCES);
+                node.handle_refused(now, &ApiError::STORAGE_EXCEEDED);
             }
             Err(WriteError::TooLarge { .. }) => {
-                node.handle_refused(now, &ApiError::MESSAGE_EXCEEDS_MAXIMUM);
+                node.handle_refused(now, &ApiError::MESSAGE_TOO_LARGE);
             }
-            Err(WriteError::NotLeader) => node.handle_refused(now, &ApiError::NOT_AVAILABLE),
+            Err(WriteError::NotLeader) => node.handle_refused(now, &ApiError::SYSTEM_UNAVAILABLE),
         }
     }
 }

@@ -117,6 +117,24 @@ impl Consumers {
         }
     }
 
+    fn note_push(&mut self, to: &str, key: Key) {
+        if !to.is_empty() {
+            self.pushed
+                .entry(to.as_bytes().into())
+                .or_default()
+                .push(key);
+        }
+    }
+
+    fn forget_push(&mut self, to: &str, key: Key) {
+        if let Some(keys) = self.pushed.get_mut(to.as_bytes()) {
+            keys.retain(|k| *k != key);
+            if keys.is_empty() {
+                self.pushed.remove(to.as_bytes());
+            }
+        }
+    }
+
     pub(super) const fn is_busy(&self) -> bool {
         !self.due.is_empty()
     }
@@ -137,6 +155,12 @@ impl Consumers {
         if at != Time::NEVER {
             self.timers.insert((at, key));
         }
+    }
+}
+
+impl Live {
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -255,10 +279,7 @@ impl JetStream {
         let all = &mut self.consumers;
         let key = all.next;
         all.next += 1;
-        if !config.deliver_subject.is_empty() {
-            let to = config.deliver_subject.as_bytes().into();
-            all.pushed.entry(to).or_default().push(key);
-        }
+        all.note_push(&config.deliver_subject, key);
         all.names
             .entry(stream)
             .or_default()
@@ -298,13 +319,8 @@ impl JetStream {
                 all.names.remove(&live.stream);
             }
         }
-        let to = live.config.deliver_subject.as_bytes();
-        if let Some(keys) = all.pushed.get_mut(to) {
-            keys.retain(|k| *k != key);
-            if keys.is_empty() {
-                all.pushed.remove(to);
-            }
-        }
+        let to = live.config.deliver_subject;
+        all.forget_push(&to, key);
     }
 
     /// Gives a consumer a voice, and has it served in this turn.
@@ -424,13 +440,22 @@ impl JetStream {
     }
 
     fn update_consumer(&mut self, now: Time, stream: u32, name: &str) -> Option<()> {
-        let wall_us = self.wall.tell(now);
         let key = self.consumers.find(stream, name)?;
-        let of = self.streams.get(stream)?;
-        let config = of.consumer(name)?.config();
+        let config = self.streams.get(stream)?.consumer(name)?.config().clone();
+        self.reconfigure(now, key, &config)
+    }
+
+    /// Takes over a consumer's changed configuration.
+    pub(super) fn reconfigure(
+        &mut self,
+        now: Time,
+        key: Key,
+        config: &ConsumerConfig,
+    ) -> Option<()> {
+        let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key)?;
-        let (old, new) = (live.config.deliver_subject.clone(), config.deliver_subject.clone());
-        live.config = config.clone();
+        let of = self.streams.get(live.stream)?;
+        let old = std::mem::replace(&mut live.config, config.clone()).deliver_subject;
         live.filter = consumer_filter(config);
         let mut source = Seen {
             stream: of,
@@ -439,17 +464,30 @@ impl JetStream {
             held: Held::default(),
         };
         live.consumer.handle_update(wall_us, config, &mut source);
-        if old != new {
-            let pushed = &mut self.consumers.pushed;
-            if let Some(keys) = pushed.get_mut(old.as_bytes()) {
-                keys.retain(|k| *k != key);
-            }
-            if !new.is_empty() {
-                pushed.entry(new.as_bytes().into()).or_default().push(key);
-            }
+        if old != config.deliver_subject {
+            self.consumers.forget_push(&old, key);
+            self.consumers.note_push(&config.deliver_subject, key);
         }
         self.consumers.wake(key);
         Some(())
+    }
+
+    /// The node ends: pulls are told, and what consumers did since their last deltas is proposed.
+    pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
+        let keys: Vec<Key> = self.consumers.live.keys().copied().collect();
+        for key in keys {
+            let delta = self.with_consumer(node, now, key, |live, voice| {
+                let wall_us = voice.wall_us;
+                live.consumer.handle_end(why, voice);
+                let delta = live.logged.then(|| live.consumer.take_delta(wall_us));
+                (live.stream, live.name.clone(), delta.flatten())
+            });
+            if let Some((stream, name, Some(delta))) = delta {
+                let kind = Kind::ConsumerDelta;
+                let command = Command::new(kind, stream, name.as_bytes(), &delta);
+                self.command(now, false, &command, Some((b"", Then::Delta(key))));
+            }
+        }
     }
 
     /// Serves every consumer that has something to do.
@@ -504,7 +542,7 @@ impl JetStream {
             .consumer
             .deliver(wall_us, BUDGET, &mut source, &mut voice);
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
-        let room = !self.sealed_is_full();
+        let room = !self.is_full();
         let live = self.consumers.live.get_mut(&key)?;
         let delta = match room && live.logged {
             true => live.consumer.poll_delta(wall_us),

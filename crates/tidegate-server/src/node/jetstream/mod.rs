@@ -16,6 +16,7 @@ mod publish;
 mod reads;
 mod requests;
 mod speak;
+mod views;
 mod wall;
 
 use std::collections::VecDeque;
@@ -42,7 +43,7 @@ use crate::consumer::Ending;
 use crate::nats::parse::Publish;
 use crate::replica::Committed;
 use crate::store::Fetch;
-use crate::stream::{Command, Effect, EntryError, Kind, Outcome, Place, Streams};
+use crate::stream::{Command, Effect, EntryError, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before publishers are not read any more.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -90,8 +91,8 @@ pub struct JetStream {
     pub_acks: HashMap<u32, PubAck, RandomState>,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
-    /// An expiry was proposed and has not come back.
-    expiring: bool,
+    /// Expiries that were proposed and have not come back.
+    expiring: usize,
     /// What was in the log is applied: consumers are served.
     serves: bool,
     /// Names consumers that nobody named, and advisories.
@@ -127,7 +128,7 @@ impl JetStream {
             reads: Reads::default(),
             pub_acks: HashMap::default(),
             held_back: Vec::new(),
-            expiring: false,
+            expiring: 0,
             serves: false,
             seed,
             named: 0,
@@ -167,6 +168,10 @@ impl JetStream {
     #[must_use]
     pub fn effects(&self) -> &[Effect] {
         &self.effects
+    }
+
+    pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        self.consumers.handle_subscribed(pattern);
     }
 
     pub(super) fn set_wall_clock(&mut self, now: Time, us: u64) {
@@ -321,7 +326,7 @@ impl JetStream {
     /// Messages that went of age are removed by the log, like everything else.
     fn propose_expiry(&mut self, now: Time) {
         let due = self.streams.next_expiry();
-        if self.expiring || due.is_none_or(|due| due > self.wall.peek(now)) {
+        if self.expiring > 0 || due.is_none_or(|due| due > self.wall.peek(now)) {
             return;
         }
         self.expire(now);
@@ -332,7 +337,7 @@ impl JetStream {
         if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty() {
             return Some(Time::ZERO);
         }
-        let expiry = self.streams.next_expiry().filter(|_| !self.expiring);
+        let expiry = self.streams.next_expiry().filter(|_| self.expiring == 0);
         let expiry = expiry.map(|us| self.wall.when(us));
         self.consumers.deadline().into_iter().chain(expiry).min()
     }
@@ -386,4 +391,13 @@ fn stream_of_each(entry: &[u8]) -> Vec<u32> {
     let decoded = crate::stream::Entry::decode(entry);
     let commands = decoded.ok().map(|e| e.commands()).into_iter().flatten();
     commands.map(|c| c.map_or(0, |c: Command<'_>| c.stream)).collect()
+}
+
+impl std::fmt::Debug for JetStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JetStream")
+            .field("streams", &self.streams.len())
+            .field("consumers", &self.consumers.len())
+            .finish_non_exhaustive()
+    }
 }

@@ -20,12 +20,14 @@ pub(super) enum Then {
     Api(Kind),
     /// Who made a consumer of this name.
     Consumer(Box<str>),
-    /// Who paused or resumed the consumer of this name, until then.
-    Paused(Box<str>, Option<Timestamp>),
+    /// Who paused or resumed a consumer, until then.
+    Paused(Option<Timestamp>),
     /// The publisher of an atomic batch with this id.
     Atomic(Box<[u8]>),
     /// A consumer whose delta it was: nobody else is told.
     Delta(consumers::Key),
+    /// Nobody: what went of age is removed.
+    Expired,
 }
 
 impl JetStream {
@@ -45,10 +47,14 @@ impl JetStream {
             Then::Atomic(id) => self.batch_stored(outcome, &id, &mut body),
             Then::Api(kind) => body = self.changed(now, kind, outcome),
             Then::Consumer(name) => body = self.consumer_made(node, now, &name, outcome),
-            Then::Paused(name, until) => body = self.paused(now, &name, until, outcome),
+            Then::Paused(until) => body = self.paused(now, until, outcome),
             Then::Delta(key) => {
                 self.body = body;
                 return self.delta_durable(node, now, key);
+            }
+            Then::Expired => {
+                self.body = body;
+                return self.expired();
             }
         }
         self.voice(node, now).answer_with(reply, &body);
@@ -92,7 +98,7 @@ impl JetStream {
             Outcome::Created { stream }
             | Outcome::Exists { stream }
             | Outcome::Updated { stream } => match self.streams.get(*stream) {
-                Some(stream) => view::stream_changed(kind, &self.server(now), stream),
+                Some(stream) => view::stream_changed(kind, &self.server(now), &self.shown(stream)),
                 // Deleted by a later command of the same entry.
                 None => missing(),
             },
@@ -105,22 +111,13 @@ impl JetStream {
         }
     }
 
-    fn paused(
-        &mut self,
-        now: Time,
-        name: &str,
-        until: Option<Timestamp>,
-        outcome: &Outcome,
-    ) -> Vec<u8> {
+    fn paused(&mut self, now: Time, until: Option<Timestamp>, outcome: &Outcome) -> Vec<u8> {
         match outcome {
             Outcome::Refused { error, .. } => {
                 self.stats.api_errors += 1;
                 answer::refused(Kind::ConsumerPause.as_str(), error)
             }
-            _ => {
-                tracing::debug!("consumer {name} pauses until {until:?}");
-                answer::paused(until, self.timestamp(now))
-            }
+            _ => answer::paused(until, self.timestamp(now)),
         }
     }
 }
