@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::block::Flags;
 use super::command::Command;
 use super::consumers::{ConsumerRequest, StreamConsumer, StreamView};
 use super::one::Stream;

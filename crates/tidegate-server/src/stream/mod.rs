@@ -20,6 +20,8 @@ mod publish;
 pub mod rules;
 mod streams;
 mod subjects;
+#[cfg(test)]
+mod tests;
 
 pub use command::{
     Buffer, COMMAND_HEADER_BYTES, Command, Commands, ENTRY_HEADER_BYTES, EncodeError, Encoder,
