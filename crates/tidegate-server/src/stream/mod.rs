@@ -11,6 +11,7 @@ mod command;
 mod consumers;
 mod content;
 mod dedup;
+mod expiry;
 mod filter;
 mod headers;
 mod index;

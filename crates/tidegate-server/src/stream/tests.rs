@@ -505,3 +505,235 @@ fn sealed_and_denied() {
     scene.command(Kind::UpdateStream, 1, "", seal);
     assert_eq!(scene.publish("s.a", &[]), refused(ApiError::STREAM_SEALED));
 }
+
+impl Scene {
+    /// Lets time pass up to `now_us`, and what is due go; how many rounds of proposals that took.
+    fn expire(&mut self, now_us: u64) -> usize {
+        self.now_us = now_us;
+        let mut rounds = 0;
+        while self
+            .streams
+            .next_expiry(now_us)
+            .is_some_and(|due| due <= now_us)
+        {
+            rounds += 1;
+            assert!(rounds < 1000, "expiry comes to no end");
+            let mut entry = Vec::new();
+            let mut encoder = Encoder::begin(&mut entry, now_us);
+            let written = self.streams.propose_expiry(
+                now_us,
+                crate::api::config::Storage::File,
+                &mut encoder,
+            );
+            assert!(
+                written.unwrap() > 0,
+                "something is due, and nothing is proposed"
+            );
+            self.lsn += 64;
+            let mut out = Vec::new();
+            self.streams
+                .apply(self.lsn, &entry.into(), &mut out, &mut self.effects)
+                .unwrap();
+            self.streams.check_invariants();
+        }
+        rounds
+    }
+}
+
+const SECOND: u64 = 1_000_000;
+
+#[test]
+fn messages_go_of_age() {
+    let mut scene = Scene::with(json!({"max_age": 10_000_000_000_u64, "allow_msg_ttl": true}));
+    let start = scene.now_us;
+    assert_eq!(scene.streams.next_expiry(start), None);
+    scene.publish("s.a", &[]);
+    scene.publish("s.a", &[("Nats-TTL", "never")]);
+    scene.now_us += SECOND;
+    scene.publish("s.b", &[("Nats-TTL", "2")]);
+    scene.publish("s.b", &[("Nats-TTL", "1h")]);
+    assert_eq!(scene.streams.next_expiry(start), Some(start + 3 * SECOND));
+    assert_eq!(scene.expire(start + 3 * SECOND - 1), 0);
+    assert_eq!(scene.expire(start + 3 * SECOND), 1);
+    assert_eq!(scene.seqs(), [1, 2, 4]);
+    scene.expire(start + 10 * SECOND);
+    assert_eq!(scene.seqs(), [2, 4]);
+    scene.expire(start + 11 * SECOND);
+    assert_eq!(scene.seqs(), [2]);
+    assert_eq!(scene.streams.next_expiry(u64::MAX), None);
+    assert_eq!(scene.publish("s.c", &[]), stored(5));
+}
+
+#[test]
+fn times_to_live_are_checked() {
+    let mut scene = Scene::with(json!({"allow_msg_ttl": true}));
+    for bad in ["x", "-1", "10ms"] {
+        let error = refused(ApiError::MESSAGE_TTL_INVALID);
+        assert_eq!(scene.publish("s.a", &[("Nats-TTL", bad)]), error);
+    }
+    let mut scene = Scene::with(json!({}));
+    let error = refused(ApiError::MESSAGE_TTL_DISABLED);
+    assert_eq!(scene.publish("s.a", &[("Nats-TTL", "5")]), error);
+    assert_eq!(scene.publish("s.a", &[("Nats-TTL", "0")]), stored(1));
+}
+
+#[test]
+fn many_messages_go_in_rounds() {
+    let mut scene = Scene::with(json!({"max_age": 1_000_000_000_u64}));
+    scene.apply(|entry| {
+        for _ in 0..10_000 {
+            entry.publish(1, b"s.a", None, b"").unwrap();
+        }
+    });
+    assert_eq!(scene.expire(3 * SECOND), 3);
+    assert_eq!(scene.stream().state().messages, 0);
+}
+
+#[test]
+fn a_marker_stays_where_a_subject_ends() {
+    let config =
+        json!({"max_age": 10_000_000_000_u64, "subject_delete_marker_ttl": 60_000_000_000_u64});
+    let mut scene = Scene::with(config);
+    scene.publish("s.a", &[]);
+    scene.publish("s.a", &[]);
+    scene.publish("s.b", &[("KV-Operation", "PURGE")]);
+    let start = scene.now_us;
+    scene.expire(start + 10 * SECOND);
+    // The first of s.a went, the last was replaced; the marker of s.b needs none.
+    assert_eq!(scene.seqs(), [4]);
+    let marker = scene.stream().message(4).unwrap();
+    assert_eq!(&*marker.subject, b"s.a");
+    let stored = scene
+        .effects
+        .iter()
+        .any(|e| matches!(e, Effect::Stored { seq: 4, place, .. } if *place == marker.place));
+    assert!(stored);
+    // It goes of age before its own end comes, and leaves nothing.
+    scene.expire(start + 20 * SECOND);
+    assert_eq!(scene.seqs(), [0; 0]);
+    assert_eq!(scene.streams.next_expiry(u64::MAX), None);
+}
+
+#[test]
+fn a_marker_replaces_no_newer_message() {
+    let config =
+        json!({"max_age": 10_000_000_000_u64, "subject_delete_marker_ttl": 60_000_000_000_u64});
+    let mut scene = Scene::with(config);
+    scene.publish("s.a", &[]);
+    scene.now_us += 10 * SECOND;
+    let now = scene.now_us;
+    let mut entry = Vec::new();
+    let mut encoder = Encoder::begin(&mut entry, now);
+    let storage = crate::api::config::Storage::File;
+    let written = scene.streams.propose_expiry(now, storage, &mut encoder);
+    assert_eq!(written, Ok(2));
+    scene.publish("s.a", &[]);
+    let mut out = Vec::new();
+    scene
+        .streams
+        .apply(1 << 20, &entry.into(), &mut out, &mut scene.effects)
+        .unwrap();
+    assert_eq!(scene.seqs(), [2]);
+}
+
+#[test]
+fn consumers_are_kept() {
+    let mut scene = Scene::with(json!({"max_consumers": 1}));
+    for _ in 0..5 {
+        scene.publish("s.a", &[]);
+    }
+    let request = |action: &str, ack: &str| {
+        json!({"config": {"name": "C", "deliver_policy": "new", "ack_policy": ack}, "action": action}).to_string()
+    };
+    let mut create =
+        |name: &str, request: &str| scene.command(Kind::CreateConsumer, 1, name, request);
+    assert_eq!(
+        create("C", &request("update", "none")),
+        refused(ApiError::CONSUMER_DOES_NOT_EXIST)
+    );
+    assert_eq!(
+        create("C", &request("create", "none")),
+        Outcome::ConsumerCreated { stream: 1 }
+    );
+    assert_eq!(
+        create("C", &request("create", "none")),
+        Outcome::ConsumerExists { stream: 1 }
+    );
+    assert_eq!(
+        create("C", &request("create", "all")),
+        refused(ApiError::CONSUMER_EXISTS)
+    );
+    assert_eq!(
+        create("D", &request("", "none")),
+        refused(ApiError::MAXIMUM_CONSUMERS)
+    );
+    let consumer = scene.stream().consumer("C").unwrap();
+    assert_eq!(consumer.state().delivered().stream_seq, 5);
+    assert!(matches!(
+        scene.command(Kind::ConsumerDelta, 1, "C", "?"),
+        Outcome::Refused { .. }
+    ));
+    assert_eq!(
+        scene.command(Kind::DeleteConsumer, 1, "C", ""),
+        Outcome::ConsumerDeleted { stream: 1 }
+    );
+    assert_eq!(
+        scene.command(Kind::ConsumerDelta, 1, "C", ""),
+        refused(ApiError::CONSUMER_NOT_FOUND)
+    );
+}
+
+#[test]
+fn an_operators_limits_are_asked_before() {
+    let limits = AccountLimits {
+        streams: 2,
+        file_bytes: 1000,
+        memory_bytes: 100,
+    };
+    let mut streams = Streams::new(limits);
+    let config = |name: &str, json: serde_json::Value| -> crate::api::config::StreamConfig {
+        let mut all = json!({ "name": name });
+        all.as_object_mut()
+            .unwrap()
+            .extend(json.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    };
+    let create = |streams: &mut Streams, config: &crate::api::config::StreamConfig| {
+        let kept = streams.check_create(config)?;
+        let mut entry = Vec::new();
+        let payload = serde_json::to_vec(&kept).unwrap();
+        let command = Command::new(Kind::CreateStream, 0, b"", &payload);
+        Encoder::begin(&mut entry, 1).command(&command).unwrap();
+        let (mut out, mut effects) = (Vec::new(), Vec::new());
+        streams
+            .apply(8, &entry.into(), &mut out, &mut effects)
+            .unwrap();
+        Ok::<_, ApiError>(out.remove(0))
+    };
+    let big = config("A", json!({"max_bytes": 2000}));
+    assert_eq!(create(&mut streams, &big), Err(ApiError::STORAGE_EXCEEDED));
+    let memory = config("A", json!({"max_bytes": 101, "storage": "memory"}));
+    assert_eq!(
+        create(&mut streams, &memory),
+        Err(ApiError::MEMORY_EXCEEDED)
+    );
+    create(&mut streams, &config("A", json!({"max_bytes": 800}))).unwrap();
+    let both = config("B", json!({"max_bytes": 300}));
+    assert_eq!(create(&mut streams, &both), Err(ApiError::STORAGE_EXCEEDED));
+    let grown = config("A", json!({"max_bytes": 1000}));
+    assert_eq!(streams.check_update(&grown).unwrap().max_bytes, 1000);
+    create(&mut streams, &config("B", json!({}))).unwrap();
+    assert_eq!(
+        create(&mut streams, &config("C", json!({}))),
+        Err(ApiError::MAXIMUM_STREAMS)
+    );
+    assert_eq!(streams.check_quota(2, 1000), Ok(()));
+    assert_eq!(
+        streams.check_quota(2, 1001),
+        Err(ApiError::STORAGE_EXCEEDED)
+    );
+    assert_eq!(
+        streams.usage(crate::api::config::Storage::File).reserved,
+        800
+    );
+}
