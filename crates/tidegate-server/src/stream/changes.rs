@@ -1,8 +1,7 @@
-//! Commands to one stream other than publishes: purging, deleting, expiring, consumers.
+//! Commands to one stream other than publishes: purging, deleting, consumers.
 
 use std::sync::Arc;
 
-use super::block::Flags;
 use super::command::Command;
 use super::consumers::{ConsumerRequest, StreamConsumer, StreamView};
 use super::one::Stream;
@@ -11,10 +10,8 @@ use super::rules::FIRST_SEQ_MAX;
 use super::streams::{DeleteRequest, PurgeRequest, parse};
 use crate::api::error::ApiError;
 use crate::consumer::State;
+use crate::consumer::rules::{Admission, admit};
 use crate::nats::subject;
-
-/// The most messages one command lets go of age: what is left is due still, and comes with the next.
-const EXPIRE_MAX: usize = 4096;
 
 impl Stream {
     pub(super) fn apply_purge(
@@ -57,43 +54,6 @@ impl Stream {
         Ok(Outcome::Removed { stream: self.id })
     }
 
-    /// When something may be due that a message just stored brings: its own end, or its age.
-    #[inline]
-    pub(super) fn due_after_store(&self, due_us: u64) -> u64 {
-        let own = if due_us == 0 { u64::MAX } else { due_us };
-        match self.limits.age_us {
-            0 => own,
-            age => own.min(self.content.last_time_us.saturating_add(age)),
-        }
-    }
-
-    /// When the next message is due.
-    pub(super) fn next_due(&mut self) -> Option<u64> {
-        let own = self.content.dues.first().map(|(due, _)| *due);
-        let age = self.limits.age_us;
-        let aged = match age {
-            0 => None,
-            _ => self.content.next_aged(),
-        };
-        let aged = aged.map(|(_, time)| time.saturating_add(age));
-        own.into_iter().chain(aged).min()
-    }
-
-    /// Removes what is due.
-    pub(super) fn expire(&mut self, now: u64, effects: &mut Vec<Effect>) {
-        for _ in 0..EXPIRE_MAX {
-            let own = self.content.dues.first().filter(|(due, _)| *due <= now);
-            let mut seq = own.map(|(_, seq)| *seq);
-            if seq.is_none() && self.limits.age_us > 0 {
-                let aged = self.content.next_aged();
-                let due = |time: u64| time.saturating_add(self.limits.age_us) <= now;
-                seq = aged.filter(|(_, time)| due(*time)).map(|(seq, _)| seq);
-            }
-            let Some(seq) = seq else { return };
-            self.remove(seq, effects);
-        }
-    }
-
     pub(super) fn create_consumer(
         &mut self,
         command: &Command<'_>,
@@ -103,22 +63,19 @@ impl Stream {
         let name = consumer_name(command)?;
         let ConsumerRequest { config, action } = parse(command.payload)?;
         let stream = self.id;
-        if let Some(consumer) = self.consumers.get_mut(name) {
-            if *consumer.config == config {
-                return Ok(Outcome::ConsumerExists { stream });
+        let existing = self.consumers.get_mut(name);
+        let admission = admit(&action, existing.as_ref().map(|c| c.config()), &config)?;
+        match (admission, existing) {
+            (Admission::Update, Some(consumer)) => {
+                consumer.config = Arc::new(config);
+                effects.push(Effect::ConsumerUpdated {
+                    stream,
+                    name: name.to_owned(),
+                });
+                return Ok(Outcome::ConsumerUpdated { stream });
             }
-            if action == "create" {
-                return Err(ApiError::CONSUMER_EXISTS);
-            }
-            consumer.config = Arc::new(config);
-            effects.push(Effect::ConsumerUpdated {
-                stream,
-                name: name.to_owned(),
-            });
-            return Ok(Outcome::ConsumerUpdated { stream });
-        }
-        if action == "update" {
-            return Err(ApiError::CONSUMER_DOES_NOT_EXIST);
+            (_, Some(_)) => return Ok(Outcome::ConsumerExists { stream }),
+            (_, None) => {}
         }
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
         if self.consumers.len() as u64 >= most {

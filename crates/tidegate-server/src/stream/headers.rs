@@ -3,7 +3,7 @@
 //! Reads the block once, by the names a stream knows; all else is passed over, however it is formed. Names are compared
 //! with their case, the first of several of one name counts, and an empty value is none: as nats-server does.
 
-use std::time::Duration;
+use crate::consumer::duration;
 
 /// What a published message asks of its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,11 +100,8 @@ impl Ttl {
         let seconds = match number(value) {
             Some(seconds) => seconds,
             None => {
-                let duration = duration(std::str::from_utf8(value).ok()?)?;
-                if duration < Duration::from_secs(1) {
-                    return None;
-                }
-                duration.as_secs()
+                let ns = duration::parse(std::str::from_utf8(value).ok()?)?;
+                u64::try_from(ns / 1_000_000_000).ok().filter(|s| *s > 0)?
             }
         };
         Some(match seconds {
@@ -120,59 +117,6 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
         return None;
     }
     std::str::from_utf8(value).ok()?.parse().ok()
-}
-
-/// Reads a duration as Go writes it, such as `1h30m` or `1.5s`; not a negative one.
-fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut nanos = 0_u128;
-    if rest.is_empty() {
-        return None;
-    }
-    while !rest.is_empty() {
-        let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
-        let (whole, after) = rest.split_at(digits(rest));
-        let (part, after) = match after.strip_prefix('.') {
-            Some(after) => after.split_at(digits(after)),
-            None => ("", after),
-        };
-        if whole.is_empty() && part.is_empty() {
-            return None;
-        }
-        let unit_len = after
-            .find(|c: char| c == '.' || c.is_ascii_digit())
-            .unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_len);
-        let unit: u128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        let whole: u64 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse().ok()?
-        };
-        nanos += u128::from(whole) * unit;
-        // More digits than a nanosecond can show do not count.
-        let part = &part[..part.len().min(15)];
-        if !part.is_empty() {
-            let tenths = 10_u128.pow(part.len() as u32);
-            nanos += u128::from(part.parse::<u64>().ok()?) * unit / tenths;
-        }
-        if nanos > i64::MAX as u128 {
-            return None;
-        }
-        rest = after;
-    }
-    Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
 }
 
 /// The lines of a header block after its first.

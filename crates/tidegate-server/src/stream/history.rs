@@ -2,6 +2,7 @@
 
 use super::filter::Filter;
 use super::one::Stream;
+use super::streams::Streams;
 
 impl Stream {
     /// The first message's number; without messages, the next one's.
@@ -42,5 +43,13 @@ impl Stream {
             }
         }
         Some(seqs)
+    }
+}
+
+impl Streams {
+    /// The latest entry's time, in microseconds since 1970.
+    #[must_use]
+    pub const fn now_us(&self) -> u64 {
+        self.now_us
     }
 }

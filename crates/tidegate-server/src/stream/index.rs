@@ -280,7 +280,12 @@ impl Index {
         let block = self.block(at);
         let from = seq.saturating_sub(block.first()).min(LEN as u64) as usize;
         let here = block.live().count() - block.live().rank(from);
-        let behind: u64 = self.heads.iter().skip(at + 1).map(|h| u64::from(h.live)).sum();
+        let behind: u64 = self
+            .heads
+            .iter()
+            .skip(at + 1)
+            .map(|h| u64::from(h.live))
+            .sum();
         let tail = if at < self.blocks.len() {
             self.tail.live().count()
         } else {
@@ -315,11 +320,6 @@ impl Index {
             + self.tail.memory_bytes()
             + self.heads.capacity() * size_of::<Head>()
             + self.blocks.capacity() * size_of::<usize>()
-    }
-
-    #[cfg(test)]
-    pub(super) fn blocks_len(&self) -> usize {
-        self.blocks.len()
     }
 
     pub(super) fn check_invariants(&self) {

@@ -12,7 +12,9 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 
-use super::command::{Command, Commands, Entry, EntryError, Kind, Place};
+use super::command::{
+    Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
+};
 use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::publish::{Refusal, Stage};
@@ -21,6 +23,9 @@ use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
 use crate::nats::subject;
 use crate::nats::sublist::Sublist;
+
+/// How many commands one round of expiry proposes, and a few more.
+const PROPOSED_MAX: usize = 4096;
 
 /// What an operator allows the streams of a group together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -525,7 +530,12 @@ impl Streams {
             Kind::DeleteMessage => stream.apply_delete(&parse(command.payload)?, effects)?,
             Kind::Expire => {
                 stream.expire(context.now, effects);
-                self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+                Outcome::Done
+            }
+            Kind::Marker => {
+                let (place, body) = context.keep(stream, command);
+                let due = stream.apply_marker(command, place, context.now, body, effects);
+                self.due_us = self.due_us.min(due);
                 Outcome::Done
             }
             Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
@@ -593,10 +603,41 @@ impl Streams {
         there
     }
 
-    /// The latest entry's time, in microseconds since 1970.
-    #[must_use]
-    pub const fn now_us(&self) -> u64 {
-        self.now_us
+    /// When messages may be due, in microseconds since 1970: not before. Once it has come, propose what
+    /// [`Streams::propose_expiry`] writes, and ask again when that is applied.
+    pub fn next_expiry(&mut self, now_us: u64) -> Option<u64> {
+        if self.due_us <= now_us {
+            let dues = self.streams.values_mut().filter_map(|s| s.next_due());
+            self.due_us = dues.min().unwrap_or(u64::MAX);
+        }
+        (self.due_us != u64::MAX).then_some(self.due_us)
+    }
+
+    /// Writes commands that let go what is due in streams of this kind of storage, a bounded number; how many.
+    ///
+    /// # Errors
+    ///
+    /// Where the entry is full; what was written before stays.
+    pub fn propose_expiry<B: Buffer>(
+        &mut self,
+        now_us: u64,
+        storage: Storage,
+        entry: &mut Encoder<'_, B>,
+    ) -> Result<usize, EncodeError> {
+        let mut written = 0;
+        for id in self.names.values() {
+            let Some(stream) = self.streams.get_mut(id) else {
+                continue;
+            };
+            let due = stream.next_due().is_some_and(|due| due <= now_us);
+            if due && stream.config.storage == storage {
+                written += stream.propose_expiry(now_us, entry)?;
+            }
+            if written >= PROPOSED_MAX {
+                break;
+            }
+        }
+        Ok(written)
     }
 
     /// Panics if something is not as it always should be: for tests.

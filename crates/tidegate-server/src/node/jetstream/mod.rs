@@ -34,6 +34,7 @@ use self::reads::Reads;
 use self::speak::{Said, Voice};
 use self::wall::Wall;
 use super::core::Node;
+use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
 use crate::api::timestamp::Timestamp;
@@ -91,8 +92,10 @@ pub struct JetStream {
     pub_acks: HashMap<u32, PubAck, RandomState>,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
-    /// Expiries that were proposed and have not come back.
-    expiring: usize,
+    /// An expiry was proposed and has not come back.
+    expiring: bool,
+    /// When messages may go of age next, in microseconds since the Unix epoch.
+    next_expiry: Option<u64>,
     /// What was in the log is applied: consumers are served.
     serves: bool,
     /// Names consumers that nobody named, and advisories.
@@ -128,7 +131,8 @@ impl JetStream {
             reads: Reads::default(),
             pub_acks: HashMap::default(),
             held_back: Vec::new(),
-            expiring: 0,
+            expiring: false,
+            next_expiry: None,
             serves: false,
             seed,
             named: 0,
@@ -323,13 +327,25 @@ impl JetStream {
         }
     }
 
-    /// Messages that went of age are removed by the log, like everything else.
+    /// Messages that went of age are removed by entries, like everything else: asked for once, until that has been applied.
     fn propose_expiry(&mut self, now: Time) {
-        let due = self.streams.next_expiry();
-        if self.expiring > 0 || due.is_none_or(|due| due > self.wall.peek(now)) {
+        let now_us = self.wall.tell(now);
+        if self.expiring {
+            self.next_expiry = None;
             return;
         }
-        self.expire(now);
+        self.next_expiry = self.streams.next_expiry(now_us);
+        if self.next_expiry.is_none_or(|due| due > now_us) {
+            return;
+        }
+        let streams = &mut self.streams;
+        let mut write = |proposals: &mut Proposals<Then>, storage| {
+            proposals.add_written(Then::Expired, |entry| {
+                streams.propose_expiry(now_us, storage, entry)
+            })
+        };
+        write(&mut self.volatile, Storage::Memory);
+        self.expiring = write(&mut self.durable, Storage::File);
     }
 
     /// When to be served next.
@@ -337,8 +353,7 @@ impl JetStream {
         if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty() {
             return Some(Time::ZERO);
         }
-        let expiry = self.streams.next_expiry().filter(|_| self.expiring == 0);
-        let expiry = expiry.map(|us| self.wall.when(us));
+        let expiry = self.next_expiry.map(|us| self.wall.when(us));
         self.consumers.deadline().into_iter().chain(expiry).min()
     }
 

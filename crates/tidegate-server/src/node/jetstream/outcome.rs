@@ -54,7 +54,8 @@ impl JetStream {
             }
             Then::Expired => {
                 self.body = body;
-                return self.expired();
+                self.expiring = false;
+                return;
             }
         }
         self.voice(node, now).answer_with(reply, &body);

@@ -127,6 +127,28 @@ impl<T> Proposals<T> {
         Ok(())
     }
 
+    /// Lets somebody write commands; the last of them is waited for. Whether there was any.
+    pub(super) fn add_written(
+        &mut self,
+        then: T,
+        write: impl FnOnce(&mut Encoder<'_, BytesMut>) -> Result<usize, EncodeError>,
+    ) -> bool {
+        let mut encoder = if self.open.is_empty() {
+            Encoder::begin(&mut self.open, 0)
+        } else {
+            Encoder::resume(&mut self.open)
+        };
+        // What did not fit comes with the next entry.
+        let written = write(&mut encoder).unwrap_or(0);
+        self.commands += u32::try_from(written).unwrap_or(0);
+        match self.commands.checked_sub(1).filter(|_| written > 0) {
+            Some(last) => self.waiters.add(last, b"", then),
+            None if self.commands == 0 => self.open.clear(),
+            None => {}
+        }
+        written > 0
+    }
+
     /// Bytes gathered.
     pub(super) fn bytes(&self) -> usize {
         self.open.len()

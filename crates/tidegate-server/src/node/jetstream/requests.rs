@@ -252,20 +252,6 @@ impl JetStream {
         self.command(now, volatile, &command, Some(waiter));
     }
 
-    /// Removes what went of age.
-    pub(super) fn expire(&mut self, now: Time) {
-        for (id, in_memory) in self.streams.expiring(self.wall.peek(now)) {
-            let waiter = (!in_memory).then_some((&b""[..], Then::Expired));
-            self.expiring += usize::from(!in_memory);
-            self.command(now, in_memory, &Command::new(Kind::Expire, id, b"", b""), waiter);
-        }
-    }
-
-    /// An expiry came back.
-    pub(super) const fn expired(&mut self) {
-        self.expiring -= 1;
-    }
-
     pub(super) fn shown<'a>(&self, stream: &'a Stream) -> Shown<'a> {
         Shown {
             stream,
