@@ -6,6 +6,7 @@
 //!
 //! Neither is in the log: after a restart every batch is unknown, and its publisher is told so. What was acknowledged is stored.
 
+mod advisory;
 mod atomic;
 mod fast;
 mod idle;
