@@ -6,7 +6,9 @@
 //! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes what is ready,
 //! acts once, then writes; a [`tidegate`] controller decides how much is gathered before it writes.
 
+pub mod api;
 pub mod config;
+pub mod consumer;
 mod monitor;
 pub mod nats;
 pub mod node;
