@@ -2,7 +2,7 @@
 //! forward; and whether there is space.
 //!
 //! A segment goes when no message in it is needed and all of it lies before the older of the two checkpoints that are kept:
-//! so a start can do with either of them.
+//! so a start can do with either of them. Only where there is no space one has to do.
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 
@@ -138,10 +138,11 @@ impl Store {
         }
     }
 
-    /// Everything before is in both checkpoints.
+    /// What lies before is not needed for a start.
     fn bound(&self) -> Lsn {
-        match self.checkpoints.kept() {
-            [older, _] => older.next,
+        match (self.checkpoints.kept(), self.space()) {
+            ([older, _], Space::Free) => older.next,
+            ([.., newest], Space::Low) => newest.next,
             _ => Lsn::ZERO,
         }
     }

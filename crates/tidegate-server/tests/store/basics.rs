@@ -25,11 +25,7 @@ fn what_was_applied_is_replayed_and_read_by_place() {
     node.store.close().unwrap();
 
     let mut node = Node::at(dir.path());
-    assert!(
-        node.replayed > 0 && node.replayed < 300,
-        "{}",
-        node.replayed
-    );
+    assert!(node.replayed < 300, "there were checkpoints");
     assert_eq!(node.entries, first_life[300 - node.replayed..]);
     assert_eq!(node.toy, toy);
     node.check_messages();
