@@ -184,7 +184,7 @@ impl Server {
             }
             self.drop_closed();
             if self.is_over(now) {
-                return self.store.map_or(Ok(()), |s| Ok(s.close()?));
+                return self.close_streams();
             }
             wait = self.wait(now, hold);
         }
@@ -509,6 +509,7 @@ impl Server {
             && ((self.ready.is_empty() && self.node.streams_idle()) || until <= now)
         {
             self.draining = None;
+            self.node.stop_streams(now);
             self.node.close_all(now);
             self.flush(now, Reason::Closing);
             self.drop_closed();

@@ -14,7 +14,7 @@ use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
-use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Store, WriteError};
+use crate::store::{Due, Fetch, Live, Lying, Opening, Options, Relocated, Store, WriteError};
 use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
 
 impl Messages for Store {
@@ -41,22 +41,29 @@ pub(super) fn open(
         ..Options::default()
     };
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
-    let opening = opening.map_err(failed)?;
+    let mut opening = opening.map_err(failed)?;
     tell_verdict(&opening);
     let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    let mut streams = Streams::new(AccountLimits {
+    let limits = AccountLimits {
         streams: bound(kept.max_streams.map(|n| n as u64)),
         file_bytes: bound(kept.max_file_bytes),
         memory_bytes: bound(kept.max_memory_bytes),
-    });
+    };
+    let unreadable = |what: String| StartError::State {
+        directory: directory.clone(),
+        what,
+    };
+    let mut streams = match opening.take_state() {
+        Some(state) => {
+            Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?
+        }
+        None => Streams::new(limits),
+    };
     let mut replaying = Replaying::default();
     let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live));
     let store = store.map_err(failed)?;
     if let Some(error) = replaying.failed {
-        return Err(StartError::State {
-            directory: kept.directory,
-            what: error.to_string(),
-        });
+        return Err(unreadable(error.to_string()));
     }
     tracing::info!(
         "Streams are kept in {}: {} streams, {} entries replayed",
@@ -168,7 +175,25 @@ impl Server {
         node.serve_streams(now, store)?;
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, now);
+        checkpoint(node, store);
         Ok(())
+    }
+
+    /// The streams' end: what is in flight becomes durable, and the state is written down so that the next start is quick.
+    pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
+        let Some(mut store) = self.store.take() else {
+            return Ok(());
+        };
+        let now = self.clock.now();
+        self.node.stop_streams(now);
+        propose(&mut self.node, &mut store, now);
+        if let Some(streams) = self.node.streams()
+            && !store.is_checkpointing()
+        {
+            let parts = streams.applied().snapshot().chunks();
+            store.checkpoint(Box::new(parts));
+        }
+        Ok(store.close()?)
     }
 }
 
@@ -187,6 +212,25 @@ fn propose(node: &mut Node, store: &mut Store, now: Time) {
             }
             Err(WriteError::NotLeader) => node.handle_refused(now, &ApiError::SYSTEM_UNAVAILABLE),
         }
+    }
+}
+
+/// Has the state written down when that is due, and answers what segments still hold.
+fn checkpoint(node: &mut Node, store: &mut Store) {
+    let Some(streams) = node.streams() else {
+        return;
+    };
+    if store.wants_checkpoint() {
+        let parts = streams.applied().snapshot().chunks();
+        store.checkpoint(Box::new(parts));
+    }
+    if let Some(asked) = store.poll_lying() {
+        let found = streams.applied().lying_in(&asked.lsns, asked.after, asked.max);
+        let lying: Vec<Lying> = found
+            .into_iter()
+            .map(|(stream, seq, place)| Lying { stream, seq, place })
+            .collect();
+        store.handle_lying(&lying);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streams as the API's answers look at them.
 
 use crate::api::config::StreamConfig;
-use crate::api::view::{DELETED_MAX, StreamCounts, StreamView};
+use crate::api::view::{StreamCounts, StreamView};
 use crate::stream::{Filter, Stream};
 
 /// A stream, and how many consumers it has on this node: the log does not know all of them.
@@ -34,9 +34,8 @@ impl StreamView for Shown<'_> {
         }
     }
 
-    fn deleted(&self) -> Vec<u64> {
-        self.stream
-            .deleted(usize::try_from(DELETED_MAX).unwrap_or(usize::MAX))
+    fn deleted(&self, limit: usize) -> Vec<u64> {
+        self.stream.deleted(limit)
     }
 
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
