@@ -723,8 +723,28 @@ fn block(p: &Publish<'_>) -> Option<Vec<u8>> {
     (!lines.is_empty()).then(|| text.into_bytes())
 }
 
+/// Payloads that are nearly what a command expects, and some that are not.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![0..9_u64, Just(1 << 62), Just(u64::MAX - 1), Just(u64::MAX)];
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..20),
+        (number.clone(), number.clone())
+            .prop_map(|(a, b)| { format!(r#"{{"seq":{a},"keep":{b},"filter":""}}"#).into_bytes() }),
+        (number.clone(), "[STU]").prop_map(|(n, name)| {
+            format!(r#"{{"name":"{name}","subjects":["{name}.>"],"first_seq":{n}}}"#).into_bytes()
+        }),
+        (number, "(all|new|last|by_start_sequence)").prop_map(|(n, policy)| {
+            format!(r#"{{"config":{{"deliver_policy":"{policy}","opt_start_seq":{n}}}}}"#)
+                .into_bytes()
+        }),
+        (0..3_u32).prop_map(|n| n.to_le_bytes().to_vec()),
+        "(Nats-TTL: [0-9]{1,20}s?|Nats-Rollup: (sub|all)|Nats-Msg-Id: [ab])"
+            .prop_map(|line| { format!("NATS/1.0\r\n{line}\r\n\r\n").into_bytes() }),
+    ]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn streams_do_as_the_model(config in config(), acts in prop::collection::vec(act(), 1..60)) {
@@ -742,6 +762,35 @@ proptest! {
         prop_assert!(bytes(&world.one) == bytes(&again), "what is restored differs");
         world.one = again;
         world.check();
+    }
+
+    #[test]
+    fn any_command_is_survived(
+        commands in prop::collection::vec(
+            (1..14_u8, 0..3_u32, "(s\\.[ab]|C|)", any::<bool>(), garbage(), any::<u64>()), 1..40),
+    ) {
+        let mut world = World::new(StreamConfig {
+            name: "S".into(),
+            subjects: vec!["s.>".into()],
+            allow_atomic: true,
+            ..StreamConfig::default()
+        });
+        for (kind, stream, subject, headers, payload, time) in commands {
+            let Some(kind) = Kind::from_u8(kind) else { continue };
+            let mut entry = Vec::new();
+            let mut encoder = Encoder::begin(&mut entry, time);
+            let command = Command {
+                headers: headers.then_some(&payload[..]),
+                ..Command::new(kind, stream, subject.as_bytes(), &payload)
+            };
+            encoder.command(&command).unwrap();
+            encoder.publish(1, b"s.a", None, b"").unwrap();
+            world.lsn += 1 << 33;
+            let (mut out, mut effects) = (Vec::new(), Vec::new());
+            world.one.apply(world.lsn, &entry.into(), &mut out, &mut effects).unwrap();
+            prop_assert_eq!(out.len(), 2);
+            world.one.check_invariants();
+        }
     }
 
     #[test]
