@@ -189,3 +189,94 @@ impl ConsumerView for LiveConsumer<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
+
+    /// A stream `S` of `s.>` with these subjects published to it, a second apart.
+    fn streams(subjects: &[&str]) -> Streams {
+        let mut streams = Streams::new(AccountLimits::NONE);
+        let (mut out, mut effects) = (Vec::new(), Vec::new());
+        let mut apply = |at: u64, write: &dyn Fn(&mut Encoder<'_, Vec<u8>>)| {
+            let mut entry = Vec::new();
+            write(&mut Encoder::begin(&mut entry, at * 1_000_000));
+            streams
+                .apply(at * 64, &Bytes::from(entry), &mut out, &mut effects)
+                .unwrap();
+        };
+        let config = br#"{"name":"S","subjects":["s.>"]}"#;
+        apply(0, &|entry| {
+            let command = Command::new(Kind::CreateStream, 0, b"", config);
+            entry.command(&command).unwrap();
+        });
+        for (at, subject) in (1..).zip(subjects) {
+            apply(at, &|entry| {
+                entry.publish(1, subject.as_bytes(), None, b"x").unwrap();
+            });
+        }
+        streams
+    }
+
+    #[test]
+    fn counts() {
+        let empty = streams(&[]);
+        let counts = empty.get(1).unwrap().counts();
+        assert_eq!(counts, StreamCounts::default());
+        let some = streams(&["s.a", "s.b", "s.a"]);
+        let stream = some.get(1).unwrap();
+        let counts = stream.counts();
+        assert_eq!(
+            (counts.messages, counts.first_seq, counts.last_seq),
+            (3, 1, 3)
+        );
+        assert_eq!(
+            (counts.first_us, counts.last_us),
+            (Some(1_000_000), Some(3_000_000))
+        );
+        assert_eq!(
+            (counts.subjects, counts.deleted, counts.consumers),
+            (2, 0, 0)
+        );
+        let mut subjects = Vec::new();
+        StreamView::subjects(stream, b"s.*", &mut |subject, count| {
+            subjects.push((subject.to_vec(), count));
+        });
+        subjects.sort();
+        assert_eq!(subjects, [(b"s.a".to_vec(), 2), (b"s.b".to_vec(), 1)]);
+    }
+
+    #[test]
+    fn messages() {
+        let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
+        let mut messages = Messages::new(streams.get(1).unwrap());
+        assert_eq!((messages.first_seq(), messages.last_seq()), (1, 4));
+        assert!(messages.contains(4) && !messages.contains(5));
+        assert_eq!(messages.next_at(2, b"s.a"), Some(3));
+        assert_eq!(messages.next_at(2, b"s.*"), Some(2));
+        assert_eq!(messages.next_at(5, b">"), None);
+        assert_eq!(messages.count_from(2, b"s.a"), 1);
+        assert_eq!(messages.last_of(b"s.a"), Some(3));
+        assert_eq!(messages.seq_at_time(2_500_000), 3);
+        assert_eq!(messages.seq_at_time(9_000_000), 5);
+    }
+
+    #[test]
+    fn last_of_each_subject() {
+        let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
+        let mut messages = Messages::new(streams.get(1).unwrap());
+        let mut last = |up_to, max| {
+            let mut last = messages.last_per_subject(b"s.>", up_to, max)?;
+            last.sort_unstable();
+            Some(last)
+        };
+        assert_eq!(last(4, 3), Some(vec![2, 3, 4]));
+        assert_eq!(last(4, 2), None);
+        assert_eq!(last(2, 2), Some(vec![1, 2]));
+        assert_eq!(last(2, 1), None);
+        assert_eq!(last(0, 1), Some(vec![]));
+    }
+}
