@@ -15,6 +15,7 @@ mod expiry;
 mod filter;
 mod headers;
 mod index;
+mod lying;
 mod one;
 mod outcome;
 mod publish;
@@ -32,6 +33,7 @@ pub use consumers::{ConsumerRequest, StreamConsumer, StreamView, consumer_filter
 pub use filter::Filter;
 pub use headers::Asked;
 pub use index::Bulk;
+pub use lying::Lying;
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
 pub use streams::{AccountLimits, DeleteRequest, PurgeRequest, Streams, Usage};
