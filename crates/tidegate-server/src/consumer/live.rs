@@ -240,8 +240,7 @@ impl Consumer {
     pub fn handle_interest_lost(&mut self, now: u64, inbox: &[u8]) {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.drop_of(inbox),
-            Receiver::Push(push) if *push.subject == *inbox => push.active = false,
-            Receiver::Push(_) => return,
+            Receiver::Push(push) => push.active &= *push.subject != *inbox,
         }
         self.used_us = now;
     }
@@ -249,13 +248,17 @@ impl Consumer {
     /// Drops the pulls nobody listens for, so that they are not counted, and sees whether somebody listens to what is pushed.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         match &mut self.receiver {
-            Receiver::Pull(pulls) => pulls.prune(now, sink),
-            Receiver::Push(push) => {
-                let was = push.active;
-                push.ready(sink);
-                if was || push.active {
+            Receiver::Pull(pulls) => {
+                if pulls.len() > 0 {
                     self.used_us = now;
                 }
+                pulls.prune(now, sink);
+            }
+            Receiver::Push(push) => {
+                if push.active {
+                    self.used_us = now;
+                }
+                push.ready(sink);
             }
         }
     }
@@ -312,7 +315,12 @@ impl Consumer {
         }
         let last = (self.delivered.consumer_seq, self.delivered.stream_seq);
         match &mut self.receiver {
-            Receiver::Pull(pulls) => pulls.handle_timeouts(now, last, sink),
+            Receiver::Pull(pulls) => {
+                if pulls.len() > 0 {
+                    self.used_us = now;
+                }
+                pulls.handle_timeouts(now, last, sink);
+            }
             Receiver::Push(push) => push.handle_timeouts(now, last, sink),
         }
     }

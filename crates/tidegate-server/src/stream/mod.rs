@@ -14,16 +14,21 @@ mod dedup;
 mod expiry;
 mod filter;
 mod headers;
+mod history;
 mod index;
 mod lying;
+#[cfg(test)]
+mod model;
 mod one;
 mod outcome;
 mod publish;
 pub mod rules;
+mod snapshot;
 mod streams;
 mod subjects;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use command::{
     Buffer, COMMAND_HEADER_BYTES, Command, Commands, ENTRY_HEADER_BYTES, EncodeError, Encoder,
@@ -36,5 +41,6 @@ pub use index::Bulk;
 pub use lying::Lying;
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
+pub use snapshot::{Chunks, RestoreError, Snapshot};
 pub use streams::{AccountLimits, DeleteRequest, PurgeRequest, Streams, Usage};
 pub use subjects::Name;
