@@ -12,11 +12,8 @@ use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
 
 use super::{Fetch, GROUP, Relocated, Store};
 use crate::replica::records;
-use crate::stream::ENTRY_HEADER_BYTES;
-use crate::stream::{Command, Place};
+use crate::stream::{Command, ENTRY_HEADER_BYTES, Lying, Place};
 
-/// The streams are asked for so many messages at once.
-const ASK_MAX: usize = 1024;
 /// The most bytes read and appended in a turn.
 const TURN_BYTES: u64 = 256 << 10;
 /// The most messages on their way to the disk.
@@ -27,21 +24,8 @@ const UNDURABLE_MAX: usize = 4096;
 pub struct LyingIn {
     /// Positions of records.
     pub lsns: Range<u64>,
-    /// Only those after this stream and sequence.
-    pub after: (u32, u64),
-    /// At most so many.
-    pub max: usize,
-}
-
-/// A message, and where it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lying {
-    /// Its stream's id.
-    pub stream: u32,
-    /// Its sequence.
-    pub seq: u64,
-    /// Where it lies.
-    pub place: Place,
+    /// Only those from this stream and sequence on.
+    pub from: (u32, u64),
 }
 
 /// See the [module](self).
@@ -49,7 +33,7 @@ pub struct Lying {
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
     /// Where the next question begins; `None` once all is known.
-    after: Option<(u32, u64)>,
+    from: Option<(u32, u64)>,
     wanted: VecDeque<Lying>,
     /// Appended and not yet durable: where their batch ends.
     undurable: VecDeque<(Lsn, Relocated)>,
@@ -74,23 +58,19 @@ impl Compaction {
         // Whatever comes of it, it is not begun twice.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
-        self.after = Some((0, 0));
+        self.from = Some((0, 0));
     }
 
     pub(super) fn poll_lying(&self) -> Option<LyingIn> {
         let segment = self.segment.as_ref().filter(|_| self.wanted.is_empty())?;
         Some(LyingIn {
             lsns: segment.start.get()..segment.end.get(),
-            after: self.after?,
-            max: ASK_MAX,
+            from: self.from?,
         })
     }
 
-    pub(super) fn handle_lying(&mut self, lying: &[Lying]) {
-        self.after = match lying.last() {
-            Some(last) if lying.len() >= ASK_MAX => Some((last.stream, last.seq)),
-            _ => None,
-        };
+    pub(super) fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
+        self.from = next;
         self.wanted.extend(lying);
     }
 
@@ -104,7 +84,7 @@ impl Compaction {
     }
 
     fn is_done(&self) -> bool {
-        self.after.is_none() && self.wanted.is_empty() && self.undurable.is_empty()
+        self.from.is_none() && self.wanted.is_empty() && self.undurable.is_empty()
     }
 }
 

@@ -35,7 +35,7 @@ use crate::replica::{Committed, Group, ProposeError, Proposed};
 use crate::stream::Place;
 
 pub use checkpoints::Parts;
-pub use compaction::{Lying, LyingIn};
+pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
 pub use live::Live;
 pub use open::{Opening, Options, REPAIRED_FILE};
@@ -93,6 +93,7 @@ pub struct Store {
     /// The log was here when the last checkpoint was asked for.
     tried: Lsn,
     options: Options,
+    waker: Waker,
     /// Held with its lock.
     _storage: Arc<dyn Storage>,
 }
@@ -169,11 +170,6 @@ impl Store {
     }
 
     /// Where to note what messages came and went, as the streams tell it.
-    pub const fn live(&mut self) -> &mut Live {
-        &mut self.live
-    }
-
-    /// Where to note what came and went.
     pub const fn live_mut(&mut self) -> &mut Live {
         &mut self.live
     }
@@ -229,14 +225,16 @@ impl Store {
     }
 }
 
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("applied", &self.applied)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The position behind an entry's record.
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(GROUP, 0, 0, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
-}
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
-    }
 }

@@ -21,8 +21,7 @@ use super::seen::Seen;
 use super::{Due, GROUP, Relocated, Store, Waker, behind};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, Restored};
-use crate::stream::Place;
-use crate::stream::ENTRY_HEADER_BYTES;
+use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
 /// The one format of a data directory there is.
 pub(super) const VERSION: u32 = 1;
@@ -218,6 +217,7 @@ impl Opening {
             review: true,
             tried: self.header.next,
             options: self.options,
+            waker: self.waker,
             _storage: self.storage,
         };
         // The election; if the log has no room for it now, the next poll hands it over.

@@ -8,7 +8,8 @@ use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
-use super::{Lying, LyingIn, Store};
+use super::{LyingIn, Store};
+use crate::stream::Lying;
 
 /// A segment is copied forward when less than this share of it is needed.
 const LIVE_SHARE_MAX: f64 = 0.25;
@@ -110,10 +111,10 @@ impl Store {
         self.compaction.poll_lying()
     }
 
-    /// The messages that lie in the segment asked about: in the order of streams and sequences, and fewer than asked for only
-    /// if there are no more.
-    pub fn handle_lying(&mut self, lying: &[Lying]) {
-        self.compaction.handle_lying(lying);
+    /// Messages that lie in the segment asked about, and where to go on asking, if there is more to look through. Wakes the loop.
+    pub fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
+        self.compaction.handle_lying(lying, next);
+        (self.waker)();
     }
 
     /// A turn of all of it.

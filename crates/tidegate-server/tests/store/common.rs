@@ -128,13 +128,11 @@ impl Node {
             if let Due::Entry(entry) = &due {
                 self.entries.push((entry.lsn.get(), entry.data.clone()));
             }
-            self.toy.handle(due, self.store.live());
+            self.toy.handle(due, self.store.live_mut());
         }
         if let Some(asked) = self.store.poll_lying() {
-            let lying = self.toy.lying_in(&asked);
-            self.store.handle_lying(&lying);
-            // Whoever has just answered has more to do.
-            self.bell.ring();
+            let (lying, next) = self.toy.lying_in(&asked);
+            self.store.handle_lying(lying, next);
         }
         if self.store.wants_checkpoint() {
             self.checkpoint();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tidegate_server::store::{Due, Live, Lying, LyingIn};
-use tidegate_server::stream::{Command, Encoder, Entry, Kind, Place};
+use tidegate_server::store::{Due, Live, LyingIn};
+use tidegate_server::stream::{Command, Encoder, Entry, Kind, Lying, Place};
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,16 +59,20 @@ impl Toy {
         }
     }
 
-    pub(crate) fn lying_in(&self, asked: &LyingIn) -> Vec<Lying> {
-        let after = if asked.after.0 == 0 { 0 } else { asked.after.1 };
-        let all = self.messages.range(after + 1..);
-        let here = all.filter(|(_, (place, _))| asked.lsns.contains(&place.lsn));
+    /// A hundred messages are looked through at once.
+    pub(crate) fn lying_in(&self, asked: &LyingIn) -> (Vec<Lying>, Option<(u32, u64)>) {
+        let from = if asked.from.0 == 0 { 0 } else { asked.from.1 };
+        let looked: Vec<_> = self.messages.range(from..).take(100).collect();
+        let next = looked.get(99).map(|(seq, _)| (1, **seq + 1));
+        let here = looked
+            .into_iter()
+            .filter(|(_, (place, _))| asked.lsns.contains(&place.lsn));
         let lying = here.map(|(&seq, &(place, _))| Lying {
             stream: 1,
             seq,
             place,
         });
-        lying.take(asked.max).collect()
+        (lying.collect(), next)
     }
 
     /// In parts, as a large one would be.

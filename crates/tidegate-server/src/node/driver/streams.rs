@@ -14,7 +14,7 @@ use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
-use crate::store::{Due, Fetch, Live, Lying, Opening, Options, Relocated, Store, WriteError};
+use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Store, WriteError};
 use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
 
 impl Messages for Store {
@@ -54,9 +54,7 @@ pub(super) fn open(
         what,
     };
     let mut streams = match opening.take_state() {
-        Some(state) => {
-            Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?
-        }
+        Some(state) => Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?,
         None => Streams::new(limits),
     };
     let mut replaying = Replaying::default();
@@ -225,12 +223,8 @@ fn checkpoint(node: &mut Node, store: &mut Store) {
         store.checkpoint(Box::new(parts));
     }
     if let Some(asked) = store.poll_lying() {
-        let found = streams.applied().lying_in(&asked.lsns, asked.after, asked.max);
-        let lying: Vec<Lying> = found
-            .into_iter()
-            .map(|(stream, seq, place)| Lying { stream, seq, place })
-            .collect();
-        store.handle_lying(&lying);
+        let (lying, next) = streams.applied().lying_in(&asked.lsns, asked.from);
+        store.handle_lying(lying, next);
     }
 }
 
