@@ -113,6 +113,13 @@ impl Node {
         }
     }
 
+    /// A round of writes took so long.
+    pub fn handle_flushed(&mut self, now: Time, cost_ns: u64) {
+        if let Some(streams) = &mut self.streams {
+            streams.handle_flushed(now, cost_ns);
+        }
+    }
+
     /// When [`Node::serve_streams`] is to be called next if nothing happens.
     #[must_use]
     pub fn streams_deadline(&self) -> Option<Time> {

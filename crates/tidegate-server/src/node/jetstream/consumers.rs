@@ -408,6 +408,8 @@ impl JetStream {
                 }
                 Effect::StreamDeleted { stream, .. } => {
                     self.pub_acks.remove(stream);
+                    self.atomic.handle_stream_gone(*stream);
+                    self.fast.handle_stream_gone(*stream);
                     for key in self.consumers.keys_of(*stream) {
                         self.let_go(node, now, key, Ending::Deleted);
                     }

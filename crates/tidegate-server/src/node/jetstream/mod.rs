@@ -9,6 +9,7 @@
 //! [`Node::handle_refused`]), [`Node::handle_committed`] for what the group hands out, [`Node::serve_streams`].
 
 mod acks;
+mod batches;
 mod consumers;
 mod outcome;
 mod proposals;
@@ -41,6 +42,7 @@ use crate::api::timestamp::Timestamp;
 use crate::api::view::Server;
 use crate::config::StreamSettings;
 use crate::consumer::Ending;
+use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 use crate::nats::parse::Publish;
 use crate::replica::Committed;
 use crate::store::Fetch;
@@ -48,6 +50,9 @@ use crate::stream::{Command, Effect, EntryError, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before publishers are not read any more.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of an atomic batch: half of what a segment of the log holds.
+const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Where applied messages are read from.
 pub trait Messages {
@@ -89,6 +94,11 @@ pub struct JetStream {
     in_flight: InFlight<Then>,
     consumers: Consumers,
     reads: Reads,
+    atomic: Atomic,
+    fast: Fast,
+    batches: batches::Pending,
+    /// Acknowledgements of fast-ingest batches were said and are not written yet.
+    acked_fast: bool,
     pub_acks: HashMap<u32, PubAck, RandomState>,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
@@ -129,6 +139,13 @@ impl JetStream {
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
             reads: Reads::default(),
+            atomic: Atomic::new(AtomicLimits {
+                batch_bytes_max: BATCH_BYTES_MAX,
+                ..AtomicLimits::default()
+            }),
+            fast: Fast::new(FastLimits::default()),
+            batches: batches::Pending::default(),
+            acked_fast: false,
             pub_acks: HashMap::default(),
             held_back: Vec::new(),
             expiring: false,
@@ -304,6 +321,7 @@ impl JetStream {
     ) -> Result<(), EntryError> {
         self.propose_expiry(now);
         self.apply_volatile(node, now)?;
+        self.serve_batches(node, now);
         self.serve_reads(node, now, messages);
         self.serve_consumers(node, now, messages);
         self.take_said(now);
@@ -346,11 +364,19 @@ impl JetStream {
 
     /// When to be served next.
     pub(super) fn deadline(&self) -> Option<Time> {
-        if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty() {
+        if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty()
+            || !self.batches.is_empty()
+        {
             return Some(Time::ZERO);
         }
         let expiry = self.next_expiry.map(|us| self.wall.when(us));
-        self.consumers.deadline().into_iter().chain(expiry).min()
+        let all = [
+            self.consumers.deadline(),
+            expiry,
+            self.atomic.deadline(),
+            self.fast.deadline(),
+        ];
+        all.into_iter().flatten().min()
     }
 
     /// Nothing is on its way into a stream.

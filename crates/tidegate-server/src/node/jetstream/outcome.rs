@@ -8,6 +8,7 @@ use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
 use crate::api::timestamp::Timestamp;
 use crate::api::view;
+use crate::ingest::Ticket;
 use crate::node::core::Node;
 use crate::stream::Outcome;
 
@@ -26,6 +27,8 @@ pub(super) enum Then {
     Atomic(Box<[u8]>),
     /// A consumer whose delta it was: nobody else is told.
     Delta(consumers::Key),
+    /// A fast-ingest batch: its publisher is told when it is time to.
+    Fast(Ticket),
     /// Nobody: what went of age is removed.
     Expired,
 }
@@ -51,6 +54,10 @@ impl JetStream {
             Then::Delta(key) => {
                 self.body = body;
                 return self.delta_durable(node, now, key);
+            }
+            Then::Fast(ticket) => {
+                self.body = body;
+                return self.fast_outcome(now, ticket, outcome);
             }
             Then::Expired => {
                 self.body = body;

@@ -5,6 +5,7 @@ use tidegate::Time;
 use super::outcome::Then;
 use super::{JetStream, WAITING_BYTES_MAX};
 use crate::api::config::Storage;
+use crate::ingest;
 use crate::nats::parse::Publish;
 use crate::stream::{Command, Kind};
 
@@ -30,12 +31,24 @@ impl JetStream {
         };
         let config = stream.config();
         let volatile = config.storage == Storage::Memory;
+        if let Some(control) = message.reply.and_then(ingest::control) {
+            self.ingest_fast(now, id, volatile, control, message);
+            return self.taken();
+        }
+        if let Some(batch) = message.headers.and_then(ingest::batch_id) {
+            self.ingest_atomic(now, id, volatile, batch, message);
+            return self.taken();
+        }
         let reply = message.reply.filter(|_| !config.no_ack);
         let command = Command {
             headers: message.headers,
             ..Command::new(Kind::Publish, id, message.subject, message.payload)
         };
         self.command(now, volatile, &command, reply.map(|r| (r, Then::Publish)));
+        self.taken()
+    }
+
+    fn taken(&self) -> Taken {
         match self.is_full() {
             true => Taken::Full,
             false => Taken::Yes,
@@ -53,10 +66,21 @@ impl JetStream {
         if !volatile && self.durable.is_full_for(command.encoded_bytes()) {
             self.seal(now);
         }
+        self.add(volatile, command, waiter);
+    }
+
+    /// Adds a command to the entry that gathers, however full that is.
+    pub(super) fn add(
+        &mut self,
+        volatile: bool,
+        command: &Command<'_>,
+        waiter: Option<(&[u8], Then)>,
+    ) {
         let proposals = match volatile {
             true => &mut self.volatile,
             false => &mut self.durable,
         };
+        self.stats.commands += 1;
         // Subjects and payloads are bounded by the protocol's limits, far below what an entry can hold.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");

@@ -41,11 +41,6 @@ enum What {
 }
 
 impl Reads {
-    /// Whether nothing waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     fn add(&mut self, read: Read) -> bool {
         let room = self.0.len() < READS_MAX;
         if room {
