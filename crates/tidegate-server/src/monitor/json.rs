@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
 
-use super::snapshot::{Connection, Query, Report};
+use super::snapshot::{Connection, Query, Report, Streams};
+use crate::api::level::API_LEVEL;
 
 /// Wall-clock time of the server's start and of this answer.
 pub(super) struct Wall {
@@ -26,13 +27,13 @@ impl Wall {
 
 /// The addresses there are.
 pub(super) fn index() -> Vec<u8> {
-    bytes(&json!({ "endpoints": ["/healthz", "/varz", "/connz", "/subsz", "/metrics"] }))
+    bytes(&json!({ "endpoints": ["/healthz", "/varz", "/connz", "/jsz", "/subsz", "/metrics"] }))
 }
 
 /// The server at large.
 pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
     let process = Process::now();
-    bytes(&json!({
+    let mut out = json!({
         "server_id": r.info.server_id,
         "server_name": r.info.server_name,
         "version": r.info.version,
@@ -73,7 +74,90 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
         "loop_turns": r.turns,
         "batching": { "socket_writes": controller(&r.flow) },
         "lame_duck_mode": r.info.ldm,
-    }))
+    });
+    if let Some(streams) = &r.streams {
+        let batching = &mut out["batching"];
+        batching["log_syncs"] = controller(&streams.log.controller);
+        batching["proposals"] = controller(&streams.proposals);
+        batching["fast_ingest_acks"] = controller(&streams.fast_acks);
+        out["jetstream"] = json!({ "config": config(streams), "stats": stats(streams) });
+        out["log"] = log(streams);
+    }
+    bytes(&out)
+}
+
+/// Streams.
+pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
+    let Some(streams) = &r.streams else {
+        return bytes(&json!({
+            "server_id": r.info.server_id,
+            "now": rfc3339(wall.now),
+            "disabled": true,
+        }));
+    };
+    let mut out = stats(streams);
+    out["server_id"] = r.info.server_id.as_str().into();
+    out["now"] = rfc3339(wall.now).into();
+    out["config"] = config(streams);
+    out["streams"] = streams.streams.into();
+    out["consumers"] = streams.consumers.into();
+    out["messages"] = streams.messages.into();
+    out["bytes"] = streams.bytes.into();
+    out["total"] = 1.into();
+    out["log"] = log(streams);
+    if !streams.details.is_empty() {
+        out["account_details"] = json!([{
+            "name": "$G",
+            "id": "$G",
+            "memory": streams.memory.bytes,
+            "storage": streams.file.bytes,
+            "reserved_memory": streams.memory.reserved,
+            "reserved_storage": streams.file.reserved,
+            "stream_detail": streams.details,
+        }]);
+    }
+    bytes(&out)
+}
+
+fn config(s: &Streams) -> Value {
+    let bound = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
+    json!({
+        "max_memory": bound(s.settings.max_memory_bytes),
+        "max_storage": bound(s.settings.max_file_bytes),
+        "store_dir": s.settings.directory,
+        "domain": s.settings.domain,
+        // Each acknowledgement follows the sync that covers it.
+        "sync_always": true,
+    })
+}
+
+fn stats(s: &Streams) -> Value {
+    json!({
+        "memory": s.memory.bytes,
+        "storage": s.file.bytes,
+        "reserved_memory": s.memory.reserved,
+        "reserved_storage": s.file.reserved,
+        "accounts": 1,
+        "ha_assets": 0,
+        "api": { "level": API_LEVEL, "total": s.stats.api_requests, "errors": s.stats.api_errors },
+    })
+}
+
+fn log(s: &Streams) -> Value {
+    json!({
+        "entries": s.stats.entries,
+        "commands": s.stats.commands,
+        "entry_bytes": s.stats.bytes,
+        "waiting_bytes": s.waiting_bytes as u64 + s.log.pending_bytes,
+        "publishers_held_back": s.stats.held_back,
+        "requests_refused": s.stats.refused,
+        "syncs": s.log.syncs,
+        "sync_ns": s.log.sync_ns,
+        "segments_allocated": s.log.allocated,
+        "segments_recycled": s.log.recycled,
+        "used_bytes": s.used_bytes,
+        "checkpoint_bytes": s.checkpoint_bytes,
+    })
 }
 
 /// Connections.

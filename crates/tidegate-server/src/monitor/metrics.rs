@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::json::Process;
-use super::snapshot::Report;
+use super::snapshot::{Report, Streams};
 
 /// The whole answer.
 pub(super) fn text(report: Report) -> Vec<u8> {
@@ -96,6 +96,9 @@ impl Collector for Figures {
             let metric = ConstCounter::new(value);
             metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
         }
+        if let Some(streams) = &r.streams {
+            streams_figures(streams, &mut to)?;
+        }
         let gauges = [
             ("connections", "Connections now", r.connections as f64),
             ("subscriptions", "Subscriptions now", r.sublist.len as f64),
@@ -126,4 +129,59 @@ impl Collector for Figures {
         }
         Ok(())
     }
+}
+
+fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let (syncs, entries, acks) = (s.log.controller, s.proposals, s.fast_acks);
+    let counters = [
+        ("api_requests", "Requests of the stream API", s.stats.api_requests),
+        ("api_errors", "Requests of the stream API refused", s.stats.api_errors),
+        ("entries", "Entries proposed", s.stats.entries),
+        ("commands", "Commands in entries proposed", s.stats.commands),
+        (
+            "held_back",
+            "Publishers not read for a while because too much waited for the log",
+            s.stats.held_back,
+        ),
+        (
+            "refused",
+            "Requests refused because too much waited for the log",
+            s.stats.refused,
+        ),
+        ("syncs", "Syncs of the log", s.log.syncs),
+        ("log_bytes", "Bytes written to the log", s.log.bytes),
+        ("sync_batches", "Batches of the log's syncs", syncs.counts.batches()),
+        ("sync_batch_items", "Entries carried by syncs", syncs.counts.items),
+        ("entry_batch_items", "Commands carried by entries", entries.counts.items),
+        (
+            "fast_ack_batches",
+            "Rounds of acknowledgements to fast-ingest batches",
+            acks.counts.batches(),
+        ),
+        (
+            "fast_ack_batch_items",
+            "Messages acknowledged to fast-ingest batches",
+            acks.counts.items,
+        ),
+    ];
+    for (name, help, value) in counters {
+        let metric = ConstCounter::new(value);
+        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+    }
+    let gauges = [
+        ("streams", "Streams", s.streams as f64),
+        ("consumers", "Consumers", s.consumers as f64),
+        ("stream_messages", "Messages in streams", s.messages as f64),
+        ("stream_bytes", "Bytes of messages in streams", s.bytes as f64),
+        ("waiting_bytes", "Bytes that wait for the log", s.waiting_bytes as f64),
+        ("disk_bytes", "Bytes of the log and of checkpoints", s.used_bytes as f64),
+        ("sync_batch_limit", "What one sync covers at most", syncs.limit as f64),
+        ("entry_batch_limit", "What one entry holds at most", entries.limit as f64),
+        ("fast_ack_limit", "Messages for one acknowledgement", acks.limit as f64),
+    ];
+    for (name, help, value) in gauges {
+        let metric = ConstGauge::new(value);
+        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+    }
+    Ok(())
 }

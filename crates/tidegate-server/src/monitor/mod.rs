@@ -1,6 +1,6 @@
 //! The monitor: figures of a running server over HTTP, on a thread of its own.
 //!
-//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/subsz`, `/metrics`) and their parameters. The figures are taken by
+//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/subsz`, `/metrics`) and their parameters. The figures are taken by
 //! the loop between two turns ([`snapshot`]) and put into words here ([`json`], [`metrics`]): nothing on the way of a
 //! message waits for a reader. Connections and the time one may take for a request are bounded.
 
@@ -143,11 +143,11 @@ async fn answer(
     let path = request.uri().path();
     if !matches!(
         path,
-        "/" | "/healthz" | "/varz" | "/connz" | "/subsz" | "/subscriptionsz" | "/metrics"
+        "/" | "/healthz" | "/varz" | "/connz" | "/jsz" | "/subsz" | "/subscriptionsz" | "/metrics"
     ) {
         return Ok(plain(
             StatusCode::NOT_FOUND,
-            "expected /healthz, /varz, /connz, /subsz or /metrics",
+            "expected /healthz, /varz, /connz, /jsz, /subsz or /metrics",
         ));
     }
     let query = match query(path, request.uri().query().unwrap_or("")) {
@@ -166,6 +166,7 @@ async fn answer(
     let body = match path {
         "/healthz" => br#"{"status":"ok"}"#.to_vec(),
         "/varz" => json::varz(&report, &wall),
+        "/jsz" => json::jsz(&report, &wall),
         "/connz" => json::connz(&report, query, &wall),
         "/subsz" | "/subscriptionsz" => json::subsz(&report),
         "/metrics" => {
@@ -187,10 +188,13 @@ async fn report(handle: &Handle, query: Query) -> Option<Report> {
 
 fn query(path: &str, text: &str) -> Result<Query, String> {
     let mut query = Query {
-        limit: if path == "/connz" { CONNECTIONS_MAX } else { 0 },
+        limit: match path {
+            "/connz" | "/jsz" => CONNECTIONS_MAX,
+            _ => 0,
+        },
         ..Query::default()
     };
-    if path != "/connz" {
+    if !matches!(path, "/connz" | "/jsz") {
         return Ok(query);
     }
     for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -204,6 +208,8 @@ fn query(path: &str, text: &str) -> Result<Query, String> {
             "limit" => query.limit = number()?.min(CONNECTIONS_MAX),
             "cid" => query.cid = Some(number()? as u64),
             "subs" => query.subscriptions = matches!(value, "1" | "true" | "detail"),
+            "streams" => query.streams = matches!(value, "1" | "true"),
+            "consumers" => query.consumers = matches!(value, "1" | "true"),
             // As nats-server does: parameters it does not know mean nothing.
             _ => {}
         }

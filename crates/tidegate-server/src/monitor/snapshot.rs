@@ -2,12 +2,20 @@
 
 use std::net::SocketAddr;
 
+use serde_json::Value;
+use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_log::Stats as LogStats;
 
+use crate::api::config::Storage;
+use crate::config::StreamSettings;
 use crate::nats::connect::Info;
 use crate::nats::session::Traffic;
 use crate::nats::sublist::SublistStats;
+use crate::node::StreamStats;
 use crate::node::core::{Node, NodeStats};
+use crate::store::Store;
+use crate::stream::Usage;
 
 /// Connections reported at most at a time.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
@@ -23,6 +31,9 @@ pub(crate) struct Query {
     pub(crate) subscriptions: bool,
     /// Only this connection.
     pub(crate) cid: Option<u64>,
+    /// With each stream, or with each stream's consumers too.
+    pub(crate) streams: bool,
+    pub(crate) consumers: bool,
 }
 
 /// The answer.
@@ -43,6 +54,60 @@ pub(crate) struct Report {
     pub(crate) turns: u64,
     pub(crate) flow: Snapshot,
     pub(crate) selected: Vec<Connection>,
+    pub(crate) streams: Option<Streams>,
+}
+
+/// The streams of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Streams {
+    pub(crate) settings: StreamSettings,
+    pub(crate) stats: StreamStats,
+    pub(crate) streams: usize,
+    pub(crate) consumers: usize,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    pub(crate) file: Usage,
+    pub(crate) memory: Usage,
+    pub(crate) waiting_bytes: usize,
+    /// The controllers of entries and of the acknowledgements of fast-ingest batches.
+    pub(crate) proposals: Snapshot,
+    pub(crate) fast_acks: Snapshot,
+    /// What the log did.
+    pub(crate) log: LogStats,
+    pub(crate) used_bytes: u64,
+    pub(crate) checkpoint_bytes: u64,
+    /// Each stream as JSON, if asked for, with its consumers if asked for.
+    pub(crate) details: Vec<Value>,
+}
+
+impl Streams {
+    /// The streams of `node`, kept in `store`.
+    pub(crate) fn take(node: &Node, store: &Store, query: Query, now: Time) -> Option<Self> {
+        let all = node.streams()?;
+        let applied = all.applied();
+        let states = || applied.iter().map(|s| s.state());
+        let [proposals, fast_acks] = all.controllers();
+        Some(Self {
+            settings: all.settings().clone(),
+            stats: all.stats(),
+            streams: applied.len(),
+            consumers: all.consumers_len(),
+            messages: states().map(|s| s.messages).sum(),
+            bytes: states().map(|s| s.bytes).sum(),
+            file: applied.usage(Storage::File),
+            memory: applied.usage(Storage::Memory),
+            waiting_bytes: all.waiting_bytes(),
+            proposals,
+            fast_acks,
+            log: store.log().stats(),
+            used_bytes: store.used_bytes(),
+            checkpoint_bytes: store.checkpoint_bytes(),
+            details: match query.streams || query.consumers {
+                true => all.details(now, query.offset, query.limit, query.consumers),
+                false => Vec::new(),
+            },
+        })
+    }
 }
 
 /// One connection.
@@ -71,6 +136,7 @@ impl Report {
         uptime_ns: u64,
         turns: u64,
         flow: Snapshot,
+        streams: Option<Streams>,
     ) -> Self {
         let settings = node.settings();
         let wanted = |cid| query.cid.is_none_or(|c| c == cid);
@@ -117,6 +183,7 @@ impl Report {
             turns,
             flow,
             selected,
+            streams,
         }
     }
 }

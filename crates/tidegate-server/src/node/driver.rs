@@ -28,7 +28,7 @@ use super::verify::Verifier;
 use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
-use crate::monitor::snapshot::Report;
+use crate::monitor::snapshot::{Report, Streams};
 use crate::nats::session::CloseReason;
 use crate::store::Store;
 
@@ -243,12 +243,16 @@ impl Server {
                     self.node.handle_verified(now, key, cid, good)
                 }
                 Command::Report(query, to) => {
+                    let store = self.store.as_ref();
+                    let streams =
+                        store.and_then(|store| Streams::take(&self.node, store, query, now));
                     let report = Report::take(
                         &self.node,
                         query,
                         now.as_nanos(),
                         self.turns,
                         self.flow.snapshot(),
+                        streams,
                     );
                     // Whoever asked may have gone.
                     let _ = to.try_send(report);

@@ -52,10 +52,10 @@ impl Node {
         self.streams.as_mut()?.poll_proposal(now)
     }
 
-    /// The entry was taken by the group, under this index.
-    pub fn handle_proposed(&mut self, index: u64) {
+    /// The entry was taken by the group, under this index; proposing it took so long.
+    pub fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
         if let Some(streams) = &mut self.streams {
-            streams.handle_proposed(index);
+            streams.handle_proposed(now, index, cost_ns);
             for key in streams.take_resumed() {
                 self.resume(key);
             }

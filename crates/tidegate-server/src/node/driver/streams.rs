@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tidegate::Time;
+use tidegate::{Clock, Time};
 use tidegate_log::Verdict;
 
 use super::{RunError, Server, StartError};
@@ -155,7 +155,7 @@ impl Server {
         };
         let node = &mut self.node;
         node.set_wall_clock(now, wall_clock_us());
-        propose(node, store, now);
+        propose(node, store, &self.clock);
         store.poll()?;
         while let Some(due) = store.poll_due() {
             match &due {
@@ -172,7 +172,7 @@ impl Server {
         }
         node.serve_streams(now, store)?;
         // What was served may have led to more: what consumers did, messages that went into streams.
-        propose(node, store, now);
+        propose(node, store, &self.clock);
         checkpoint(node, store);
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Server {
         };
         let now = self.clock.now();
         self.node.stop_streams(now);
-        propose(&mut self.node, &mut store, now);
+        propose(&mut self.node, &mut store, &self.clock);
         if let Some(streams) = self.node.streams()
             && !store.is_checkpointing()
         {
@@ -196,10 +196,14 @@ impl Server {
 }
 
 /// Hands what is gathered to the group, as far as it takes it.
-fn propose(node: &mut Node, store: &mut Store, now: Time) {
+fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
+    let mut now = clock.now();
     while let Some((entry, callers)) = node.poll_proposal(now) {
-        match store.propose(entry, callers) {
-            Ok(proposed) => node.handle_proposed(proposed.index),
+        let proposed = store.propose(entry, callers);
+        let end = clock.now();
+        let cost_ns = end.since(std::mem::replace(&mut now, end));
+        match proposed {
+            Ok(proposed) => node.handle_proposed(now, proposed.index, cost_ns),
             // The next wake-up tries again; a failure is what `poll` tells.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {

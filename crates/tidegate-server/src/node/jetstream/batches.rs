@@ -107,11 +107,7 @@ impl JetStream {
         reply: Option<&[u8]>,
     ) {
         let (stream, count) = (batch.stream, batch.len());
-        let proposals = match volatile {
-            true => &mut self.volatile,
-            false => &mut self.durable,
-        };
-        if !volatile && proposals.is_full_for(batch.bytes()) {
+        if !volatile && self.has_no_room_for(batch.bytes()) {
             self.seal(now);
         }
         let waiter = reply.map(|reply| (reply, Then::Atomic(batch.id.as_slice().into())));

@@ -26,10 +26,11 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
+use tidegate::controller::Snapshot;
 
 use self::consumers::Consumers;
 use self::outcome::Then;
-use self::proposals::{InFlight, Proposals, Sealed, Waiters};
+use self::proposals::{Gauge, InFlight, Proposals, Sealed, Waiters};
 pub(in crate::node) use self::publish::Taken;
 use self::reads::Reads;
 use self::speak::{Said, Voice};
@@ -91,6 +92,7 @@ pub struct JetStream {
     /// Closed and not yet taken by the group.
     sealed: VecDeque<Sealed<Then>>,
     sealed_bytes: usize,
+    gauge: Gauge,
     in_flight: InFlight<Then>,
     consumers: Consumers,
     reads: Reads,
@@ -136,6 +138,7 @@ impl JetStream {
             volatile: Proposals::default(),
             sealed: VecDeque::new(),
             sealed_bytes: 0,
+            gauge: Gauge::default(),
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
             reads: Reads::default(),
@@ -191,6 +194,18 @@ impl JetStream {
         &self.effects
     }
 
+    /// What the controllers of entries and of fast-ingest acknowledgements know.
+    #[must_use]
+    pub fn controllers(&self) -> [Snapshot; 2] {
+        [self.gauge.snapshot(), self.fast.snapshot()]
+    }
+
+    /// Bytes that wait for the log.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.sealed_bytes + self.durable.bytes()
+    }
+
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         self.consumers.handle_subscribed(pattern);
     }
@@ -221,9 +236,12 @@ impl JetStream {
         Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
     }
 
-    pub(super) fn handle_proposed(&mut self, index: u64) {
+    pub(super) fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
         if let Some(sealed) = self.sealed.pop_front() {
             self.sealed_bytes -= sealed.entry.len();
+            self.gauge
+                .started(now, sealed.commands, sealed.entry.len());
+            self.gauge.done(now, cost_ns);
             self.in_flight.push(index, sealed.waiters);
         }
     }

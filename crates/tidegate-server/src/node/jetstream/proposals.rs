@@ -5,15 +5,22 @@
 
 use std::collections::VecDeque;
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
+use tidegate::Time;
+use tidegate::controller::{
+    Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot,
+};
 
 use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder};
 
-/// Bytes gathered in one entry before it is closed. Larger ones save nothing (a turn of the loop gathers less, nearly always),
-/// and are what one reads to get a single message.
-pub(super) const ENTRY_BYTES_MAX: usize = 512 * 1024;
+/// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between. Larger ones save
+/// nothing, and an entry is what one reads to get a single message.
+const ENTRY_BYTES_MAX: u64 = 512 * 1024;
+const ENTRY_BYTES_MIN: u64 = 64 * 1024;
 /// Commands in one entry.
-pub(super) const ENTRY_COMMANDS_MAX: usize = 16 * 1024;
+const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 
 /// Whoever waits for the outcome of a command.
 #[derive(Debug)]
@@ -82,6 +89,7 @@ impl<T> Waiters<T> {
 #[derive(Debug)]
 pub(super) struct Sealed<T> {
     pub(super) entry: Bytes,
+    pub(super) commands: usize,
     pub(super) waiters: Waiters<T>,
 }
 
@@ -164,12 +172,6 @@ impl<T> Proposals<T> {
         self.commands == 0
     }
 
-    /// A command of so many bytes would be one too many for this entry.
-    pub(super) fn is_full_for(&self, bytes: usize) -> bool {
-        !self.is_empty()
-            && (self.open.len() + bytes > ENTRY_BYTES_MAX || self.len() >= ENTRY_COMMANDS_MAX)
-    }
-
     /// Closes the entry as of `time_us`; `None` if nothing is gathered.
     pub(super) fn seal(&mut self, time_us: u64) -> Option<Sealed<T>> {
         if self.is_empty() {
@@ -178,10 +180,11 @@ impl<T> Proposals<T> {
         Encoder::resume(&mut self.open).set_time(time_us);
         let entry = self.open.split().freeze();
         self.open.reserve(ENTRY_HEADER_BYTES);
-        self.commands = 0;
+        let commands = std::mem::take(&mut self.commands) as usize;
         let fresh = self.spare.pop().unwrap_or_default();
         Some(Sealed {
             entry,
+            commands,
             waiters: std::mem::replace(&mut self.waiters, fresh),
         })
     }
@@ -193,6 +196,67 @@ impl<T> Proposals<T> {
             waiters.clear();
             self.spare.push(waiters);
         }
+    }
+}
+
+/// How large an entry may grow: the engine at the boundary between publishers and the group.
+///
+/// An item is a command, a batch an entry, its cost the time that proposing it takes. Nobody waits for company here: what gathered in
+/// a turn of the loop is proposed at its end, since the log gathers whatever comes while a sync runs.
+pub(super) struct Gauge {
+    controller: Box<dyn Controller>,
+    limit: Load,
+}
+
+impl Default for Gauge {
+    fn default() -> Self {
+        let bounds = Bounds {
+            items_min: 1,
+            items_max: ENTRY_COMMANDS_MAX,
+            bytes_max: ENTRY_BYTES_MAX,
+            age_max: Duration::from_millis(100),
+        };
+        let knee = Knee::new(Objective::Lean, bounds).and_then(Knee::in_bytes);
+        let knee = knee.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}"));
+        let bounded = Bounded::new(knee, bounds);
+        Self {
+            controller: Box::new(
+                bounded.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
+            ),
+            limit: Load::new(ENTRY_COMMANDS_MAX, ENTRY_BYTES_MAX),
+        }
+    }
+}
+
+impl Gauge {
+    /// A command of so many bytes would be one too many for an entry that holds so much.
+    pub(super) const fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
+        commands > 0
+            && ((held + bytes) as u64 > self.limit.bytes || commands as u64 >= self.limit.items)
+    }
+
+    /// An entry is being proposed.
+    pub(super) fn started(&mut self, now: Time, commands: usize, bytes: usize) {
+        let batch = Load::new(commands as u64, bytes as u64);
+        let (left, reason) = (Load::default(), Reason::Drained);
+        let started = Event::Started {
+            batch,
+            left,
+            reason,
+        };
+        self.controller.on(now, started);
+    }
+
+    /// That took so long.
+    pub(super) fn done(&mut self, now: Time, cost_ns: u64) {
+        let decision = self.controller.on(now, Event::Done { cost_ns, ok: true });
+        let bytes = decision.limit_bytes.clamp(ENTRY_BYTES_MIN, ENTRY_BYTES_MAX);
+        self.limit = Load::new(decision.limit_items.clamp(1, ENTRY_COMMANDS_MAX), bytes);
+    }
+
+    /// What the controller knows, for the monitor.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.controller.snapshot()
     }
 }
 

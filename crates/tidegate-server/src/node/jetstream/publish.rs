@@ -63,7 +63,7 @@ impl JetStream {
         command: &Command<'_>,
         waiter: Option<(&[u8], Then)>,
     ) {
-        if !volatile && self.durable.is_full_for(command.encoded_bytes()) {
+        if !volatile && self.has_no_room_for(command.encoded_bytes()) {
             self.seal(now);
         }
         self.add(volatile, command, waiter);
@@ -84,6 +84,12 @@ impl JetStream {
         // Subjects and payloads are bounded by the protocol's limits, far below what an entry can hold.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
+    }
+
+    /// Whether the entry that gathers should be closed before so many bytes are added.
+    pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
+        let (commands, held) = (self.durable.len(), self.durable.bytes());
+        self.gauge.is_full_for(commands, held, bytes)
     }
 
     /// Closes the entry that gathers.

@@ -1,6 +1,14 @@
 //! Streams as the API's answers look at them.
 
+use serde_json::Value;
+use tidegate::Time;
+
+use super::JetStream;
+use crate::api::answer::Kind;
+use crate::api::body::InfoDetails;
 use crate::api::config::StreamConfig;
+use crate::api::view;
+use crate::config::StreamSettings;
 use crate::api::view::{StreamCounts, StreamView};
 use crate::stream::{Filter, Stream};
 
@@ -42,5 +50,48 @@ impl StreamView for Shown<'_> {
         for (name, count) in self.stream.subjects(&Filter::new([pattern])) {
             each(name, count);
         }
+    }
+}
+
+impl JetStream {
+    /// What the operator said of streams.
+    #[must_use]
+    pub const fn settings(&self) -> &StreamSettings {
+        &self.settings
+    }
+
+    /// Each stream as the API would answer, for the monitor: `limit` of them after `offset`, with their consumers if so told.
+    pub(crate) fn details(
+        &self,
+        now: Time,
+        offset: usize,
+        limit: usize,
+        consumers: bool,
+    ) -> Vec<Value> {
+        let server = self.server(now);
+        let parsed = |json: &[u8]| {
+            let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("type");
+            }
+            value
+        };
+        let all = self.streams.iter().skip(offset).take(limit);
+        all.map(|stream| {
+            let info =
+                view::stream_info(&server, &self.shown(stream), &InfoDetails::default());
+            let mut value = parsed(&info.unwrap_or_default());
+            value["name"] = stream.name().into();
+            if consumers {
+                let wall_us = self.wall.peek(now);
+                let of = self.consumers.of(stream.id()).map(|live| {
+                    let kind = Kind::ConsumerInfo;
+                    parsed(&view::consumer_info(kind, &server, stream.name(), &(live, wall_us)))
+                });
+                value["consumer_detail"] = of.collect();
+            }
+            value
+        })
+        .collect()
     }
 }
