@@ -67,6 +67,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-link/src/client/front.rs",
         "crates/tidegate-link/src/server/patience.rs",
         "crates/tidegate-server/src/nats/",
+        "crates/tidegate-server/src/stream/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/timers.rs",
         "crates/tidegate-redis/src/pipeline",
