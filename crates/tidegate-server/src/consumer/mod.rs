@@ -27,6 +27,9 @@ mod state;
 mod status;
 mod verb;
 
+#[cfg(test)]
+mod tests;
+
 pub use advisory::{Advisory, Event};
 pub use deliver::Progress;
 pub use delta::{DeltaError, UNACKED_MAX};
