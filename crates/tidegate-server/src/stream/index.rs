@@ -96,7 +96,8 @@ impl Index {
         let Some(bit) = block.bit(seq) else { return };
         let block = Arc::make_mut(block);
         block.remove(bit);
-        if block.is_sparse() {
+        // The first block is the one that limits and age empty: it goes as a whole soon.
+        if at > 0 && block.is_sparse() {
             block.pack();
         }
     }
