@@ -123,6 +123,11 @@ impl Block {
         self.time_base
     }
 
+    /// No message of the block lies before this position.
+    pub(super) const fn lsn_base(&self) -> u64 {
+        self.lsn_base
+    }
+
     pub(super) const fn live(&self) -> &Bits {
         &self.live
     }

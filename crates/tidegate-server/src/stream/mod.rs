@@ -14,7 +14,9 @@ mod dedup;
 mod expiry;
 mod filter;
 mod headers;
+mod history;
 mod index;
+mod lying;
 #[cfg(test)]
 mod model;
 mod one;
@@ -36,6 +38,7 @@ pub use consumers::{ConsumerRequest, StreamConsumer, StreamView, consumer_filter
 pub use filter::Filter;
 pub use headers::Asked;
 pub use index::Bulk;
+pub use lying::Lying;
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
 pub use snapshot::{Chunks, RestoreError, Snapshot};

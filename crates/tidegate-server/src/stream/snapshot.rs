@@ -240,7 +240,7 @@ impl Streams {
 impl Snapshot {
     /// The snapshot as bytes, a part at a time.
     #[must_use]
-    pub const fn chunks(&self) -> Chunks<'_> {
+    pub const fn chunks(self) -> Chunks {
         Chunks {
             snapshot: self,
             stream: 0,
@@ -251,8 +251,8 @@ impl Snapshot {
 
 /// A snapshot as bytes, a part at a time.
 #[derive(Clone, Debug)]
-pub struct Chunks<'a> {
-    snapshot: &'a Snapshot,
+pub struct Chunks {
+    snapshot: Snapshot,
     stream: usize,
     step: Step,
 }
@@ -268,7 +268,7 @@ enum Step {
     Consumers,
 }
 
-impl Iterator for Chunks<'_> {
+impl Iterator for Chunks {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
@@ -278,7 +278,7 @@ impl Iterator for Chunks<'_> {
     }
 }
 
-impl Chunks<'_> {
+impl Chunks {
     /// Writes what is next; whether there was something.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Step::Start = self.step {
