@@ -69,6 +69,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/api/",
         "crates/tidegate-server/src/ingest/",
         "crates/tidegate-server/src/nats/",
+        "crates/tidegate-server/src/stream/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/timers.rs",
         "crates/tidegate-redis/src/pipeline",

@@ -101,6 +101,20 @@ impl Block {
         }
     }
 
+    /// The next block: one that follows a full one will be full as well.
+    pub(super) fn successor(&self, first: u64) -> Self {
+        let rows = if self.rows.len() == bits::LEN {
+            bits::LEN
+        } else {
+            0
+        };
+        Self {
+            rows: Vec::with_capacity(rows),
+            subjects: Vec::with_capacity(rows),
+            ..Self::new(first)
+        }
+    }
+
     pub(super) const fn first(&self) -> u64 {
         self.first
     }

@@ -46,7 +46,8 @@ impl Index {
 
     /// Closes the block being filled; the next begins with message `first`.
     fn close_tail(&mut self, first: u64) {
-        let mut closed = std::mem::replace(&mut self.tail, Block::new(first));
+        let next = self.tail.successor(first);
+        let mut closed = std::mem::replace(&mut self.tail, next);
         let live = closed.live().count() as u32;
         if live > 0 {
             closed.pack();
@@ -95,7 +96,8 @@ impl Index {
         let Some(bit) = block.bit(seq) else { return };
         let block = Arc::make_mut(block);
         block.remove(bit);
-        if block.is_sparse() {
+        // The first block is the one that limits and age empty: it goes as a whole soon.
+        if at > 0 && block.is_sparse() {
             block.pack();
         }
     }

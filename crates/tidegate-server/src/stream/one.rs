@@ -297,7 +297,7 @@ impl Stream {
             flags: accepted.flags,
             due_us: accepted.due_us,
         };
-        let (seq, subject) = self.content.push(command.subject, slot, body);
+        let (seq, id, subject) = self.content.push(command.subject, slot, body);
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
             self.last_msg_id.extend_from_slice(id);
@@ -310,26 +310,22 @@ impl Stream {
             bytes: accepted.bytes,
             subject,
         });
-        self.make_room(command.subject, effects);
+        self.make_room(id, effects);
         match accepted.rollup {
             Rollup::None => {}
-            Rollup::Subject => self.roll_up_subject(command.subject, seq, effects),
+            Rollup::Subject => self.roll_up_subject(id, seq, effects),
             Rollup::All => self.remove_range(0, seq - 1, effects),
         }
         seq
     }
 
-    /// Removes what a message of `subject` pushed over a limit.
-    fn make_room(&mut self, subject: &[u8], effects: &mut Vec<Effect>) {
-        if self.limits.per_subject != u64::MAX
-            && let Some(id) = self.content.subjects.find(subject)
-        {
-            while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
-                let Some(first) = self.content.first_of(id) else {
-                    break;
-                };
-                self.remove(first, effects);
-            }
+    /// Removes what a message of subject `id` pushed over a limit.
+    fn make_room(&mut self, id: u32, effects: &mut Vec<Effect>) {
+        while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
+            let Some(first) = self.content.first_of(id) else {
+                break;
+            };
+            self.remove(first, effects);
         }
         while self.content.messages > self.limits.messages || self.content.bytes > self.limits.bytes
         {
@@ -337,13 +333,16 @@ impl Stream {
         }
     }
 
-    fn roll_up_subject(&mut self, subject: &[u8], seq: u64, effects: &mut Vec<Effect>) {
-        let Some(id) = self.content.subjects.find(subject) else {
+    /// Removes the messages of subject `id` before `seq`, unless the limits removed that one too.
+    fn roll_up_subject(&mut self, id: u32, seq: u64, effects: &mut Vec<Effect>) {
+        if !self.contains(seq) {
             return;
-        };
-        if u64::from(self.content.subjects.stat(id).count) > BULK_MIN {
-            let first = self.content.subjects.stat(id).first;
-            let bulk = self.content.remove_where(first, seq - 1, |_, s| s == id);
+        }
+        let stat = *self.content.subjects.stat(id);
+        if u64::from(stat.count) > BULK_MIN {
+            let bulk = self
+                .content
+                .remove_where(stat.first, seq - 1, |_, s| s == id);
             self.tell(bulk, effects);
             return;
         }
