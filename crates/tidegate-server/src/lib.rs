@@ -9,6 +9,7 @@
 pub mod api;
 pub mod config;
 pub mod consumer;
+pub mod ingest;
 mod monitor;
 pub mod nats;
 pub mod node;

@@ -66,6 +66,8 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-link/src/seq.rs",
         "crates/tidegate-link/src/client/front.rs",
         "crates/tidegate-link/src/server/patience.rs",
+        "crates/tidegate-server/src/api/",
+        "crates/tidegate-server/src/ingest/",
         "crates/tidegate-server/src/nats/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/timers.rs",

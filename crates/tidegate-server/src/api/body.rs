@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::request::{ConsumerName, NAME_BYTES_MAX};
 use super::timestamp::Timestamp;
 use super::{json, level};
+use crate::stream::{DeleteRequest, PurgeRequest};
 
 /// Whether a consumer may exist already, or must.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,18 @@ pub enum Action {
     /// It must exist.
     #[serde(rename = "update")]
     Update,
+}
+
+impl Action {
+    /// As it is asked, and as the log keeps it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateOrUpdate => "",
+            Self::Create => "create",
+            Self::Update => "update",
+        }
+    }
 }
 
 /// What an answer about a stream says beyond its state.
@@ -47,29 +60,6 @@ pub struct StreamPage {
     pub offset: i64,
     /// Only those that take subjects of this pattern; empty: all.
     pub subject: String,
-}
-
-/// Which messages to remove; nothing said: all.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Purge {
-    /// Only messages whose subject matches this pattern.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub filter: String,
-    /// Only messages with a lower number; 0: not said.
-    pub seq: u64,
-    /// Not the newest so many; 0: not said.
-    pub keep: u64,
-}
-
-/// Which message to remove.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MessageDelete {
-    /// Its number.
-    pub seq: u64,
-    /// It need not be overwritten.
-    pub no_erase: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -157,8 +147,8 @@ pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
 }
 
 /// Which messages to remove.
-pub(super) fn purge(text: &[u8]) -> Result<Purge, ApiError> {
-    let purge: Purge = json::optional(text)?;
+pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
+    let purge: PurgeRequest = json::optional_of(text, &["filter", "seq", "keep"])?;
     if purge.seq > 0 && purge.keep > 0 {
         return Err(ApiError::BAD_REQUEST);
     }
@@ -166,11 +156,11 @@ pub(super) fn purge(text: &[u8]) -> Result<Purge, ApiError> {
 }
 
 /// Which message to remove.
-pub(super) fn message_delete(text: &[u8]) -> Result<MessageDelete, ApiError> {
+pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     if json::is_empty(text) {
         return Err(ApiError::BAD_REQUEST);
     }
-    json::body(text)
+    json::fields_of(json::object(text)?, &["seq", "no_erase"])
 }
 
 /// Until when to pause; `None`: not at all.

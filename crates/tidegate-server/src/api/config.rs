@@ -314,7 +314,8 @@ pub enum AckPolicy {
 pub enum ReplayPolicy {
     /// As fast as they are taken.
     #[default]
-    Instant,
+    #[serde(rename = "instant")]
+    AtOnce,
     /// As they came.
     Original,
 }

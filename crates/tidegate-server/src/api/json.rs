@@ -53,6 +53,31 @@ pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> 
     }
 }
 
+/// [`fields`] for a type that knows more than a request may say: only fields called so.
+///
+/// # Errors
+/// As [`fields`].
+pub(super) fn fields_of<T: DeserializeOwned>(
+    asked: Map<String, Value>,
+    known: &[&str],
+) -> Result<T, ApiError> {
+    match asked.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(unknown(name)),
+        None => fields(asked),
+    }
+}
+
+/// [`optional`] for a type that knows more than a request may say: only fields called so.
+///
+/// # Errors
+/// As [`optional`].
+pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> Result<T, ApiError> {
+    match text.trim_ascii_start().first() {
+        Some(b'{' | b'[') => fields_of(object(text)?, known),
+        _ => fields(Map::new()),
+    }
+}
+
 /// Whether nothing is asked: no body or an empty object.
 #[must_use]
 pub(super) fn is_empty(body: &[u8]) -> bool {
@@ -92,9 +117,13 @@ fn invalid(error: &serde_json::Error) -> ApiError {
         .strip_prefix("unknown field `")
         .and_then(|rest| rest.split_once('`'));
     match field {
-        Some((name, _)) => ApiError::invalid_json(format!("json: unknown field \"{name}\"")),
+        Some((name, _)) => unknown(name),
         None => ApiError::invalid_json(text),
     }
+}
+
+fn unknown(field: &str) -> ApiError {
+    ApiError::invalid_json(format_args!("json: unknown field \"{field}\""))
 }
 
 #[cfg(test)]

@@ -16,8 +16,10 @@ mod json;
 pub mod level;
 pub mod puback;
 mod request;
+mod shown;
 pub mod status;
 pub mod timestamp;
 pub mod view;
 
 pub use request::{NAME_BYTES_MAX, Refusal, Request, strip};
+pub use shown::{LiveConsumer, Messages};

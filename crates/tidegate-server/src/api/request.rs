@@ -14,6 +14,7 @@ use super::direct::{self, DirectGet};
 use super::error::ApiError;
 use super::timestamp::Timestamp;
 use super::{json, level, status};
+use crate::stream::{DeleteRequest, PurgeRequest};
 
 /// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -58,7 +59,7 @@ pub enum Request<'a> {
         /// Of which stream.
         stream: &'a str,
         /// Which messages.
-        purge: body::Purge,
+        purge: PurgeRequest,
     },
     /// One message as JSON.
     MessageGet {
@@ -72,7 +73,7 @@ pub enum Request<'a> {
         /// Of which stream.
         stream: &'a str,
         /// Which message.
-        delete: body::MessageDelete,
+        delete: DeleteRequest,
     },
     /// Makes or changes a consumer.
     ConsumerCreate {

@@ -22,7 +22,7 @@ pub const LIST_MAX: usize = 256;
 /// The most subjects of one answer.
 pub const SUBJECTS_MAX: usize = 100_000;
 /// The most numbers of deleted messages in one answer.
-pub const DELETED_MAX: u64 = 1_000_000;
+pub const DELETED_MAX: usize = 1_000_000;
 
 /// Who answers, and when.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +46,8 @@ pub trait StreamView {
     /// What it holds.
     fn counts(&self) -> StreamCounts;
 
-    /// The numbers between the first and the last that have no message, in order.
-    fn deleted(&self) -> Vec<u64>;
+    /// The numbers between the first and the last that have no message, in order, `limit` at most.
+    fn deleted(&self, limit: usize) -> Vec<u64>;
 
     /// Calls `each` with every subject that matches `pattern` and the number of its messages, in any order.
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64));
@@ -148,11 +148,11 @@ pub fn stream_info(
     let mut info = stream_info_of(server, stream);
     let mut page = Page::default();
     if details.deleted_details {
-        if info.state.num_deleted > DELETED_MAX {
+        if info.state.num_deleted > DELETED_MAX as u64 {
             let why = format_args!("more than {DELETED_MAX} deleted messages: ask without details");
             return Err(ApiError::stream_general(why));
         }
-        info.state.deleted = stream.deleted();
+        info.state.deleted = stream.deleted(DELETED_MAX);
     }
     if !details.subjects_filter.is_empty() {
         let mut found = Vec::new();
@@ -366,3 +366,6 @@ fn on<T>(page: Page, all: &[T]) -> &[T] {
     let rest = &all[page.offset..];
     &rest[..rest.len().min(page.limit)]
 }
+
+#[cfg(test)]
+mod tests;

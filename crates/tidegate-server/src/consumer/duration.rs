@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 8] = [
 const FRACTION_MAX: usize = 18;
 
 /// Reads a duration, such as `5s`, `1h2m` or `-1.5ms`; `None` if it is none, or does not fit.
-pub(super) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -61,7 +61,7 @@ fn digits(text: &str) -> (&str, &str) {
 }
 
 /// Writes a duration as Go does: one unit below a second; hours, minutes and seconds above.
-pub(super) fn text(ns: i64) -> String {
+pub(crate) fn text(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     let n = ns.unsigned_abs();
     let one = |n: u64, unit: u64, name: &str| {

@@ -10,7 +10,7 @@ mod advisory;
 mod changes;
 mod deliver;
 mod delta;
-mod duration;
+pub(crate) mod duration;
 mod live;
 mod pending;
 mod pulls;

@@ -61,6 +61,8 @@ pub enum Kind {
     DeleteConsumer = 10,
     /// Changes the state of the consumer the subject names.
     ConsumerDelta = 11,
+    /// Puts a message in the place of the last of its subject, if that is due: it says that the subject's messages are gone.
+    Marker = 12,
 }
 
 impl Kind {
@@ -79,6 +81,7 @@ impl Kind {
             9 => Self::CreateConsumer,
             10 => Self::DeleteConsumer,
             11 => Self::ConsumerDelta,
+            12 => Self::Marker,
             _ => return None,
         })
     }

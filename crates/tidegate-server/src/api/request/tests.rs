@@ -1,7 +1,7 @@
 //! Every request and every refusal that needs nothing but the request, by table.
 
 use super::*;
-use crate::api::body::{InfoDetails, MessageDelete, Purge, StreamPage};
+use crate::api::body::{InfoDetails, StreamPage};
 
 fn parse<'a>(subject: &'a str, body: &'a str) -> Result<Request<'a>, Refusal> {
     parse_with(subject, b"", body)
@@ -167,7 +167,7 @@ fn requests_without_a_configuration() {
             "",
             Request::StreamPurge {
                 stream,
-                purge: Purge::default(),
+                purge: PurgeRequest::default(),
             },
         ),
         (
@@ -175,7 +175,7 @@ fn requests_without_a_configuration() {
             r#"{"filter":"a","keep":2}"#,
             Request::StreamPurge {
                 stream,
-                purge: Purge {
+                purge: PurgeRequest {
                     filter: "a".into(),
                     seq: 0,
                     keep: 2,
@@ -187,7 +187,7 @@ fn requests_without_a_configuration() {
             r#"{"seq":2,"no_erase":true}"#,
             Request::MessageDelete {
                 stream,
-                delete: MessageDelete {
+                delete: DeleteRequest {
                     seq: 2,
                     no_erase: true,
                 },

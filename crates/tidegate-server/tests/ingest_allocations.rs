@@ -1,0 +1,83 @@
+//! A message of a fast-ingest batch allocates nothing on its way: taken, stored, counted. Only answers do, one for many messages.
+
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
+use std::alloc::System;
+use std::time::Duration;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate::Time;
+use tidegate_server::api::config::StreamConfig;
+use tidegate_server::api::puback::PubAck;
+use tidegate_server::ingest::{Fast, FastLimits, Incoming, Persisted, Verdict, What, control};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+#[test]
+fn none_a_message() {
+    const TURN: u64 = 64;
+    let config = StreamConfig {
+        allow_batched: true,
+        ..StreamConfig::default()
+    };
+    let replies: Vec<String> = (1..=20_000)
+        .map(|seq| {
+            format!(
+                "_INBOX.client.batch.1000.fail.{seq}.{}.$FI",
+                u8::from(seq > 1)
+            )
+        })
+        .collect();
+    let (mut fast, mut answers) = (Fast::new(FastLimits::default()), Vec::with_capacity(100));
+    let (mut now, mut seq, mut acks) = (Time::ZERO, 0, 0);
+    let mut tickets = Vec::with_capacity(100);
+    let region = Region::new(ALLOCATOR);
+    for turn in replies.chunks(usize::try_from(TURN).unwrap()) {
+        now = now + Duration::from_micros(100);
+        for reply in turn {
+            let message = Incoming {
+                subject: b"s",
+                reply: reply.as_bytes(),
+                headers: b"",
+                payload: b"0123456789abcdef",
+            };
+            let control = control(reply.as_bytes()).unwrap();
+            match fast.handle_message(now, 1, &config, control, &message, &mut answers) {
+                Verdict::Store(ticket) => tickets.push(ticket),
+                Verdict::Done => panic!("{reply} is not to be stored"),
+            }
+        }
+        for ticket in tickets.drain(..) {
+            seq += 1;
+            fast.handle_outcome(now, ticket, Persisted::Stored(seq), &mut answers);
+        }
+        if fast.poll_acks(now, &mut answers) {
+            fast.handle_acks_sent(now, 2_000);
+        }
+        for answer in answers.drain(..) {
+            assert!(matches!(answer.what, What::Flow { .. }));
+            acks += 1;
+        }
+    }
+    let change = region.change();
+    println!(
+        "{acks} acknowledgements of {seq} messages, {} allocations",
+        change.allocations
+    );
+    assert!(acks > 1 && acks < seq / 10, "{acks}");
+    // One for an answer's subject, a few for the batch itself.
+    assert!(change.allocations < acks as usize + 100, "{change:?}");
+}
+
+#[test]
+fn none_an_ack() {
+    let (ack, mut out) = (PubAck::new("S", None), Vec::with_capacity(100));
+    let region = Region::new(ALLOCATOR);
+    for seq in 0..1000 {
+        out.clear();
+        ack.stored(&mut out, seq);
+        ack.duplicate(&mut out, seq);
+    }
+    assert_eq!(region.change().allocations, 0);
+}
