@@ -70,6 +70,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/consumer/",
         "crates/tidegate-server/src/ingest/",
         "crates/tidegate-server/src/nats/",
+        "crates/tidegate-server/src/stream/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/timers.rs",
         "crates/tidegate-redis/src/pipeline",

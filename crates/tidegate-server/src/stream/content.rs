@@ -95,14 +95,14 @@ impl Content {
         self.bodies.is_some()
     }
 
-    /// Adds the next message; its number and its subject's bytes. Slot and subject number are filled in here.
+    /// Adds the next message, whose subject's number is given here; the message's number and the subject's, and its bytes.
     #[inline]
     pub(super) fn push(
         &mut self,
         subject: &[u8],
         mut slot: Slot,
         body: Option<Bytes>,
-    ) -> (u64, Name) {
+    ) -> (u64, u32, Name) {
         let seq = self.last_seq + 1;
         let (id, name) = self.subjects.add(subject, seq);
         slot.subject = id;
@@ -121,7 +121,7 @@ impl Content {
         self.messages += 1;
         self.bytes += u64::from(slot.bytes);
         (self.last_seq, self.last_time_us) = (seq, slot.time_us);
-        (seq, name)
+        (seq, id, name)
     }
 
     pub(super) fn remove(&mut self, seq: u64) -> Option<Gone> {

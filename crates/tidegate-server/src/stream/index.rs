@@ -46,7 +46,8 @@ impl Index {
 
     /// Closes the block being filled; the next begins with message `first`.
     fn close_tail(&mut self, first: u64) {
-        let mut closed = std::mem::replace(&mut self.tail, Block::new(first));
+        let next = self.tail.successor(first);
+        let mut closed = std::mem::replace(&mut self.tail, next);
         let live = closed.live().count() as u32;
         if live > 0 {
             closed.pack();
@@ -320,11 +321,6 @@ impl Index {
             + self.tail.memory_bytes()
             + self.heads.capacity() * size_of::<Head>()
             + self.blocks.capacity() * size_of::<usize>()
-    }
-
-    #[cfg(test)]
-    pub(super) fn blocks_len(&self) -> usize {
-        self.blocks.len()
     }
 
     pub(super) fn check_invariants(&self) {

@@ -15,14 +15,18 @@ mod expiry;
 mod filter;
 mod headers;
 mod index;
+#[cfg(test)]
+mod model;
 mod one;
 mod outcome;
 mod publish;
 pub mod rules;
+mod snapshot;
 mod streams;
 mod subjects;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use command::{
     Buffer, COMMAND_HEADER_BYTES, Command, Commands, ENTRY_HEADER_BYTES, EncodeError, Encoder,
@@ -34,5 +38,6 @@ pub use headers::Asked;
 pub use index::Bulk;
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
+pub use snapshot::{Chunks, RestoreError, Snapshot};
 pub use streams::{AccountLimits, DeleteRequest, PurgeRequest, Streams, Usage};
 pub use subjects::Name;

@@ -297,7 +297,7 @@ impl Stream {
             flags: accepted.flags,
             due_us: accepted.due_us,
         };
-        let (seq, subject) = self.content.push(command.subject, slot, body);
+        let (seq, id, subject) = self.content.push(command.subject, slot, body);
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
             self.last_msg_id.extend_from_slice(id);
@@ -310,26 +310,22 @@ impl Stream {
             bytes: accepted.bytes,
             subject,
         });
-        self.make_room(command.subject, effects);
+        self.make_room(id, effects);
         match accepted.rollup {
             Rollup::None => {}
-            Rollup::Subject => self.roll_up_subject(command.subject, seq, effects),
+            Rollup::Subject => self.roll_up_subject(id, seq, effects),
             Rollup::All => self.remove_range(0, seq - 1, effects),
         }
         seq
     }
 
-    /// Removes what a message of `subject` pushed over a limit.
-    fn make_room(&mut self, subject: &[u8], effects: &mut Vec<Effect>) {
-        if self.limits.per_subject != u64::MAX
-            && let Some(id) = self.content.subjects.find(subject)
-        {
-            while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
-                let Some(first) = self.content.first_of(id) else {
-                    break;
-                };
-                self.remove(first, effects);
-            }
+    /// Removes what a message of subject `id` pushed over a limit.
+    fn make_room(&mut self, id: u32, effects: &mut Vec<Effect>) {
+        while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
+            let Some(first) = self.content.first_of(id) else {
+                break;
+            };
+            self.remove(first, effects);
         }
         while self.content.messages > self.limits.messages || self.content.bytes > self.limits.bytes
         {
@@ -337,13 +333,16 @@ impl Stream {
         }
     }
 
-    fn roll_up_subject(&mut self, subject: &[u8], seq: u64, effects: &mut Vec<Effect>) {
-        let Some(id) = self.content.subjects.find(subject) else {
+    /// Removes the messages of subject `id` before `seq`, unless the limits removed that one too.
+    fn roll_up_subject(&mut self, id: u32, seq: u64, effects: &mut Vec<Effect>) {
+        if !self.contains(seq) {
             return;
-        };
-        if u64::from(self.content.subjects.stat(id).count) > BULK_MIN {
-            let first = self.content.subjects.stat(id).first;
-            let bulk = self.content.remove_where(first, seq - 1, |_, s| s == id);
+        }
+        let stat = *self.content.subjects.stat(id);
+        if u64::from(stat.count) > BULK_MIN {
+            let bulk = self
+                .content
+                .remove_where(stat.first, seq - 1, |_, s| s == id);
             self.tell(bulk, effects);
             return;
         }
@@ -449,13 +448,7 @@ impl Stream {
     pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
         self.config = config;
         self.limits = Limits::of(&self.config);
-        let chained = is_chained(&self.limits);
-        if chained != self.content.subjects.is_chained() {
-            let blocks = self.content.index.blocks_from(0);
-            let messages =
-                blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
-            self.content.subjects.set_chained(chained, messages);
-        }
+        self.renew_chains();
         let per_subject = self.limits.per_subject;
         let stats = self.content.subjects.iter();
         let mut over: Vec<u64> = Vec::new();
@@ -476,6 +469,17 @@ impl Stream {
         }
         if let Some(to) = self.surplus_end() {
             self.remove_range(0, to, effects);
+        }
+    }
+
+    /// Keeps the numbers of each subject's messages if they will be asked for.
+    pub(super) fn renew_chains(&mut self) {
+        let chained = is_chained(&self.limits);
+        if chained != self.content.subjects.is_chained() {
+            let blocks = self.content.index.blocks_from(0);
+            let messages =
+                blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
+            self.content.subjects.set_chained(chained, messages);
         }
     }
 
