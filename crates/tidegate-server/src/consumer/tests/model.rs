@@ -147,19 +147,19 @@ impl World {
                         .handle_removed(self.now, seq, subject.as_bytes(), &mut self.net);
                 }
             }
-            18 if x % 5 == 0 => {
+            18 if x.is_multiple_of(5) => {
                 let up_to = self.stream.last_seq * (x % 7) / 7;
                 self.stream.messages.retain(|seq, _| *seq > up_to);
                 self.known.ahead.retain(|seq| *seq > up_to);
                 self.known.pending.retain(|seq, _| *seq > up_to);
                 self.consumer.handle_purged(self.now, &mut self.stream);
             }
-            18..=20 => self.take_delta(x % 2 == 0),
+            18..=20 => self.take_delta(x.is_multiple_of(2)),
             21 | 22 => self.make_durable(),
-            23 if x % 4 == 0 => self.restart(),
+            23 if x.is_multiple_of(4) => self.restart(),
             24 => {
                 let inbox = format!("r{}", x % 3);
-                if x % 2 == 0 {
+                if x.is_multiple_of(2) {
                     self.net.nobody.insert(inbox);
                 } else {
                     self.net.nobody.remove(&inbox);
@@ -174,7 +174,7 @@ impl World {
     fn ack(&mut self, kind: u8, x: u64) {
         let pending: Vec<u64> = self.known.pending.keys().copied().collect();
         // Mostly something that is pending, sometimes anything.
-        let seq = if x % 8 == 0 || pending.is_empty() {
+        let seq = if x.is_multiple_of(8) || pending.is_empty() {
             x % (self.stream.last_seq + 3)
         } else {
             pending[x as usize % pending.len()]
@@ -188,7 +188,7 @@ impl World {
             pending: 0,
         };
         self.asks += 1;
-        let reply = if x % 3 == 0 {
+        let reply = if x.is_multiple_of(3) {
             format!("d{}", self.asks)
         } else {
             String::new()
@@ -196,7 +196,7 @@ impl World {
         let payload = match kind {
             8..=10 => "+ACK",
             11 => "+TERM",
-            12 if x % 2 == 0 => "-NAK",
+            12 if x.is_multiple_of(2) => "-NAK",
             12 => "-NAK 700ms",
             _ => "+WPI",
         };
