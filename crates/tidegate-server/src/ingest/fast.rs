@@ -18,6 +18,8 @@
 //!
 //! Polling order: after messages and outcomes, [`Fast::poll_released`] until it gives nothing, then [`Fast::poll_acks`].
 
+mod batch;
+
 use std::collections::VecDeque;
 
 use hashbrown::{Equivalent, HashMap};
@@ -25,6 +27,8 @@ use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
 
+use self::batch::{Batch, HeldMessage};
+use super::answer::{Answer, What};
 use super::idle::Idle;
 use super::pacing::{Pacing, Spacing};
 use super::reply::{Control, Op, PatternError};
@@ -32,7 +36,6 @@ use super::{ID_BYTES_MAX, Incoming};
 use crate::api::config::{Discard, StreamConfig};
 use crate::api::error::ApiError;
 use crate::api::level;
-use crate::api::puback::{PubAck, write_error, write_number};
 use crate::nats::headers;
 
 /// How many batches may be open, and how much may be held.
@@ -100,87 +103,6 @@ pub struct Held {
     pub payload: Vec<u8>,
 }
 
-/// Something to tell a publisher.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The stream its batch is for.
-    pub stream: u32,
-    /// Where to send it; never empty.
-    pub to: Vec<u8>,
-    /// What to say.
-    pub what: What,
-}
-
-/// What a publisher is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// Everything up to `seq` is stored; the next acknowledgement is for `msgs` messages at most.
-    Flow {
-        /// The highest number of the batch that is stored with all before it.
-        seq: u64,
-        /// How many messages the next acknowledgement is for.
-        msgs: u16,
-    },
-    /// Messages are missing.
-    Gap {
-        /// The number that was expected.
-        expected: u64,
-        /// The number that came.
-        seq: u64,
-    },
-    /// A message is not stored.
-    Error {
-        /// Its number.
-        seq: u64,
-        /// Why.
-        error: ApiError,
-    },
-    /// The batch has ended.
-    End {
-        /// The last message's number in the stream.
-        stream_seq: u64,
-        /// The batch.
-        id: Vec<u8>,
-        /// The last message's number in the batch.
-        count: u64,
-    },
-    /// There is no batch.
-    Refused(ApiError),
-}
-
-impl Answer {
-    /// Writes it as JSON; `ack` is its stream's.
-    pub fn write(&self, ack: &PubAck, out: &mut Vec<u8>) {
-        match &self.what {
-            What::Flow { seq, msgs } => {
-                out.extend_from_slice(b"{\"type\":\"ack\",\"seq\":");
-                write_number(out, *seq);
-                out.extend_from_slice(b",\"msgs\":");
-                write_number(out, u64::from(*msgs));
-            }
-            What::Gap { expected, seq } => {
-                out.extend_from_slice(b"{\"type\":\"gap\",\"last_seq\":");
-                write_number(out, *expected);
-                out.extend_from_slice(b",\"seq\":");
-                write_number(out, *seq);
-            }
-            What::Error { seq, error } => {
-                out.extend_from_slice(b"{\"type\":\"err\",\"seq\":");
-                write_number(out, *seq);
-                out.extend_from_slice(b",\"error\":");
-                write_error(out, error);
-            }
-            What::End {
-                stream_seq,
-                id,
-                count,
-            } => return ack.batch(out, *stream_seq, id, *count),
-            What::Refused(error) => return ack.refused(out, error),
-        }
-        out.push(b'}');
-    }
-}
-
 /// All open fast-ingest batches of a server.
 #[derive(Debug)]
 pub struct Fast {
@@ -195,46 +117,6 @@ pub struct Fast {
     released: VecDeque<Held>,
     pacing: Pacing,
     idle: Idle,
-}
-
-/// An open batch.
-#[derive(Debug)]
-struct Batch {
-    stream: u32,
-    id: Vec<u8>,
-    life: u32,
-    gap_ok: bool,
-    spacing: Spacing,
-    /// The reply subject of the last message: where the batch's publisher listens.
-    reply: Vec<u8>,
-    heard: Time,
-    /// The number of the last message that came.
-    received: u64,
-    /// Up to here all messages are stored, or, with `gap_ok`, stored, refused or missing.
-    persisted: u64,
-    /// Up to here they are acknowledged; never above `persisted`.
-    acked: u64,
-    /// When the first message that is not acknowledged was stored.
-    persisted_since: Option<Time>,
-    /// Messages proposed whose outcome is not known.
-    in_flight: u64,
-    /// One of them may be refused: what comes behind it is held.
-    uncertain: bool,
-    held: VecDeque<HeldMessage>,
-    held_bytes: usize,
-    /// The last stored message's number in the stream.
-    stream_seq: u64,
-    /// Nothing more is taken; when all is stored up to `received`, the batch has ended.
-    ending: bool,
-}
-
-#[derive(Debug)]
-struct HeldMessage {
-    seq: u64,
-    certain: bool,
-    subject: Vec<u8>,
-    headers: Vec<u8>,
-    payload: Vec<u8>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -658,68 +540,6 @@ impl Fast {
             assert!(batch.held.is_empty() || batch.uncertain);
             assert!(batch.held_bytes <= self.limits.held_bytes_max);
             assert!(!(batch.ending && batch.in_flight == 0 && batch.held.is_empty()));
-        }
-    }
-}
-
-impl Batch {
-    /// Takes a message by its number: whether it is to be stored. If not, the batch ends.
-    fn take(&mut self, control: Control<'_>, answers: &mut Vec<Answer>) -> bool {
-        let (expected, seq) = (self.received + 1, control.seq);
-        if seq != expected {
-            self.answer(What::Gap { expected, seq }, answers);
-            if !self.gap_ok || seq < expected {
-                self.ending = true;
-                return false;
-            }
-        }
-        self.received = seq;
-        true
-    }
-
-    fn propose(&mut self, key: u32, seq: u64, certain: bool) -> Ticket {
-        self.in_flight += 1;
-        self.uncertain = !certain;
-        Ticket {
-            batch: key,
-            life: self.life,
-            seq,
-        }
-    }
-
-    /// A message is refused in a batch that ends there.
-    fn fail(&mut self, seq: u64, error: ApiError, answers: &mut Vec<Answer>) {
-        self.answer(What::Error { seq, error }, answers);
-        self.received = seq - 1;
-        self.persisted = self.persisted.min(self.received);
-        self.held.clear();
-        self.held_bytes = 0;
-        self.ending = true;
-    }
-
-    const fn unacked(&self) -> u64 {
-        self.persisted - self.acked
-    }
-
-    fn must_ack(&self) -> bool {
-        self.unacked() >= u64::from(self.spacing.get())
-    }
-
-    fn ack(&mut self, open: usize, answers: &mut Vec<Answer>) {
-        let under_way = self.received - self.acked;
-        self.acked = self.persisted;
-        self.persisted_since = None;
-        let (seq, msgs) = (self.acked, self.spacing.choose(under_way, open));
-        self.answer(What::Flow { seq, msgs }, answers);
-    }
-
-    fn answer(&self, what: What, answers: &mut Vec<Answer>) {
-        if !self.reply.is_empty() {
-            answers.push(Answer {
-                stream: self.stream,
-                to: self.reply.clone(),
-                what,
-            });
         }
     }
 }

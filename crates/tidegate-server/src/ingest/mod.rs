@@ -7,14 +7,16 @@
 //! Neither is in the log: after a restart every batch is unknown, and its publisher is told so. What was acknowledged is stored.
 
 mod advisory;
+mod answer;
 mod atomic;
 mod fast;
 mod idle;
 mod pacing;
 mod reply;
 
+pub use answer::{Answer, What};
 pub use atomic::{Abandoned, Atomic, AtomicBatch, AtomicLimits, Reason, Staged, batch_id};
-pub use fast::{Answer, Fast, FastLimits, Held, Persisted, Ticket, Verdict, What};
+pub use fast::{Fast, FastLimits, Held, Persisted, Ticket, Verdict};
 pub use reply::{Control, Op, PatternError, control};
 
 use crate::api::config::StreamConfig;

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::super::reply::control;
 use super::*;
+use crate::api::puback::PubAck;
 
 const S: u32 = 7;
 
