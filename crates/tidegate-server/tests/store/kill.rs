@@ -11,7 +11,7 @@ use crate::crash::Dice;
 use crate::toy::{delete, store};
 
 const DIR: &str = "TIDEGATE_STORE_KILL_DIR";
-const ROUNDS: u64 = 12;
+const ROUNDS: u64 = 10;
 const SEED: u64 = 11;
 
 /// Stores and deletes until it is killed, and says on standard output what was applied. As a test of its own it has nothing to do.
@@ -48,7 +48,7 @@ fn what_was_applied_survives_kills() {
     let dir = tempfile::tempdir().unwrap();
     let mut dice = Dice(SEED);
     for round in 0..ROUNDS {
-        let applied = run_and_kill(dir.path(), 20 + dice.below(300));
+        let applied = run_and_kill(dir.path(), 20 + dice.below(150));
         let mut node = Node::at(dir.path());
         assert!(
             node.toy.seq >= applied,
