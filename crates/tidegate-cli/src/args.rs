@@ -9,7 +9,7 @@ use tidegate::controller::Choice;
 
 use crate::client::{publish, subscribe};
 use crate::ship::{self, Format};
-use crate::{serve, sim};
+use crate::{log, serve, sim};
 
 /// Batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
@@ -34,6 +34,9 @@ pub(crate) enum Command {
     Send(SendArgs),
     /// Serve NATS clients.
     Serve(Box<serve::ServeArgs>),
+    /// Look at, check or repair what a stopped server keeps on disk.
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// Publish a message, or the lines of a file.
     Pub(publish::PubArgs),
     /// Print what is published.

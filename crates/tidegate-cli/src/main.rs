@@ -6,6 +6,7 @@ mod client;
 mod count;
 mod input;
 mod interrupt;
+mod log;
 mod serve;
 mod ship;
 mod sim;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
             Command::Receive(args) => ship::receive(args),
             Command::Send(args) => ship::send(args),
             Command::Serve(args) => serve::run(args),
+            Command::Log(command) => log::run(command),
             Command::Pub(args) => client::publish::run(args),
             Command::Sub(args) => client::subscribe::run(args),
         });

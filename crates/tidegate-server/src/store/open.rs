@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -151,6 +152,12 @@ impl Opening {
     #[must_use]
     pub const fn recovery(&self) -> &Recovery {
         &self.opened.recovery
+    }
+
+    /// Entries that a repair gave up and that no checkpoint has: what they did is not done.
+    #[must_use]
+    pub fn missing_entries(&self) -> &[Range<u64>] {
+        self.seen.missing()
     }
 
     /// The state as the newest checkpoint has it, once; `None` if there is none: then everything is going to be replayed.

@@ -1,5 +1,7 @@
 //! What the log holds of a group, gathered from its index when it is opened. Pure.
 
+use std::ops::Range;
+
 use tidegate_log::{KIND_LOST, Lsn, RecordInfo};
 
 use super::GROUP;
@@ -17,6 +19,8 @@ pub(super) struct Seen {
     overwritten: Vec<(u64, Lsn)>,
     /// Where indices are missing: the one that was to come, and the position of the one that came.
     gaps: Vec<(u64, u64, Lsn)>,
+    /// Entries that no checkpoint has and that are not in the log.
+    missing: Vec<Range<u64>>,
 }
 
 impl Seen {
@@ -57,12 +61,17 @@ impl Seen {
                     return Err(OpenError::Damaged(text));
                 }
                 tracing::warn!("{text}: a repair gave them up");
+                self.missing.push(from..to);
             }
         }
         if self.last.0 < header.index {
             self.last = (header.index, header.term);
         }
         Ok(())
+    }
+
+    pub(super) fn missing(&self) -> &[Range<u64>] {
+        &self.missing
     }
 
     pub(super) const fn hard_state(&self) -> HardState {

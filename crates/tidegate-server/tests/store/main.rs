@@ -6,5 +6,7 @@
 mod basics;
 mod common;
 mod crash;
+mod golden;
+mod kill;
 mod retention;
 mod toy;
