@@ -163,7 +163,9 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("allocs", |row| row.allocs.map(count)),
         ("rss MiB", |row| row.rss_mb.map(number)),
         ("MB/s", |row| row.extra("mb_per_s").map(number)),
-        ("server us/msg", |row| row.extra("server_cpu_us").map(number)),
+        ("server us/msg", |row| {
+            row.extra("server_cpu_us").map(number)
+        }),
         ("cpu us/op", |row| row.extra("client_cpu_us").map(number)),
         ("redis us/op", |row| row.extra("redis_cpu_us").map(number)),
         ("proxy us/op", |row| row.extra("proxy_cpu_us").map(number)),

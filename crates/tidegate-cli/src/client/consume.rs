@@ -58,8 +58,12 @@ pub(crate) struct ConsumeArgs {
 
 pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
     let mut client = Client::connect(&args.server)?;
-    let info = jetstream::ask(&mut client, &format!("STREAM.INFO.{}", args.stream), &json!({}))
-        .with_context(|| args.stream.clone())?;
+    let info = jetstream::ask(
+        &mut client,
+        &format!("STREAM.INFO.{}", args.stream),
+        &json!({}),
+    )
+    .with_context(|| args.stream.clone())?;
     let info: StreamInfo = serde_json::from_value(info)?;
     let consumer = consumer(&mut client, args)?;
     let mut run = Run {
@@ -100,7 +104,11 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
 fn consumer(client: &mut Client, args: &ConsumeArgs) -> anyhow::Result<ConsumerInfo> {
     let stream = &args.stream;
     if let Some(name) = &args.durable
-        && let Ok(info) = jetstream::ask(client, &format!("CONSUMER.INFO.{stream}.{name}"), &json!(null))
+        && let Ok(info) = jetstream::ask(
+            client,
+            &format!("CONSUMER.INFO.{stream}.{name}"),
+            &json!(null),
+        )
     {
         let info: ConsumerInfo = serde_json::from_value(info)?;
         if info.config.deliver_subject.is_some() {
@@ -145,7 +153,9 @@ fn consumer(client: &mut Client, args: &ConsumeArgs) -> anyhow::Result<ConsumerI
         what += &format!(".{name}");
     }
     let body = json!({ "stream_name": stream, "config": config, "action": "create" });
-    Ok(serde_json::from_value(jetstream::ask(client, &what, &body)?)?)
+    Ok(serde_json::from_value(jetstream::ask(
+        client, &what, &body,
+    )?)?)
 }
 
 /// What the consumer wants to hear.
@@ -217,14 +227,21 @@ impl Run<'_> {
             ask["expires"] = json!(nanos(EXPIRES));
             ask["idle_heartbeat"] = json!(nanos(HEARTBEAT));
         }
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.args.stream, self.name);
+        let subject = format!(
+            "$JS.API.CONSUMER.MSG.NEXT.{}.{}",
+            self.args.stream, self.name
+        );
         self.client
             .publish_with(&subject, reply, b"", ask.to_string().as_bytes())?;
         self.client.flush()?;
         let mut acks = Vec::new();
         let mut end = Pull::More;
         let mut got = 0;
-        let silence = if self.args.until_end { PATIENCE } else { SILENCE };
+        let silence = if self.args.until_end {
+            PATIENCE
+        } else {
+            SILENCE
+        };
         while got < wanted {
             // Whatever is printed is seen before we wait for more.
             if !self.client.has_buffered() {
@@ -274,7 +291,12 @@ impl Run<'_> {
         Ok(end)
     }
 
-    fn write(&mut self, message: &Message, at: &Delivery, out: &mut impl Write) -> anyhow::Result<()> {
+    fn write(
+        &mut self,
+        message: &Message,
+        at: &Delivery,
+        out: &mut impl Write,
+    ) -> anyhow::Result<()> {
         if self.args.durable.is_none() {
             let expected = self.consumer_seq.map_or(1, |seq| seq + 1);
             if at.consumer_seq != expected {
@@ -306,7 +328,10 @@ impl Run<'_> {
         }
         let answer = self.client.request(last, b"+ACK")?;
         if matches!(answer.status(), Some((503, _))) {
-            bail!("the consumer {} is gone: the last batch is not acknowledged", self.name);
+            bail!(
+                "the consumer {} is gone: the last batch is not acknowledged",
+                self.name
+            );
         }
         Ok(())
     }
@@ -356,7 +381,12 @@ mod tests {
         assert_eq!(Delivery::parse("$JS.ACK.S.C.1.7.8.123.9"), found);
         assert_eq!(Delivery::parse("$JS.ACK._.abc.S.C.1.7.8.123.9"), found);
         assert_eq!(Delivery::parse("$JS.ACK._.abc.S.C.1.7.8.123.9.more"), found);
-        for wrong in ["$JS.ACK.S.C.1.7.8.123", "$JS.ACK.S.C.1.7.8.123.9.1", "$JS.ACK.S.C.1.x.8.1.9", "x"] {
+        for wrong in [
+            "$JS.ACK.S.C.1.7.8.123",
+            "$JS.ACK.S.C.1.7.8.123.9.1",
+            "$JS.ACK.S.C.1.x.8.1.9",
+            "x",
+        ] {
             assert_eq!(Delivery::parse(wrong), None, "{wrong}");
         }
     }

@@ -292,7 +292,9 @@ impl Client {
         payload.truncate(total);
         let body = payload.split_off(skip);
         // Subject, sid, perhaps a reply, one length or two.
-        let reply = words.get(2).filter(|_| words.len() == if headers { 5 } else { 4 });
+        let reply = words
+            .get(2)
+            .filter(|_| words.len() == if headers { 5 } else { 4 });
         Ok(Message {
             subject: (*words.first().context("too few words")?).to_owned(),
             reply: reply.map(|&reply| reply.to_owned()),

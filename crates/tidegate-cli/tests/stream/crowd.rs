@@ -12,7 +12,9 @@ fn wake_ups(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |path: &Path| -> Option<u64> {
         let status = std::fs::read_to_string(path.join("status")).ok()?;
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("voluntary_ctxt_switches"))?;
         line.split_whitespace().last()?.parse().ok()
     };
     tasks.flatten().filter_map(|task| of(&task.path())).sum()
@@ -28,7 +30,9 @@ fn idle_connections_wake_nobody() {
     const CONNECTIONS: usize = 100;
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start_in(&directory.path().join("data"), "ping_interval: 3s");
-    let mut all: Vec<_> = (0..CONNECTIONS).map(|_| Raw::connect(&server.url).unwrap()).collect();
+    let mut all: Vec<_> = (0..CONNECTIONS)
+        .map(|_| Raw::connect(&server.url).unwrap())
+        .collect();
     // The first PING is the beginning, the second the end.
     for raw in &mut all {
         raw.pinged(1).unwrap();
@@ -52,19 +56,25 @@ fn five_thousand_connections() {
         maximum: limit.maximum,
     };
     setrlimit(Resource::Nofile, wanted).unwrap();
-    if limit.maximum.is_some_and(|most| most < CONNECTIONS as u64 + 500) {
+    if limit
+        .maximum
+        .is_some_and(|most| most < CONNECTIONS as u64 + 500)
+    {
         println!("this user may not have {CONNECTIONS} connections (ulimit -n), so not run");
         return;
     }
     let server = Server::start();
-    let mut all: Vec<_> = (0..CONNECTIONS).map(|_| Raw::connect(&server.url).unwrap()).collect();
+    let mut all: Vec<_> = (0..CONNECTIONS)
+        .map(|_| Raw::connect(&server.url).unwrap())
+        .collect();
     for raw in &mut all {
         raw.send(b"SUB all 2\r\nPING\r\n").unwrap();
     }
     // A message behind each subscription says that it is made.
     for (i, raw) in all.iter_mut().enumerate() {
         let inbox = raw.inbox.clone();
-        raw.send(format!("PUB {inbox}made 0\r\n\r\n").as_bytes()).unwrap();
+        raw.send(format!("PUB {inbox}made 0\r\n\r\n").as_bytes())
+            .unwrap();
         let made = raw.message().unwrap();
         assert_eq!(made.subject, format!("{inbox}made"), "connection {i}");
     }

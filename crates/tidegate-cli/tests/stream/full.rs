@@ -18,9 +18,16 @@ impl Mounted {
     fn new(mib: u32) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tidegate-test"]);
+        mount.args([
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("size={mib}m"),
+            "tidegate-test",
+        ]);
         let done = mount.arg(directory.path()).output();
-        done.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+        done.is_ok_and(|output| output.status.success())
+            .then_some(Self(directory))
     }
 
     fn path(&self) -> &Path {
@@ -69,7 +76,10 @@ fn a_full_disk_refuses_and_recovers() {
         }
         stored += 1;
         assert_eq!(answer["seq"], json!(stored));
-        assert!(start.elapsed() < PATIENCE, "the disk is full, and {stored} messages are stored");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "the disk is full, and {stored} messages are stored"
+        );
     };
     assert_eq!(refusal["error"]["err_code"], json!(10047), "{refusal}");
     let read = |server: &Server| {
@@ -88,10 +98,16 @@ fn a_full_disk_refuses_and_recovers() {
         if answer.get("error").is_none() {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "there is space again, and still {answer}");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "there is space again, and still {answer}"
+        );
     }
     // And a restart finds the same.
     let server = server.restart();
     let all: Vec<u8> = (0..=stored).flat_map(line).collect();
-    assert!(read(&server) == all, "after the restart something is missing");
+    assert!(
+        read(&server) == all,
+        "after the restart something is missing"
+    );
 }

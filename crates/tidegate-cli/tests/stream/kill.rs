@@ -38,7 +38,14 @@ fn payload(who: u64, n: u64) -> String {
 
 /// Publishes from `n` on until the connection ends; what is acknowledged goes to `acks` as (who, n, sequence). The first number
 /// not sent.
-fn publish(url: &str, who: u64, mut n: u64, window: u64, count: &AtomicU64, acks: &Sender<(u64, u64, u64)>) -> u64 {
+fn publish(
+    url: &str,
+    who: u64,
+    mut n: u64,
+    window: u64,
+    count: &AtomicU64,
+    acks: &Sender<(u64, u64, u64)>,
+) -> u64 {
     let Ok(mut raw) = Raw::connect(url) else {
         return n;
     };
@@ -47,7 +54,14 @@ fn publish(url: &str, who: u64, mut n: u64, window: u64, count: &AtomicU64, acks
         while waiting < window {
             // Sent or not: after an error nobody knows, so it counts as sent.
             n += 1;
-            if raw.publish(&format!("k.{who}"), &(n - 1).to_string(), payload(who, n - 1).as_bytes()).is_err() {
+            if raw
+                .publish(
+                    &format!("k.{who}"),
+                    &(n - 1).to_string(),
+                    payload(who, n - 1).as_bytes(),
+                )
+                .is_err()
+            {
                 return n;
             }
             waiting += 1;
@@ -59,7 +73,8 @@ fn publish(url: &str, who: u64, mut n: u64, window: u64, count: &AtomicU64, acks
         assert!(answer.get("error").is_none(), "{answer}");
         let number = ack.subject.rsplit_once('.').unwrap().1.parse().unwrap();
         waiting -= 1;
-        acks.send((who, number, answer["seq"].as_u64().unwrap())).unwrap();
+        acks.send((who, number, answer["seq"].as_u64().unwrap()))
+            .unwrap();
         count.fetch_add(1, Ordering::Release);
     }
 }
@@ -71,13 +86,21 @@ fn read(server: &Server, first: u64, last: u64) -> Vec<(u64, String, Vec<u8>)> {
         "ack_policy": "none", "deliver_policy": "by_start_sequence", "opt_start_seq": first, "replay_policy": "instant",
         "mem_storage": true, "num_replicas": 1, "inactive_threshold": 60_000_000_000_u64,
     });
-    let made = raw.api("CONSUMER.CREATE.KILL", &json!({"stream_name": "KILL", "config": config}));
+    let made = raw.api(
+        "CONSUMER.CREATE.KILL",
+        &json!({"stream_name": "KILL", "config": config}),
+    );
     let name = made["name"].as_str().unwrap_or_else(|| panic!("{made}"));
     let mut all = Vec::new();
     while first + (all.len() as u64) <= last {
         let wanted = (last + 1 - first - all.len() as u64).min(1000);
         let ask = json!({"batch": wanted, "expires": 20_000_000_000_u64}).to_string();
-        raw.publish(&format!("$JS.API.CONSUMER.MSG.NEXT.KILL.{name}"), "pull", ask.as_bytes()).unwrap();
+        raw.publish(
+            &format!("$JS.API.CONSUMER.MSG.NEXT.KILL.{name}"),
+            "pull",
+            ask.as_bytes(),
+        )
+        .unwrap();
         for _ in 0..wanted {
             let (seq, message) = raw.delivered().unwrap();
             all.push((seq, message.subject, message.payload));
@@ -102,23 +125,35 @@ impl Known {
     fn verify(&mut self, server: &Server) {
         let mut raw = Raw::connect(&server.url).unwrap();
         let info = raw.api("STREAM.INFO.KILL", &json!({}));
-        let last = info["state"]["last_seq"].as_u64().unwrap_or_else(|| panic!("{info}"));
+        let last = info["state"]["last_seq"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{info}"));
         assert_eq!(info["state"]["messages"], json!(last), "{info}");
         for (seq, subject, bytes) in read(server, self.seen + 1, last) {
             assert_eq!(seq, self.seen + 1);
             self.seen = seq;
             let text = String::from_utf8(bytes).unwrap();
             let mut words = text.split('-').map(|w| w.parse::<u64>());
-            let (who, n) = (words.next().unwrap().unwrap(), words.next().unwrap().unwrap());
+            let (who, n) = (
+                words.next().unwrap().unwrap(),
+                words.next().unwrap().unwrap(),
+            );
             assert_eq!(text, payload(who, n), "message {seq} is changed");
             assert_eq!(subject, format!("k.{who}"));
             let before = self.last[who as usize].replace(n);
-            assert!(before < Some(n), "{who} sent {before:?} before {n}, and {seq} is {n}");
+            assert!(
+                before < Some(n),
+                "{who} sent {before:?} before {n}, and {seq} is {n}"
+            );
             if let Some(acked) = self.acked.remove(&seq) {
                 assert_eq!(acked, (who, n), "{seq} was acknowledged as another message");
             }
         }
-        assert!(self.acked.is_empty(), "acknowledged and not there: {:?}, the last is {last}", self.acked);
+        assert!(
+            self.acked.is_empty(),
+            "acknowledged and not there: {:?}, the last is {last}",
+            self.acked
+        );
     }
 }
 
@@ -133,7 +168,15 @@ fn kill() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let mut server = Server::start_in(&data, "");
-    server.good(&["stream", "add", "KILL", "--subjects", "k.*", "--storage", "file"]);
+    server.good(&[
+        "stream",
+        "add",
+        "KILL",
+        "--subjects",
+        "k.*",
+        "--storage",
+        "file",
+    ]);
     let mut known = Known::default();
     let mut next = [0; PUBLISHERS as usize];
     let mut killed_while_starting = 0;
@@ -145,13 +188,22 @@ fn kill() {
         std::thread::scope(|scope| {
             let publishers: Vec<_> = (0..PUBLISHERS)
                 .map(|who| {
-                    let (url, count, acks, n) = (server.url.clone(), &count, sender.clone(), next[who as usize]);
+                    let (url, count, acks, n) = (
+                        server.url.clone(),
+                        &count,
+                        sender.clone(),
+                        next[who as usize],
+                    );
                     scope.spawn(move || publish(&url, who, n, window, count, &acks))
                 })
                 .collect();
             let start = std::time::Instant::now();
             while count.load(Ordering::Acquire) < enough {
-                assert!(start.elapsed() < PATIENCE, "no acknowledgements in round {round}: {}", server.log());
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "no acknowledgements in round {round}: {}",
+                    server.log()
+                );
                 std::thread::yield_now();
             }
             server.kill();
@@ -161,7 +213,10 @@ fn kill() {
         });
         drop(sender);
         for (who, n, seq) in acks {
-            assert!(known.acked.insert(seq, (who, n)).is_none(), "sequence {seq} was given twice");
+            assert!(
+                known.acked.insert(seq, (who, n)).is_none(),
+                "sequence {seq} was given twice"
+            );
         }
         // Sometimes it is killed again before it has found its way back.
         while draw.below(3) == 0 {

@@ -18,7 +18,11 @@ fn block_on<F: Future>(f: F) -> F::Output {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, f).await.expect("in time") })
+    runtime.block_on(async {
+        tokio::time::timeout(2 * PATIENCE, f)
+            .await
+            .expect("in time")
+    })
 }
 
 async fn connect(server: &Server) -> Context {
@@ -52,38 +56,81 @@ fn streams() {
             .unwrap();
         for i in 0..10_u64 {
             let subject = format!("s.{}", i % 3);
-            let ack = js.publish(subject, i.to_string().into()).await.unwrap().await.unwrap();
-            assert_eq!((ack.stream.as_str(), ack.sequence, ack.duplicate), ("S", i + 1, false));
+            let ack = js
+                .publish(subject, i.to_string().into())
+                .await
+                .unwrap()
+                .await
+                .unwrap();
+            assert_eq!(
+                (ack.stream.as_str(), ack.sequence, ack.duplicate),
+                ("S", i + 1, false)
+            );
         }
         let mut headers = HeaderMap::new();
         headers.insert(NATS_MESSAGE_ID, "once");
         for duplicate in [false, true] {
-            let ack = js.publish_with_headers("s.x", headers.clone(), "x".into()).await.unwrap().await.unwrap();
+            let ack = js
+                .publish_with_headers("s.x", headers.clone(), "x".into())
+                .await
+                .unwrap()
+                .await
+                .unwrap();
             assert_eq!((ack.sequence, ack.duplicate), (11, duplicate));
         }
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Expected-Last-Sequence", "3");
-        let refused = js.publish_with_headers("s.x", headers, "x".into()).await.unwrap().await.unwrap_err();
-        assert_eq!(refused.kind(), jetstream::context::PublishErrorKind::WrongLastSequence);
+        let refused = js
+            .publish_with_headers("s.x", headers, "x".into())
+            .await
+            .unwrap()
+            .await
+            .unwrap_err();
+        assert_eq!(
+            refused.kind(),
+            jetstream::context::PublishErrorKind::WrongLastSequence
+        );
         let info = s.info().await.unwrap();
         // Ten of three subjects, three each at most, and one more.
-        assert_eq!((info.state.messages, info.state.first_sequence, info.state.last_sequence), (10, 2, 11));
+        assert_eq!(
+            (
+                info.state.messages,
+                info.state.first_sequence,
+                info.state.last_sequence
+            ),
+            (10, 2, 11)
+        );
         let message = s.get_raw_message(5).await.unwrap();
-        assert_eq!((message.subject.as_str(), &message.payload[..]), ("s.1", &b"4"[..]));
+        assert_eq!(
+            (message.subject.as_str(), &message.payload[..]),
+            ("s.1", &b"4"[..])
+        );
         let message = s.direct_get(5).await.unwrap();
-        assert_eq!((message.subject.as_str(), &message.payload[..]), ("s.1", &b"4"[..]));
+        assert_eq!(
+            (message.subject.as_str(), &message.payload[..]),
+            ("s.1", &b"4"[..])
+        );
         let last = s.direct_get_last_for_subject("s.2").await.unwrap();
         assert_eq!(last.sequence, 9);
         assert!(s.delete_message(5).await.unwrap());
         assert!(s.get_raw_message(5).await.is_err());
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Rollup", "sub");
-        js.publish_with_headers("s.0", headers, "all of it".into()).await.unwrap().await.unwrap();
+        js.publish_with_headers("s.0", headers, "all of it".into())
+            .await
+            .unwrap()
+            .await
+            .unwrap();
         assert_eq!(s.info().await.unwrap().state.messages, 7);
         s.purge().filter("s.1").await.unwrap();
         s.purge().await.unwrap();
         assert_eq!(s.info().await.unwrap().state.messages, 0);
-        let changed = js.update_stream(stream::Config { max_messages: 5, ..s.cached_info().config.clone() }).await;
+        let changed = js
+            .update_stream(stream::Config {
+                max_messages: 5,
+                ..s.cached_info().config.clone()
+            })
+            .await;
         assert_eq!(changed.unwrap().config.max_messages, 5);
         let names: Vec<String> = js.stream_names().try_collect().await.unwrap();
         assert_eq!(names, ["S"]);
@@ -98,7 +145,11 @@ async fn filled(server: &Server, messages: u64) -> (Context, stream::Stream) {
     let s = js.create_stream(config("S", "s.*")).await.unwrap();
     let mut acks = Vec::new();
     for i in 0..messages {
-        acks.push(js.publish(format!("s.{}", i % 2), i.to_string().into()).await.unwrap());
+        acks.push(
+            js.publish(format!("s.{}", i % 2), i.to_string().into())
+                .await
+                .unwrap(),
+        );
     }
     for ack in acks {
         ack.await.unwrap();
@@ -135,19 +186,43 @@ fn pull_consumers() {
             n += 1;
         }
         // What is given back comes again, at once and in order.
-        js.publish("s.0", "again".into()).await.unwrap().await.unwrap();
+        js.publish("s.0", "again".into())
+            .await
+            .unwrap()
+            .await
+            .unwrap();
         let message = messages.next().await.unwrap().unwrap();
         message.ack_with(AckKind::Nak(None)).await.unwrap();
         let message = messages.next().await.unwrap().unwrap();
-        assert_eq!((&message.payload[..], message.info().unwrap().delivered), (&b"again"[..], 2));
+        assert_eq!(
+            (&message.payload[..], message.info().unwrap().delivered),
+            (&b"again"[..], 2)
+        );
         message.ack_with(AckKind::Progress).await.unwrap();
         message.double_ack_with(AckKind::Term).await.unwrap();
         drop(messages);
         let mut same: jetstream::consumer::PullConsumer = s.get_consumer("pull").await.unwrap();
         let info = same.info().await.unwrap();
-        assert_eq!((info.num_pending, info.num_ack_pending, info.ack_floor.stream_sequence), (0, 0, 1001));
+        assert_eq!(
+            (
+                info.num_pending,
+                info.num_ack_pending,
+                info.ack_floor.stream_sequence
+            ),
+            (0, 0, 1001)
+        );
         // Nothing is there, and the request says so.
-        assert!(consumer.fetch().max_messages(5).messages().await.unwrap().next().await.is_none());
+        assert!(
+            consumer
+                .fetch()
+                .max_messages(5)
+                .messages()
+                .await
+                .unwrap()
+                .next()
+                .await
+                .is_none()
+        );
         s.delete_consumer("pull").await.unwrap();
         assert!(s.consumer_info("pull").await.is_err());
     });
@@ -176,7 +251,10 @@ fn a_durable_consumer_outlives_the_server() {
         let consumer: jetstream::consumer::PullConsumer = s.get_consumer("d").await.unwrap();
         let batch = consumer.fetch().max_messages(100).messages().await.unwrap();
         let rest: Vec<_> = batch.try_collect().await.unwrap();
-        let numbers: Vec<_> = rest.iter().map(|m| String::from_utf8_lossy(&m.payload).into_owned()).collect();
+        let numbers: Vec<_> = rest
+            .iter()
+            .map(|m| String::from_utf8_lossy(&m.payload).into_owned())
+            .collect();
         assert_eq!(numbers, (7..20).map(|n| n.to_string()).collect::<Vec<_>>());
     });
 }
@@ -186,17 +264,25 @@ fn ordered_and_push_consumers() {
     let server = Server::start();
     block_on(async {
         let (js, s) = filled(&server, 500).await;
-        let ordered = s.create_consumer(pull::OrderedConfig::default()).await.unwrap();
+        let ordered = s
+            .create_consumer(pull::OrderedConfig::default())
+            .await
+            .unwrap();
         let mut messages = ordered.messages().await.unwrap();
         for n in 0..500 {
-            assert_eq!(messages.next().await.unwrap().unwrap().payload, n.to_string());
+            assert_eq!(
+                messages.next().await.unwrap().unwrap().payload,
+                n.to_string()
+            );
         }
         let inbox = js.client().new_inbox();
         let consumer = s
             .create_consumer(push::Config {
                 deliver_subject: inbox.clone(),
                 filter_subject: "s.1".into(),
-                deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: 100 },
+                deliver_policy: DeliverPolicy::ByStartSequence {
+                    start_sequence: 100,
+                },
                 ack_policy: AckPolicy::Explicit,
                 flow_control: true,
                 idle_heartbeat: Duration::from_secs(1),
@@ -214,9 +300,18 @@ fn ordered_and_push_consumers() {
             deliver_subject: js.client().new_inbox(),
             ..push::OrderedConfig::default()
         };
-        let mut messages = s.create_consumer(ordered).await.unwrap().messages().await.unwrap();
+        let mut messages = s
+            .create_consumer(ordered)
+            .await
+            .unwrap()
+            .messages()
+            .await
+            .unwrap();
         for n in 0..500 {
-            assert_eq!(messages.next().await.unwrap().unwrap().payload, n.to_string());
+            assert_eq!(
+                messages.next().await.unwrap().unwrap().payload,
+                n.to_string()
+            );
         }
     });
 }
@@ -250,7 +345,13 @@ fn key_value() {
         assert!(bucket.get("b").await.unwrap().is_none());
         let keys: Vec<String> = bucket.keys().await.unwrap().try_collect().await.unwrap();
         assert_eq!(keys, ["a"]);
-        let history: Vec<kv::Entry> = bucket.history("a").await.unwrap().try_collect().await.unwrap();
+        let history: Vec<kv::Entry> = bucket
+            .history("a")
+            .await
+            .unwrap()
+            .try_collect()
+            .await
+            .unwrap();
         assert_eq!(history.len(), 2);
         bucket.purge("a").await.unwrap();
         assert!(bucket.get("a").await.unwrap().is_none());
@@ -267,31 +368,55 @@ fn atomic_batches() {
         let js = connect(&server).await;
         let made = js.client().request("$JS.API.STREAM.CREATE.B", r#"{"name":"B","subjects":["b.*"],"retention":"limits","storage":"file","discard":"old","num_replicas":1,"allow_atomic":true}"#.into());
         assert!(!String::from_utf8_lossy(&made.await.unwrap().payload).contains("error"));
-        let batch = |id: &str, seq: u64, commit: bool, more: Option<(&'static str, &'static str)>| {
-            let mut headers = HeaderMap::new();
-            headers.insert("Nats-Batch-Id", id);
-            headers.insert("Nats-Batch-Sequence", seq.to_string());
-            if commit {
-                headers.insert("Nats-Batch-Commit", "1");
-            }
-            if let Some((name, value)) = more {
-                headers.insert(name, value);
-            }
-            js.client().request_with_headers("b.x", headers, seq.to_string().into())
-        };
+        let batch =
+            |id: &str, seq: u64, commit: bool, more: Option<(&'static str, &'static str)>| {
+                let mut headers = HeaderMap::new();
+                headers.insert("Nats-Batch-Id", id);
+                headers.insert("Nats-Batch-Sequence", seq.to_string());
+                if commit {
+                    headers.insert("Nats-Batch-Commit", "1");
+                }
+                if let Some((name, value)) = more {
+                    headers.insert(name, value);
+                }
+                js.client()
+                    .request_with_headers("b.x", headers, seq.to_string().into())
+            };
         for seq in 1..=9 {
-            assert!(batch("first", seq, false, None).await.unwrap().payload.is_empty());
+            assert!(
+                batch("first", seq, false, None)
+                    .await
+                    .unwrap()
+                    .payload
+                    .is_empty()
+            );
         }
         let answer = |payload: &[u8]| serde_json::from_slice::<Value>(payload).unwrap();
         let ack = answer(&batch("first", 10, true, None).await.unwrap().payload);
-        assert_eq!((&ack["batch"], &ack["count"], &ack["seq"]), (&"first".into(), &10.into(), &10.into()), "{ack}");
+        assert_eq!(
+            (&ack["batch"], &ack["count"], &ack["seq"]),
+            (&"first".into(), &10.into(), &10.into()),
+            "{ack}"
+        );
         // One message that may not be stored takes the whole batch with it.
         let wrong = Some(("Nats-Expected-Last-Sequence", "3"));
-        assert!(batch("second", 1, false, wrong).await.unwrap().payload.is_empty());
+        assert!(
+            batch("second", 1, false, wrong)
+                .await
+                .unwrap()
+                .payload
+                .is_empty()
+        );
         let refused = answer(&batch("second", 2, true, None).await.unwrap().payload);
         assert_eq!(refused["error"]["err_code"], 10071, "{refused}");
         // And a gap.
-        assert!(batch("third", 1, false, None).await.unwrap().payload.is_empty());
+        assert!(
+            batch("third", 1, false, None)
+                .await
+                .unwrap()
+                .payload
+                .is_empty()
+        );
         let refused = answer(&batch("third", 3, true, None).await.unwrap().payload);
         assert_eq!(refused["error"]["err_code"], 10176, "{refused}");
         let mut b = js.get_stream("B").await.unwrap();

@@ -150,7 +150,10 @@ fn nats_py() {
     };
     let server = Server::start();
     let url = format!("nats://{}", server.url);
-    let output = Command::new(python).args(["-c", SCRIPT, &url]).output().unwrap();
+    let output = Command::new(python)
+        .args(["-c", SCRIPT, &url])
+        .output()
+        .unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}\n{}", server.log());
 }

@@ -51,8 +51,14 @@ impl Raw {
     }
 
     /// Publishes with the reply subject `<inbox><reply>`.
-    pub(crate) fn publish(&mut self, subject: &str, reply: &str, payload: &[u8]) -> std::io::Result<()> {
-        let mut out = format!("PUB {subject} {}{reply} {}\r\n", self.inbox, payload.len()).into_bytes();
+    pub(crate) fn publish(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        payload: &[u8],
+    ) -> std::io::Result<()> {
+        let mut out =
+            format!("PUB {subject} {}{reply} {}\r\n", self.inbox, payload.len()).into_bytes();
         out.extend_from_slice(payload);
         out.extend_from_slice(b"\r\n");
         self.send(&out)
@@ -101,7 +107,8 @@ impl Raw {
             let at = if words.len() == 7 { 3 } else { 5 };
             words.get(at)?.parse().ok()
         });
-        let seq = seq.ok_or_else(|| std::io::Error::other(format!("not delivered: {message:?}")))?;
+        let seq =
+            seq.ok_or_else(|| std::io::Error::other(format!("not delivered: {message:?}")))?;
         Ok((seq, message))
     }
 
@@ -122,7 +129,12 @@ impl Raw {
 
     /// Asks `$JS.API.<what>` and reads the answer, which comes before anything else.
     pub(crate) fn api(&mut self, what: &str, body: &Value) -> Value {
-        self.publish(&format!("$JS.API.{what}"), "api", body.to_string().as_bytes()).unwrap();
+        self.publish(
+            &format!("$JS.API.{what}"),
+            "api",
+            body.to_string().as_bytes(),
+        )
+        .unwrap();
         let answer = self.message().unwrap();
         assert!(answer.subject.ends_with(".api"), "{answer:?}");
         serde_json::from_slice(&answer.payload).unwrap()

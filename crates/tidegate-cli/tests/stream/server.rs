@@ -76,10 +76,18 @@ impl Server {
                 command
             }
         };
-        for variable in ["TIDEGATE_ADDR", "TIDEGATE_PORT", "TIDEGATE_CONFIG", "TIDEGATE_DATA"] {
+        for variable in [
+            "TIDEGATE_ADDR",
+            "TIDEGATE_PORT",
+            "TIDEGATE_CONFIG",
+            "TIDEGATE_DATA",
+        ] {
             command.env_remove(variable);
         }
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         command.stderr(Stdio::piped()).spawn().unwrap()
     }
 
@@ -121,7 +129,13 @@ impl Server {
 
     /// Its last words.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n")
+        self.log
+            .lock()
+            .unwrap()
+            .iter()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// Ends it as a crash would, and starts another on what is left.
@@ -173,10 +187,15 @@ pub(crate) fn tidegate(url: &str, args: &[&str]) -> Command {
 
 /// A program built by bench/peers/install.sh, or nothing but a word about it.
 pub(crate) fn peer(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/go-nats/bin").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../bench/peers/go-nats/bin")
+        .join(name);
     if path.exists() {
         return Some(path);
     }
-    println!("not built (bench/peers/install.sh go-nats), so not run: {}", path.display());
+    println!(
+        "not built (bench/peers/install.sh go-nats), so not run: {}",
+        path.display()
+    );
     None
 }

@@ -31,12 +31,28 @@ fn no_acknowledgement_before_its_sync() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     let tracer = [
-        "strace", "-f", "-qq", "-s", "4000000", "-e", "signal=none", "-e",
-        "trace=write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,fsync,fdatasync,sync_file_range", "-o",
+        "strace",
+        "-f",
+        "-qq",
+        "-s",
+        "4000000",
+        "-e",
+        "signal=none",
+        "-e",
+        "trace=write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,fsync,fdatasync,sync_file_range",
+        "-o",
         trace.to_str().unwrap(),
     ];
     let mut server = Server::start_under(&directory.path().join("data"), &tracer);
-    server.good(&["stream", "add", "S", "--subjects", "s.*", "--storage", "file"]);
+    server.good(&[
+        "stream",
+        "add",
+        "S",
+        "--subjects",
+        "s.*",
+        "--storage",
+        "file",
+    ]);
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let url = server.url.clone();
@@ -46,10 +62,16 @@ fn no_acknowledgement_before_its_sync() {
                     for n in round * BURST..(round + 1) * BURST {
                         // What is looked for in the log and in the acknowledgement's subject.
                         let word = word(client, n);
-                        raw.publish(&format!("s.{client}"), &word, format!("<{word}>").as_bytes()).unwrap();
+                        raw.publish(
+                            &format!("s.{client}"),
+                            &word,
+                            format!("<{word}>").as_bytes(),
+                        )
+                        .unwrap();
                     }
                     for _ in 0..BURST {
-                        let ack: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
+                        let ack: Value =
+                            serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
                         assert!(ack.get("error").is_none(), "{ack}");
                     }
                 }
@@ -68,7 +90,9 @@ fn word(client: u64, n: u64) -> String {
 }
 
 fn strace_works() -> bool {
-    let run = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
+    let run = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "true"])
+        .output();
     run.is_ok_and(|output| output.status.success()) && Path::new("/proc/self").exists()
 }
 
@@ -99,7 +123,11 @@ fn check(trace: &str) -> Result<u64, String> {
             for word in acks {
                 match stages.get(word) {
                     Some(Stage::Synced) => proved += 1,
-                    stage => return Err(format!("{word} is acknowledged, and it is {stage:?}: line {at} {event}")),
+                    stage => {
+                        return Err(format!(
+                            "{word} is acknowledged, and it is {stage:?}: line {at} {event}"
+                        ));
+                    }
                 }
             }
             running.insert(thread, (at, event.to_owned()));
@@ -136,11 +164,13 @@ fn is_ack(event: &str) -> bool {
 
 /// The messages named in what is written.
 fn words(event: &str) -> impl Iterator<Item = &str> {
-    event.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
-        let inner = word.strip_prefix('m').and_then(|w| w.strip_suffix('m'));
-        let numbers = inner.and_then(|w| w.split_once('x'));
-        numbers.is_some_and(|(a, b)| a.parse::<u64>().is_ok() && b.parse::<u64>().is_ok())
-    })
+    event
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| {
+            let inner = word.strip_prefix('m').and_then(|w| w.strip_suffix('m'));
+            let numbers = inner.and_then(|w| w.split_once('x'));
+            numbers.is_some_and(|(a, b)| a.parse::<u64>().is_ok() && b.parse::<u64>().is_ok())
+        })
 }
 
 /// The check sees what is wrong.

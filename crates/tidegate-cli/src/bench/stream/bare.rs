@@ -19,7 +19,11 @@ const FILE_BYTES: u64 = 16 << 20;
 pub(super) fn run(directory: &Path, bytes: usize, window: Duration) -> anyhow::Result<Sample> {
     std::fs::create_dir_all(directory)?;
     let path = directory.join("bare");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)?;
     if file.metadata()?.len() < FILE_BYTES {
         let block = vec![1; 1 << 20];
         for at in 0..FILE_BYTES >> 20 {

@@ -51,7 +51,11 @@ impl Cell {
                 format!("R1 {}, {}, {size}", of(work == Work::Sync), many(clients))
             }
             Work::Streams { streams, sync } => {
-                format!("R1 {}, {streams} streams, {}, {size}", of(sync), many(clients))
+                format!(
+                    "R1 {}, {streams} streams, {}, {size}",
+                    of(sync),
+                    many(clients)
+                )
             }
             Work::Lone => format!("R1 lone sync, {size}"),
             Work::Slowed => format!("R1 sync, disk + 5 ms, {}, {size}", many(clients)),
@@ -127,7 +131,12 @@ mod tests {
         let names: Vec<_> = cells(false).into_iter().map(|cell| cell.name).collect();
         assert_eq!(
             names,
-            ["R1 async", "R1 sync", "R1 sync, 100 clients, 1 KiB", "R1 lone sync, 1 KiB"]
+            [
+                "R1 async",
+                "R1 sync",
+                "R1 sync, 100 clients, 1 KiB",
+                "R1 lone sync, 1 KiB"
+            ]
         );
         // 18 and 18, the lone one, 2 slowed, 2 readers, 6 of core.
         assert_eq!(cells(true).len(), 47);

@@ -60,7 +60,10 @@ impl Load {
                 .collect();
             ready.wait();
             let start = Instant::now();
-            let outcomes: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            let outcomes: Vec<_> = clients
+                .into_iter()
+                .map(std::thread::ScopedJoinHandle::join)
+                .collect();
             (outcomes, start.elapsed())
         });
         let mut latencies = Histogram::<u64>::new(3)?;
@@ -68,7 +71,8 @@ impl Load {
             latencies.add(outcome.ok().context("a client panicked")??)?;
         }
         let messages = each * self.clients as u64;
-        let quantile = |q| (!latencies.is_empty()).then(|| latencies.value_at_quantile(q) as f64 / 1e3);
+        let quantile =
+            |q| (!latencies.is_empty()).then(|| latencies.value_at_quantile(q) as f64 / 1e3);
         Ok(Sample {
             ops_per_s: messages as f64 / took.as_secs_f64(),
             p50_us: quantile(0.5),
@@ -78,7 +82,12 @@ impl Load {
     }
 
     /// One client's share. A single message on the way is timed, in nanoseconds.
-    fn publish(&self, connection: &mut Connection, client: usize, messages: u64) -> anyhow::Result<Histogram<u64>> {
+    fn publish(
+        &self,
+        connection: &mut Connection,
+        client: usize,
+        messages: u64,
+    ) -> anyhow::Result<Histogram<u64>> {
         let mut latencies = Histogram::<u64>::new(3)?;
         let payload = vec![b'x'; self.bytes];
         let mut out = Vec::new();
@@ -89,7 +98,11 @@ impl Load {
             let step = (self.window as u64 / 2).max(1);
             while sent < messages && sent - acked < self.window as u64 && out.len() < 1 << 20 {
                 let stream = (client as u64 + sent) % self.streams as u64;
-                write!(out, "PUB bench{stream} {}a {}\r\n", connection.inbox, self.bytes)?;
+                write!(
+                    out,
+                    "PUB bench{stream} {}a {}\r\n",
+                    connection.inbox, self.bytes
+                )?;
                 out.extend_from_slice(&payload);
                 out.extend_from_slice(b"\r\n");
                 sent += 1;
@@ -147,10 +160,15 @@ impl Connection {
 
     fn read_line(&mut self) -> anyhow::Result<()> {
         self.line.clear();
-        let got = (&mut self.reader).take(1 << 20).read_until(b'\n', &mut self.line)?;
+        let got = (&mut self.reader)
+            .take(1 << 20)
+            .read_until(b'\n', &mut self.line)?;
         ensure!(got > 0, "the server closed the connection");
         if self.line.starts_with(b"-ERR") {
-            bail!("the server says {}", String::from_utf8_lossy(&self.line).trim());
+            bail!(
+                "the server says {}",
+                String::from_utf8_lossy(&self.line).trim()
+            );
         }
         Ok(())
     }
@@ -166,7 +184,10 @@ impl Connection {
             }
         }
         let text = std::str::from_utf8(&self.line)?;
-        let bytes = text.split_ascii_whitespace().last().context("a line without words")?;
+        let bytes = text
+            .split_ascii_whitespace()
+            .last()
+            .context("a line without words")?;
         let bytes: usize = bytes.parse()?;
         ensure!(bytes <= 1 << 20, "an answer of {bytes} bytes");
         self.payload.resize(bytes + 2, 0);
@@ -179,14 +200,21 @@ impl Connection {
     fn ack(&mut self) -> anyhow::Result<()> {
         self.message()?;
         if !self.payload.starts_with(b"{\"stream\":") {
-            bail!("instead of an acknowledgement: {}", String::from_utf8_lossy(&self.payload));
+            bail!(
+                "instead of an acknowledgement: {}",
+                String::from_utf8_lossy(&self.payload)
+            );
         }
         Ok(())
     }
 
     fn api(&mut self, what: &str, body: &Value) -> anyhow::Result<()> {
         let body = body.to_string();
-        let ask = format!("PUB $JS.API.{what} {}q {}\r\n{body}\r\n", self.inbox, body.len());
+        let ask = format!(
+            "PUB $JS.API.{what} {}q {}\r\n{body}\r\n",
+            self.inbox,
+            body.len()
+        );
         self.socket.write_all(ask.as_bytes())?;
         self.message()?;
         let answer: Value = serde_json::from_slice(&self.payload)

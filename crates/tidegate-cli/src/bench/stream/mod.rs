@@ -173,7 +173,7 @@ fn contestants<'a>(
             version: None,
             controller: None,
             subject: false,
-            run: Box::new(move |_| {
+            run: Box::new(move |_: &mut Peers| {
                 let field = field.borrow();
                 let (directory, window) = (field.directory.0.clone(), field.window);
                 bare::run(&directory, cell.bytes, window).map_err(|e| format!("{e:#}"))
@@ -205,7 +205,7 @@ fn contestant<'a>(
         version,
         controller: controller.map(Into::into),
         subject: matches!(kind, Kind::Ours | Kind::OursSlow),
-        run: Box::new(move |_| {
+        run: Box::new(move |_: &mut Peers| {
             let mut field = field.borrow_mut();
             let messages = match messages {
                 Some(messages) => messages,
@@ -241,10 +241,20 @@ fn load(program: &Path, server: &Server, cell: &Cell, messages: u64) -> Result<S
         load.run(server.addr()).map_err(|e| format!("{e:#}"))
     };
     match cell.work {
-        Work::Async => nats(&publish("async", cell.clients, cell.bytes, messages, "bench")),
-        Work::Sync | Work::Slowed => {
-            nats(&publish("sync", cell.clients, cell.bytes, messages, "bench"))
-        }
+        Work::Async => nats(&publish(
+            "async",
+            cell.clients,
+            cell.bytes,
+            messages,
+            "bench",
+        )),
+        Work::Sync | Work::Slowed => nats(&publish(
+            "sync",
+            cell.clients,
+            cell.bytes,
+            messages,
+            "bench",
+        )),
         Work::Streams { streams, sync } => raw(streams, if sync { 1 } else { 500 }),
         Work::Lone => raw(1, 1),
         Work::Consume => nats(&read("consume", messages)),
@@ -261,14 +271,22 @@ fn core(
     messages: u64,
     subscribers: usize,
 ) -> Result<Sample, Failure> {
-    let common = [format!("--msgs={messages}"), format!("--size={bytes}"), "--no-progress".into()];
+    let common = [
+        format!("--msgs={messages}"),
+        format!("--size={bytes}"),
+        "--no-progress".into(),
+    ];
     let args = |what: &str, more: &[String]| {
         let words = ["bench", what, "bench.core"].map(String::from);
         [&words[..], &common, more].concat()
     };
     let subscriptions = || server.subscriptions().map_err(|e| format!("{e:#}"));
     let wanted = subscriptions()? + subscribers as u64;
-    let sub = Run::start(program, server.addr(), &args("sub", &[format!("--clients={subscribers}")]))?;
+    let sub = Run::start(
+        program,
+        server.addr(),
+        &args("sub", &[format!("--clients={subscribers}")]),
+    )?;
     // They say that they are ready before they are: the server knows.
     for _ in 0..2000 {
         if subscriptions()? >= wanted {
@@ -288,12 +306,26 @@ fn publish(how: &str, clients: usize, bytes: usize, messages: u64, stream: &str)
         format!("--msgs={messages}"),
         format!("--size={bytes}"),
     ];
-    let fixed = ["--create", "--purge", "--maxbytes=8GB", "--replicas=1", "--storage=file", "--no-progress"];
+    let fixed = [
+        "--create",
+        "--purge",
+        "--maxbytes=8GB",
+        "--replicas=1",
+        "--storage=file",
+        "--no-progress",
+    ];
     [&words[..], &more, &fixed.map(String::from)].concat()
 }
 
 fn read(how: &str, messages: u64) -> Vec<String> {
-    let words = ["bench", "js", how, "--stream=readers", "--batch=500", "--no-progress"];
+    let words = [
+        "bench",
+        "js",
+        how,
+        "--stream=readers",
+        "--batch=500",
+        "--no-progress",
+    ];
     let mut args = words.map(String::from).to_vec();
     args.push(format!("--msgs={messages}"));
     args

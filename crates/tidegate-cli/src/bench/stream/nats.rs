@@ -23,7 +23,11 @@ pub(super) struct Run {
 
 impl Run {
     /// Starts `nats -s ADDR ...`.
-    pub(super) fn start(program: &Path, addr: SocketAddr, args: &[String]) -> Result<Self, Failure> {
+    pub(super) fn start(
+        program: &Path,
+        addr: SocketAddr,
+        args: &[String],
+    ) -> Result<Self, Failure> {
         let mut command = Command::new(program);
         command
             .args(["-s", &format!("nats://{addr}"), "--timeout=30s"])
@@ -61,12 +65,19 @@ impl Run {
                 Some(status) => break status,
                 None if interrupt::asked() => return Err("interrupted".into()),
                 None if Instant::now() > until => {
-                    return Err(format!("nats hangs: no end within {} s", PATIENCE.as_secs()));
+                    return Err(format!(
+                        "nats hangs: no end within {} s",
+                        PATIENCE.as_secs()
+                    ));
                 }
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        let said = self
+            .said
+            .take()
+            .and_then(|said| said.join().ok())
+            .unwrap_or_default();
         if !status.success() {
             let words = said.lines().rev().find(|line| !line.trim().is_empty());
             return Err(format!("nats: {}", words.unwrap_or("no words")));

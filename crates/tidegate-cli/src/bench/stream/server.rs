@@ -123,7 +123,9 @@ impl Server {
         http.take(1 << 20).read_to_string(&mut answer)?;
         let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP")?;
         let value: Value = serde_json::from_str(body)?;
-        value["num_subscriptions"].as_u64().context("/subsz has no num_subscriptions")
+        value["num_subscriptions"]
+            .as_u64()
+            .context("/subsz has no num_subscriptions")
     }
 }
 
@@ -218,7 +220,10 @@ impl Programs {
 
     /// As nats-server says itself.
     pub(super) fn version(&self) -> Option<String> {
-        let output = Command::new(&self.nats_server).arg("--version").output().ok()?;
+        let output = Command::new(&self.nats_server)
+            .arg("--version")
+            .output()
+            .ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         Some(text.trim().rsplit_once('v')?.1.to_owned())
     }

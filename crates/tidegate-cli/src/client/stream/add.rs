@@ -154,7 +154,11 @@ impl AddArgs {
             }
         }
         // The server's default is none at all, which every client's default is not.
-        for (key, default) in [("retention", "limits"), ("discard", "old"), ("storage", "file")] {
+        for (key, default) in [
+            ("retention", "limits"),
+            ("discard", "old"),
+            ("storage", "file"),
+        ] {
             if config.get(key).is_none() {
                 config[key] = json!(default);
             }

@@ -143,7 +143,10 @@ fn rm(args: &RmArgs) -> anyhow::Result<()> {
     let info = jetstream::ask(&mut client, &format!("STREAM.INFO.{name}"), &json!({}));
     let info: StreamInfo = serde_json::from_value(info.with_context(|| name.to_owned())?)?;
     let messages = info.state.messages;
-    sure(args.force, &format!("remove {name} with {messages} messages"))?;
+    sure(
+        args.force,
+        &format!("remove {name} with {messages} messages"),
+    )?;
     let answer = jetstream::ask(&mut client, &format!("STREAM.DELETE.{name}"), &json!(null));
     let answer = answer.with_context(|| name.to_owned())?;
     if args.common.json {
@@ -226,7 +229,16 @@ mod tests {
         for good in ["ORDERS", "a-b_c", "KV_x", "ü"] {
             checked(good).unwrap();
         }
-        for bad in ["", "a.b", "a*", ">", "a b", "../x", "a\\b", &"x".repeat(256)] {
+        for bad in [
+            "",
+            "a.b",
+            "a*",
+            ">",
+            "a b",
+            "../x",
+            "a\\b",
+            &"x".repeat(256),
+        ] {
             assert!(checked(bad).is_err(), "{bad}");
         }
     }

@@ -6,7 +6,13 @@ use crate::client::jetstream::{StreamConfig, StreamInfo};
 /// A line a stream.
 pub(super) fn list(streams: &[StreamInfo]) -> String {
     let mut table = Table::new([
-        "name", "subjects", "storage", "messages", "bytes", "consumers", "last",
+        "name",
+        "subjects",
+        "storage",
+        "messages",
+        "bytes",
+        "consumers",
+        "last",
     ]);
     for StreamInfo { config, state, .. } in streams {
         table.row([
@@ -44,8 +50,14 @@ pub(super) fn one(info: &StreamInfo) -> String {
         ("also", switches(config)),
         ("messages", state.messages.to_string()),
         ("bytes", bytes(state.bytes)),
-        ("first", format!("{}  {}", state.first_seq, time(&state.first_ts))),
-        ("last", format!("{}  {}", state.last_seq, time(&state.last_ts))),
+        (
+            "first",
+            format!("{}  {}", state.first_seq, time(&state.first_ts)),
+        ),
+        (
+            "last",
+            format!("{}  {}", state.last_seq, time(&state.last_ts)),
+        ),
         ("subjects in use", state.num_subjects.to_string()),
         ("deleted between", state.num_deleted.to_string()),
         ("consumers", state.consumer_count.to_string()),
@@ -68,7 +80,9 @@ fn storage(config: &StreamConfig) -> String {
 /// The settings that are on.
 fn switches(config: &StreamConfig) -> String {
     let on = config.rest.iter().filter(|(_, value)| **value == true);
-    on.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ")
+    on.map(|(name, _)| name.as_str())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn limit(value: i64) -> String {
@@ -127,11 +141,17 @@ mod tests {
 
     #[test]
     fn for_people() {
-        assert_eq!((bytes(0), bytes(1023), bytes(1536)), ("0 B".into(), "1023 B".into(), "1.5 KiB".into()));
+        assert_eq!(
+            (bytes(0), bytes(1023), bytes(1536)),
+            ("0 B".into(), "1023 B".into(), "1.5 KiB".into())
+        );
         assert_eq!(age(120_000_000_000), "2m");
         assert_eq!(age(90_000_000_000), "90s");
         assert_eq!(age(0), "");
-        assert_eq!(time("2026-08-21T10:00:00.123456789Z"), "2026-08-21 10:00:00Z");
+        assert_eq!(
+            time("2026-08-21T10:00:00.123456789Z"),
+            "2026-08-21 10:00:00Z"
+        );
         assert_eq!(time("2026-08-21T10:00:00Z"), "2026-08-21 10:00:00Z");
         assert_eq!(time("0001-01-01T00:00:00Z"), "");
     }
