@@ -6,10 +6,16 @@
 //! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes what is ready,
 //! acts once, then writes; a [`tidegate`] controller decides how much is gathered before it writes.
 
+pub mod api;
 pub mod config;
+pub mod consumer;
+pub mod ingest;
 mod monitor;
 pub mod nats;
 pub mod node;
+pub mod replica;
+pub mod store;
+pub mod stream;
 
 pub use monitor::Monitor;
 pub use node::{Handle, Server, StartError};

@@ -1,0 +1,312 @@
+//! Bodies of JSON requests: which fields each has, and the checks that need nothing but the request.
+//!
+//! Fields of nats-server's that ask for what this server cannot do are accepted as long as they ask for nothing (`false`, an
+//! empty list) and refused by name otherwise: with 10052 for a stream, 10012 for a consumer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::config::{Compression, ConsumerConfig, Retention, StreamConfig};
+use super::error::ApiError;
+use super::request::{ConsumerName, NAME_BYTES_MAX};
+use super::timestamp::Timestamp;
+use super::{json, level};
+use crate::stream::{DeleteRequest, PurgeRequest};
+
+/// Whether a consumer may exist already, or must.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// Either way is fine.
+    #[default]
+    #[serde(rename = "")]
+    CreateOrUpdate,
+    /// It may only exist just so.
+    #[serde(rename = "create")]
+    Create,
+    /// It must exist.
+    #[serde(rename = "update")]
+    Update,
+}
+
+impl Action {
+    /// As it is asked, and as the log keeps it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateOrUpdate => "",
+            Self::Create => "create",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// What an answer about a stream says beyond its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InfoDetails {
+    /// How many subjects to pass over.
+    pub offset: i64,
+    /// The numbers of deleted messages.
+    pub deleted_details: bool,
+    /// The subjects that match this pattern, with the number of their messages; empty: none.
+    pub subjects_filter: String,
+}
+
+/// Which streams to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamPage {
+    /// How many to pass over.
+    pub offset: i64,
+    /// Only those that take subjects of this pattern; empty: all.
+    pub subject: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Page {
+    offset: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Pause {
+    pause_until: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ConsumerCreate {
+    stream_name: String,
+    config: Map<String, Value>,
+    action: Action,
+    pedantic: bool,
+}
+
+/// The body must ask for nothing.
+pub(super) fn empty(text: &[u8]) -> Result<(), ApiError> {
+    json::is_empty(text)
+        .then_some(())
+        .ok_or(ApiError::NOT_EMPTY_REQUEST)
+}
+
+/// How many to pass over.
+pub(super) fn page(text: &[u8]) -> Result<usize, ApiError> {
+    json::optional::<Page>(text).map(|page| offset(page.offset))
+}
+
+/// An offset as a number of things to pass over: one below 0 is 0.
+pub(super) fn offset(offset: i64) -> usize {
+    usize::try_from(offset.max(0)).unwrap_or(usize::MAX)
+}
+
+/// The configuration of the stream `name`, with the level it requires, and whether to be pedantic.
+pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool), ApiError> {
+    let mut fields = json::object(text)?;
+    let pedantic = flag(&mut fields, "pedantic")?;
+    for field in STREAM_FIELDS {
+        if fields.remove(*field).is_some_and(|value| asks(&value)) {
+            return Err(ApiError::unsupported_stream(field));
+        }
+    }
+    match fields.remove("persist_mode") {
+        None => {}
+        Some(Value::String(mode)) if mode.is_empty() || mode == "default" => {}
+        Some(Value::String(mode)) if mode == "async" => {
+            return Err(ApiError::unsupported_stream("persist_mode async"));
+        }
+        Some(_) => {
+            let known = "persist_mode: expected \"default\" or \"async\"";
+            return Err(ApiError::invalid_json(known));
+        }
+    }
+    let mut config: Box<StreamConfig> = json::fields(fields)?;
+    if config.name != name {
+        return Err(ApiError::STREAM_MISMATCH);
+    }
+    if name.contains(['/', '\\']) {
+        return Err(ApiError::STREAM_NAME_PATH);
+    }
+    if name.len() > NAME_BYTES_MAX {
+        let text = format_args!("stream name is too long, maximum allowed is {NAME_BYTES_MAX}");
+        return Err(ApiError::invalid_config(text));
+    }
+    supported(&config)?;
+    level::mark_stream(&mut config);
+    Ok((config, pedantic))
+}
+
+/// What cannot be asked of a stream that does not exist yet.
+pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
+    if config.sealed {
+        return Err(ApiError::invalid_config(
+            "stream configuration for create can not be sealed",
+        ));
+    }
+    Ok(())
+}
+
+/// Which messages to remove.
+pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
+    let purge: PurgeRequest = json::optional_of(text, &["filter", "seq", "keep"])?;
+    if purge.seq > 0 && purge.keep > 0 {
+        return Err(ApiError::BAD_REQUEST);
+    }
+    Ok(purge)
+}
+
+/// Which message to remove.
+pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
+    if json::is_empty(text) {
+        return Err(ApiError::BAD_REQUEST);
+    }
+    json::fields_of(json::object(text)?, &["seq", "no_erase"])
+}
+
+/// Until when to pause; `None`: not at all.
+pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
+    let until = json::optional::<Pause>(text)?.pause_until;
+    Ok(until.filter(|&until| until != Timestamp::ZERO))
+}
+
+/// The configuration of a consumer of `stream`, named as the subject says, with the level it requires.
+pub(super) fn consumer(
+    stream: &str,
+    name: ConsumerName<'_>,
+    text: &[u8],
+) -> Result<(Box<ConsumerConfig>, Action, bool), ApiError> {
+    let ConsumerCreate {
+        stream_name,
+        mut config,
+        action,
+        pedantic,
+    } = json::body(text)?;
+    for field in CONSUMER_FIELDS {
+        if config.remove(*field).is_some_and(|value| asks(&value)) {
+            return Err(ApiError::unsupported_consumer(field));
+        }
+    }
+    if config.get("ack_policy").and_then(Value::as_str) == Some("flow_control") {
+        return Err(ApiError::unsupported_consumer("ack_policy flow_control"));
+    }
+    if config
+        .remove("priority_policy")
+        .is_some_and(|policy| asks(&policy) && policy != "none")
+    {
+        return Err(ApiError::unsupported_consumer("priority_policy"));
+    }
+    let mut config: Box<ConsumerConfig> = json::fields(config)?;
+    if stream_name != stream {
+        return Err(ApiError::STREAM_MISMATCH);
+    }
+    named(&mut config, name)?;
+    match config.num_replicas {
+        0 | 1 => {}
+        ..0 => return Err(ApiError::REPLICAS_NEGATIVE),
+        _ => return Err(ApiError::REPLICAS_NOT_SUPPORTED),
+    }
+    config.pause_until = config.pause_until.filter(|&at| at != Timestamp::ZERO);
+    level::mark_consumer(&mut config);
+    Ok((config, action, pedantic))
+}
+
+/// Checks a consumer's name and filter against the subject, and takes the name from there.
+fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiError> {
+    let text = match name {
+        ConsumerName::None => config.name.as_str(),
+        _ => name.as_str(),
+    };
+    if text.contains(['/', '\\']) {
+        return Err(ApiError::CONSUMER_NAME_PATH);
+    }
+    match name {
+        ConsumerName::None if !config.durable_name.is_empty() => {
+            return Err(ApiError::EPHEMERAL_WITH_DURABLE);
+        }
+        ConsumerName::Durable(_) if config.durable_name.is_empty() => {
+            return Err(ApiError::DURABLE_NOT_SET);
+        }
+        ConsumerName::Durable(_) | ConsumerName::Is(_) | ConsumerName::Filtered(..)
+            if !config.durable_name.is_empty() && config.durable_name != text =>
+        {
+            return Err(ApiError::DURABLE_MISMATCH);
+        }
+        _ => {}
+    }
+    if text.len() > NAME_BYTES_MAX {
+        return Err(ApiError::consumer_name_too_long(NAME_BYTES_MAX));
+    }
+    if text.contains(['.', '*', '>']) || text.contains(char::is_whitespace) {
+        return Err(ApiError::BAD_DURABLE_NAME);
+    }
+    if let ConsumerName::Filtered(_, filter) = name {
+        if !config.filter_subjects.is_empty() {
+            return Err(ApiError::MULTIPLE_FILTERS_NOT_ALLOWED);
+        }
+        if config.filter_subject != filter {
+            return Err(ApiError::FILTER_MISMATCH);
+        }
+    }
+    config.name = text.to_owned();
+    Ok(())
+}
+
+/// Values of known fields that this server cannot do.
+fn supported(config: &StreamConfig) -> Result<(), ApiError> {
+    if config.mirror_direct {
+        return Err(ApiError::invalid_config(
+            "stream has no mirror but does have mirror direct",
+        ));
+    }
+    match config.num_replicas {
+        0 | 1 => {}
+        ..0 => return Err(ApiError::REPLICAS_NEGATIVE),
+        2..=5 => return Err(ApiError::REPLICAS_NOT_SUPPORTED),
+        _ => return Err(ApiError::invalid_config("maximum replicas is 5")),
+    }
+    match config.retention {
+        Retention::Limits => {}
+        Retention::Interest => return Err(ApiError::unsupported_stream("retention interest")),
+        Retention::WorkQueue => return Err(ApiError::unsupported_stream("retention workqueue")),
+    }
+    match config.compression {
+        Compression::None => Ok(()),
+        Compression::S2 => Err(ApiError::unsupported_stream("compression s2")),
+    }
+}
+
+/// Whether a value asks for anything.
+fn asks(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(b) => *b,
+        Value::Number(n) => n.as_f64() != Some(0.0),
+        Value::String(s) => !s.is_empty(),
+        Value::Array(a) => !a.is_empty(),
+        Value::Object(o) => o.values().any(asks),
+    }
+}
+
+fn flag(fields: &mut Map<String, Value>, name: &str) -> Result<bool, ApiError> {
+    match fields.remove(name) {
+        None => Ok(false),
+        Some(Value::Bool(b)) => Ok(b),
+        Some(_) => Err(ApiError::invalid_json(format_args!(
+            "{name}: expected true or false"
+        ))),
+    }
+}
+
+/// Fields of a stream that this server knows by name only.
+const STREAM_FIELDS: &[&str] = &[
+    "mirror",
+    "sources",
+    "republish",
+    "subject_transform",
+    "allow_msg_counter",
+    "allow_msg_schedules",
+    "placement",
+];
+
+/// Fields of a consumer that this server knows by name only.
+const CONSUMER_FIELDS: &[&str] = &["priority_groups", "priority_timeout", "direct", "sourcing"];

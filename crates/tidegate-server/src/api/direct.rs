@@ -1,0 +1,433 @@
+//! Reading messages: which ones a request means, and what is sent with each.
+//!
+//! [`DirectGet`] is the request, [`Index`] what is asked of a stream, [`Reading`] the way through the answer. A reading names one
+//! message at a time and is told when it has been read, so that a slow disk stops nobody.
+//!
+//! Polling order: [`Reading::poll`]; for [`Step::Read`] read the message, then [`Reading::handle_message`] or
+//! [`Reading::handle_gone`], and poll again; anything else ends the reading.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+
+use super::error::ApiError;
+use super::puback::write_number;
+use super::timestamp::Timestamp;
+use super::{json, status};
+use crate::consumer::Message;
+use crate::nats::subject;
+
+/// The most subjects whose last messages are answered at once.
+pub const MULTI_LAST_MAX: usize = 1024;
+/// The most bytes of one answer where the request names no lower bound, and the highest it can name.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// Which messages are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct DirectGet {
+    seq: u64,
+    last_by_subj: String,
+    next_by_subj: String,
+    batch: i64,
+    max_bytes: i64,
+    start_time: Option<Timestamp>,
+    multi_last: Vec<String>,
+    up_to_seq: u64,
+    up_to_time: Option<Timestamp>,
+    no_hdr: bool,
+}
+
+/// The fields of a [`DirectGet`], for the form of the request that knows no others.
+const FIELDS: &[&str] = &[
+    "seq",
+    "last_by_subj",
+    "next_by_subj",
+    "batch",
+    "max_bytes",
+    "start_time",
+    "multi_last",
+    "up_to_seq",
+    "up_to_time",
+    "no_hdr",
+];
+
+/// A stream's messages by number, subject and time.
+pub trait Index {
+    /// The number of the first message; of an empty stream one more than [`Index::last_seq`].
+    fn first_seq(&self) -> u64;
+
+    /// The number of the last message there was.
+    fn last_seq(&self) -> u64;
+
+    /// Whether the message is there.
+    fn contains(&self, seq: u64) -> bool;
+
+    /// The first message numbered `seq` or higher whose subject matches `pattern`.
+    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64>;
+
+    /// How many messages numbered `seq` or higher match `pattern`.
+    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64;
+
+    /// The last message that matches `pattern`.
+    fn last_of(&mut self, pattern: &[u8]) -> Option<u64>;
+
+    /// The first message stored at this time or later, in microseconds since the Unix epoch; one more than
+    /// [`Index::last_seq`] if there is none.
+    fn seq_at_time(&mut self, time_us: u64) -> u64;
+
+    /// The last message, numbered at most `up_to`, of each subject that matches `pattern`, in any order; `None` where there are more
+    /// than `max`.
+    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>>;
+}
+
+/// Reads a direct request: `subject` is what follows the stream in its subject.
+pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'static [u8]> {
+    let get: Option<DirectGet> = match body {
+        [] => None,
+        _ => Some(json::body(body).map_err(|_| status::MALFORMED_REQUEST)?),
+    };
+    let Some(subject) = subject else {
+        let get = get.ok_or(status::EMPTY_REQUEST)?;
+        return get.check().map(|()| get);
+    };
+    let get = get.unwrap_or_default();
+    let only_bounds = DirectGet {
+        max_bytes: get.max_bytes,
+        no_hdr: get.no_hdr,
+        ..DirectGet::default()
+    };
+    if get != only_bounds || !subject::is_pattern(subject.as_bytes()) {
+        return Err(status::BAD_REQUEST);
+    }
+    Ok(DirectGet {
+        last_by_subj: subject.to_owned(),
+        ..get
+    })
+}
+
+/// Reads the body of a request for one message as JSON.
+pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
+    if json::is_empty(body) {
+        return Err(ApiError::BAD_REQUEST);
+    }
+    let get: DirectGet = json::fields_of(json::object(body)?, FIELDS)?;
+    let several = get.batch > 0 || get.max_bytes > 0 || !get.multi_last.is_empty();
+    if several || get.check().is_err() {
+        return Err(ApiError::BAD_REQUEST);
+    }
+    Ok(get)
+}
+
+impl DirectGet {
+    /// Whether a message is sent without its headers.
+    #[must_use]
+    pub const fn no_headers(&self) -> bool {
+        self.no_hdr
+    }
+
+    /// The one message this means, for an answer as JSON.
+    #[must_use]
+    pub fn find(&self, index: &mut impl Index) -> Option<u64> {
+        if !self.last_by_subj.is_empty() {
+            return index.last_of(self.last_by_subj.as_bytes());
+        }
+        let seq = self.start(index);
+        if self.next_by_subj.is_empty() {
+            Some(seq).filter(|&seq| index.contains(seq))
+        } else {
+            index.next_at(seq, self.next_by_subj.as_bytes())
+        }
+    }
+
+    /// Starts an answer.
+    #[must_use]
+    pub fn read(&self, index: &mut impl Index) -> Reading {
+        let bytes_left = u64::try_from(self.max_bytes)
+            .ok()
+            .filter(|&bytes| (1..MAX_BYTES).contains(&bytes))
+            .unwrap_or(MAX_BYTES);
+        let mut reading = Reading {
+            way: Way::Ended(None),
+            no_headers: self.no_hdr,
+            several: self.batch > 0 || !self.multi_last.is_empty(),
+            left: u64::try_from(self.batch).unwrap_or(0),
+            bytes_left,
+            pending: 0,
+            sent: 0,
+            last: 0,
+        };
+        if !self.multi_last.is_empty() {
+            if reading.left == 0 {
+                reading.left = u64::MAX;
+            }
+            reading.way = self.multi(index);
+            if let Way::Listed { seqs, .. } = &reading.way {
+                reading.pending = seqs.len() as u64;
+            }
+        } else if reading.several {
+            let pattern = match self.next_by_subj.as_str() {
+                "" => ">",
+                pattern => pattern,
+            };
+            let seq = self.start(index);
+            reading.pending = index.count_from(seq, pattern.as_bytes());
+            reading.way = Way::Next {
+                seq,
+                pattern: pattern.to_owned(),
+                valid_through: index.last_seq(),
+            };
+        } else {
+            reading.left = 1;
+            reading.way = match self.find(index) {
+                Some(seq) => Way::One(seq),
+                None => Way::Ended(Some(status::MESSAGE_NOT_FOUND)),
+            };
+        }
+        reading
+    }
+
+    /// What contradicts itself, or asks for nothing.
+    fn check(&self) -> Result<(), &'static [u8]> {
+        let seq = self.seq > 0;
+        let last = !self.last_by_subj.is_empty();
+        let next = !self.next_by_subj.is_empty();
+        let multi = !self.multi_last.is_empty();
+        let time = self.start_time.is_some();
+        if !(seq || last || next || multi || time) {
+            return Err(status::EMPTY_REQUEST);
+        }
+        let patterns = self.multi_last.iter().chain(
+            [&self.last_by_subj, &self.next_by_subj]
+                .into_iter()
+                .filter(|p| !p.is_empty()),
+        );
+        if (seq && (last || time))
+            || (last && (time || next || multi || self.batch > 0))
+            || (next && multi)
+            || (self.up_to_seq > 0 && self.up_to_time.is_some())
+            || self.batch < 0
+            || self.multi_last.len() > MULTI_LAST_MAX
+            || patterns
+                .into_iter()
+                .any(|p| !subject::is_pattern(p.as_bytes()))
+        {
+            return Err(status::BAD_REQUEST);
+        }
+        Ok(())
+    }
+
+    fn start(&self, index: &mut impl Index) -> u64 {
+        match self.start_time {
+            Some(time) => index.seq_at_time(time.as_micros_up()),
+            None => self.seq,
+        }
+    }
+
+    fn multi(&self, index: &mut impl Index) -> Way {
+        let up_to = match self.up_to_time {
+            Some(time) => {
+                let after = index.seq_at_time(time.as_micros_up());
+                if after <= index.first_seq() {
+                    return Way::Ended(Some(status::NO_RESULTS));
+                }
+                after - 1
+            }
+            None if self.up_to_seq == 0 => index.last_seq(),
+            None => self.up_to_seq,
+        };
+        let mut seqs = Vec::new();
+        for pattern in &self.multi_last {
+            match index.last_per_subject(pattern.as_bytes(), up_to, MULTI_LAST_MAX) {
+                Some(found) => seqs.extend(found),
+                None => return Way::Ended(Some(status::TOO_MANY_RESULTS)),
+            }
+            seqs.sort_unstable();
+            seqs.dedup();
+            if seqs.len() > MULTI_LAST_MAX {
+                return Way::Ended(Some(status::TOO_MANY_RESULTS));
+            }
+        }
+        seqs.retain(|&seq| seq >= self.seq);
+        if seqs.is_empty() {
+            return Way::Ended(Some(status::NO_RESULTS));
+        }
+        Way::Listed {
+            seqs: seqs.into(),
+            up_to,
+        }
+    }
+}
+
+/// The way through the answer to a [`DirectGet`].
+#[derive(Clone, Debug)]
+pub struct Reading {
+    way: Way,
+    no_headers: bool,
+    /// The answer ends with a status that says so.
+    several: bool,
+    /// How many messages may still be sent.
+    left: u64,
+    /// How many bytes may still be sent; the message that reaches it is the last.
+    bytes_left: u64,
+    /// How many messages match after the one sent last.
+    pending: u64,
+    sent: u64,
+    /// The number of the message sent last.
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    One(u64),
+    Next {
+        /// The lowest number that can be next.
+        seq: u64,
+        pattern: String,
+        /// The stream's last number when the pending messages were counted.
+        valid_through: u64,
+    },
+    Listed {
+        seqs: VecDeque<u64>,
+        up_to: u64,
+    },
+    /// With a status, unless it has been sent.
+    Ended(Option<&'static [u8]>),
+}
+
+/// What to do next for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Read this message.
+    Read(u64),
+    /// Send this header block, which ends the answer.
+    Status(Vec<u8>),
+    /// Nothing: the answer has ended.
+    End,
+}
+
+impl Reading {
+    /// What to do next.
+    pub fn poll(&mut self, index: &mut impl Index) -> Step {
+        let full = self.left == 0 || self.bytes_left == 0;
+        let next = match &mut self.way {
+            Way::Ended(status) => {
+                return status
+                    .take()
+                    .map_or(Step::End, |s| Step::Status(s.to_vec()));
+            }
+            _ if full => None,
+            Way::One(seq) => Some(*seq),
+            Way::Next { seq, pattern, .. } => index.next_at(*seq, pattern.as_bytes()),
+            Way::Listed { seqs, .. } => seqs.front().copied(),
+        };
+        match next {
+            Some(seq) => {
+                if let Way::Next { seq: from, .. } = &mut self.way {
+                    *from = seq;
+                }
+                Step::Read(seq)
+            }
+            None => self.end(index),
+        }
+    }
+
+    /// The message named last has been read: writes the header block it is sent with into `block`. An empty block means
+    /// that it is sent without one.
+    pub fn handle_message(
+        &mut self,
+        stream: &str,
+        seq: u64,
+        message: &Message<'_>,
+        block: &mut Vec<u8>,
+    ) {
+        self.pass();
+        self.pending = self.pending.saturating_sub(1);
+        if !self.no_headers {
+            self.head(stream, seq, message, block);
+        }
+        let bytes = message.subject.len() + message.headers.len() + message.payload.len();
+        self.bytes_left = self.bytes_left.saturating_sub(bytes as u64);
+        self.left -= 1;
+        self.sent += 1;
+        self.last = seq;
+    }
+
+    /// The message named last is not there any more.
+    pub fn handle_gone(&mut self) {
+        self.pass();
+        self.pending = self.pending.saturating_sub(1);
+        if !self.several {
+            self.way = Way::Ended(Some(status::MESSAGE_NOT_FOUND));
+        }
+    }
+
+    /// Goes past the message named last.
+    fn pass(&mut self) {
+        match &mut self.way {
+            Way::Next { seq, .. } => *seq += 1,
+            Way::Listed { seqs, .. } => {
+                seqs.pop_front();
+            }
+            Way::One(_) | Way::Ended(_) => {}
+        }
+    }
+
+    fn head(&self, stream: &str, seq: u64, message: &Message<'_>, block: &mut Vec<u8>) {
+        match message.headers.strip_suffix(b"\r\n") {
+            Some(own) => block.extend_from_slice(own),
+            None => block.extend_from_slice(b"NATS/1.0\r\n"),
+        }
+        let text = |block: &mut Vec<u8>, name: &[u8], value: &[u8]| {
+            block.extend_from_slice(name);
+            block.extend_from_slice(value);
+            block.extend_from_slice(b"\r\n");
+        };
+        text(block, b"Nats-Stream: ", stream.as_bytes());
+        text(block, b"Nats-Subject: ", message.subject);
+        number(block, b"Nats-Sequence: ", seq);
+        let time = Timestamp::from_micros(message.time_us).to_string();
+        text(block, b"Nats-Time-Stamp: ", time.as_bytes());
+        if self.several {
+            number(block, b"Nats-Num-Pending: ", self.pending);
+            number(block, b"Nats-Last-Sequence: ", self.last);
+        }
+        block.extend_from_slice(b"\r\n");
+    }
+
+    fn end(&mut self, index: &mut impl Index) -> Step {
+        let way = std::mem::replace(&mut self.way, Way::Ended(None));
+        if !self.several {
+            return Step::End;
+        }
+        if self.sent == 0 {
+            return Step::Status(status::MESSAGE_NOT_FOUND.to_vec());
+        }
+        let mut block = b"NATS/1.0 204 EOB\r\n".to_vec();
+        if let Way::Next {
+            seq,
+            pattern,
+            valid_through,
+        } = &way
+            && index.last_seq() > *valid_through
+        {
+            self.pending = index.count_from(*seq, pattern.as_bytes());
+        }
+        number(&mut block, b"Nats-Num-Pending: ", self.pending);
+        number(&mut block, b"Nats-Last-Sequence: ", self.last);
+        if let Way::Listed { up_to, .. } = way {
+            number(&mut block, b"Nats-UpTo-Sequence: ", up_to);
+        }
+        block.extend_from_slice(b"\r\n");
+        Step::Status(block)
+    }
+}
+
+fn number(block: &mut Vec<u8>, name: &[u8], value: u64) {
+    block.extend_from_slice(name);
+    write_number(block, value);
+    block.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests;

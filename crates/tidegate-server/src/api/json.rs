@@ -1,0 +1,199 @@
+//! Bodies of requests as JSON, read as nats-server reads them when it is strict: a field nobody knows is an error, `null` is
+//! as good as leaving a field out, and what follows the document is an error too.
+//!
+//! Owns reading; what fields there are stands with the types.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// Reads a body into an object; an empty body is an empty one.
+///
+/// # Errors
+/// [`ApiError::invalid_json`] where the body is no JSON object.
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    if body.trim_ascii().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(mut fields)) => {
+            forget_nulls(&mut fields);
+            Ok(fields)
+        }
+        Ok(_) => Err(ApiError::invalid_json("expected an object")),
+        Err(e) => Err(ApiError::invalid_json(e)),
+    }
+}
+
+/// Reads what an object's fields say.
+///
+/// # Errors
+/// [`ApiError::invalid_json`] for an unknown field or a value of the wrong type, naming the field where serde does.
+pub(super) fn fields<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, ApiError> {
+    serde_json::from_value(Value::Object(fields)).map_err(|e| invalid(&e))
+}
+
+/// Reads a body whose fields are all optional.
+///
+/// # Errors
+/// As [`object`] and [`fields`].
+pub(super) fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    fields(object(body)?)
+}
+
+/// The same where a body that is no JSON at all counts as none, as it does for requests that need no body.
+///
+/// # Errors
+/// As [`body`], where the body begins like an object or an array.
+pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    match text.trim_ascii_start().first() {
+        Some(b'{' | b'[') => body(text),
+        _ => fields(Map::new()),
+    }
+}
+
+/// [`fields`] for a type that knows more than a request may say: only fields called so.
+///
+/// # Errors
+/// As [`fields`].
+pub(super) fn fields_of<T: DeserializeOwned>(
+    asked: Map<String, Value>,
+    known: &[&str],
+) -> Result<T, ApiError> {
+    match asked.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(unknown(name)),
+        None => fields(asked),
+    }
+}
+
+/// [`optional`] for a type that knows more than a request may say: only fields called so.
+///
+/// # Errors
+/// As [`optional`].
+pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> Result<T, ApiError> {
+    match text.trim_ascii_start().first() {
+        Some(b'{' | b'[') => fields_of(object(text)?, known),
+        _ => fields(Map::new()),
+    }
+}
+
+/// Whether nothing is asked: no body or an empty object.
+#[must_use]
+pub(super) fn is_empty(body: &[u8]) -> bool {
+    body.is_empty()
+        || object(body).is_ok_and(|fields| fields.is_empty() && !body.trim_ascii().is_empty())
+}
+
+/// Writes `text` as a JSON string. Bytes that are no UTF-8 become replacement characters.
+pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            c if u32::from(c) < 0x20 => {
+                out.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
+            }
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
+fn forget_nulls(fields: &mut Map<String, Value>) {
+    fields.retain(|_, value| !value.is_null());
+    for value in fields.values_mut() {
+        if let Value::Object(inner) = value {
+            forget_nulls(inner);
+        }
+    }
+}
+
+/// Says an unknown field as nats-server says it, since people search for that text; the rest in serde's words.
+fn invalid(error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    let field = text
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.split_once('`'));
+    match field {
+        Some((name, _)) => unknown(name),
+        None => ApiError::invalid_json(text),
+    }
+}
+
+fn unknown(field: &str) -> ApiError {
+    ApiError::invalid_json(format_args!("json: unknown field \"{field}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::config::StreamConfig;
+
+    fn config(text: &str) -> Result<StreamConfig, String> {
+        body(text.as_bytes()).map_err(|e| e.description.into_owned())
+    }
+
+    #[test]
+    fn strict() {
+        assert_eq!(config("").unwrap(), StreamConfig::default());
+        assert_eq!(
+            config(r#"{"metadata":null,"consumer_limits":{"max_ack_pending":null}}"#).unwrap(),
+            StreamConfig::default()
+        );
+        let unknown = r#"invalid JSON: json: unknown field "x""#;
+        assert_eq!(config(r#"{"x":1}"#).unwrap_err(), unknown);
+        assert_eq!(
+            config(r#"{"consumer_limits":{"x":1}}"#).unwrap_err(),
+            unknown
+        );
+        for bad in [
+            "[]",
+            "1",
+            "{",
+            "{\"name\":",
+            r#"{"name":1}"#,
+            r#"{"name":"a"} x"#,
+            r#"{"max_msgs":1.5}"#,
+            r#"{"max_msgs":99999999999999999999}"#,
+            r#"{"retention":"zzz"}"#,
+            "\u{1}",
+        ] {
+            let error = config(bad).unwrap_err();
+            assert!(error.starts_with("invalid JSON: "), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn deep_documents_are_refused() {
+        let deep = format!(
+            "{{\"name\":{}{}}}",
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
+        assert!(config(&deep).is_err());
+    }
+
+    #[test]
+    fn nothing() {
+        assert!(is_empty(b"") && is_empty(b"{}") && is_empty(b" { } "));
+        assert!(!is_empty(b" ") && !is_empty(b"[]") && !is_empty(b"x") && !is_empty(b"{\"a\":1}"));
+    }
+
+    #[test]
+    fn strings() {
+        let mut out = Vec::new();
+        write_string(&mut out, "a\"\\\n\u{1}é".as_bytes());
+        assert_eq!(
+            serde_json::from_slice::<String>(&out).unwrap(),
+            "a\"\\\n\u{1}é"
+        );
+        out.clear();
+        write_string(&mut out, b"a\xffb");
+        assert_eq!(
+            serde_json::from_slice::<String>(&out).unwrap(),
+            "a\u{fffd}b"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! API levels: what a client may require of the server, and the keys by which a stream or consumer says what it requires.
+//!
+//! Three keys of a configuration's metadata are the server's: `_nats.req.level` is stored, `_nats.ver` and `_nats.level` say
+//! who answers and are added to answers only.
+
+use std::collections::BTreeMap;
+
+use super::config::{ConsumerConfig, StreamConfig};
+use crate::nats::headers;
+
+/// The level this server has: that of fast-ingest batches. Features of lower levels that are missing are refused by name.
+pub const API_LEVEL: u32 = 4;
+
+/// The header by which a request requires a level.
+const REQUIRED: &[u8] = b"Nats-Required-Api-Level";
+const REQUIRED_LEVEL: &str = "_nats.req.level";
+const SERVER_VERSION: &str = "_nats.ver";
+const SERVER_LEVEL: &str = "_nats.level";
+
+/// Whether a request with these headers asks for no more than this server has.
+#[must_use]
+pub fn suffices(block: &[u8]) -> bool {
+    match headers::get(block, REQUIRED) {
+        None | Some(b"") => true,
+        Some(level) => std::str::from_utf8(level)
+            .ok()
+            .and_then(|level| level.parse::<i64>().ok())
+            .is_some_and(|level| level <= i64::from(API_LEVEL)),
+    }
+}
+
+/// The header block of a message without what it required, once that is known to suffice; `None` where it required nothing.
+#[must_use]
+pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
+    headers::without(block, REQUIRED)
+}
+
+/// Puts the level a stream requires into its metadata, as it is stored.
+pub fn mark_stream(config: &mut StreamConfig) {
+    let level = if config.allow_batched {
+        4
+    } else if config.allow_atomic {
+        2
+    } else {
+        u32::from(config.allow_msg_ttl || config.subject_delete_marker_ttl > 0)
+    };
+    mark(&mut config.metadata, level);
+}
+
+/// Puts the level a consumer requires into its metadata, as it is stored.
+pub fn mark_consumer(config: &mut ConsumerConfig) {
+    let level = u32::from(config.pause_until.is_some());
+    mark(&mut config.metadata, level);
+}
+
+/// A configuration's metadata as it is answered by a server of this version.
+#[must_use]
+pub fn answered(metadata: &BTreeMap<String, String>, version: &str) -> BTreeMap<String, String> {
+    let mut metadata = metadata.clone();
+    metadata.insert(SERVER_VERSION.into(), version.into());
+    metadata.insert(SERVER_LEVEL.into(), API_LEVEL.to_string());
+    metadata
+}
+
+fn mark(metadata: &mut BTreeMap<String, String>, level: u32) {
+    metadata.remove(SERVER_VERSION);
+    metadata.remove(SERVER_LEVEL);
+    metadata.insert(REQUIRED_LEVEL.into(), level.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn required() {
+        let block = |v: &str| format!("NATS/1.0\r\nNats-Required-Api-Level: {v}\r\n\r\n");
+        for (level, suffices_) in [
+            ("0", true),
+            ("4", true),
+            ("5", false),
+            ("99", false),
+            ("x", false),
+            ("-1", true),
+        ] {
+            assert_eq!(suffices(block(level).as_bytes()), suffices_, "{level}");
+        }
+        assert!(suffices(b"") && suffices(b"NATS/1.0\r\n\r\n"));
+        assert_eq!(
+            satisfied(block("1").as_bytes()).unwrap(),
+            b"NATS/1.0\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn marked() {
+        let level = |config: StreamConfig| {
+            let mut config = config;
+            mark_stream(&mut config);
+            config.metadata[REQUIRED_LEVEL].clone()
+        };
+        let plain = StreamConfig::default();
+        assert_eq!(level(plain.clone()), "0");
+        assert_eq!(
+            level(StreamConfig {
+                allow_msg_ttl: true,
+                ..plain.clone()
+            }),
+            "1"
+        );
+        assert_eq!(
+            level(StreamConfig {
+                allow_atomic: true,
+                ..plain.clone()
+            }),
+            "2"
+        );
+        assert_eq!(
+            level(StreamConfig {
+                allow_batched: true,
+                ..plain
+            }),
+            "4"
+        );
+    }
+
+    #[test]
+    fn what_answers_add_is_not_stored() {
+        let mut config = StreamConfig::default();
+        config.metadata.insert("a".into(), "b".into());
+        mark_stream(&mut config);
+        let stored = config.metadata.clone();
+        config.metadata = answered(&config.metadata, "1.2.3");
+        assert_eq!(config.metadata.len(), 4);
+        mark_stream(&mut config);
+        assert_eq!(config.metadata, stored);
+    }
+}

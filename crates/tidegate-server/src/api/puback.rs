@@ -1,0 +1,150 @@
+//! What a publisher is answered, as bytes appended to a buffer: this is said once for each message of a stream.
+
+use super::error::ApiError;
+use super::json::write_string;
+
+/// The part of a stream's answers that is always the same: `{"stream":"S","seq":`.
+///
+/// ```
+/// use tidegate_server::api::puback::PubAck;
+///
+/// let ack = PubAck::new("S", None);
+/// let mut out = Vec::new();
+/// ack.stored(&mut out, 17);
+/// assert_eq!(out, br#"{"stream":"S","seq":17}"#);
+/// ```
+#[derive(Clone, Debug)]
+pub struct PubAck {
+    head: Vec<u8>,
+    /// `,"domain":"D"}` or `}`
+    tail: Vec<u8>,
+}
+
+impl PubAck {
+    /// For publishers to `stream`, on a server of `domain`.
+    #[must_use]
+    pub fn new(stream: &str, domain: Option<&str>) -> Self {
+        let mut head = b"{\"stream\":".to_vec();
+        write_string(&mut head, stream.as_bytes());
+        head.extend_from_slice(b",\"seq\":");
+        let mut tail = Vec::new();
+        if let Some(domain) = domain {
+            tail.extend_from_slice(b",\"domain\":");
+            write_string(&mut tail, domain.as_bytes());
+        }
+        tail.push(b'}');
+        Self { head, tail }
+    }
+
+    /// The message is stored.
+    pub fn stored(&self, out: &mut Vec<u8>, seq: u64) {
+        self.seq(out, seq);
+        out.extend_from_slice(&self.tail);
+    }
+
+    /// The message was stored before.
+    pub fn duplicate(&self, out: &mut Vec<u8>, seq: u64) {
+        self.seq(out, seq);
+        out.extend_from_slice(b",\"duplicate\":true");
+        out.extend_from_slice(&self.tail);
+    }
+
+    /// A batch is stored: the number of its last message, its id, and how many messages it is.
+    pub fn batch(&self, out: &mut Vec<u8>, seq: u64, id: &[u8], count: u64) {
+        self.seq(out, seq);
+        out.extend_from_slice(b",\"batch\":");
+        write_string(out, id);
+        out.extend_from_slice(b",\"count\":");
+        write_number(out, count);
+        out.extend_from_slice(&self.tail);
+    }
+
+    /// The message is not stored.
+    pub fn refused(&self, out: &mut Vec<u8>, error: &ApiError) {
+        out.extend_from_slice(b"{\"error\":");
+        write_error(out, error);
+        out.push(b',');
+        out.extend_from_slice(&self.head[1..]);
+        out.push(b'0');
+        out.extend_from_slice(&self.tail);
+    }
+
+    fn seq(&self, out: &mut Vec<u8>, seq: u64) {
+        out.extend_from_slice(&self.head);
+        write_number(out, seq);
+    }
+}
+
+/// Writes an error as it stands in every answer.
+pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
+    out.extend_from_slice(b"{\"code\":");
+    write_number(out, error.code.into());
+    out.extend_from_slice(b",\"err_code\":");
+    write_number(out, error.err_code.into());
+    out.extend_from_slice(b",\"description\":");
+    write_string(out, error.description.as_bytes());
+    out.push(b'}');
+}
+
+/// Writes a number in decimal.
+pub fn write_number(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        // A digit, so it fits.
+        #[allow(clippy::cast_possible_truncation)]
+        let digit = (n % 10) as u8;
+        digits[at] = b'0' + digit;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn answers() {
+        let ack = PubAck::new("S", None);
+        assert_eq!(text(|o| ack.stored(o, 1)), r#"{"stream":"S","seq":1}"#);
+        assert_eq!(
+            text(|o| ack.duplicate(o, 4)),
+            r#"{"stream":"S","seq":4,"duplicate":true}"#
+        );
+        assert_eq!(
+            text(|o| ack.batch(o, 9, b"id", 3)),
+            r#"{"stream":"S","seq":9,"batch":"id","count":3}"#
+        );
+        assert_eq!(
+            text(|o| ack.refused(o, &ApiError::wrong_last_sequence(3))),
+            r#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"S","seq":0}"#
+        );
+    }
+
+    #[test]
+    fn names_are_escaped_and_domains_named() {
+        let ack = PubAck::new("a\"b", Some("hub"));
+        assert_eq!(
+            text(|o| ack.stored(o, u64::MAX)),
+            r#"{"stream":"a\"b","seq":18446744073709551615,"domain":"hub"}"#
+        );
+    }
+
+    #[test]
+    fn numbers() {
+        for n in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX] {
+            assert_eq!(text(|o| write_number(o, n)), n.to_string());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What the state machines show of themselves, in the API's words: the views of [`super::view`] and the index of
+//! [`super::direct`], made from streams and consumers as they are.
+
+use super::answer::Sequences;
+use super::config::{ConsumerConfig, StreamConfig};
+use super::direct::Index;
+use super::timestamp::Timestamp;
+use super::view::{ConsumerCounts, ConsumerView, StreamCounts, StreamView};
+use crate::consumer::{Info, Position};
+use crate::stream::{Filter, Stream, StreamConsumer};
+
+impl StreamView for Stream {
+    fn config(&self) -> &StreamConfig {
+        self.config()
+    }
+
+    fn created_us(&self) -> u64 {
+        self.created_us()
+    }
+
+    fn counts(&self) -> StreamCounts {
+        let state = self.state();
+        StreamCounts {
+            messages: state.messages,
+            bytes: state.bytes,
+            // Before the first message clients are shown no number, as nats-server does it.
+            first_seq: if state.last_seq == 0 {
+                0
+            } else {
+                state.first_seq
+            },
+            first_us: Some(state.first_time_us).filter(|_| state.messages > 0),
+            last_seq: state.last_seq,
+            last_us: Some(state.last_time_us).filter(|&us| us > 0),
+            subjects: state.num_subjects,
+            deleted: state.num_deleted,
+            consumers: self.consumers().count(),
+        }
+    }
+
+    fn deleted(&self, limit: usize) -> Vec<u64> {
+        self.deleted(limit)
+    }
+
+    fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
+        let filter = Filter::new([pattern]);
+        for (subject, count) in self.subjects(&filter) {
+            each(subject, count);
+        }
+    }
+}
+
+/// A stream's messages, for whoever reads some of them. It remembers the pattern asked for last.
+#[derive(Debug)]
+pub struct Messages<'a> {
+    stream: &'a Stream,
+    pattern: Vec<u8>,
+    filter: Filter,
+}
+
+impl<'a> Messages<'a> {
+    /// Of this stream.
+    #[must_use]
+    pub fn new(stream: &'a Stream) -> Self {
+        let pattern = b">".to_vec();
+        Self {
+            stream,
+            filter: Filter::new([&pattern]),
+            pattern,
+        }
+    }
+
+    fn filter(&mut self, pattern: &[u8]) -> &mut Filter {
+        if self.pattern != pattern {
+            self.pattern = pattern.to_vec();
+            self.filter = Filter::new([pattern]);
+        }
+        &mut self.filter
+    }
+}
+
+impl Index for Messages<'_> {
+    fn first_seq(&self) -> u64 {
+        self.stream.state().first_seq
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.stream.state().last_seq
+    }
+
+    fn contains(&self, seq: u64) -> bool {
+        self.stream.contains(seq)
+    }
+
+    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64> {
+        let stream = self.stream;
+        stream.next_at(seq, self.filter(pattern))
+    }
+
+    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64 {
+        let stream = self.stream;
+        stream.count_from(seq, self.filter(pattern))
+    }
+
+    fn last_of(&mut self, pattern: &[u8]) -> Option<u64> {
+        self.stream.last_of(pattern)
+    }
+
+    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+        self.stream.seq_at_time(time_us)
+    }
+
+    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>> {
+        let stream = self.stream;
+        let filter = self.filter(pattern);
+        if up_to >= stream.state().last_seq {
+            let subjects = stream.subjects(filter).take(max + 1).count();
+            return (subjects <= max).then(|| stream.last_per_subject(filter));
+        }
+        // Only the last of all is known by subject: what was last at an earlier time is found by going there.
+        let mut last = std::collections::HashMap::new();
+        let mut at = stream.next_at(0, filter);
+        while let Some(seq) = at.filter(|&seq| seq <= up_to) {
+            if let Some(message) = stream.message(seq) {
+                last.insert(message.subject, seq);
+            }
+            if last.len() > max {
+                return None;
+            }
+            at = stream.next_at(seq + 1, filter);
+        }
+        Some(last.into_values().collect())
+    }
+}
+
+/// A consumer as the log knows it, with what the node that serves it knows beyond.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveConsumer<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its configuration.
+    pub config: &'a ConsumerConfig,
+    /// When it was made, in microseconds since the Unix epoch.
+    pub created_us: u64,
+    /// Where it stands.
+    pub info: Info,
+}
+
+impl<'a> LiveConsumer<'a> {
+    /// A consumer the log knows.
+    #[must_use]
+    pub fn new(name: &'a str, consumer: &'a StreamConsumer, info: Info) -> Self {
+        Self {
+            name,
+            config: consumer.config(),
+            created_us: consumer.created_us(),
+            info,
+        }
+    }
+}
+
+impl ConsumerView for LiveConsumer<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn config(&self) -> &ConsumerConfig {
+        self.config
+    }
+
+    fn created_us(&self) -> u64 {
+        self.created_us
+    }
+
+    fn counts(&self) -> ConsumerCounts {
+        let sequences = |at: Position, active: Option<u64>| Sequences {
+            consumer_seq: at.consumer_seq,
+            stream_seq: at.stream_seq,
+            last_active: active.map(Timestamp::from_micros),
+        };
+        ConsumerCounts {
+            delivered: sequences(self.info.delivered, self.info.last_delivery_us),
+            ack_floor: sequences(self.info.ack_floor, self.info.last_ack_us),
+            ack_pending: self.info.num_ack_pending,
+            redelivered: self.info.num_redelivered,
+            waiting: self.info.num_waiting,
+            pending: self.info.num_pending,
+            push_bound: self.info.push_bound,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The way of an acknowledgement in, and everything else that ends or renews a message's claim to be delivered again.
+//!
+//! Owns what each verb does under each policy. Leaves payloads to [`super::verb`], and when an acknowledgement is answered to
+//! [`super::changes`].
+
+use super::advisory::{Advisory, Event};
+use super::live::Consumer;
+use super::pending::Unacked;
+use super::redelivery::Live;
+use super::reply::AckNumbers;
+use super::seam::Sink;
+use super::state::Position;
+use super::verb::Verb;
+use crate::api::config::AckPolicy;
+
+impl Consumer {
+    /// An acknowledgement came: `numbers` from its subject, `reply` empty if nobody waits for an answer. What was never
+    /// delivered cannot be acknowledged, and is not answered; what is acknowledged already is answered again.
+    pub fn handle_ack(
+        &mut self,
+        now: u64,
+        numbers: &AckNumbers,
+        reply: &[u8],
+        payload: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        let Some(verb) = Verb::parse(payload) else {
+            return;
+        };
+        self.used_us = now;
+        let seq = numbers.stream_seq;
+        let known = (1..=self.delivered.stream_seq).contains(&seq)
+            && (1..=self.delivered.consumer_seq).contains(&numbers.consumer_seq)
+            && self.awaits_acks();
+        if known {
+            self.last_ack_us = Some(now);
+            match verb {
+                Verb::Ack | Verb::Next(_) => self.acknowledge(now, seq),
+                Verb::Nak(delay_us) => self.put_back(now, seq, delay_us, sink),
+                Verb::Progress => self.put_off(now, seq, None),
+                Verb::Term(reason) => {
+                    self.advise_terminated(seq, reason, sink);
+                    self.acknowledge(now, seq);
+                }
+            }
+        }
+        match verb {
+            Verb::Next(request) => self.handle_pull(now, reply, request, sink),
+            _ if known && !reply.is_empty() => self.changes.answer(reply, sink),
+            _ => {}
+        }
+    }
+
+    fn acknowledge(&mut self, now: u64, seq: u64) {
+        if self.settings.ack == AckPolicy::Explicit {
+            self.drop_pending(now, seq);
+            return;
+        }
+        while let Some(unacked) = self.pending.pop_up_to(seq) {
+            self.forget(now, unacked);
+        }
+        self.move_floor();
+    }
+
+    /// To be delivered again, now or later.
+    fn put_back(&mut self, now: u64, seq: u64, delay_us: u64, sink: &mut impl Sink) {
+        let Some(unacked) = self.pending.get(seq) else {
+            return;
+        };
+        let consumer_seq = unacked.consumer_seq;
+        let advisory = self.advisory(unacked, Event::Nak { consumer_seq });
+        sink.advisory(&advisory);
+        self.put_off(now, seq, Some(delay_us));
+        if delay_us == 0 {
+            self.queue_again(now, seq, sink);
+        }
+    }
+
+    /// Not due before a while from now: `delay_us`, or as long as if it had just been delivered.
+    fn put_off(&mut self, now: u64, seq: u64, delay_us: Option<u64>) {
+        let Some(unacked) = self.pending.get_mut(seq) else {
+            return;
+        };
+        let wait = delay_us.unwrap_or_else(|| self.settings.wait_us(unacked.deliveries));
+        unacked.due_us = now.saturating_add(wait);
+        self.redelivery.dequeue(unacked);
+        self.changes.note_touched(now, seq, &mut unacked.live);
+        let due_us = unacked.due_us;
+        self.redelivery.schedule(due_us, seq, &self.pending);
+    }
+
+    /// It is time to deliver a message again, unless it was delivered as often as it may be.
+    pub(super) fn queue_again(&mut self, now: u64, seq: u64, sink: &mut impl Sink) {
+        let Some(unacked) = self.pending.get_mut(seq) else {
+            return;
+        };
+        if unacked.deliveries < self.settings.max_deliver {
+            self.redelivery.enqueue(unacked);
+        } else {
+            self.exhaust(now, seq, sink);
+        }
+    }
+
+    /// A message was delivered as often as it may be.
+    pub(super) fn exhaust(&mut self, now: u64, seq: u64, sink: &mut impl Sink) {
+        if let Some(unacked) = self.pending.get(seq) {
+            let advisory = self.advisory(unacked, Event::MaxDeliver);
+            sink.advisory(&advisory);
+            self.drop_pending(now, seq);
+        }
+    }
+
+    /// A message is not delivered again.
+    pub(super) fn terminate(&mut self, now: u64, seq: u64, reason: &str, sink: &mut impl Sink) {
+        self.advise_terminated(seq, reason, sink);
+        self.drop_pending(now, seq);
+    }
+
+    fn advise_terminated(&self, seq: u64, reason: &str, sink: &mut impl Sink) {
+        if let Some(unacked) = self.pending.get(seq) {
+            let consumer_seq = unacked.consumer_seq;
+            let event = Event::Terminated {
+                consumer_seq,
+                reason,
+            };
+            sink.advisory(&self.advisory(unacked, event));
+        }
+    }
+
+    fn advisory<'a>(&'a self, unacked: &Unacked<Live>, event: Event<'a>) -> Advisory<'a> {
+        Advisory {
+            stream: &self.stream,
+            consumer: &self.name,
+            stream_seq: unacked.stream_seq,
+            deliveries: unacked.deliveries,
+            event,
+        }
+    }
+
+    /// A message is not pending any more.
+    pub(super) fn drop_pending(&mut self, now: u64, seq: u64) {
+        if let Some(unacked) = self.pending.remove(seq) {
+            self.forget(now, unacked);
+            self.move_floor();
+        }
+    }
+
+    fn forget(&mut self, now: u64, mut unacked: Unacked<Live>) {
+        self.redelivery.dequeue(&mut unacked);
+        self.changes.note_removed(now, unacked.stream_seq);
+    }
+
+    /// Everything before the first that is pending is acknowledged.
+    fn move_floor(&mut self) {
+        let floor = self.pending.first().map_or(self.delivered, |u| Position {
+            consumer_seq: u.consumer_seq - 1,
+            stream_seq: u.stream_seq - 1,
+        });
+        self.ack_floor = self.ack_floor.max(floor);
+    }
+}

@@ -1,0 +1,104 @@
+//! What people who watch a consumer are told, beside the messages.
+//!
+//! Owns what is said, to which subject, and as which JSON. Leaves the advisory's id and time to whoever publishes it.
+
+use serde::Serialize;
+
+/// Something happened to a message that its receivers are not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advisory<'a> {
+    /// The stream.
+    pub stream: &'a str,
+    /// The consumer.
+    pub consumer: &'a str,
+    /// The message's number in the stream.
+    pub stream_seq: u64,
+    /// How often it was delivered.
+    pub deliveries: u32,
+    /// What happened.
+    pub event: Event<'a>,
+}
+
+/// What happened to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// It was delivered as often as it may be.
+    MaxDeliver,
+    /// The receiver asked for it again.
+    Nak {
+        /// The number of its first delivery.
+        consumer_seq: u64,
+    },
+    /// It is not delivered again: the receiver said so, or it was removed from the stream.
+    Terminated {
+        /// The number of its first delivery.
+        consumer_seq: u64,
+        /// Why, in the receiver's words.
+        reason: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    id: &'a str,
+    timestamp: &'a str,
+    stream: &'a str,
+    consumer: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer_seq: Option<u64>,
+    stream_seq: u64,
+    deliveries: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+impl Advisory<'_> {
+    /// The subject it is published to.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let kind = match self.event {
+            Event::MaxDeliver => "MAX_DELIVERIES",
+            Event::Nak { .. } => "MSG_NAKED",
+            Event::Terminated { .. } => "MSG_TERMINATED",
+        };
+        format!(
+            "$JS.EVENT.ADVISORY.CONSUMER.{kind}.{}.{}",
+            self.stream, self.consumer
+        )
+    }
+
+    /// Its payload; `id` is unique among advisories, `timestamp` the time in RFC 3339.
+    #[must_use]
+    pub fn json(&self, id: &str, timestamp: &str) -> Vec<u8> {
+        let (kind, consumer_seq, reason) = match self.event {
+            Event::MaxDeliver => ("io.nats.jetstream.advisory.v1.max_deliver", None, None),
+            Event::Nak { consumer_seq } => (
+                "io.nats.jetstream.advisory.v1.nak",
+                Some(consumer_seq),
+                None,
+            ),
+            Event::Terminated {
+                consumer_seq,
+                reason,
+            } => (
+                "io.nats.jetstream.advisory.v1.terminated",
+                Some(consumer_seq),
+                Some(reason).filter(|r| !r.is_empty()),
+            ),
+        };
+        let json = Json {
+            kind,
+            id,
+            timestamp,
+            stream: self.stream,
+            consumer: self.consumer,
+            consumer_seq,
+            stream_seq: self.stream_seq,
+            deliveries: self.deliveries,
+            reason,
+        };
+        serde_json::to_vec(&json).expect("strings and numbers are JSON")
+    }
+}

@@ -1,0 +1,305 @@
+//! The way of a message out.
+//!
+//! Owns the order (what is due again goes before what is new, the last messages of subjects before what followed them) and
+//! everything that holds delivery up: no receiver, a slow one, flow control, a pause, too much unacknowledged, a message that is
+//! being read. Leaves the receivers' rules to [`super::pulls`] and [`super::push`].
+
+use super::live::{Consumer, MESSAGE_DELETED, Receiver};
+use super::pending::Unacked;
+use super::pulls::Front;
+use super::redelivery::Live;
+use super::reply::{AckNumbers, put_decimal};
+use super::seam::{Delivery, Fetch, Message, Ready, Sink, Source};
+use super::status;
+
+/// How far [`Consumer::deliver`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All that can be delivered was: call again when something has been handled, or at the deadline.
+    Idle,
+    /// The budget is spent: call again in the next turn.
+    More,
+    /// A message is being read: call again when it has been.
+    Reading,
+    /// The receivers' connections have enough to do: call again when one of them has been written.
+    Behind,
+}
+
+/// Which message is next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// One that was delivered before.
+    Again { seq: u64, deliveries: u32 },
+    /// The last message of its subject.
+    Last { seq: u64 },
+    /// One that was never delivered.
+    New { seq: u64 },
+}
+
+/// What one step came to.
+enum Step {
+    On,
+    /// Nothing is left to deliver.
+    End,
+    Stop(Progress),
+}
+
+impl Consumer {
+    /// Delivers what can be, at most `budget` messages.
+    pub fn deliver(
+        &mut self,
+        now: u64,
+        budget: usize,
+        source: &mut impl Source,
+        sink: &mut impl Sink,
+    ) -> Progress {
+        let mut ready = match &mut self.receiver {
+            Receiver::Pull(pulls) => {
+                pulls.begin();
+                Ready::Yes
+            }
+            Receiver::Push(push) => push.ready(sink),
+        };
+        for _ in 0..budget {
+            match self.step(now, &mut ready, source, sink) {
+                Step::On => {}
+                Step::Stop(progress) => return progress,
+                Step::End => {
+                    if let Receiver::Pull(pulls) = &mut self.receiver {
+                        pulls.end_of_messages(sink);
+                    }
+                    return Progress::Idle;
+                }
+            }
+        }
+        Progress::More
+    }
+
+    fn step(
+        &mut self,
+        now: u64,
+        ready: &mut Ready,
+        source: &mut impl Source,
+        sink: &mut impl Sink,
+    ) -> Step {
+        if let Some(progress) = self.held_up(now, *ready, sink) {
+            return Step::Stop(progress);
+        }
+        if now < self.settings.pause_until_us {
+            return Step::End;
+        }
+        let next = match self.next(now, source, sink) {
+            Ok(next) => next,
+            Err(step) => return step,
+        };
+        let (Next::Again { seq, .. } | Next::Last { seq } | Next::New { seq }) = next;
+        match source.message(seq) {
+            Fetch::Ready(message) => {
+                if self.is_early(now, next, message.time_us) {
+                    return Step::Stop(Progress::Idle);
+                }
+                self.send(now, next, &message, ready, sink);
+            }
+            Fetch::Pending => return Step::Stop(Progress::Reading),
+            Fetch::Gone => self.pass_over(now, next, sink),
+        }
+        Step::On
+    }
+
+    /// Why nobody can be given anything, if so.
+    fn held_up(&mut self, now: u64, ready: Ready, sink: &mut impl Sink) -> Option<Progress> {
+        let receiver = match &mut self.receiver {
+            Receiver::Pull(pulls) => match pulls.front(now, sink) {
+                Front::Ready => None,
+                Front::Behind => Some(Progress::Behind),
+                Front::None => Some(Progress::Idle),
+            },
+            Receiver::Push(push) => match ready {
+                Ready::Yes if push.is_stalled() || push.rate_deadline(now).is_some() => {
+                    Some(Progress::Idle)
+                }
+                Ready::Yes => None,
+                Ready::Behind => Some(Progress::Behind),
+                Ready::Nobody => Some(Progress::Idle),
+            },
+        };
+        // A delta that has to be taken first: then there is a deadline, which has passed.
+        receiver.or_else(|| self.changes.is_full().then_some(Progress::Idle))
+    }
+
+    fn next(
+        &mut self,
+        now: u64,
+        source: &mut impl Source,
+        sink: &mut impl Sink,
+    ) -> Result<Next, Step> {
+        while let Some(seq) = self.redelivery.next() {
+            let deliveries = self.pending.get(seq).map_or(0, |u| u.deliveries);
+            if deliveries < self.settings.max_deliver {
+                let deliveries = deliveries + 1;
+                return Ok(Next::Again { seq, deliveries });
+            }
+            // The limit was lowered since it was queued.
+            self.exhaust(now, seq, sink);
+        }
+        if self.awaits_acks() && self.pending.len() >= self.settings.max_unacked {
+            return Err(Step::Stop(Progress::Idle));
+        }
+        if let Some(seq) = self.skip.peek() {
+            return Ok(Next::Last { seq });
+        }
+        match source.next_at(self.cursor) {
+            Some(seq) => {
+                self.cursor = seq;
+                Ok(Next::New { seq })
+            }
+            None => {
+                self.cursor = self.cursor.max(source.last_seq() + 1);
+                self.replay = None;
+                Err(Step::End)
+            }
+        }
+    }
+
+    /// Whether a message is to be given as long after the one before it as it came, and that is not yet.
+    fn is_early(&mut self, now: u64, next: Next, time_us: u64) -> bool {
+        let (Some(replay), Next::New { seq }) = (&mut self.replay, next) else {
+            return false;
+        };
+        if seq > replay.until {
+            self.replay = None;
+            return false;
+        }
+        if let Some((came, given)) = replay.last {
+            let due = given.saturating_add(time_us.saturating_sub(came));
+            replay.due_us = Some(due).filter(|due| *due > now);
+        }
+        replay.due_us.is_some()
+    }
+
+    fn send(
+        &mut self,
+        now: u64,
+        next: Next,
+        message: &Message<'_>,
+        ready: &mut Ready,
+        sink: &mut impl Sink,
+    ) {
+        let (seq, deliveries, left) = match next {
+            Next::Again { seq, deliveries } => (seq, deliveries, self.num_pending()),
+            Next::Last { seq } | Next::New { seq } => {
+                (seq, 1, self.num_pending().saturating_sub(1))
+            }
+        };
+        let reply = self.replies.write(&AckNumbers {
+            deliveries: u64::from(deliveries),
+            stream_seq: seq,
+            consumer_seq: self.delivered.consumer_seq + 1,
+            time_ns: message.time_us.saturating_mul(1000),
+            pending: left,
+        });
+        let (headers, payload) = if self.settings.headers_only {
+            without_payload(&mut self.headers, message);
+            (&self.headers[..], &[][..])
+        } else {
+            (message.headers, message.payload)
+        };
+        let bytes = (message.subject.len() + reply.len() + headers.len() + payload.len()) as u64;
+        let delivery = Delivery {
+            subject: message.subject,
+            reply,
+            headers,
+            payload,
+        };
+        match &mut self.receiver {
+            Receiver::Pull(pulls) => {
+                if !pulls.front_takes(bytes, sink) {
+                    return;
+                }
+                pulls.serve(now, bytes, sink, |sink, to| sink.message(to, &delivery));
+            }
+            Receiver::Push(push) => {
+                *ready = sink.message(&push.subject, &delivery);
+                push.note_sent(now, bytes, sink);
+            }
+        }
+        if let Some(replay) = &mut self.replay {
+            replay.last = Some((message.time_us, now));
+        }
+        self.note_delivered(now, next);
+    }
+
+    fn note_delivered(&mut self, now: u64, next: Next) {
+        self.last_delivery_us = Some(now);
+        self.used_us = now;
+        self.delivered.consumer_seq += 1;
+        if let Next::Again { seq, deliveries } = next {
+            let wait = self.settings.wait_us(deliveries);
+            let Some(unacked) = self.pending.get_mut(seq) else {
+                return;
+            };
+            unacked.deliveries = deliveries;
+            unacked.due_us = now.saturating_add(wait);
+            self.redelivery.dequeue(unacked);
+            self.changes.note_touched(now, seq, &mut unacked.live);
+            self.redelivery
+                .schedule(now.saturating_add(wait), seq, &self.pending);
+            return;
+        }
+        self.delivered.stream_seq = self.go_on(next);
+        self.changes.note_new(now);
+        if !self.awaits_acks() {
+            self.ack_floor = self.delivered;
+            return;
+        }
+        let due_us = now.saturating_add(self.settings.wait_us(1));
+        self.pending.insert(Unacked {
+            stream_seq: self.delivered.stream_seq,
+            consumer_seq: self.delivered.consumer_seq,
+            due_us,
+            deliveries: 1,
+            live: Live::default(),
+        });
+        self.redelivery
+            .schedule(due_us, self.delivered.stream_seq, &self.pending);
+    }
+
+    /// Goes on to what comes after `next`, and says which message that was.
+    fn go_on(&mut self, next: Next) -> u64 {
+        match next {
+            Next::Again { seq, .. } => seq,
+            Next::Last { seq } => {
+                self.skip.advance();
+                seq
+            }
+            Next::New { seq } => {
+                self.cursor = seq + 1;
+                self.ahead = self.ahead.saturating_sub(1);
+                seq
+            }
+        }
+    }
+
+    /// A message cannot be delivered: it is gone.
+    fn pass_over(&mut self, now: u64, next: Next, sink: &mut impl Sink) {
+        match next {
+            Next::Again { seq, .. } => self.terminate(now, seq, MESSAGE_DELETED, sink),
+            Next::Last { .. } | Next::New { .. } => {
+                self.go_on(next);
+            }
+        }
+    }
+}
+
+/// A message's headers, and how long the payload was that is not sent.
+fn without_payload(out: &mut Vec<u8>, message: &Message<'_>) {
+    out.clear();
+    match message.headers.strip_suffix(b"\r\n") {
+        Some(headers) => out.extend_from_slice(headers),
+        None => out.extend_from_slice(b"NATS/1.0\r\n"),
+    }
+    out.extend_from_slice(status::MESSAGE_SIZE.as_bytes());
+    out.extend_from_slice(b": ");
+    put_decimal(out, message.payload.len() as u64);
+    out.extend_from_slice(b"\r\n\r\n");
+}

@@ -1,0 +1,300 @@
+//! What changed in a consumer, as bytes: one command in the log for all that was delivered and acknowledged since the last.
+//!
+//! Owns the layout. Numbers are variable-length (seven bits a byte, low ones first; differences that may be negative in zigzag).
+//! What was delivered in a row at one time is one run of a few bytes, and an acknowledgement at the floor takes none at all.
+//!
+//! ```text
+//! version u8 = 1
+//! delivered consumer_seq, stream_seq; ack floor consumer_seq, stream_seq
+//! runs: count, then of each: stream_seq - end of the last run, length, consumer_seq, due_us - the last run's (zigzag), deliveries
+//! removed above the floor: count, then of each: stream_seq - the last one
+//! ```
+//!
+//! A run stands for `length` messages whose numbers in stream and consumer rise by one. Whatever the bytes are, decoding ends in
+//! a delta or an error, and takes memory only for [`UNACKED_MAX`] messages.
+
+use thiserror::Error;
+
+use super::pending::Unacked;
+use super::state::Position;
+
+/// The most messages one delta, one state and one consumer may hold unacknowledged.
+pub const UNACKED_MAX: usize = 1 << 20;
+
+const VERSION: u8 = 1;
+
+/// What changed in a consumer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delta {
+    pub(super) delivered: Position,
+    pub(super) ack_floor: Position,
+    /// Messages delivered, or whose delivery changed, by rising number in the stream.
+    pub(super) unacked: Vec<Unacked>,
+    /// Messages above the floor that are not pending any more, by rising number.
+    pub(super) removed: Vec<u64>,
+}
+
+/// Why bytes are not a consumer's state or what changed in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DeltaError {
+    /// They end too early.
+    #[error("a consumer's state ends too early")]
+    Short,
+    /// They go on after the end.
+    #[error("a consumer's state is followed by something else")]
+    Long,
+    /// Another version wrote them.
+    #[error(
+        "a consumer's state is of version {0}, expected {VERSION}: use the program that wrote it"
+    )]
+    Version(u8),
+    /// They contradict themselves.
+    #[error("a consumer's state contradicts itself")]
+    Inconsistent,
+    /// They hold too much.
+    #[error("a consumer's state holds more than {UNACKED_MAX} unacknowledged messages")]
+    Large,
+}
+
+impl Delta {
+    /// Appends the delta to `out`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        for p in [self.delivered, self.ack_floor] {
+            put(out, p.consumer_seq);
+            put(out, p.stream_seq);
+        }
+        let runs = || self.unacked.chunk_by(follows);
+        put(out, runs().count() as u64);
+        let (mut end, mut due) = (0, 0);
+        for run in runs() {
+            let first = &run[0];
+            put(out, first.stream_seq - end);
+            put(out, run.len() as u64);
+            put(out, first.consumer_seq);
+            put(out, zigzag(first.due_us.wrapping_sub(due)));
+            put(out, u64::from(first.deliveries));
+            end = first.stream_seq + run.len() as u64;
+            due = first.due_us;
+        }
+        put(out, self.removed.len() as u64);
+        let mut last = 0;
+        for seq in &self.removed {
+            put(out, seq - last);
+            last = *seq;
+        }
+    }
+
+    /// Reads a delta that fills `bytes`.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
+        let (version, mut rest) = bytes.split_first().ok_or(DeltaError::Short)?;
+        if *version != VERSION {
+            return Err(DeltaError::Version(*version));
+        }
+        let rest = &mut rest;
+        let position = |rest: &mut &[u8]| {
+            Ok(Position {
+                consumer_seq: get(rest)?,
+                stream_seq: get(rest)?,
+            })
+        };
+        let mut delta = Self {
+            delivered: position(rest)?,
+            ack_floor: position(rest)?,
+            ..Self::default()
+        };
+        if delta.ack_floor.max(delta.delivered) != delta.delivered {
+            return Err(DeltaError::Inconsistent);
+        }
+        delta.decode_runs(rest)?;
+        let mut last = 0_u64;
+        for _ in 0..get(rest)? {
+            last = last
+                .checked_add(get(rest)?)
+                .ok_or(DeltaError::Inconsistent)?;
+            delta.removed.push(last);
+        }
+        if !rest.is_empty() {
+            return Err(DeltaError::Long);
+        }
+        Ok(delta)
+    }
+
+    fn decode_runs(&mut self, rest: &mut &[u8]) -> Result<(), DeltaError> {
+        let (mut end, mut due) = (0_u64, 0_u64);
+        for _ in 0..get(rest)? {
+            let (gap, len, consumer_seq) = (get(rest)?, get(rest)?, get(rest)?);
+            due = due.wrapping_add(unzigzag(get(rest)?));
+            let deliveries = u32::try_from(get(rest)?).map_err(|_| DeltaError::Inconsistent)?;
+            if len > (UNACKED_MAX - self.unacked.len()) as u64 {
+                return Err(DeltaError::Large);
+            }
+            let first = end.checked_add(gap).ok_or(DeltaError::Inconsistent)?;
+            end = first.checked_add(len).ok_or(DeltaError::Inconsistent)?;
+            let last_delivery = consumer_seq
+                .checked_add(len)
+                .ok_or(DeltaError::Inconsistent)?;
+            if len == 0
+                || deliveries == 0
+                || end - 1 > self.delivered.stream_seq
+                || last_delivery - 1 > self.delivered.consumer_seq
+            {
+                return Err(DeltaError::Inconsistent);
+            }
+            self.unacked.extend((0..len).map(|i| Unacked {
+                stream_seq: first + i,
+                consumer_seq: consumer_seq + i,
+                due_us: due,
+                deliveries,
+                live: (),
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Whether `b` belongs to the run of `a`.
+fn follows(a: &Unacked, b: &Unacked) -> bool {
+    b.stream_seq == a.stream_seq + 1
+        && b.consumer_seq == a.consumer_seq + 1
+        && b.due_us == a.due_us
+        && b.deliveries == a.deliveries
+}
+
+fn put(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+fn get(bytes: &mut &[u8]) -> Result<u64, DeltaError> {
+    let mut n = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().ok_or(DeltaError::Short)?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return Err(DeltaError::Inconsistent);
+        }
+        n |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Ok(n);
+        }
+    }
+    Err(DeltaError::Inconsistent)
+}
+
+/// A difference in wrapping arithmetic, so that small ones of either sign are short.
+const fn zigzag(n: u64) -> u64 {
+    (n << 1) ^ ((n as i64 >> 63) as u64)
+}
+
+const fn unzigzag(n: u64) -> u64 {
+    (n >> 1) ^ (n & 1).wrapping_neg()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::consumer::State;
+
+    fn unacked(stream_seq: u64, consumer_seq: u64, due_us: u64, deliveries: u32) -> Unacked {
+        Unacked {
+            stream_seq,
+            consumer_seq,
+            due_us,
+            deliveries,
+            live: (),
+        }
+    }
+
+    #[test]
+    fn a_batch_delivered_in_a_row_is_a_few_bytes() {
+        let delta = Delta {
+            delivered: Position {
+                consumer_seq: 500,
+                stream_seq: 10_500,
+            },
+            ack_floor: Position {
+                consumer_seq: 0,
+                stream_seq: 10_000,
+            },
+            unacked: (1..=500)
+                .map(|n| unacked(10_000 + n, n, 1_700_000_000_000_000, 1))
+                .collect(),
+            removed: Vec::new(),
+        };
+        let mut bytes = Vec::new();
+        delta.encode(&mut bytes);
+        assert!(bytes.len() < 30, "{}", bytes.len());
+        assert_eq!(Delta::decode(&bytes), Ok(delta));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let case = |bytes: &[u8]| Delta::decode(bytes).unwrap_err();
+        assert_eq!(case(&[]), DeltaError::Short);
+        assert_eq!(case(&[2]), DeltaError::Version(2));
+        assert_eq!(case(&[1, 0, 0, 0, 1, 0, 0]), DeltaError::Inconsistent);
+        assert_eq!(
+            case(&[1, 9, 9, 0, 0, 1, 9, 2, 1, 0, 1, 0]),
+            DeltaError::Inconsistent
+        );
+        assert_eq!(
+            case(&[1, 9, 9, 0, 0, 1, 9, 1, 1, 0, 0, 0]),
+            DeltaError::Inconsistent
+        );
+        assert_eq!(case(&[1, 9, 9, 0, 0, 0, 0, 0]), DeltaError::Long);
+        assert_eq!(
+            case(&[1, 9, 9, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0x7f, 1, 0, 1, 0]),
+            DeltaError::Large
+        );
+        let mut long = vec![1];
+        long.extend([0xff; 11]);
+        assert_eq!(case(&long), DeltaError::Inconsistent);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            raw in proptest::collection::btree_map(1_u64..5000, (1_u64..9000, any::<u64>(), 1_u32..9), 0..50),
+            removed in proptest::collection::btree_set(any::<u64>(), 0..50),
+        ) {
+            let delta = Delta {
+                delivered: Position { consumer_seq: 9000, stream_seq: 5000 },
+                ack_floor: Position { consumer_seq: 3, stream_seq: 0 },
+                unacked: raw.into_iter().map(|(s, (c, d, n))| unacked(s, c, d, n)).collect(),
+                removed: removed.into_iter().collect(),
+            };
+            let mut bytes = Vec::new();
+            delta.encode(&mut bytes);
+            for cut in 0..bytes.len() {
+                prop_assert!(Delta::decode(&bytes[..cut]).is_err());
+            }
+            prop_assert_eq!(Delta::decode(&bytes).unwrap(), delta);
+            let mut state = State::starting_at(1);
+            state.apply(&bytes).unwrap();
+            state.check_invariants();
+            prop_assert_eq!(State::decode(&state.encode()).unwrap(), state);
+        }
+
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let mut state = State::starting_at(1);
+            for version in [None, Some(VERSION)] {
+                let mut bytes = bytes.clone();
+                if let (Some(version), Some(first)) = (version, bytes.first_mut()) {
+                    *first = version;
+                }
+                if state.apply(&bytes).is_ok() {
+                    state.check_invariants();
+                }
+            }
+        }
+    }
+}

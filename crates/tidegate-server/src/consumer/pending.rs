@@ -1,0 +1,226 @@
+//! Messages handed out and not acknowledged, in the order of the stream.
+//!
+//! Owns the collection: one ring of entries sorted by their number in the stream, in which a removed one stays as a tombstone
+//! until it reaches the front or tombstones outnumber the rest. New messages come at the end, so nothing moves; and
+//! while numbers are dense, finding one is a subtraction. Leaves what an entry means to [`super::State`] and [`super::Consumer`].
+//!
+//! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts what is no tombstone.
+
+use std::collections::VecDeque;
+
+/// A message handed out and not acknowledged. `L` is what only the leader knows of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unacked<L = ()> {
+    /// Its number in the stream.
+    pub stream_seq: u64,
+    /// The number of its first delivery.
+    pub consumer_seq: u64,
+    /// When it is delivered again, in microseconds since the Unix epoch.
+    pub due_us: u64,
+    /// How often it was delivered, at least once; 0 is a tombstone.
+    pub deliveries: u32,
+    /// What the log need not know.
+    pub live: L,
+}
+
+impl<L> Unacked<L> {
+    /// The same, with something else beside it.
+    pub(super) fn with<M>(&self, live: M) -> Unacked<M> {
+        Unacked {
+            stream_seq: self.stream_seq,
+            consumer_seq: self.consumer_seq,
+            due_us: self.due_us,
+            deliveries: self.deliveries,
+            live,
+        }
+    }
+}
+
+/// The messages handed out and not acknowledged.
+#[derive(Clone, Debug, Default)]
+pub struct Pending<L = ()> {
+    ring: VecDeque<Unacked<L>>,
+    len: usize,
+}
+
+impl<L: Copy> Pending<L> {
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The one with the lowest number.
+    #[must_use]
+    pub fn first(&self) -> Option<&Unacked<L>> {
+        self.ring.front()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Unacked<L>> {
+        self.ring.iter().filter(|u| u.deliveries > 0)
+    }
+
+    /// Those numbered higher than `seq`, in order.
+    pub fn iter_after(&self, seq: u64) -> impl Iterator<Item = &Unacked<L>> {
+        let from = self.ring.partition_point(|u| u.stream_seq <= seq);
+        self.ring.range(from..).filter(|u| u.deliveries > 0)
+    }
+
+    /// This one.
+    #[must_use]
+    pub fn get(&self, seq: u64) -> Option<&Unacked<L>> {
+        self.find(seq).map(|at| &self.ring[at])
+    }
+
+    /// This one, to be changed; its number must stay.
+    pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Unacked<L>> {
+        self.find(seq).map(|at| &mut self.ring[at])
+    }
+
+    /// Adds one, or replaces the one with its number.
+    pub(super) fn insert(&mut self, unacked: Unacked<L>) {
+        debug_assert!(unacked.deliveries > 0, "a tombstone was added");
+        match self.ring.back() {
+            Some(last) if last.stream_seq >= unacked.stream_seq => {
+                let at = self
+                    .ring
+                    .partition_point(|u| u.stream_seq < unacked.stream_seq);
+                if self.ring[at].stream_seq == unacked.stream_seq {
+                    self.len += usize::from(self.ring[at].deliveries == 0);
+                    self.ring[at] = unacked;
+                } else {
+                    self.ring.insert(at, unacked);
+                    self.len += 1;
+                }
+            }
+            _ => {
+                self.ring.push_back(unacked);
+                self.len += 1;
+            }
+        }
+    }
+
+    /// Takes one out.
+    pub(super) fn remove(&mut self, seq: u64) -> Option<Unacked<L>> {
+        let at = self.find(seq)?;
+        let removed = self.ring[at];
+        self.ring[at].deliveries = 0;
+        self.len -= 1;
+        self.trim();
+        if self.ring.len() > 2 * self.len + TOMBSTONES_MIN {
+            self.ring.retain(|u| u.deliveries > 0);
+        }
+        Some(removed)
+    }
+
+    /// Takes out the first if it is numbered `seq` or lower.
+    pub(super) fn pop_up_to(&mut self, seq: u64) -> Option<Unacked<L>> {
+        let first = *self.ring.front().filter(|u| u.stream_seq <= seq)?;
+        self.ring.pop_front();
+        self.len -= 1;
+        self.trim();
+        Some(first)
+    }
+
+    fn find(&self, seq: u64) -> Option<usize> {
+        let first = self.ring.front()?.stream_seq;
+        let guess = usize::try_from(seq.checked_sub(first)?).ok()?;
+        let at = match self.ring.get(guess) {
+            Some(u) if u.stream_seq == seq => guess,
+            _ => self
+                .ring
+                .binary_search_by_key(&seq, |u| u.stream_seq)
+                .ok()?,
+        };
+        (self.ring[at].deliveries > 0).then_some(at)
+    }
+
+    fn trim(&mut self) {
+        while self.ring.front().is_some_and(|u| u.deliveries == 0) {
+            self.ring.pop_front();
+        }
+    }
+
+    /// Panics if something is not as it always should be: for tests.
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.iter().count(), self.len, "len counts the living");
+        assert!(self.ring.front().is_none_or(|u| u.deliveries > 0));
+        let rising = |(a, b): (&Unacked<L>, &Unacked<L>)| a.stream_seq < b.stream_seq;
+        assert!(self.ring.iter().zip(self.ring.iter().skip(1)).all(rising));
+        assert!(self.ring.len() <= 2 * self.len + TOMBSTONES_MIN);
+    }
+}
+
+/// Two collections are equal when they hold the same, whatever the tombstones.
+impl<L: Copy + PartialEq> PartialEq for Pending<L> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl<L: Copy + Eq> Eq for Pending<L> {}
+
+/// Tombstones that are not worth closing the ranks for.
+const TOMBSTONES_MIN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn unacked(stream_seq: u64, consumer_seq: u64) -> Unacked {
+        Unacked {
+            stream_seq,
+            consumer_seq,
+            due_us: 0,
+            deliveries: 1,
+            live: (),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn like_a_map(steps in proptest::collection::vec((0_u8..10, 0_u64..400), 0..600)) {
+            let (mut pending, mut model) = (Pending::default(), BTreeMap::new());
+            let mut next = 1;
+            for (kind, x) in steps {
+                match kind {
+                    0..=4 => {
+                        next += 1 + x % 2;
+                        pending.insert(unacked(next, x));
+                        model.insert(next, x);
+                    }
+                    5 => {
+                        pending.insert(unacked(x, 7));
+                        model.insert(x, 7);
+                        next = next.max(x);
+                    }
+                    6..=8 => prop_assert_eq!(pending.remove(x).map(|u| u.consumer_seq), model.remove(&x)),
+                    _ => {
+                        let first = model.first_key_value().map(|(s, _)| *s).filter(|s| *s <= x);
+                        prop_assert_eq!(pending.pop_up_to(x).map(|u| u.stream_seq), first);
+                        first.map(|s| model.remove(&s));
+                    }
+                }
+                pending.check_invariants();
+                prop_assert_eq!(pending.get(x).map(|u| u.consumer_seq), model.get(&x).copied());
+            }
+            let all: Vec<_> = pending.iter().map(|u| (u.stream_seq, u.consumer_seq)).collect();
+            prop_assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(
+                pending.iter_after(100).map(|u| u.stream_seq).collect::<Vec<_>>(),
+                model.range(101..).map(|(s, _)| *s).collect::<Vec<_>>()
+            );
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The pulls that wait for messages, and whose turn it is.
+//!
+//! Owns the queue: messages are dealt to the pulls one by one, in turn, and a pull ends with a status when it expires, is full, or
+//! cannot take the next message. Leaves what is dealt to [`super::Consumer`].
+//!
+//! Bounded by the consumer's `max_waiting`, and by [`WAITING_MAX`] whatever that says.
+
+use std::collections::VecDeque;
+
+use super::request::PullRequest;
+use super::seam::{Ready, Sink};
+use super::{duration, status};
+
+/// The most pulls that wait at one consumer.
+pub(super) const WAITING_MAX: usize = 1 << 16;
+
+/// A consumer's limits on its pulls; 0: none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PullLimits {
+    pub(super) waiting: usize,
+    pub(super) batch: u64,
+    pub(super) expires_ns: u64,
+    pub(super) bytes: u64,
+}
+
+impl PullLimits {
+    /// What a request asks too much of, as its status says it.
+    pub(super) fn exceeded(&self, request: &PullRequest) -> Option<String> {
+        let over = |asked: u64, limit: u64| limit > 0 && asked > limit;
+        if over(request.batch, self.batch) {
+            Some(format!("Exceeded MaxRequestBatch of {}", self.batch))
+        } else if over(request.expires_ns, self.expires_ns) {
+            let expires = i64::try_from(self.expires_ns).unwrap_or(i64::MAX);
+            let expires = duration::text(expires);
+            Some(format!("Exceeded MaxRequestExpires of {expires}"))
+        } else if over(request.max_bytes, self.bytes) {
+            Some(format!("Exceeded MaxRequestMaxBytes of {}", self.bytes))
+        } else {
+            None
+        }
+    }
+}
+
+/// A pull that waits.
+#[derive(Clone, Debug)]
+struct Pull {
+    reply: Box<[u8]>,
+    /// Messages it still takes, at least 1.
+    left: u64,
+    /// Bytes it still takes, if it said how many.
+    bytes_left: u64,
+    has_bytes: bool,
+    served: bool,
+    no_wait: bool,
+    /// When it ends; `u64::MAX`: when it is filled.
+    expires_us: u64,
+    /// The longest silence; 0: any.
+    heartbeat_us: u64,
+    /// When silence has lasted that long; `u64::MAX`: never.
+    beat_us: u64,
+    /// The turn in which somebody was seen to listen.
+    seen: u64,
+    /// The turn in which it was found to be behind.
+    behind: u64,
+}
+
+impl Pull {
+    fn deadline(&self) -> u64 {
+        self.expires_us.min(self.beat_us)
+    }
+
+    fn end(&self, code: u16, description: &str, sink: &mut impl Sink) {
+        let headers = status::leftover(code, description, self.left, self.bytes_left);
+        sink.status(&self.reply, b"", &headers);
+    }
+}
+
+/// The pulls that wait.
+#[derive(Clone, Debug)]
+pub(super) struct Pulls {
+    limits: PullLimits,
+    queue: VecDeque<Pull>,
+    /// Not later than the first pull's deadline.
+    deadline_us: u64,
+    turn: u64,
+    /// Pulls found to be behind in this turn: they are at the end of the queue.
+    behind: usize,
+    /// Whether some pull may be of the kind that does not wait.
+    no_wait: bool,
+}
+
+/// Whether a pull can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    /// The first of the queue.
+    Ready,
+    /// All connections have enough to do.
+    Behind,
+    /// No pull waits.
+    None,
+}
+
+impl Pulls {
+    pub(super) fn new(limits: PullLimits) -> Self {
+        Self {
+            limits,
+            queue: VecDeque::new(),
+            deadline_us: u64::MAX,
+            // A pull that has met no turn has 0.
+            turn: 1,
+            behind: 0,
+            no_wait: false,
+        }
+    }
+
+    pub(super) fn set_limits(&mut self, limits: PullLimits) {
+        self.limits = limits;
+    }
+
+    pub(super) const fn limits(&self) -> &PullLimits {
+        &self.limits
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The messages all pulls together still take.
+    pub(super) fn asked(&self) -> u64 {
+        let add = |sum: u64, p: &Pull| sum.saturating_add(p.left);
+        self.queue.iter().fold(0, add)
+    }
+
+    /// Adds a pull at the end; false if there is no room.
+    pub(super) fn push(&mut self, now: u64, reply: &[u8], request: &PullRequest) -> bool {
+        if self.queue.len() >= self.limits.waiting.min(WAITING_MAX) {
+            return false;
+        }
+        let at = |ns: u64| {
+            if ns == 0 {
+                u64::MAX
+            } else {
+                now.saturating_add(ns.div_ceil(1000))
+            }
+        };
+        let pull = Pull {
+            reply: reply.into(),
+            left: request.batch,
+            bytes_left: request.max_bytes,
+            has_bytes: request.max_bytes > 0,
+            served: false,
+            no_wait: request.no_wait,
+            expires_us: at(request.expires_ns),
+            heartbeat_us: request.heartbeat_ns.div_ceil(1000),
+            beat_us: at(request.heartbeat_ns),
+            seen: 0,
+            behind: 0,
+        };
+        self.deadline_us = self.deadline_us.min(pull.deadline());
+        self.no_wait |= pull.no_wait;
+        self.queue.push_back(pull);
+        // Those behind stay at the end.
+        if self.behind > 0 {
+            let last = self.queue.len() - 1;
+            self.queue.swap(last, last - self.behind);
+        }
+        true
+    }
+
+    /// Begins a turn: who listens and who is behind is asked anew.
+    pub(super) fn begin(&mut self) {
+        self.turn += 1;
+        self.behind = 0;
+    }
+
+    /// Brings a pull to the front that can be served, ending those that cannot.
+    pub(super) fn front(&mut self, now: u64, sink: &mut impl Sink) -> Front {
+        loop {
+            let Some(pull) = self.queue.front_mut() else {
+                return Front::None;
+            };
+            if pull.behind == self.turn {
+                return Front::Behind;
+            }
+            if pull.expires_us <= now {
+                pull.end(408, REQUEST_TIMEOUT, sink);
+                self.queue.pop_front();
+                continue;
+            }
+            if pull.seen == self.turn {
+                return Front::Ready;
+            }
+            match sink.ready(&pull.reply, None) {
+                Ready::Yes => pull.seen = self.turn,
+                Ready::Behind => self.set_behind(),
+                Ready::Nobody => {
+                    self.queue.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Whether the first pull takes a message of so many bytes; if not, it is ended.
+    pub(super) fn front_takes(&mut self, bytes: u64, sink: &mut impl Sink) -> bool {
+        let Some(pull) = self.queue.front() else {
+            return false;
+        };
+        let takes = !pull.has_bytes || bytes <= pull.bytes_left;
+        if !takes {
+            pull.end(409, "Message Size Exceeds MaxBytes", sink);
+            self.queue.pop_front();
+        }
+        takes
+    }
+
+    /// Hands the first pull a message of so many bytes, through `send`, and goes on to the next.
+    pub(super) fn serve<S: Sink>(
+        &mut self,
+        now: u64,
+        bytes: u64,
+        sink: &mut S,
+        send: impl FnOnce(&mut S, &[u8]) -> Ready,
+    ) {
+        let Some(pull) = self.queue.front_mut() else {
+            return;
+        };
+        let ready = send(sink, &pull.reply);
+        pull.served = true;
+        pull.left -= 1;
+        if pull.has_bytes {
+            pull.bytes_left = pull.bytes_left.saturating_sub(bytes);
+        }
+        if pull.left == 0 || (pull.has_bytes && pull.bytes_left == 0) {
+            if pull.bytes_left > 0 {
+                pull.end(409, "Batch Completed", sink);
+            }
+            self.queue.pop_front();
+            return;
+        }
+        if pull.heartbeat_us > 0 {
+            pull.beat_us = now.saturating_add(pull.heartbeat_us);
+        }
+        if ready != Ready::Yes {
+            self.set_behind();
+        } else if self.queue.len() - self.behind > 1
+            && let Some(pull) = self.queue.pop_front()
+        {
+            let at = self.queue.len() - self.behind;
+            self.queue.insert(at, pull);
+        }
+    }
+
+    fn set_behind(&mut self) {
+        if let Some(mut pull) = self.queue.pop_front() {
+            pull.behind = self.turn;
+            self.behind += 1;
+            self.queue.push_back(pull);
+        }
+    }
+
+    /// Ends the pulls that only wanted what was there: nothing more is.
+    pub(super) fn end_of_messages(&mut self, sink: &mut impl Sink) {
+        if !self.no_wait {
+            return;
+        }
+        self.retain(|pull| {
+            // One that waits for its first message has not got what it came for.
+            let ends = pull.no_wait && (pull.expires_us == u64::MAX || pull.served);
+            if ends {
+                sink.status(&pull.reply, b"", &status::plain(404, NO_MESSAGES));
+            }
+            !ends
+        });
+        self.no_wait = self.queue.iter().any(|p| p.no_wait);
+    }
+
+    /// Ends what has expired, and gives signs of life where the silence was long: `last` holds the last numbers given.
+    pub(super) fn handle_timeouts(&mut self, now: u64, last: (u64, u64), sink: &mut impl Sink) {
+        if now < self.deadline_us {
+            return;
+        }
+        self.retain(|pull| {
+            let expired = pull.expires_us <= now;
+            if expired {
+                pull.end(408, REQUEST_TIMEOUT, sink);
+            } else if pull.beat_us <= now {
+                sink.status(&pull.reply, b"", &status::heartbeat(last.0, last.1, None));
+                pull.beat_us = now.saturating_add(pull.heartbeat_us);
+            }
+            !expired
+        });
+        self.deadline_us = self.first_deadline();
+    }
+
+    /// Drops the pulls nobody listens for, and ends what has expired.
+    pub(super) fn prune(&mut self, now: u64, sink: &mut impl Sink) {
+        self.retain(|pull| {
+            let expired = pull.expires_us <= now;
+            if expired {
+                pull.end(408, REQUEST_TIMEOUT, sink);
+            }
+            !expired && sink.ready(&pull.reply, None) != Ready::Nobody
+        });
+    }
+
+    /// Drops the pulls of an inbox.
+    pub(super) fn drop_of(&mut self, reply: &[u8]) {
+        self.retain(|pull| *pull.reply != *reply);
+    }
+
+    /// Ends all pulls.
+    pub(super) fn end_all(&mut self, code: u16, text: &str, leftover: bool, sink: &mut impl Sink) {
+        for pull in self.queue.drain(..) {
+            if leftover {
+                pull.end(code, text, sink);
+            } else {
+                sink.status(&pull.reply, b"", &status::plain(code, text));
+            }
+        }
+        self.behind = 0;
+    }
+
+    /// When [`Pulls::handle_timeouts`] has something to do, or a little earlier.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (!self.queue.is_empty() && self.deadline_us < u64::MAX).then_some(self.deadline_us)
+    }
+
+    fn first_deadline(&self) -> u64 {
+        self.queue
+            .iter()
+            .map(Pull::deadline)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&mut Pull) -> bool) {
+        self.queue.retain_mut(|pull| keep(pull));
+        let turn = self.turn;
+        self.behind = self.queue.iter().filter(|p| p.behind == turn).count();
+    }
+}
+
+const REQUEST_TIMEOUT: &str = "Request Timeout";
+const NO_MESSAGES: &str = "No Messages";

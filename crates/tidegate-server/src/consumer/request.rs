@@ -1,0 +1,140 @@
+//! A pull request's body.
+//!
+//! Owns its three forms (nothing, a number, JSON) and what is wrong with one in itself. Leaves the consumer's limits and the queue
+//! to [`super::pulls`].
+
+use serde::Deserialize;
+
+/// What a pull asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullRequest {
+    /// The most messages, at least 1.
+    pub batch: u64,
+    /// How long it waits, in nanoseconds; 0: until it is filled.
+    pub expires_ns: u64,
+    /// Whether it takes what is there and goes.
+    pub no_wait: bool,
+    /// The most bytes; 0: any number.
+    pub max_bytes: u64,
+    /// The longest silence, in nanoseconds; 0: any.
+    pub heartbeat_ns: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Body {
+    batch: i64,
+    expires: i64,
+    no_wait: bool,
+    max_bytes: i64,
+    idle_heartbeat: i64,
+    id: String,
+    min_pending: i64,
+    min_ack_pending: i64,
+    priority: i64,
+}
+
+impl PullRequest {
+    /// One message, whenever it comes.
+    const ONE: Self = Self {
+        batch: 1,
+        expires_ns: 0,
+        no_wait: false,
+        max_bytes: 0,
+        heartbeat_ns: 0,
+    };
+
+    /// Reads a body; the error is what the status says after `Bad Request - `.
+    pub fn parse(body: &[u8]) -> Result<Self, String> {
+        let body = body.trim_ascii();
+        if body.first() != Some(&b'{') {
+            // Nothing, a number, or what nobody can mean: nats-server gives one message for it too.
+            let number = std::str::from_utf8(body)
+                .ok()
+                .and_then(|n| n.parse::<i64>().ok());
+            return Ok(Self {
+                batch: at_least_one(number.unwrap_or(1)),
+                ..Self::ONE
+            });
+        }
+        let body: Body = serde_json::from_slice(body).map_err(|e| format!("invalid JSON: {e}"))?;
+        if body.idle_heartbeat > 0 && body.idle_heartbeat.saturating_mul(2) > body.expires {
+            return Err("heartbeat value too large".to_owned());
+        }
+        if body.min_pending != 0 || body.min_ack_pending != 0 {
+            return Err("Not a Overflow Priority consumer".to_owned());
+        }
+        if !body.id.is_empty() {
+            return Err("Not a Pinned Client Priority consumer".to_owned());
+        }
+        if !(0..=9).contains(&body.priority) {
+            return Err("Priority must be between 0 and 9".to_owned());
+        }
+        let positive = |n: i64| u64::try_from(n).unwrap_or(0);
+        Ok(Self {
+            batch: at_least_one(body.batch),
+            expires_ns: positive(body.expires),
+            no_wait: body.no_wait,
+            max_bytes: positive(body.max_bytes),
+            heartbeat_ns: positive(body.idle_heartbeat),
+        })
+    }
+}
+
+fn at_least_one(n: i64) -> u64 {
+    u64::try_from(n).map_or(1, |n| n.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let one = PullRequest::ONE;
+        let of = |batch| Ok(PullRequest { batch, ..one });
+        assert_eq!(PullRequest::parse(b""), of(1));
+        assert_eq!(PullRequest::parse(b" 25 "), of(25));
+        assert_eq!(PullRequest::parse(b"-3"), of(1));
+        assert_eq!(PullRequest::parse(b"many"), of(1));
+        assert_eq!(PullRequest::parse(b"{}"), of(1));
+        assert_eq!(PullRequest::parse(b"{\"batch\":0,\"unknown\":[1]}"), of(1));
+        let full = br#"{"batch":500,"expires":30000000000,"no_wait":true,"max_bytes":9,"idle_heartbeat":15000000000}"#;
+        let expected = PullRequest {
+            batch: 500,
+            expires_ns: 30_000_000_000,
+            no_wait: true,
+            max_bytes: 9,
+            heartbeat_ns: 15_000_000_000,
+        };
+        assert_eq!(PullRequest::parse(full), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let wrong = |body: &str| PullRequest::parse(body.as_bytes()).unwrap_err();
+        assert!(wrong("{").starts_with("invalid JSON: "));
+        assert!(wrong(r#"{"batch":"x"}"#).starts_with("invalid JSON: "));
+        assert_eq!(
+            wrong(r#"{"idle_heartbeat":6,"expires":11}"#),
+            "heartbeat value too large"
+        );
+        assert_eq!(
+            wrong(r#"{"idle_heartbeat":9223372036854775807}"#),
+            "heartbeat value too large"
+        );
+        assert_eq!(
+            wrong(r#"{"min_pending":1}"#),
+            "Not a Overflow Priority consumer"
+        );
+        assert_eq!(
+            wrong(r#"{"id":"x"}"#),
+            "Not a Pinned Client Priority consumer"
+        );
+        assert_eq!(
+            wrong(r#"{"priority":10}"#),
+            "Priority must be between 0 and 9"
+        );
+    }
+}

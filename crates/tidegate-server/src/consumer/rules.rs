@@ -1,0 +1,488 @@
+//! Rules and defaults of consumer configurations.
+//!
+//! Owns what a configuration may say by itself, beside its stream's, and in place of the one it changes. The texts are nats-server's.
+//! Leaves names and the request around a configuration to the API, and how many consumers a stream may have to the stream.
+
+use super::duration;
+use crate::api::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
+use crate::api::error::ApiError;
+use crate::nats::subject;
+
+/// The most messages that are unacknowledged, where nothing is said.
+pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
+/// The most pulls that wait, where nothing is said.
+const MAX_WAITING_DEFAULT: i64 = 512;
+/// How long a message waits for its acknowledgement, where nothing is said.
+const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
+/// How long a consumer that is not durable stays when nobody uses it, where nothing is said.
+const INACTIVE_DEFAULT: i64 = 5_000_000_000;
+/// The shortest silence a push consumer's heartbeat may break.
+const HEARTBEAT_MIN: i64 = 100_000_000;
+/// The shortest limit on how long a pull may wait.
+const MAX_EXPIRES_MIN: i64 = 1_000_000;
+const DESCRIPTION_BYTES_MAX: usize = 4096;
+const METADATA_BYTES_MAX: usize = 128 << 10;
+
+/// Fills in what a request left out, from the stream's defaults and the server's.
+pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
+    if config.max_deliver == 0 || config.max_deliver < -1 {
+        config.max_deliver = -1;
+    }
+    config.max_ack_pending = config.max_ack_pending.max(-1);
+    for not_negative in [
+        &mut config.max_waiting,
+        &mut config.max_batch,
+        &mut config.max_expires,
+        &mut config.max_bytes,
+        &mut config.idle_heartbeat,
+        &mut config.inactive_threshold,
+    ] {
+        *not_negative = (*not_negative).max(0);
+    }
+    if config.deliver_subject.is_empty() && config.max_waiting == 0 {
+        config.max_waiting = MAX_WAITING_DEFAULT;
+    }
+    let acked = config.ack_policy != AckPolicy::None;
+    if config.ack_wait == 0 && acked {
+        config.ack_wait = ACK_WAIT_DEFAULT;
+    }
+    if let Some(first) = config.backoff.first() {
+        config.ack_wait = *first;
+    }
+    if config.max_ack_pending == 0 {
+        config.max_ack_pending = stream.consumer_limits.max_ack_pending;
+    }
+    if config.max_ack_pending == 0 && acked {
+        config.max_ack_pending = MAX_ACK_PENDING_DEFAULT;
+    }
+    if config.inactive_threshold == 0 {
+        config.inactive_threshold = stream.consumer_limits.inactive_threshold;
+    }
+    if config.inactive_threshold == 0 && config.durable_name.is_empty() {
+        config.inactive_threshold = INACTIVE_DEFAULT;
+    }
+}
+
+/// Checks a configuration, with its defaults set, beside its stream's.
+pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    check_numbers(config, stream)?;
+    if config.deliver_subject.is_empty() {
+        check_pull(config)?;
+    } else {
+        check_push(config, stream)?;
+    }
+    check_limits(config, stream)?;
+    check_filters(config, stream)?;
+    check_start(config)?;
+    if !config.sample_freq.is_empty() {
+        let number = config.sample_freq.trim_end_matches('%');
+        if number.parse::<u32>().is_err() {
+            let freq = &config.sample_freq;
+            return Err(ApiError::invalid_sampling(format_args!(
+                "{freq:?} is no percentage"
+            )));
+        }
+    }
+    if config.flow_control && config.idle_heartbeat == 0 {
+        return Err(ApiError::FLOW_CONTROL_NEEDS_HEARTBEATS);
+    }
+    let names = [&config.durable_name, &config.name];
+    if names.iter().all(|n| !n.is_empty()) && config.durable_name != config.name {
+        return Err(ApiError::DURABLE_AND_NAME_MISMATCH);
+    }
+    let metadata = config.metadata.iter();
+    if metadata.map(|(k, v)| k.len() + v.len()).sum::<usize>() > METADATA_BYTES_MAX {
+        return Err(ApiError::consumer_metadata_too_long("128KB"));
+    }
+    Ok(())
+}
+
+fn check_numbers(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    if config.num_replicas > stream.num_replicas.max(1) {
+        return Err(ApiError::CONSUMER_REPLICAS_EXCEED_STREAM);
+    }
+    if config.num_replicas < 0 {
+        return Err(ApiError::REPLICAS_NEGATIVE);
+    }
+    if config.backoff.iter().any(|wait| *wait < 0) {
+        return Err(ApiError::BACKOFF_NEGATIVE);
+    }
+    if config.ack_wait < 0 {
+        return Err(ApiError::ACK_WAIT_NEGATIVE);
+    }
+    check_backoff(config)?;
+    if config.description.len() > DESCRIPTION_BYTES_MAX {
+        return Err(ApiError::consumer_description_too_long(
+            DESCRIPTION_BYTES_MAX,
+        ));
+    }
+    Ok(())
+}
+
+fn check_backoff(config: &ConsumerConfig) -> Result<(), ApiError> {
+    let len = i64::try_from(config.backoff.len()).unwrap_or(i64::MAX);
+    if config.max_deliver != -1 && len > config.max_deliver {
+        return Err(ApiError::MAX_DELIVER_BACKOFF);
+    }
+    Ok(())
+}
+
+fn check_push(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    let to = config.deliver_subject.as_bytes();
+    if subject::has_wildcard(to) {
+        return Err(ApiError::DELIVER_WILDCARD);
+    }
+    if !subject::is_valid(to) {
+        return Err(ApiError::INVALID_DELIVER_SUBJECT);
+    }
+    if stream
+        .subjects
+        .iter()
+        .any(|s| subject::contains(s.as_bytes(), to))
+    {
+        return Err(ApiError::DELIVER_CYCLE);
+    }
+    if config.max_waiting != 0 {
+        return Err(ApiError::PUSH_MAX_WAITING);
+    }
+    if config.max_ack_pending > 0 && config.ack_policy == AckPolicy::None {
+        return Err(ApiError::MAX_ACK_PENDING_NEEDS_ACK);
+    }
+    if (1..HEARTBEAT_MIN).contains(&config.idle_heartbeat) {
+        return Err(ApiError::SMALL_HEARTBEAT);
+    }
+    Ok(())
+}
+
+fn check_pull(config: &ConsumerConfig) -> Result<(), ApiError> {
+    if config.rate_limit_bps > 0 {
+        return Err(ApiError::PULL_RATE_LIMIT);
+    }
+    if config.idle_heartbeat > 0 {
+        return Err(ApiError::HEARTBEAT_NEEDS_PUSH);
+    }
+    if config.flow_control {
+        return Err(ApiError::FLOW_CONTROL_NEEDS_PUSH);
+    }
+    if (1..MAX_EXPIRES_MIN).contains(&config.max_expires) {
+        return Err(ApiError::MAX_EXPIRES_TOO_SMALL);
+    }
+    Ok(())
+}
+
+fn check_limits(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    let limits = &stream.consumer_limits;
+    if limits.max_ack_pending > 0 && config.max_ack_pending > limits.max_ack_pending {
+        return Err(ApiError::max_ack_pending_exceeds(limits.max_ack_pending));
+    }
+    if limits.inactive_threshold > 0 && config.inactive_threshold > limits.inactive_threshold {
+        let limit = duration::text(limits.inactive_threshold);
+        return Err(ApiError::inactive_threshold_exceeds(limit));
+    }
+    Ok(())
+}
+
+fn check_filters(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    if !config.filter_subject.is_empty() && !config.filter_subjects.is_empty() {
+        return Err(ApiError::DUPLICATE_FILTERS);
+    }
+    if config.filter_subjects.iter().any(String::is_empty) {
+        return Err(ApiError::EMPTY_FILTER);
+    }
+    let one = Some(&config.filter_subject).filter(|f| !f.is_empty());
+    let filters: Vec<&[u8]> = one
+        .into_iter()
+        .chain(&config.filter_subjects)
+        .map(String::as_bytes)
+        .collect();
+    for (i, filter) in filters.iter().enumerate() {
+        if !subject::is_pattern(filter) {
+            return Err(ApiError::invalid_config("invalid subject"));
+        }
+        if filters[..i].iter().any(|f| subject::overlaps(f, filter)) {
+            return Err(ApiError::OVERLAPPING_FILTERS);
+        }
+        let mut subjects = stream.subjects.iter().map(String::as_bytes);
+        if !subjects.any(|s| subject::overlaps(s, filter)) {
+            return Err(ApiError::FILTER_NOT_SUBSET);
+        }
+    }
+    Ok(())
+}
+
+fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
+    let (seq, time) = (config.opt_start_seq > 0, config.opt_start_time.is_some());
+    let (name, seq_expected, time_expected) = match config.deliver_policy {
+        DeliverPolicy::All => ("all", false, false),
+        DeliverPolicy::Last => ("last", false, false),
+        DeliverPolicy::New => ("new", false, false),
+        DeliverPolicy::LastPerSubject => ("last per subject", false, false),
+        DeliverPolicy::ByStartSequence => ("by start sequence", true, false),
+        DeliverPolicy::ByStartTime => ("by start time", false, true),
+    };
+    let missing = |what: &str| {
+        Err(ApiError::invalid_policy(format_args!(
+            "consumer delivery policy is deliver {name}, but optional {what} is not set"
+        )))
+    };
+    let too_much = |what: &str| {
+        Err(ApiError::invalid_policy(format_args!(
+            "consumer delivery policy is deliver {name}, but optional start {what} is also set"
+        )))
+    };
+    if seq_expected && !seq {
+        return missing("start sequence");
+    }
+    if time_expected && !time {
+        return missing("start time");
+    }
+    if seq && !seq_expected {
+        return too_much("sequence");
+    }
+    if time && !time_expected {
+        return too_much("time");
+    }
+    let filtered = !config.filter_subject.is_empty() || !config.filter_subjects.is_empty();
+    if config.deliver_policy == DeliverPolicy::LastPerSubject && !filtered {
+        return missing("filter subject");
+    }
+    Ok(())
+}
+
+/// What a request to make a consumer comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// There is none of this name: it is made.
+    Create,
+    /// There is one, and it is the same.
+    Same,
+    /// There is one, and it is changed.
+    Update,
+}
+
+/// Decides what a request comes to, where `existing` is the consumer of that name: `action` is `create`, `update`, or empty for
+/// either. Both configurations have been checked and have their defaults.
+pub fn admit(
+    action: &str,
+    existing: Option<&ConsumerConfig>,
+    config: &ConsumerConfig,
+) -> Result<Admission, ApiError> {
+    match existing {
+        None if action == "update" => Err(ApiError::CONSUMER_DOES_NOT_EXIST),
+        None => Ok(Admission::Create),
+        Some(existing) if existing == config => Ok(Admission::Same),
+        Some(_) if action == "create" => Err(ApiError::CONSUMER_EXISTS),
+        Some(existing) => {
+            check_update(existing, config)?;
+            Ok(Admission::Update)
+        }
+    }
+}
+
+fn check_update(old: &ConsumerConfig, new: &ConsumerConfig) -> Result<(), ApiError> {
+    let kept = [
+        ("deliver policy", old.deliver_policy == new.deliver_policy),
+        ("storage type", old.mem_storage == new.mem_storage),
+        ("start sequence", old.opt_start_seq == new.opt_start_seq),
+        ("start time", old.opt_start_time == new.opt_start_time),
+        ("ack policy", old.ack_policy == new.ack_policy),
+        ("replay policy", old.replay_policy == new.replay_policy),
+        ("heart beats", old.idle_heartbeat == new.idle_heartbeat),
+        ("flow control", old.flow_control == new.flow_control),
+    ];
+    let changed = |what: &str| {
+        Err(ApiError::consumer_create(format_args!(
+            "{what} can not be updated"
+        )))
+    };
+    if let Some((what, _)) = kept.iter().find(|(_, same)| !same) {
+        return changed(what);
+    }
+    match (
+        old.deliver_subject.is_empty(),
+        new.deliver_subject.is_empty(),
+    ) {
+        (true, false) => {
+            return Err(ApiError::consumer_create(
+                "can not update pull consumer to push based",
+            ));
+        }
+        (false, true) => {
+            return Err(ApiError::consumer_create(
+                "can not update push consumer to pull based",
+            ));
+        }
+        _ => {}
+    }
+    if old.max_waiting != new.max_waiting {
+        return changed("max waiting");
+    }
+    check_backoff(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream() -> StreamConfig {
+        StreamConfig {
+            name: "S".into(),
+            subjects: vec!["a.>".into(), "b".into()],
+            num_replicas: 1,
+            ..StreamConfig::default()
+        }
+    }
+
+    fn checked(json: &str) -> Result<ConsumerConfig, u16> {
+        checked_in(json, &stream())
+    }
+
+    fn checked_in(json: &str, stream: &StreamConfig) -> Result<ConsumerConfig, u16> {
+        let mut config: ConsumerConfig = serde_json::from_str(json).unwrap();
+        set_defaults(&mut config, stream);
+        check(&config, stream).map_err(|e| e.err_code)?;
+        Ok(config)
+    }
+
+    #[test]
+    fn defaults() {
+        let pull = checked(r#"{"durable_name":"C","ack_policy":"explicit"}"#).unwrap();
+        assert_eq!((pull.max_deliver, pull.max_waiting), (-1, 512));
+        assert_eq!(
+            (pull.ack_wait, pull.max_ack_pending),
+            (30_000_000_000, 1000)
+        );
+        assert_eq!(pull.inactive_threshold, 0);
+        let none = checked(r#"{"name":"C","max_deliver":-7,"max_ack_pending":-9,"max_batch":-1}"#)
+            .unwrap();
+        assert_eq!((none.ack_wait, none.max_ack_pending), (0, -1));
+        assert_eq!((none.max_deliver, none.max_batch), (-1, 0));
+        assert_eq!(none.inactive_threshold, 5_000_000_000);
+        let backoff = checked(r#"{"ack_policy":"all","backoff":[5,6],"max_deliver":2}"#).unwrap();
+        assert_eq!(backoff.ack_wait, 5);
+        let push = checked(r#"{"deliver_subject":"x"}"#).unwrap();
+        assert_eq!((push.max_waiting, push.max_ack_pending), (0, 0));
+    }
+
+    #[test]
+    fn a_streams_limits_are_defaults_too() {
+        let mut stream = stream();
+        stream.consumer_limits.max_ack_pending = 7;
+        stream.consumer_limits.inactive_threshold = 60_000_000_000;
+        let config = checked_in(r#"{"ack_policy":"explicit"}"#, &stream).unwrap();
+        assert_eq!(
+            (config.max_ack_pending, config.inactive_threshold),
+            (7, 60_000_000_000)
+        );
+        let case = |json| checked_in(json, &stream).unwrap_err();
+        assert_eq!(
+            case(r#"{"ack_policy":"explicit","max_ack_pending":8}"#),
+            10121
+        );
+        assert_eq!(case(r#"{"inactive_threshold":60000000001}"#), 10153);
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let long = format!(r#"{{"description":"{}"}}"#, "x".repeat(4097));
+        let big = format!(r#"{{"metadata":{{"k":"{}"}}}}"#, "x".repeat(128 << 10));
+        let cases = [
+            (10126, r#"{"num_replicas":3}"#),
+            (10133, r#"{"num_replicas":-1}"#),
+            (10184, r#"{"ack_policy":"all","backoff":[1,-1]}"#),
+            (10183, r#"{"ack_policy":"all","ack_wait":-1}"#),
+            (
+                10116,
+                r#"{"ack_policy":"all","backoff":[1,2],"max_deliver":1}"#,
+            ),
+            (10107, &long),
+            (10135, &big),
+            (10079, r#"{"deliver_subject":"x.*"}"#),
+            (10112, r#"{"deliver_subject":"x..y"}"#),
+            (10081, r#"{"deliver_subject":"a.x"}"#),
+            (10080, r#"{"deliver_subject":"x","max_waiting":1}"#),
+            (10082, r#"{"deliver_subject":"x","max_ack_pending":1}"#),
+            (
+                10083,
+                r#"{"deliver_subject":"x","idle_heartbeat":99999999}"#,
+            ),
+            (10108, r#"{"deliver_subject":"x","flow_control":true}"#),
+            (10086, r#"{"rate_limit_bps":1}"#),
+            (10088, r#"{"idle_heartbeat":1000000000}"#),
+            (10089, r#"{"flow_control":true}"#),
+            (10115, r#"{"max_expires":999999}"#),
+            (10136, r#"{"filter_subject":"b","filter_subjects":["a.x"]}"#),
+            (10139, r#"{"filter_subjects":["b",""]}"#),
+            (10052, r#"{"filter_subject":"a..x"}"#),
+            (10138, r#"{"filter_subjects":["a.*","a.x"]}"#),
+            (10138, r#"{"filter_subjects":["a.*.x","a.y.*"]}"#),
+            (10093, r#"{"filter_subject":"c"}"#),
+            (10093, r#"{"filter_subjects":["b","c"]}"#),
+            (10094, r#"{"opt_start_seq":1}"#),
+            (
+                10094,
+                r#"{"deliver_policy":"new","opt_start_time":"2026-01-01T00:00:00Z"}"#,
+            ),
+            (10094, r#"{"deliver_policy":"by_start_sequence"}"#),
+            (10094, r#"{"deliver_policy":"by_start_time"}"#),
+            (10094, r#"{"deliver_policy":"last_per_subject"}"#),
+            (10095, r#"{"sample_freq":"often"}"#),
+            (10095, r#"{"sample_freq":"-1%"}"#),
+            (10132, r#"{"durable_name":"A","name":"B"}"#),
+        ];
+        for (code, json) in cases {
+            assert_eq!(checked(json), Err(code), "{json}");
+        }
+        for good in [
+            r#"{"filter_subjects":["a.x","b"],"sample_freq":"50%"}"#,
+            r#"{"filter_subject":">"}"#,
+            r#"{"deliver_subject":"x","idle_heartbeat":100000000,"flow_control":true}"#,
+            r#"{"deliver_policy":"last_per_subject","filter_subject":"a.>"}"#,
+        ] {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn making_and_changing() {
+        let old = checked(r#"{"durable_name":"C","ack_policy":"explicit"}"#).unwrap();
+        let code = |r: Result<Admission, ApiError>| r.map_err(|e| e.err_code);
+        for action in ["", "create"] {
+            assert_eq!(code(admit(action, None, &old)), Ok(Admission::Create));
+            assert_eq!(code(admit(action, Some(&old), &old)), Ok(Admission::Same));
+        }
+        assert_eq!(code(admit("update", None, &old)), Err(10149));
+        let new = ConsumerConfig {
+            max_ack_pending: 5,
+            ..old.clone()
+        };
+        assert_eq!(code(admit("create", Some(&old), &new)), Err(10148));
+        assert_eq!(
+            code(admit("update", Some(&old), &new)),
+            Ok(Admission::Update)
+        );
+        assert_eq!(code(admit("", Some(&old), &new)), Ok(Admission::Update));
+        type Change = fn(&mut ConsumerConfig);
+        let refused: [(&str, Change); 7] = [
+            ("deliver policy can not be updated", |c| {
+                c.deliver_policy = DeliverPolicy::New
+            }),
+            ("storage type can not be updated", |c| c.mem_storage = true),
+            ("start sequence can not be updated", |c| c.opt_start_seq = 1),
+            ("ack policy can not be updated", |c| {
+                c.ack_policy = AckPolicy::All
+            }),
+            ("heart beats can not be updated", |c| c.idle_heartbeat = 1),
+            ("can not update pull consumer to push based", |c| {
+                c.deliver_subject = "x".into()
+            }),
+            ("max waiting can not be updated", |c| c.max_waiting = 1),
+        ];
+        for (text, change) in refused {
+            let mut new = old.clone();
+            change(&mut new);
+            let error = admit("", Some(&old), &new).unwrap_err();
+            assert_eq!((error.err_code, &*error.description), (10012, text));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A consumer's configuration as its live part uses it: microseconds, bounds, no negative numbers that mean something.
+//!
+//! Owns the translation. Leaves the rules and defaults of a configuration to [`super::rules`].
+
+use super::delta::UNACKED_MAX;
+use super::pulls::{PullLimits, WAITING_MAX};
+use super::push::PushSettings;
+use super::rules::MAX_ACK_PENDING_DEFAULT;
+use crate::api::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
+
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) ack: AckPolicy,
+    /// How long before each next delivery; the last counts for all that follow.
+    waits_us: Vec<u64>,
+    /// The most deliveries of a message.
+    pub(super) max_deliver: u32,
+    /// The most messages that are unacknowledged.
+    pub(super) max_unacked: usize,
+    pub(super) headers_only: bool,
+    pub(super) replay_original: bool,
+    /// Until when nothing is delivered.
+    pub(super) pause_until_us: u64,
+    /// How long a consumer that nobody uses stays.
+    pub(super) inactive_us: Option<u64>,
+    pub(super) filters: Vec<Box<[u8]>>,
+    pub(super) pulls: PullLimits,
+    /// Where messages are pushed, if they are.
+    pub(super) push: Option<PushSettings>,
+}
+
+impl Settings {
+    pub(super) fn new(stream: &str, consumer: &str, config: &ConsumerConfig) -> Self {
+        let waits_us = if config.backoff.is_empty() {
+            vec![micros(config.ack_wait).max(1)]
+        } else {
+            config.backoff.iter().map(|ns| micros(*ns).max(1)).collect()
+        };
+        let max_unacked = match usize::try_from(config.max_ack_pending) {
+            Err(_) => UNACKED_MAX,
+            Ok(0) => MAX_ACK_PENDING_DEFAULT as usize,
+            Ok(n) => n.min(UNACKED_MAX),
+        };
+        let one = Some(&config.filter_subject).filter(|f| !f.is_empty());
+        let filters = one.into_iter().chain(&config.filter_subjects);
+        let filters = filters
+            .filter(|f| *f != ">")
+            .map(|f| f.as_bytes().into())
+            .collect();
+        Self {
+            ack: config.ack_policy,
+            waits_us,
+            max_deliver: positive(config.max_deliver)
+                .map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+            max_unacked,
+            headers_only: config.headers_only,
+            replay_original: config.replay_policy == ReplayPolicy::Original,
+            pause_until_us: config.pause_until.map_or(0, |t| t.as_micros_up()),
+            inactive_us: positive(config.inactive_threshold).map(|ns| ns.div_ceil(1000)),
+            filters,
+            pulls: PullLimits {
+                waiting: positive(config.max_waiting)
+                    .map_or(WAITING_MAX, |n| usize::try_from(n).unwrap_or(WAITING_MAX)),
+                batch: positive(config.max_batch).unwrap_or(0),
+                expires_ns: positive(config.max_expires).unwrap_or(0),
+                bytes: positive(config.max_bytes).unwrap_or(0),
+            },
+            push: (!config.deliver_subject.is_empty()).then(|| PushSettings {
+                subject: config.deliver_subject.as_bytes().into(),
+                group: Some(config.deliver_group.as_bytes())
+                    .filter(|g| !g.is_empty())
+                    .map(Into::into),
+                heartbeat_us: micros(config.idle_heartbeat),
+                rate_limit_bps: config.rate_limit_bps,
+                flow_prefix: config
+                    .flow_control
+                    .then(|| format!("$JS.FC.{stream}.{consumer}.")),
+            }),
+        }
+    }
+
+    /// How long a message waits for its acknowledgement after so many deliveries.
+    pub(super) fn wait_us(&self, deliveries: u32) -> u64 {
+        let last = self.waits_us.len() - 1;
+        self.waits_us[last.min(deliveries.saturating_sub(1) as usize)]
+    }
+}
+
+fn positive(n: i64) -> Option<u64> {
+    u64::try_from(n).ok().filter(|n| *n > 0)
+}
+
+fn micros(ns: i64) -> u64 {
+    positive(ns).map_or(0, |ns| ns.div_ceil(1000))
+}

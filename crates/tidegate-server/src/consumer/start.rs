@@ -1,0 +1,28 @@
+//! Where a new consumer starts.
+//!
+//! Owns the choice, made once, when the consumer is made; from then on its [`State`] says where it is. Leaves what the stream holds
+//! to a [`View`].
+
+use super::seam::View;
+use super::state::State;
+use crate::api::config::{ConsumerConfig, DeliverPolicy};
+
+impl State {
+    /// A new consumer of this stream: with the message its policy names, or what is there and comes closest.
+    #[must_use]
+    pub fn new(config: &ConsumerConfig, stream: &mut impl View) -> Self {
+        let (first, last) = (stream.first_seq(), stream.last_seq());
+        let start = match config.deliver_policy {
+            DeliverPolicy::All => first,
+            DeliverPolicy::New => last + 1,
+            DeliverPolicy::Last => stream.last_matching().unwrap_or(last + 1),
+            DeliverPolicy::ByStartSequence => config.opt_start_seq,
+            DeliverPolicy::ByStartTime => {
+                let time = config.opt_start_time.map_or(0, |t| t.as_micros_up());
+                stream.seq_at_time(time)
+            }
+            DeliverPolicy::LastPerSubject => return Self::starting_last_per_subject(last),
+        };
+        Self::starting_at(start.clamp(first.min(last + 1), last + 1))
+    }
+}

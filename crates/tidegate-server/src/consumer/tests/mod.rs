@@ -1,0 +1,221 @@
+//! A consumer against a stream and connections in memory, in virtual time: transcripts, and a model.
+
+mod model;
+mod script;
+mod transcripts;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::api::config::{ConsumerConfig, StreamConfig};
+use crate::nats::subject;
+
+/// A stream in memory, seen through a consumer's filters.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    messages: BTreeMap<u64, Stored>,
+    last_seq: u64,
+    filters: Vec<String>,
+    /// Messages that are being read.
+    reading: BTreeSet<u64>,
+    /// Messages that cannot be read.
+    damaged: BTreeSet<u64>,
+    one_a_subject: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    subject: String,
+    headers: Vec<u8>,
+    payload: Vec<u8>,
+    time_us: u64,
+}
+
+impl Stream {
+    fn matches(&self, name: &str) -> bool {
+        let contains = |f: &String| subject::contains(f.as_bytes(), name.as_bytes());
+        self.filters.is_empty() || self.filters.iter().any(contains)
+    }
+
+    fn matching(&self, from: u64) -> impl Iterator<Item = (u64, &Stored)> {
+        let messages = self.messages.range(from..).map(|(seq, m)| (*seq, m));
+        messages.filter(|(_, m)| self.matches(&m.subject))
+    }
+}
+
+impl View for Stream {
+    fn first_seq(&self) -> u64 {
+        let first = self.messages.first_key_value().map(|(seq, _)| *seq);
+        first.unwrap_or(self.last_seq + 1)
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    fn last_matching(&mut self) -> Option<u64> {
+        self.matching(0).last().map(|(seq, _)| seq)
+    }
+
+    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+        let mut messages = self.messages.iter();
+        messages
+            .find(|(_, m)| m.time_us >= time_us)
+            .map_or(self.last_seq + 1, |(seq, _)| *seq)
+    }
+}
+
+impl Source for Stream {
+    fn first_seq(&self) -> u64 {
+        View::first_seq(self)
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    fn next_at(&mut self, seq: u64) -> Option<u64> {
+        self.matching(seq).next().map(|(seq, _)| seq)
+    }
+
+    fn count_from(&mut self, seq: u64) -> u64 {
+        self.matching(seq).count() as u64
+    }
+
+    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+        let last: BTreeMap<&str, u64> = self
+            .matching(0)
+            .map(|(seq, m)| (&*m.subject, seq))
+            .collect();
+        let mut seqs: Vec<u64> = last.into_values().collect();
+        seqs.sort_unstable();
+        (!self.one_a_subject).then_some(seqs)
+    }
+
+    fn contains(&self, seq: u64) -> bool {
+        self.messages.contains_key(&seq)
+    }
+
+    fn message(&mut self, seq: u64) -> Fetch<'_> {
+        match self.messages.get(&seq) {
+            _ if self.reading.contains(&seq) => Fetch::Pending,
+            Some(m) if !self.damaged.contains(&seq) => Fetch::Ready(Message {
+                subject: m.subject.as_bytes(),
+                headers: &m.headers,
+                payload: &m.payload,
+                time_us: m.time_us,
+            }),
+            _ => Fetch::Gone,
+        }
+    }
+}
+
+/// What went to the connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Sent {
+    Message {
+        to: String,
+        subject: String,
+        numbers: AckNumbers,
+        headers: String,
+        payload: String,
+    },
+    Status {
+        to: String,
+        reply: String,
+        headers: String,
+    },
+    Answer(String),
+    Advisory(String),
+}
+
+/// Connections in memory.
+#[derive(Clone, Debug, Default)]
+struct Net {
+    sent: Vec<Sent>,
+    nobody: BTreeSet<String>,
+    behind: BTreeSet<String>,
+    /// Messages a receiver takes before it is behind; 0: any number.
+    room: usize,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+impl Sink for Net {
+    fn ready(&mut self, to: &[u8], group: Option<&[u8]>) -> Ready {
+        let to = group.map_or_else(|| text(to), |g| format!("{}@{}", text(to), text(g)));
+        if self.nobody.contains(&to) {
+            Ready::Nobody
+        } else if self.behind.contains(&to) {
+            Ready::Behind
+        } else {
+            Ready::Yes
+        }
+    }
+
+    fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready {
+        assert_eq!(self.ready(to, None), Ready::Yes, "nobody asked first");
+        let ack = AckSubject::parse(delivery.reply).unwrap();
+        assert_eq!((ack.stream, ack.consumer), (&b"S"[..], &b"C"[..]));
+        self.sent.push(Sent::Message {
+            to: text(to),
+            subject: text(delivery.subject),
+            numbers: ack.numbers,
+            headers: text(delivery.headers),
+            payload: text(delivery.payload),
+        });
+        let of = |s: &&Sent| matches!(s, Sent::Message { to: t, .. } if t.as_bytes() == to);
+        if self.room > 0 && self.sent.iter().filter(of).count() >= self.room {
+            return Ready::Behind;
+        }
+        Ready::Yes
+    }
+
+    fn status(&mut self, to: &[u8], reply: &[u8], headers: &[u8]) {
+        self.sent.push(Sent::Status {
+            to: text(to),
+            reply: text(reply),
+            headers: text(headers),
+        });
+    }
+
+    fn answer(&mut self, to: &[u8]) {
+        self.sent.push(Sent::Answer(text(to)));
+    }
+
+    fn advisory(&mut self, advisory: &Advisory<'_>) {
+        let json = text(&advisory.json("id", "now"));
+        self.sent
+            .push(Sent::Advisory(format!("{} {json}", advisory.subject())));
+    }
+}
+
+/// The stream the configurations are checked against.
+fn stream_config() -> StreamConfig {
+    StreamConfig {
+        name: "S".into(),
+        subjects: ["a", "b", "c", "d", "e", "f", "g", "*.*"]
+            .map(Into::into)
+            .into(),
+        num_replicas: 1,
+        ..StreamConfig::default()
+    }
+}
+
+/// A configuration as a request makes it.
+fn config(json: &str) -> ConsumerConfig {
+    let mut config: ConsumerConfig = serde_json::from_str(json).expect(json);
+    rules::set_defaults(&mut config, &stream_config());
+    rules::check(&config, &stream_config()).expect(json);
+    config
+}
+
+fn filters(config: &ConsumerConfig) -> Vec<String> {
+    let one = Some(&config.filter_subject).filter(|f| !f.is_empty());
+    one.into_iter()
+        .chain(&config.filter_subjects)
+        .cloned()
+        .collect()
+}

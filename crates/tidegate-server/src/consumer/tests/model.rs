@@ -1,0 +1,492 @@
+//! Random operations against a naive model: sets of numbers, no floors, no queues, no deltas.
+//!
+//! After each step the model knows which messages are ahead, which are pending with how many deliveries and from when on they may be
+//! delivered again, and which were acknowledged; whatever the consumer sends has to fit. A restart takes the model back to the last
+//! durable delta.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::config::{AckPolicy, DeliverPolicy};
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Never delivered.
+    ahead: BTreeSet<u64>,
+    /// Delivered and not settled: how often, and from when on again.
+    pending: BTreeMap<u64, (u64, u64)>,
+    consumer_seq: u64,
+    delivered: u64,
+}
+
+struct World {
+    now: u64,
+    stream: Stream,
+    net: Net,
+    config: ConsumerConfig,
+    state: State,
+    consumer: Consumer,
+    known: Known,
+    /// What was known when each delta was taken that is not durable yet, and when the last durable one was.
+    told: VecDeque<(Vec<u8>, Known)>,
+    durable: Known,
+    /// Acknowledged, as a receiver was told.
+    recorded: BTreeSet<u64>,
+    /// Acknowledged by acknowledgements that were asked to be answered.
+    asked: BTreeMap<String, Vec<u64>>,
+    asks: u64,
+    floor: Position,
+    /// The last message there was when it began with the last of each subject.
+    resume: u64,
+}
+
+const SUBJECTS: [&str; 4] = ["a", "b", "c", "d"];
+
+impl World {
+    fn new(json: &str, before: &[u64]) -> Self {
+        let config = config(json);
+        let mut stream = Stream {
+            filters: filters(&config),
+            ..Stream::default()
+        };
+        let now = 1_000_000_000;
+        for subject in before {
+            put(&mut stream, now, *subject);
+        }
+        let state = State::new(&config, &mut stream);
+        let consumer = take_up(now, &config, &state, &mut stream);
+        let mut world = Self {
+            now,
+            resume: stream.last_seq,
+            net: Net::default(),
+            durable: Known::default(),
+            known: Known::default(),
+            told: VecDeque::new(),
+            recorded: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            asks: 0,
+            floor: state.ack_floor(),
+            stream,
+            config,
+            state,
+            consumer,
+        };
+        let start = match world.config.deliver_policy {
+            DeliverPolicy::New => world.stream.last_seq + 1,
+            DeliverPolicy::Last => world
+                .stream
+                .last_matching()
+                .unwrap_or(world.stream.last_seq + 1),
+            _ => 1,
+        };
+        world.known.delivered = start - 1;
+        world.known.ahead = world.ahead();
+        world.durable = world.known.clone();
+        world
+    }
+
+    /// What is ahead, from the stream and the last message delivered.
+    fn ahead(&mut self) -> BTreeSet<u64> {
+        let delivered = self.known.delivered;
+        let all = self.stream.matching(delivered + 1).map(|(seq, _)| seq);
+        if self.config.deliver_policy != DeliverPolicy::LastPerSubject {
+            return all.collect();
+        }
+        let later: Vec<u64> = all.filter(|seq| *seq > self.resume).collect();
+        let last = self.stream.last_per_subject().unwrap();
+        let first = last
+            .into_iter()
+            .filter(|s| *s > delivered && *s <= self.resume);
+        first.chain(later).collect()
+    }
+
+    fn step(&mut self, kind: u8, x: u64) {
+        match kind {
+            0..=4 => {
+                let seq = put(&mut self.stream, self.now, x);
+                let subject = SUBJECTS[x as usize % 4];
+                self.consumer.handle_stored(seq, subject.as_bytes());
+                if self.stream.matches(subject) {
+                    self.known.ahead.insert(seq);
+                }
+            }
+            5..=7 => {
+                let body = match x % 4 {
+                    0 => format!("{}", 1 + x % 7),
+                    1 => format!(r#"{{"batch":{},"no_wait":true}}"#, x % 9),
+                    2 => format!(r#"{{"batch":3,"expires":{}}}"#, 1 + x % 5_000_000_000),
+                    _ => format!(
+                        r#"{{"batch":9,"max_bytes":{},"expires":3000000000}}"#,
+                        x % 900
+                    ),
+                };
+                let reply = format!("r{}", x % 3);
+                self.consumer.handle_pull(
+                    self.now,
+                    reply.as_bytes(),
+                    body.as_bytes(),
+                    &mut self.net,
+                );
+            }
+            8..=13 => self.ack(kind, x),
+            14..=16 => self.wait(x % 1_500_000),
+            17 => {
+                if let Some((seq, subject)) = self
+                    .stream
+                    .messages
+                    .iter()
+                    .nth(x as usize % 8)
+                    .map(|(s, m)| (*s, m.subject.clone()))
+                {
+                    self.stream.messages.remove(&seq);
+                    self.known.ahead.remove(&seq);
+                    self.known.pending.remove(&seq);
+                    self.consumer
+                        .handle_removed(self.now, seq, subject.as_bytes(), &mut self.net);
+                }
+            }
+            18 if x % 5 == 0 => {
+                let up_to = self.stream.last_seq * (x % 7) / 7;
+                self.stream.messages.retain(|seq, _| *seq > up_to);
+                self.known.ahead.retain(|seq| *seq > up_to);
+                self.known.pending.retain(|seq, _| *seq > up_to);
+                self.consumer.handle_purged(self.now, &mut self.stream);
+            }
+            18..=20 => self.take_delta(x % 2 == 0),
+            21 | 22 => self.make_durable(),
+            23 if x % 4 == 0 => self.restart(),
+            24 => {
+                let inbox = format!("r{}", x % 3);
+                if x % 2 == 0 {
+                    self.net.nobody.insert(inbox);
+                } else {
+                    self.net.nobody.remove(&inbox);
+                }
+            }
+            25 => self.net.room = x as usize % 4,
+            _ => {}
+        }
+        self.deliver();
+    }
+
+    fn ack(&mut self, kind: u8, x: u64) {
+        let pending: Vec<u64> = self.known.pending.keys().copied().collect();
+        // Mostly something that is pending, sometimes anything.
+        let seq = if x % 8 == 0 || pending.is_empty() {
+            x % (self.stream.last_seq + 3)
+        } else {
+            pending[x as usize % pending.len()]
+        };
+        let valid = seq >= 1 && seq <= self.known.delivered && self.known.consumer_seq >= 1;
+        let numbers = AckNumbers {
+            deliveries: 1,
+            stream_seq: seq,
+            consumer_seq: 1,
+            time_ns: 0,
+            pending: 0,
+        };
+        self.asks += 1;
+        let reply = if x % 3 == 0 {
+            format!("d{}", self.asks)
+        } else {
+            String::new()
+        };
+        let payload = match kind {
+            8..=10 => "+ACK",
+            11 => "+TERM",
+            12 if x % 2 == 0 => "-NAK",
+            12 => "-NAK 700ms",
+            _ => "+WPI",
+        };
+        if valid && self.config.ack_policy != AckPolicy::None {
+            let settled: Vec<u64> = match self.config.ack_policy {
+                AckPolicy::Explicit => vec![seq],
+                _ => (1..=seq).collect(),
+            };
+            let deliveries = self.known.pending.get(&seq).map(|(n, _)| *n);
+            match (payload, deliveries) {
+                ("+ACK" | "+TERM", _) => {
+                    self.known.pending.retain(|seq, _| !settled.contains(seq));
+                    if !reply.is_empty() {
+                        self.asked.insert(reply.clone(), settled);
+                    }
+                }
+                ("+WPI", Some(n)) => {
+                    let due = self.now + self.wait_us(n);
+                    self.known.pending.insert(seq, (n, due));
+                }
+                (_, Some(n)) => {
+                    let delay = if payload == "-NAK" { 0 } else { 700_000 };
+                    self.known.pending.insert(seq, (n, self.now + delay));
+                }
+                _ => {}
+            }
+        }
+        self.consumer.handle_ack(
+            self.now,
+            &numbers,
+            reply.as_bytes(),
+            payload.as_bytes(),
+            &mut self.net,
+        );
+    }
+
+    fn wait_us(&self, deliveries: u64) -> u64 {
+        let backoff = &self.config.backoff;
+        let last = backoff.len().saturating_sub(1);
+        let ns = backoff.get(last.min(deliveries as usize - 1)).copied();
+        ns.unwrap_or(self.config.ack_wait) as u64 / 1000
+    }
+
+    /// Lets time pass, stopping where the consumer asks to be called.
+    fn wait(&mut self, us: u64) {
+        let until = self.now + us;
+        for calls in 0.. {
+            assert!(calls < 10_000, "the consumer asks to be called for ever");
+            self.now = self
+                .consumer
+                .deadline(self.now)
+                .unwrap_or(u64::MAX)
+                .min(until);
+            self.consumer.handle_timeouts(self.now, &mut self.net);
+            self.deliver();
+            if self.now == until {
+                return;
+            }
+        }
+    }
+
+    fn take_delta(&mut self, any: bool) {
+        let delta = if any {
+            self.consumer.take_delta(self.now)
+        } else {
+            self.consumer.poll_delta(self.now)
+        };
+        if let Some(delta) = delta {
+            self.told.push_back((delta, self.known.clone()));
+        }
+    }
+
+    fn make_durable(&mut self) {
+        let Some((delta, known)) = self.told.pop_front() else {
+            return;
+        };
+        let floor = self.state.ack_floor();
+        self.state.apply(&delta).unwrap();
+        self.state.check_invariants();
+        assert!(floor.max(self.state.ack_floor()) == self.state.ack_floor());
+        self.durable = known;
+        let told: Vec<_> = self
+            .state
+            .pending()
+            .iter()
+            .map(|u| (u.stream_seq, u64::from(u.deliveries)))
+            .collect();
+        let expected: Vec<_> = self
+            .durable
+            .pending
+            .iter()
+            .map(|(seq, (n, _))| (*seq, *n))
+            .collect();
+        assert_eq!(told, expected, "what the log knows as pending");
+        assert_eq!(
+            State::decode(&self.state.encode()).as_ref(),
+            Ok(&self.state)
+        );
+        self.consumer.handle_delta_durable(&mut self.net);
+    }
+
+    fn restart(&mut self) {
+        self.told.clear();
+        self.known = self.durable.clone();
+        let there = &self.stream.messages;
+        self.known.pending.retain(|seq, _| there.contains_key(seq));
+        self.known.ahead = self.ahead();
+        self.consumer = take_up(self.now, &self.config, &self.state, &mut self.stream);
+        self.floor = self.state.ack_floor();
+    }
+
+    fn deliver(&mut self) {
+        let mut calls = 0;
+        while self
+            .consumer
+            .deliver(self.now, 3, &mut self.stream, &mut self.net)
+            == Progress::More
+        {
+            calls += 1;
+            assert!(calls < 1000);
+        }
+        for sent in std::mem::take(&mut self.net.sent) {
+            self.judge(sent);
+        }
+        self.compare();
+    }
+
+    fn judge(&mut self, sent: Sent) {
+        match sent {
+            Sent::Message { numbers: n, .. } => self.judge_message(&n),
+            Sent::Answer(to) => self
+                .recorded
+                .extend(self.asked.remove(&to).unwrap_or_default()),
+            Sent::Advisory(text) if text.contains("MAX_DELIVERIES") => {
+                let json: serde_json::Value =
+                    serde_json::from_str(text.split_once(' ').unwrap().1).unwrap();
+                let seq = json["stream_seq"].as_u64().unwrap();
+                let (deliveries, due) = self.known.pending.remove(&seq).unwrap();
+                assert!(deliveries as i64 >= self.config.max_deliver && due <= self.now);
+            }
+            Sent::Advisory(_) | Sent::Status { .. } => {}
+        }
+    }
+
+    fn judge_message(&mut self, n: &AckNumbers) {
+        let seq = n.stream_seq;
+        assert!(
+            !self.recorded.contains(&seq),
+            "{seq} was acknowledged for good"
+        );
+        assert_eq!(n.consumer_seq, self.known.consumer_seq + 1);
+        self.known.consumer_seq += 1;
+        let deliveries = if self.known.ahead.contains(&seq) {
+            assert_eq!(
+                self.known.ahead.pop_first(),
+                Some(seq),
+                "the first one ahead comes first"
+            );
+            self.known.delivered = seq;
+            1
+        } else {
+            let (deliveries, due) = self.known.pending[&seq];
+            assert!(due <= self.now, "{seq} is not due before {due}");
+            deliveries + 1
+        };
+        assert_eq!(n.deliveries, deliveries);
+        let max = self.config.max_deliver;
+        assert!(max < 0 || deliveries as i64 <= max);
+        assert_eq!(n.pending, self.known.ahead.len() as u64);
+        if self.config.ack_policy != AckPolicy::None {
+            let due = self.now + self.wait_us(deliveries);
+            self.known.pending.insert(seq, (deliveries, due));
+        }
+    }
+
+    fn compare(&mut self) {
+        self.consumer.check_invariants(&mut self.stream);
+        let info = self.consumer.info(self.now);
+        assert_eq!(info.num_pending, self.known.ahead.len() as u64);
+        let pending: Vec<u64> = self.consumer.pending.iter().map(|u| u.stream_seq).collect();
+        assert_eq!(
+            pending,
+            self.known.pending.keys().copied().collect::<Vec<_>>()
+        );
+        assert_eq!(info.delivered.consumer_seq, self.known.consumer_seq);
+        let floor = info.ack_floor;
+        assert_eq!(self.floor.max(floor), floor, "the floor went back");
+        self.floor = floor;
+        // Nothing at or below the floor is owed.
+        assert!(self.known.pending.keys().all(|seq| *seq > floor.stream_seq));
+    }
+
+    /// With receivers that take everything and acknowledge it, nothing is left.
+    fn drain(&mut self) {
+        self.net.nobody.clear();
+        self.net.room = 0;
+        for _ in 0..400 {
+            if self.known.ahead.is_empty() && self.known.pending.is_empty() {
+                return;
+            }
+            self.consumer
+                .handle_pull(self.now, b"last", b"1000", &mut self.net);
+            self.deliver();
+            self.wait(1_000_000);
+            for seq in self.known.pending.keys().copied().collect::<Vec<_>>() {
+                let numbers = AckNumbers {
+                    deliveries: 1,
+                    stream_seq: seq,
+                    consumer_seq: 1,
+                    time_ns: 0,
+                    pending: 0,
+                };
+                self.known.pending.remove(&seq);
+                self.consumer
+                    .handle_ack(self.now, &numbers, b"", b"", &mut self.net);
+            }
+            self.take_delta(true);
+            self.make_durable();
+        }
+        panic!("left: {:?}", self.known);
+    }
+}
+
+fn put(stream: &mut Stream, now: u64, subject: u64) -> u64 {
+    stream.last_seq += 1;
+    let stored = Stored {
+        subject: SUBJECTS[subject as usize % 4].to_owned(),
+        headers: Vec::new(),
+        payload: vec![b'x'; subject as usize % 50],
+        time_us: now,
+    };
+    stream.messages.insert(stream.last_seq, stored);
+    stream.last_seq
+}
+
+fn take_up(now: u64, config: &ConsumerConfig, state: &State, stream: &mut Stream) -> Consumer {
+    let identity = Identity {
+        stream: "S",
+        consumer: "C",
+        logged: true,
+    };
+    Consumer::new(now, identity, config, state, stream)
+}
+
+fn configs() -> impl Strategy<Value = String> {
+    let ack = prop_oneof![
+        Just(r#""ack_policy":"none""#),
+        Just(r#""ack_policy":"all","ack_wait":1000000000"#),
+        Just(r#""ack_policy":"explicit","ack_wait":1000000000"#),
+        Just(r#""ack_policy":"explicit","ack_wait":1000000000,"max_ack_pending":3"#),
+        Just(r#""ack_policy":"explicit","ack_wait":1000000000,"max_deliver":2"#),
+        Just(r#""ack_policy":"explicit","backoff":[300000000,2000000000],"max_deliver":3"#),
+    ];
+    let filter = prop_oneof![
+        Just(r#""filter_subject":"*""#),
+        Just(r#""filter_subject":"a""#),
+        Just(r#""filter_subjects":["a","c"]"#),
+    ];
+    let start = prop_oneof![
+        Just("all"),
+        Just("new"),
+        Just("last"),
+        Just("last_per_subject"),
+    ];
+    let push = prop_oneof![
+        3 => Just(""),
+        1 => Just(r#","deliver_subject":"r1","max_ack_pending":0"#),
+    ];
+    (ack, filter, start, push).prop_map(|(ack, filter, start, push)| {
+        let push = if ack.contains("max_ack_pending") {
+            ""
+        } else {
+            push
+        };
+        format!(r#"{{"durable_name":"C",{ack},{filter},"deliver_policy":"{start}"{push}}}"#)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn whatever_happens(
+        json in configs(),
+        before in proptest::collection::vec(any::<u64>(), 0..12),
+        steps in proptest::collection::vec((0_u8..26, any::<u64>()), 0..150),
+    ) {
+        let mut world = World::new(&json, &before);
+        for (kind, x) in steps {
+            world.step(kind, x);
+        }
+        world.drain();
+    }
+}

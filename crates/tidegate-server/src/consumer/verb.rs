@@ -1,0 +1,93 @@
+//! What a receiver says of a message it was given.
+//!
+//! Owns the payloads of acknowledgements. Leaves what they do to [`super::Consumer`].
+
+use serde::Deserialize;
+
+use super::duration;
+
+/// A payload, read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb<'a> {
+    /// Done.
+    Ack,
+    /// Again, after so many microseconds.
+    Nak(u64),
+    /// Still at it.
+    Progress,
+    /// Never again, for this reason.
+    Term(&'a str),
+    /// Done, and the next please: the rest is a pull request.
+    Next(&'a [u8]),
+}
+
+#[derive(Deserialize)]
+struct NakOptions {
+    #[serde(default)]
+    delay: i64,
+}
+
+impl<'a> Verb<'a> {
+    /// Reads a payload; `None` if it is no verb.
+    pub(super) fn parse(payload: &'a [u8]) -> Option<Self> {
+        if let Some(rest) = payload.strip_prefix(b"-NAK") {
+            return Some(Self::Nak(delay_us(rest.trim_ascii())));
+        }
+        if let Some(rest) = payload.strip_prefix(b"+NXT") {
+            return Some(Self::Next(rest));
+        }
+        if let Some(rest) = payload.strip_prefix(b"+TERM") {
+            // A reason that is no text is none: it is shown to people.
+            let reason = std::str::from_utf8(rest.trim_ascii()).unwrap_or("");
+            return Some(Self::Term(reason));
+        }
+        match payload {
+            b"" | b"+ACK" | b"+OK" => Some(Self::Ack),
+            b"+WPI" => Some(Self::Progress),
+            _ => None,
+        }
+    }
+}
+
+/// The delay after `-NAK`; what cannot be read, and what is negative, is none.
+fn delay_us(argument: &[u8]) -> u64 {
+    let ns = match argument.first() {
+        None => 0,
+        Some(b'{') => serde_json::from_slice::<NakOptions>(argument).map_or(0, |o| o.delay),
+        Some(_) => std::str::from_utf8(argument)
+            .ok()
+            .and_then(duration::parse)
+            .unwrap_or(0),
+    };
+    u64::try_from(ns).map_or(0, |ns| ns.div_ceil(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs() {
+        let cases: [(&str, Option<Verb<'_>>); 16] = [
+            ("", Some(Verb::Ack)),
+            ("+ACK", Some(Verb::Ack)),
+            ("+OK", Some(Verb::Ack)),
+            ("-NAK", Some(Verb::Nak(0))),
+            ("-NAK 5s", Some(Verb::Nak(5_000_000))),
+            ("-NAK  {\"delay\": 1500}", Some(Verb::Nak(2))),
+            ("-NAK {\"delay\":-1}", Some(Verb::Nak(0))),
+            ("-NAK {broken", Some(Verb::Nak(0))),
+            ("-NAK soon", Some(Verb::Nak(0))),
+            ("+WPI", Some(Verb::Progress)),
+            ("+TERM", Some(Verb::Term(""))),
+            ("+TERM it is broken ", Some(Verb::Term("it is broken"))),
+            ("+NXT", Some(Verb::Next(b""))),
+            ("+NXT 5", Some(Verb::Next(b" 5"))),
+            ("+ack", None),
+            ("hello", None),
+        ];
+        for (payload, expected) in cases {
+            assert_eq!(Verb::parse(payload.as_bytes()), expected, "{payload}");
+        }
+    }
+}

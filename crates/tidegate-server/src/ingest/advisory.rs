@@ -1,0 +1,66 @@
+//! What people who watch a stream are told of batches that are not stored.
+//!
+//! Leaves the advisory's id and time to whoever publishes it.
+
+use serde::Serialize;
+
+use super::atomic::Abandoned;
+
+#[derive(Serialize)]
+struct Json<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    timestamp: &'a str,
+    stream: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<&'a str>,
+    batch: &'a str,
+    reason: &'static str,
+}
+
+impl Abandoned {
+    /// The subject it is published to; `stream` is the stream's name.
+    #[must_use]
+    pub fn subject(stream: &str) -> String {
+        format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}")
+    }
+
+    /// Its payload; `stream` is the stream's name, `id` unique among advisories, `timestamp` the time in RFC 3339.
+    #[must_use]
+    pub fn json(&self, stream: &str, domain: Option<&str>, id: &str, timestamp: &str) -> Vec<u8> {
+        let json = Json {
+            r#type: "io.nats.jetstream.advisory.v1.stream_batch_abandoned",
+            id,
+            timestamp,
+            stream,
+            domain,
+            batch: &String::from_utf8_lossy(&self.id),
+            reason: self.reason.as_str(),
+        };
+        serde_json::to_vec(&json).unwrap_or_else(|e| unreachable!("strings are JSON: {e}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::atomic::Reason;
+    use super::*;
+
+    #[test]
+    fn as_nats_server_says_it() {
+        let abandoned = Abandoned {
+            stream: 1,
+            id: b"d".to_vec(),
+            reason: Reason::Incomplete,
+        };
+        let json = abandoned.json("B", None, "70eNgC", "2026-11-22T03:19:23.720641723Z");
+        assert_eq!(
+            String::from_utf8(json).unwrap(),
+            r#"{"type":"io.nats.jetstream.advisory.v1.stream_batch_abandoned","id":"70eNgC","timestamp":"2026-11-22T03:19:23.720641723Z","stream":"B","batch":"d","reason":"incomplete"}"#
+        );
+        assert_eq!(
+            Abandoned::subject("B"),
+            "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.B"
+        );
+    }
+}

@@ -1,0 +1,497 @@
+//! Atomic batches: messages gathered until one of them commits, then handed out as one run to propose in one entry.
+//!
+//! ```text
+//! (none) --seq 1--> open --seq n+1--> open --commit--> handed out
+//!                     |
+//!                     +-- a gap, too large, silent for 10 s --> abandoned, and said so
+//! ```
+//!
+//! Owns the sequence, the limits and the staging. Whether the messages may be stored (duplicates, expected sequences, limits of
+//! the stream) is decided where the entry is applied, for all of them at once. Nothing is answered here: [`Staged`] says what is
+//! to be answered.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use tidegate::Time;
+
+use super::idle::Idle;
+use super::{ID_BYTES_MAX, Incoming};
+use crate::api::config::StreamConfig;
+use crate::api::error::ApiError;
+use crate::api::level;
+use crate::nats::headers;
+
+const BATCH_ID: &[u8] = b"Nats-Batch-Id";
+const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";
+const BATCH_COMMIT: &[u8] = b"Nats-Batch-Commit";
+/// What says that the batch's last message has no successor.
+const COMMIT_LINE: &[u8] = b"Nats-Batch-Commit: 1\r\n\r\n";
+const EXPECTED_LAST_MSG_ID: &[u8] = b"Nats-Expected-Last-Msg-Id";
+
+/// How much may be staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicLimits {
+    /// The most messages of a batch.
+    pub messages_max: u64,
+    /// The most bytes of a batch: what one entry can hold.
+    pub batch_bytes_max: usize,
+    /// The most open batches of a stream.
+    pub per_stream_max: usize,
+    /// The most open batches.
+    pub open_max: usize,
+    /// The most bytes staged in all of them.
+    pub bytes_max: usize,
+}
+
+impl Default for AtomicLimits {
+    fn default() -> Self {
+        Self {
+            messages_max: 1000,
+            batch_bytes_max: 64 << 20,
+            per_stream_max: 50,
+            open_max: 1000,
+            bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// The id of the atomic batch a message belongs to, if it belongs to one.
+#[must_use]
+pub fn batch_id(block: &[u8]) -> Option<&[u8]> {
+    headers::get(block, BATCH_ID).filter(|id| !id.is_empty())
+}
+
+/// All open atomic batches of a server.
+#[derive(Debug)]
+pub struct Atomic {
+    limits: AtomicLimits,
+    /// By stream, then by id; a stream without batches has no entry.
+    open: HashMap<u32, HashMap<Box<[u8]>, Open>>,
+    open_count: usize,
+    bytes: usize,
+    idle: Idle,
+}
+
+/// What became of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Staged {
+    /// It waits for the rest: an empty answer, if it has a reply.
+    Kept,
+    /// The batch is whole: propose it, and answer when it is applied.
+    Commit(AtomicBatch),
+    /// It is refused, and with it, if it was open, its batch.
+    Refused {
+        /// What to answer.
+        error: ApiError,
+        /// What to tell those who watch.
+        abandoned: Option<Abandoned>,
+    },
+}
+
+/// A batch that will not be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abandoned {
+    /// The stream it was for.
+    pub stream: u32,
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a batch is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It was silent for too long.
+    Timeout,
+    /// It has too many messages or bytes.
+    Large,
+    /// A message is missing.
+    Incomplete,
+    /// It requires what this server does not have.
+    Unsupported,
+}
+
+impl Reason {
+    /// As advisories say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Large => "large",
+            Self::Incomplete => "incomplete",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// A whole batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtomicBatch {
+    /// The stream it is for.
+    pub stream: u32,
+    /// Its id.
+    pub id: Vec<u8>,
+    messages: Messages,
+}
+
+impl AtomicBatch {
+    /// How many messages it has: at least one.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        u32::try_from(self.messages.spans.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it has no messages, which no batch handed out is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.spans.is_empty()
+    }
+
+    /// The bytes of its messages.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.messages.bytes.len()
+    }
+
+    /// Subject, headers (where it has any) and payload of each message, in order.
+    pub fn messages(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>, &[u8])> {
+        self.messages.iter()
+    }
+}
+
+impl Atomic {
+    /// None open.
+    #[must_use]
+    pub fn new(limits: AtomicLimits) -> Self {
+        Self {
+            limits,
+            open: HashMap::new(),
+            open_count: 0,
+            bytes: 0,
+            idle: Idle::default(),
+        }
+    }
+
+    /// A message with a batch's id came for a stream of this configuration.
+    pub fn handle_message(
+        &mut self,
+        now: Time,
+        stream: u32,
+        config: &StreamConfig,
+        id: &[u8],
+        message: &Incoming<'_>,
+    ) -> Staged {
+        self.stage(now, stream, config, id, message)
+            .unwrap_or_else(|(error, reason)| {
+                let was_open = self.remove(stream, id).is_some();
+                Staged::Refused {
+                    error,
+                    abandoned: reason.filter(|_| was_open).map(|reason| Abandoned {
+                        stream,
+                        id: id.to_vec(),
+                        reason,
+                    }),
+                }
+            })
+    }
+
+    /// Forgets the batches of a stream that is deleted, or that takes no batches any more.
+    pub fn handle_stream_gone(&mut self, stream: u32) {
+        for batch in self.open.remove(&stream).into_iter().flatten() {
+            self.open_count -= 1;
+            self.bytes -= batch.1.messages.bytes.len();
+        }
+    }
+
+    /// Time has passed: batches that were silent for too long are abandoned.
+    pub fn handle_timeouts(&mut self, now: Time, abandoned: &mut Vec<Abandoned>) {
+        if !self.idle.is_due(now) {
+            return;
+        }
+        let (mut oldest, before) = (None::<Time>, abandoned.len());
+        for (&stream, batches) in &self.open {
+            for (id, batch) in batches {
+                if Idle::is_over(now, batch.heard) {
+                    abandoned.push(Abandoned {
+                        stream,
+                        id: id.to_vec(),
+                        reason: Reason::Timeout,
+                    });
+                } else {
+                    oldest = Some(oldest.map_or(batch.heard, |at| at.min(batch.heard)));
+                }
+            }
+        }
+        for batch in &abandoned[before..] {
+            self.remove(batch.stream, &batch.id);
+        }
+        abandoned[before..].sort_unstable_by(|a, b| (a.stream, &a.id).cmp(&(b.stream, &b.id)));
+        self.idle.looked(now, oldest);
+    }
+
+    /// When [`Atomic::handle_timeouts`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.idle.deadline()
+    }
+
+    /// How many batches are open.
+    #[must_use]
+    pub const fn open(&self) -> usize {
+        self.open_count
+    }
+
+    /// How many bytes are staged.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn stage(
+        &mut self,
+        now: Time,
+        stream: u32,
+        config: &StreamConfig,
+        id: &[u8],
+        message: &Incoming<'_>,
+    ) -> Result<Staged, (ApiError, Option<Reason>)> {
+        let refuse = |error| Err((error, None));
+        let incomplete = Err((ApiError::ATOMIC_INCOMPLETE, Some(Reason::Incomplete)));
+        super::acceptable(config, message).map_err(|error| (error, None))?;
+        if !config.allow_atomic {
+            return refuse(ApiError::ATOMIC_DISABLED);
+        }
+        if id.len() > ID_BYTES_MAX {
+            return refuse(ApiError::ATOMIC_INVALID_ID);
+        }
+        let Some(seq) = headers::get(message.headers, BATCH_SEQUENCE).and_then(super::number)
+        else {
+            return refuse(ApiError::ATOMIC_MISSING_SEQ);
+        };
+        let commit = headers::get(message.headers, BATCH_COMMIT);
+        let eob = commit == Some(b"eob");
+        // The message that only ends a batch is not one of it.
+        let len = seq - u64::from(eob && seq > 0);
+        let too_large = (
+            ApiError::atomic_too_large(self.limits.messages_max),
+            Some(Reason::Large),
+        );
+        let Some(last) = self.last(stream, id) else {
+            return self
+                .start(now, stream, id, seq, len > self.limits.messages_max)
+                .and_then(|()| self.stage(now, stream, config, id, message));
+        };
+        if commit.is_some_and(|commit| commit != b"1" && !eob) {
+            return refuse(ApiError::ATOMIC_INVALID_COMMIT);
+        }
+        if !level::suffices(message.headers) {
+            return Err((ApiError::REQUIRED_API_LEVEL, Some(Reason::Unsupported)));
+        }
+        if seq != last + 1 || (eob && last == 0) {
+            return incomplete;
+        }
+        if len > self.limits.messages_max {
+            return Err(too_large);
+        }
+        if !eob {
+            self.push(now, stream, id, message)?;
+        }
+        if commit.is_none() {
+            return Ok(Staged::Kept);
+        }
+        let Some(mut batch) = self.remove(stream, id) else {
+            return incomplete;
+        };
+        if batch.expects_id {
+            let header = String::from_utf8_lossy(EXPECTED_LAST_MSG_ID);
+            return refuse(ApiError::atomic_unsupported_header(header));
+        }
+        if eob {
+            batch.messages.mark_last();
+        }
+        Ok(Staged::Commit(AtomicBatch {
+            stream,
+            id: id.to_vec(),
+            messages: batch.messages,
+        }))
+    }
+
+    /// The number of the last message of an open batch.
+    fn last(&self, stream: u32, id: &[u8]) -> Option<u64> {
+        let batch = self.open.get(&stream)?.get(id)?;
+        Some(batch.messages.spans.len() as u64)
+    }
+
+    fn start(
+        &mut self,
+        now: Time,
+        stream: u32,
+        id: &[u8],
+        seq: u64,
+        too_large: bool,
+    ) -> Result<(), (ApiError, Option<Reason>)> {
+        if seq != 1 {
+            let error = if too_large {
+                ApiError::atomic_too_large(self.limits.messages_max)
+            } else {
+                ApiError::ATOMIC_INCOMPLETE
+            };
+            return Err((error, None));
+        }
+        let of_stream = self.open.get(&stream).map_or(0, HashMap::len);
+        if of_stream >= self.limits.per_stream_max || self.open_count >= self.limits.open_max {
+            return Err((ApiError::ATOMIC_TOO_MANY, None));
+        }
+        let batch = Open {
+            messages: Messages::default(),
+            heard: now,
+            expects_id: false,
+        };
+        self.open
+            .entry(stream)
+            .or_default()
+            .insert(id.into(), batch);
+        self.open_count += 1;
+        self.idle.watch(now);
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        now: Time,
+        stream: u32,
+        id: &[u8],
+        message: &Incoming<'_>,
+    ) -> Result<(), (ApiError, Option<Reason>)> {
+        let satisfied = level::satisfied(message.headers);
+        let block = satisfied.as_deref().unwrap_or(message.headers);
+        let bytes = message.subject.len() + block.len() + message.payload.len();
+        let limits = self.limits;
+        let batch = self
+            .open
+            .get_mut(&stream)
+            .and_then(|batches| batches.get_mut(id));
+        let Some(batch) = batch else {
+            return Err((ApiError::ATOMIC_INCOMPLETE, None));
+        };
+        if batch.messages.bytes.len() + bytes > limits.batch_bytes_max {
+            let most = format!("at most {} bytes", limits.batch_bytes_max);
+            return Err((ApiError::atomic_too_large(most), Some(Reason::Large)));
+        }
+        if self.bytes + bytes > limits.bytes_max {
+            return Err((ApiError::ATOMIC_TOO_MANY, Some(Reason::Large)));
+        }
+        batch.heard = now;
+        batch.expects_id |= headers::get(block, EXPECTED_LAST_MSG_ID).is_some();
+        batch.messages.push(message.subject, block, message.payload);
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    fn remove(&mut self, stream: u32, id: &[u8]) -> Option<Open> {
+        let batches = self.open.get_mut(&stream)?;
+        let batch = batches.remove(id)?;
+        if batches.is_empty() {
+            self.open.remove(&stream);
+        }
+        self.open_count -= 1;
+        self.bytes -= batch.messages.bytes.len();
+        Some(batch)
+    }
+
+    /// What must be true after every step.
+    #[cfg(test)]
+    fn check_invariants(&self) {
+        let batches = || self.open.values().flat_map(HashMap::values);
+        assert_eq!(self.open_count, batches().count());
+        let staged: usize = batches().map(|b| b.messages.bytes.len()).sum();
+        assert_eq!(self.bytes, staged);
+        assert!(self.open_count <= self.limits.open_max && self.bytes <= self.limits.bytes_max);
+        assert!(
+            self.open
+                .values()
+                .all(|b| !b.is_empty() && b.len() <= self.limits.per_stream_max)
+        );
+        assert!(batches().all(|b| b.messages.spans.len() as u64 <= self.limits.messages_max));
+    }
+}
+
+/// An open batch.
+#[derive(Debug)]
+struct Open {
+    messages: Messages,
+    /// When its last message came.
+    heard: Time,
+    /// A message of it expects the id of the one stored before, which no batch can.
+    expects_id: bool,
+}
+
+/// Messages one after the other in one buffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Messages {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+/// Where a message begins and how long its parts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: usize,
+    subject_len: usize,
+    headers_len: usize,
+    payload_len: usize,
+}
+
+impl Messages {
+    fn push(&mut self, subject: &[u8], block: &[u8], payload: &[u8]) {
+        self.spans.push(Span {
+            start: self.bytes.len(),
+            subject_len: subject.len(),
+            headers_len: block.len(),
+            payload_len: payload.len(),
+        });
+        self.bytes.extend_from_slice(subject);
+        self.bytes.extend_from_slice(block);
+        self.bytes.extend_from_slice(payload);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>, &[u8])> {
+        self.spans.iter().map(|span| {
+            let (subject, block, payload) = span.parts();
+            let block = Some(&self.bytes[block]).filter(|block| !block.is_empty());
+            (&self.bytes[subject], block, &self.bytes[payload])
+        })
+    }
+
+    /// Gives the last message the header that ends a batch, as if it had been sent with it.
+    fn mark_last(&mut self) {
+        let Some(span) = self.spans.last_mut() else {
+            return;
+        };
+        let (_, block, _) = span.parts();
+        if let Some(open) = self.bytes[block.clone()].strip_suffix(b"\r\n") {
+            let end = block.start + open.len();
+            let grown = COMMIT_LINE.len() - (block.end - end);
+            self.bytes
+                .splice(end..block.end, COMMIT_LINE.iter().copied());
+            span.headers_len += grown;
+        }
+    }
+}
+
+impl Span {
+    const fn parts(self) -> (Range<usize>, Range<usize>, Range<usize>) {
+        let block = self.start + self.subject_len;
+        let payload = block + self.headers_len;
+        (
+            self.start..block,
+            block..payload,
+            payload..payload + self.payload_len,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

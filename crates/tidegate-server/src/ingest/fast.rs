@@ -1,0 +1,742 @@
+//! Fast-ingest batches: messages stored as they come, acknowledged together.
+//!
+//! ```text
+//! handle_message --Store--> proposed --handle_outcome--> stored --poll_acks--> acknowledged
+//!        |                                    |
+//!        +-- held behind one that may be refused <-- poll_released
+//! ```
+//!
+//! Owns each batch's positions, gaps, the end of a batch, limits, and when acknowledgements leave ([`super::pacing`]). Whether a
+//! message may be stored is decided where its entry is applied; whoever proposes it keeps the [`Ticket`] and reports the outcome,
+//! in the order of the log.
+//!
+//! An acknowledgement names only what is stored. In a batch that ends at the first gap (`fail`), nothing may be stored behind a
+//! message that was refused. Outcomes come after later messages were proposed, so a message that can be refused for what the
+//! stream then holds (expected sequences, a full stream that discards new messages) holds up those behind it until its outcome
+//! is known. What cannot be foreseen at all, such as a full disk, also ends the batch; then messages of it that were already
+//! proposed may be stored without being counted, and a publisher that sends them again stores them twice.
+//!
+//! Polling order: after messages and outcomes, [`Fast::poll_released`] until it gives nothing, then [`Fast::poll_acks`].
+
+use std::collections::VecDeque;
+
+use hashbrown::{Equivalent, HashMap};
+use slab::Slab;
+use tidegate::Time;
+use tidegate::controller::Snapshot;
+
+use super::idle::Idle;
+use super::pacing::{Pacing, Spacing};
+use super::reply::{Control, Op, PatternError};
+use super::{ID_BYTES_MAX, Incoming};
+use crate::api::config::{Discard, StreamConfig};
+use crate::api::error::ApiError;
+use crate::api::level;
+use crate::api::puback::{PubAck, write_error, write_number};
+use crate::nats::headers;
+
+/// How many batches may be open, and how much may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastLimits {
+    /// The most open batches of a stream.
+    pub per_stream_max: usize,
+    /// The most open batches.
+    pub open_max: usize,
+    /// The most bytes of a batch held behind one message.
+    pub held_bytes_max: usize,
+}
+
+impl Default for FastLimits {
+    fn default() -> Self {
+        Self {
+            per_stream_max: 1000,
+            open_max: 50_000,
+            held_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// What to do with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Propose it, and report its outcome.
+    Store(Ticket),
+    /// Nothing: it is not to be stored, or it is held.
+    Done,
+}
+
+/// Stands for a message of a batch until its outcome is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    batch: u32,
+    /// Which of the batches that had this place.
+    life: u32,
+    seq: u64,
+}
+
+/// What became of a message that was proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persisted<'a> {
+    /// Stored, with this number.
+    Stored(u64),
+    /// Stored before, with this number.
+    Duplicate(u64),
+    /// Not stored.
+    Refused(&'a ApiError),
+}
+
+/// A message that was held and is to be proposed now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The stream it is for.
+    pub stream: u32,
+    /// What to report its outcome with.
+    pub ticket: Ticket,
+    /// Its subject.
+    pub subject: Vec<u8>,
+    /// Its header block, whole, or nothing.
+    pub headers: Vec<u8>,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// Something to tell a publisher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The stream its batch is for.
+    pub stream: u32,
+    /// Where to send it; never empty.
+    pub to: Vec<u8>,
+    /// What to say.
+    pub what: What,
+}
+
+/// What a publisher is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Everything up to `seq` is stored; the next acknowledgement is for `msgs` messages at most.
+    Flow {
+        /// The highest number of the batch that is stored with all before it.
+        seq: u64,
+        /// How many messages the next acknowledgement is for.
+        msgs: u16,
+    },
+    /// Messages are missing.
+    Gap {
+        /// The number that was expected.
+        expected: u64,
+        /// The number that came.
+        seq: u64,
+    },
+    /// A message is not stored.
+    Error {
+        /// Its number.
+        seq: u64,
+        /// Why.
+        error: ApiError,
+    },
+    /// The batch has ended.
+    End {
+        /// The last message's number in the stream.
+        stream_seq: u64,
+        /// The batch.
+        id: Vec<u8>,
+        /// The last message's number in the batch.
+        count: u64,
+    },
+    /// There is no batch.
+    Refused(ApiError),
+}
+
+impl Answer {
+    /// Writes it as JSON; `ack` is its stream's.
+    pub fn write(&self, ack: &PubAck, out: &mut Vec<u8>) {
+        match &self.what {
+            What::Flow { seq, msgs } => {
+                out.extend_from_slice(b"{\"type\":\"ack\",\"seq\":");
+                write_number(out, *seq);
+                out.extend_from_slice(b",\"msgs\":");
+                write_number(out, u64::from(*msgs));
+            }
+            What::Gap { expected, seq } => {
+                out.extend_from_slice(b"{\"type\":\"gap\",\"last_seq\":");
+                write_number(out, *expected);
+                out.extend_from_slice(b",\"seq\":");
+                write_number(out, *seq);
+            }
+            What::Error { seq, error } => {
+                out.extend_from_slice(b"{\"type\":\"err\",\"seq\":");
+                write_number(out, *seq);
+                out.extend_from_slice(b",\"error\":");
+                write_error(out, error);
+            }
+            What::End {
+                stream_seq,
+                id,
+                count,
+            } => return ack.batch(out, *stream_seq, id, *count),
+            What::Refused(error) => return ack.refused(out, error),
+        }
+        out.push(b'}');
+    }
+}
+
+/// All open fast-ingest batches of a server.
+#[derive(Debug)]
+pub struct Fast {
+    limits: FastLimits,
+    batches: Slab<Batch>,
+    names: HashMap<Name, u32, foldhash::fast::RandomState>,
+    /// How many batches each stream has open; a stream without has no entry.
+    of_stream: HashMap<u32, usize, foldhash::fast::RandomState>,
+    lives: u32,
+    /// Batches with messages that are stored and not acknowledged, in the order they came to be so.
+    unacked: VecDeque<u32>,
+    released: VecDeque<Held>,
+    pacing: Pacing,
+    idle: Idle,
+}
+
+/// An open batch.
+#[derive(Debug)]
+struct Batch {
+    stream: u32,
+    id: Vec<u8>,
+    life: u32,
+    gap_ok: bool,
+    spacing: Spacing,
+    /// The reply subject of the last message: where the batch's publisher listens.
+    reply: Vec<u8>,
+    heard: Time,
+    /// The number of the last message that came.
+    received: u64,
+    /// Up to here all messages are stored, or, with `gap_ok`, stored, refused or missing.
+    persisted: u64,
+    /// Up to here they are acknowledged; never above `persisted`.
+    acked: u64,
+    /// When the first message that is not acknowledged was stored.
+    persisted_since: Option<Time>,
+    /// Messages proposed whose outcome is not known.
+    in_flight: u64,
+    /// One of them may be refused: what comes behind it is held.
+    uncertain: bool,
+    held: VecDeque<HeldMessage>,
+    held_bytes: usize,
+    /// The last stored message's number in the stream.
+    stream_seq: u64,
+    /// Nothing more is taken; when all is stored up to `received`, the batch has ended.
+    ending: bool,
+}
+
+#[derive(Debug)]
+struct HeldMessage {
+    seq: u64,
+    certain: bool,
+    subject: Vec<u8>,
+    headers: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Name {
+    stream: u32,
+    id: Box<[u8]>,
+}
+
+#[derive(Hash)]
+struct NameRef<'a> {
+    stream: u32,
+    id: &'a [u8],
+}
+
+impl Equivalent<Name> for NameRef<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        self.stream == name.stream && *self.id == *name.id
+    }
+}
+
+impl Fast {
+    /// None open.
+    #[must_use]
+    pub fn new(limits: FastLimits) -> Self {
+        Self {
+            limits,
+            batches: Slab::new(),
+            names: HashMap::default(),
+            of_stream: HashMap::default(),
+            lives: 0,
+            unacked: VecDeque::new(),
+            released: VecDeque::new(),
+            pacing: Pacing::new(),
+            idle: Idle::default(),
+        }
+    }
+
+    /// A message came whose reply subject says `control`, for a stream of this configuration.
+    pub fn handle_message(
+        &mut self,
+        now: Time,
+        stream: u32,
+        config: &StreamConfig,
+        control: Result<Control<'_>, PatternError>,
+        message: &Incoming<'_>,
+        answers: &mut Vec<Answer>,
+    ) -> Verdict {
+        let opened = self.open(now, stream, config, control, message);
+        let (control, key) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                answers.push(Answer {
+                    stream,
+                    to: message.reply.to_vec(),
+                    what: What::Refused(error),
+                });
+                return Verdict::Done;
+            }
+        };
+        let Some(batch) = self.batches.get_mut(key as usize) else {
+            return Verdict::Done;
+        };
+        batch.heard = now;
+        batch.reply.clear();
+        batch.reply.extend_from_slice(message.reply);
+        if control.op == Op::Ping {
+            self.ping(now, key, control.seq, answers);
+            return Verdict::Done;
+        }
+        if batch.ending {
+            // Its publisher waits for the end and sends again what that does not count.
+            return Verdict::Done;
+        }
+        if !batch.take(control, answers) {
+            self.settle(now, key, answers);
+            return Verdict::Done;
+        }
+        if control.op == Op::CommitEob {
+            batch.received -= 1;
+            batch.ending = true;
+            self.settle(now, key, answers);
+            return Verdict::Done;
+        }
+        batch.ending = control.op == Op::Commit;
+        if control.seq == 1 && !batch.ending {
+            let msgs = batch.spacing.get();
+            batch.answer(What::Flow { seq: 0, msgs }, answers);
+        }
+        let certain = batch.gap_ok || !may_be_refused(config, message.headers);
+        let bytes = message.subject.len() + message.headers.len() + message.payload.len();
+        batch.spacing.weigh(bytes as u64);
+        if !batch.uncertain {
+            return Verdict::Store(batch.propose(key, control.seq, certain));
+        }
+        if batch.held_bytes + bytes > self.limits.held_bytes_max {
+            // What is held already still counts.
+            let (seq, error) = (control.seq, ApiError::TOO_MANY_REQUESTS);
+            batch.answer(What::Error { seq, error }, answers);
+            batch.received = seq - 1;
+            batch.ending = true;
+            return Verdict::Done;
+        }
+        batch.held_bytes += bytes;
+        batch.held.push_back(HeldMessage {
+            seq: control.seq,
+            certain,
+            subject: message.subject.to_vec(),
+            headers: message.headers.to_vec(),
+            payload: message.payload.to_vec(),
+        });
+        Verdict::Done
+    }
+
+    /// A message that was proposed is stored, or refused.
+    pub fn handle_outcome(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        outcome: Persisted<'_>,
+        answers: &mut Vec<Answer>,
+    ) {
+        let batch = self.batches.get_mut(ticket.batch as usize);
+        let Some(batch) = batch.filter(|batch| batch.life == ticket.life) else {
+            return;
+        };
+        batch.in_flight -= 1;
+        if batch.in_flight == 0 {
+            batch.uncertain = false;
+        }
+        // Behind a refused message of a batch without gaps nothing counts.
+        let counts = ticket.seq <= batch.received;
+        match outcome {
+            Persisted::Stored(seq) if counts => batch.stream_seq = seq,
+            Persisted::Duplicate(seq) if counts && batch.stream_seq == 0 => batch.stream_seq = seq,
+            Persisted::Refused(error) if counts && batch.gap_ok => {
+                let (seq, error) = (ticket.seq, error.clone());
+                batch.answer(What::Error { seq, error }, answers);
+                if batch.ending && seq == batch.received {
+                    // The last message is not one of the batch.
+                    batch.received -= 1;
+                }
+            }
+            Persisted::Refused(error) if counts && ticket.seq == 1 => {
+                // As if it had been published by itself.
+                batch.answer(What::Refused(error.clone()), answers);
+                self.close(ticket.batch);
+                return;
+            }
+            Persisted::Refused(error) if counts => batch.fail(ticket.seq, error.clone(), answers),
+            _ => {}
+        }
+        if counts {
+            batch.persisted = ticket.seq.min(batch.received);
+        }
+        self.release(ticket.batch);
+        self.settle(now, ticket.batch, answers);
+    }
+
+    /// A message that was held and is to be proposed now.
+    pub fn poll_released(&mut self) -> Option<Held> {
+        self.released.pop_front()
+    }
+
+    /// Acknowledges what is stored, as far as the controller lets it or a publisher has to know; whether it did.
+    /// If so, [`Fast::handle_acks_sent`] is to follow.
+    pub fn poll_acks(&mut self, now: Time, answers: &mut Vec<Answer>) -> bool {
+        let (mut backlog, mut forced, mut oldest) = (0, 0_u64, now);
+        for &key in &self.unacked {
+            let batch = &self.batches[key as usize];
+            backlog += batch.unacked();
+            forced += u64::from(batch.must_ack());
+            oldest = oldest.min(batch.persisted_since.unwrap_or(now));
+        }
+        if backlog == 0 {
+            return false;
+        }
+        let allowed = self.pacing.allows(now, backlog, oldest);
+        if !allowed && forced == 0 {
+            return false;
+        }
+        let (open, mut acked) = (self.batches.len(), 0);
+        for _ in 0..self.unacked.len() {
+            let Some(key) = self.unacked.pop_front() else {
+                break;
+            };
+            let batch = &mut self.batches[key as usize];
+            if allowed || batch.must_ack() {
+                acked += batch.unacked();
+                batch.ack(open, answers);
+            } else {
+                self.unacked.push_back(key);
+            }
+        }
+        self.pacing.started(now, acked, backlog - acked, !allowed);
+        true
+    }
+
+    /// What [`Fast::poll_acks`] gave has been sent; doing so took this long.
+    pub fn handle_acks_sent(&mut self, now: Time, cost_ns: u64) {
+        self.pacing.finished(now, cost_ns);
+    }
+
+    /// Time has passed: batches that were silent for too long are forgotten.
+    pub fn handle_timeouts(&mut self, now: Time) {
+        if !self.idle.is_due(now) {
+            return;
+        }
+        let over = |batch: &Batch| batch.in_flight == 0 && Idle::is_over(now, batch.heard);
+        let silent: Vec<usize> = self
+            .batches
+            .iter()
+            .filter(|(_, b)| over(b))
+            .map(|(k, _)| k)
+            .collect();
+        for key in silent {
+            self.close(index(key));
+        }
+        let oldest = self.batches.iter().map(|(_, batch)| batch.heard).min();
+        self.idle.looked(now, oldest);
+    }
+
+    /// When [`Fast::poll_acks`] or [`Fast::handle_timeouts`] has something to do, if nothing else happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let acks = self.pacing.due().filter(|_| !self.unacked.is_empty());
+        [acks, self.idle.deadline()].into_iter().flatten().min()
+    }
+
+    /// Forgets the batches of a stream that is deleted, or that takes no batches any more.
+    pub fn handle_stream_gone(&mut self, stream: u32) {
+        let of_stream = self
+            .batches
+            .iter()
+            .filter(|(_, batch)| batch.stream == stream);
+        let keys: Vec<usize> = of_stream.map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(index(key));
+        }
+        self.released.retain(|held| held.stream != stream);
+    }
+
+    /// How many batches are open.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// What the controller of acknowledgements knows and did.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.pacing.snapshot()
+    }
+
+    /// The batch a message belongs to, started if this is its first message.
+    fn open<'a>(
+        &mut self,
+        now: Time,
+        stream: u32,
+        config: &StreamConfig,
+        control: Result<Control<'a>, PatternError>,
+        message: &Incoming<'_>,
+    ) -> Result<(Control<'a>, u32), ApiError> {
+        super::acceptable(config, message)?;
+        if !config.allow_batched {
+            return Err(ApiError::BATCH_DISABLED);
+        }
+        let control = control.map_err(|PatternError| ApiError::BATCH_INVALID_PATTERN)?;
+        if control.id.len() > ID_BYTES_MAX {
+            return Err(ApiError::BATCH_INVALID_ID);
+        }
+        let id = control.id;
+        let known = self.names.get(&NameRef { stream, id }).copied();
+        let sufficient = level::suffices(message.headers);
+        let key = match known {
+            Some(key) if sufficient => key,
+            Some(key) => {
+                self.close(key);
+                return Err(ApiError::REQUIRED_API_LEVEL);
+            }
+            None if control.seq != 1 || control.op == Op::Ping => {
+                return Err(ApiError::BATCH_UNKNOWN_ID);
+            }
+            None if !sufficient => return Err(ApiError::REQUIRED_API_LEVEL),
+            None => self.start(now, stream, &control)?,
+        };
+        Ok((control, key))
+    }
+
+    fn start(&mut self, now: Time, stream: u32, control: &Control<'_>) -> Result<u32, ApiError> {
+        let of_stream = self.of_stream.get(&stream).copied().unwrap_or(0);
+        if of_stream >= self.limits.per_stream_max || self.batches.len() >= self.limits.open_max {
+            return Err(ApiError::BATCH_TOO_MANY);
+        }
+        self.lives = self.lives.wrapping_add(1);
+        let key = index(self.batches.insert(Batch {
+            stream,
+            id: control.id.to_vec(),
+            life: self.lives,
+            gap_ok: control.gap_ok,
+            spacing: Spacing::new(control.flow),
+            reply: Vec::new(),
+            heard: now,
+            received: 0,
+            persisted: 0,
+            acked: 0,
+            persisted_since: None,
+            in_flight: 0,
+            uncertain: false,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            stream_seq: 0,
+            ending: false,
+        }));
+        let id = control.id.into();
+        self.names.insert(Name { stream, id }, key);
+        *self.of_stream.entry(stream).or_insert(0) += 1;
+        self.idle.watch(now);
+        Ok(key)
+    }
+
+    /// Says where a batch stands, after whatever its publisher has sent before that did not come.
+    fn ping(&mut self, now: Time, key: u32, seq: u64, answers: &mut Vec<Answer>) {
+        let batch = &mut self.batches[key as usize];
+        if seq > batch.received {
+            let (expected, next) = (batch.received + 1, seq + 1);
+            batch.answer(
+                What::Gap {
+                    expected,
+                    seq: next,
+                },
+                answers,
+            );
+            if batch.gap_ok && !batch.ending {
+                batch.received = seq;
+            } else {
+                batch.ending = true;
+            }
+            if self.settle(now, key, answers) {
+                return;
+            }
+        }
+        let batch = &mut self.batches[key as usize];
+        let (seq, msgs) = (batch.acked, batch.spacing.get());
+        batch.answer(What::Flow { seq, msgs }, answers);
+    }
+
+    /// Lets go of what was held, until again something may be refused.
+    fn release(&mut self, key: u32) {
+        let batch = &mut self.batches[key as usize];
+        while !batch.uncertain {
+            let Some(held) = batch.held.pop_front() else {
+                break;
+            };
+            batch.held_bytes -= held.subject.len() + held.headers.len() + held.payload.len();
+            self.released.push_back(Held {
+                stream: batch.stream,
+                ticket: batch.propose(key, held.seq, held.certain),
+                subject: held.subject,
+                headers: held.headers,
+                payload: held.payload,
+            });
+        }
+    }
+
+    /// Something about a batch has changed: ends it if it is over, else notes that there is something to acknowledge. Whether it
+    /// has ended.
+    fn settle(&mut self, now: Time, key: u32, answers: &mut Vec<Answer>) -> bool {
+        let batch = &mut self.batches[key as usize];
+        if batch.in_flight == 0 && batch.held.is_empty() {
+            // What is missing, was refused or is a duplicate is as done as it will be.
+            batch.persisted = batch.received;
+        }
+        if batch.ending && batch.in_flight == 0 && batch.held.is_empty() {
+            let end = What::End {
+                stream_seq: batch.stream_seq,
+                id: batch.id.clone(),
+                count: batch.received,
+            };
+            batch.answer(end, answers);
+            self.close(key);
+            return true;
+        }
+        if batch.unacked() > 0 && batch.persisted_since.is_none() {
+            batch.persisted_since = Some(now);
+            self.unacked.push_back(key);
+        }
+        false
+    }
+
+    fn close(&mut self, key: u32) {
+        let batch = self.batches.remove(key as usize);
+        let name = NameRef {
+            stream: batch.stream,
+            id: &batch.id,
+        };
+        self.names.remove(&name);
+        if let Some(count) = self.of_stream.get_mut(&batch.stream) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_stream.remove(&batch.stream);
+            }
+        }
+        if batch.persisted_since.is_some() {
+            self.unacked.retain(|&other| other != key);
+        }
+    }
+
+    /// What must be true after every step.
+    #[cfg(test)]
+    fn check_invariants(&self) {
+        assert_eq!(self.names.len(), self.batches.len());
+        assert_eq!(self.of_stream.values().sum::<usize>(), self.batches.len());
+        for (key, batch) in &self.batches {
+            assert!(batch.acked <= batch.persisted && batch.persisted <= batch.received);
+            assert_eq!(
+                batch.persisted_since.is_some(),
+                self.unacked.contains(&index(key))
+            );
+            assert_eq!(batch.persisted_since.is_some(), batch.unacked() > 0);
+            assert!(batch.spacing.get() >= 1);
+            assert!(batch.held.is_empty() || batch.uncertain);
+            assert!(batch.held_bytes <= self.limits.held_bytes_max);
+            assert!(!(batch.ending && batch.in_flight == 0 && batch.held.is_empty()));
+        }
+    }
+}
+
+impl Batch {
+    /// Takes a message by its number: whether it is to be stored. If not, the batch ends.
+    fn take(&mut self, control: Control<'_>, answers: &mut Vec<Answer>) -> bool {
+        let (expected, seq) = (self.received + 1, control.seq);
+        if seq != expected {
+            self.answer(What::Gap { expected, seq }, answers);
+            if !self.gap_ok || seq < expected {
+                self.ending = true;
+                return false;
+            }
+        }
+        self.received = seq;
+        true
+    }
+
+    fn propose(&mut self, key: u32, seq: u64, certain: bool) -> Ticket {
+        self.in_flight += 1;
+        self.uncertain = !certain;
+        Ticket {
+            batch: key,
+            life: self.life,
+            seq,
+        }
+    }
+
+    /// A message is refused in a batch that ends there.
+    fn fail(&mut self, seq: u64, error: ApiError, answers: &mut Vec<Answer>) {
+        self.answer(What::Error { seq, error }, answers);
+        self.received = seq - 1;
+        self.persisted = self.persisted.min(self.received);
+        self.held.clear();
+        self.held_bytes = 0;
+        self.ending = true;
+    }
+
+    const fn unacked(&self) -> u64 {
+        self.persisted - self.acked
+    }
+
+    fn must_ack(&self) -> bool {
+        self.unacked() >= u64::from(self.spacing.get())
+    }
+
+    fn ack(&mut self, open: usize, answers: &mut Vec<Answer>) {
+        let under_way = self.received - self.acked;
+        self.acked = self.persisted;
+        self.persisted_since = None;
+        let (seq, msgs) = (self.acked, self.spacing.choose(under_way, open));
+        self.answer(What::Flow { seq, msgs }, answers);
+    }
+
+    fn answer(&self, what: What, answers: &mut Vec<Answer>) {
+        if !self.reply.is_empty() {
+            answers.push(Answer {
+                stream: self.stream,
+                to: self.reply.clone(),
+                what,
+            });
+        }
+    }
+}
+
+/// Whether a message can be refused for what the stream holds when it is applied.
+fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
+    let limited = config.max_msgs > 0 || config.max_bytes > 0 || config.discard_new_per_subject;
+    // An id can make it a duplicate, which counts as stored.
+    let checked = |name: &[u8]| name.starts_with(b"Nats-") && name != b"Nats-Msg-Id";
+    (config.discard == Discard::New && limited)
+        || headers::lines(block).any(|(_, name, _)| checked(name))
+}
+
+fn index(key: usize) -> u32 {
+    // Far fewer batches than that may be open.
+    u32::try_from(key).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

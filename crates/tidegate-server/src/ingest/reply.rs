@@ -1,0 +1,165 @@
+//! What the reply subject of a fast-ingest message says: `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`, read from the right.
+
+use thiserror::Error;
+
+use super::number;
+
+const SUFFIX: &[u8] = b".$FI";
+/// What a flow that says nothing means.
+const FLOW: u16 = 10;
+
+/// A message's part in a fast-ingest batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control<'a> {
+    /// The batch.
+    pub id: &'a [u8],
+    /// The client's wish: one acknowledgement for so many messages, or more often.
+    pub flow: u16,
+    /// Messages may be missing.
+    pub gap_ok: bool,
+    /// The message's number in the batch, from 1.
+    pub seq: u64,
+    /// What it does.
+    pub op: Op,
+}
+
+/// What a message does to its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Starts it.
+    Start,
+    /// Goes on.
+    Append,
+    /// Ends it, and is stored.
+    Commit,
+    /// Ends it, and is not stored.
+    CommitEob,
+    /// Asks where the batch stands; not stored.
+    Ping,
+}
+
+/// A reply subject that ends like one of a fast-ingest batch and is none.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("expected <prefix>.<id>.<flow>.<ok|fail>.<seq>.<op>.$FI")]
+pub struct PatternError;
+
+/// What a reply subject says; `None` where it is not one of a fast-ingest batch at all.
+#[must_use]
+pub fn control(reply: &[u8]) -> Option<Result<Control<'_>, PatternError>> {
+    let rest = reply.strip_suffix(SUFFIX)?;
+    Some(parse(rest).ok_or(PatternError))
+}
+
+fn parse(rest: &[u8]) -> Option<Control<'_>> {
+    let (rest, op) = split(rest)?;
+    let op = match op {
+        b"0" => Op::Start,
+        b"1" => Op::Append,
+        b"2" => Op::Commit,
+        b"3" => Op::CommitEob,
+        b"4" => Op::Ping,
+        _ => return None,
+    };
+    let (rest, seq) = split(rest)?;
+    // The highest number has no successor.
+    let seq = number(seq).filter(|seq| (1..u64::MAX).contains(seq))?;
+    let fits = match op {
+        Op::Start => seq == 1,
+        Op::Append | Op::CommitEob => seq > 1,
+        Op::Commit | Op::Ping => true,
+    };
+    let (rest, gap) = split(rest)?;
+    let gap_ok = match gap {
+        b"ok" => true,
+        b"fail" => false,
+        _ => return None,
+    };
+    let (rest, flow) = split(rest)?;
+    let flow = match number(flow) {
+        None | Some(0) => FLOW,
+        Some(flow) => u16::try_from(flow).unwrap_or(u16::MAX),
+    };
+    let (_, id) = split(rest)?;
+    fits.then_some(Control {
+        id,
+        flow,
+        gap_ok,
+        seq,
+        op,
+    })
+}
+
+/// What is before the last dot, and what is after it.
+fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let dot = memchr::memrchr(b'.', text)?;
+    Some((&text[..dot], &text[dot + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_from_the_right() {
+        let control = control(b"_INBOX.a.b.uuid.100.fail.7.1.$FI").unwrap();
+        assert_eq!(
+            control,
+            Ok(Control {
+                id: b"uuid",
+                flow: 100,
+                gap_ok: false,
+                seq: 7,
+                op: Op::Append
+            })
+        );
+    }
+
+    #[test]
+    fn every_part() {
+        let flow = |reply: &[u8]| control(reply).unwrap().map(|c| c.flow);
+        assert_eq!(flow(b"i.u.0.ok.1.0.$FI"), Ok(10));
+        assert_eq!(flow(b"i.u.-5.ok.1.0.$FI"), Ok(10));
+        assert_eq!(flow(b"i.u.x.ok.1.0.$FI"), Ok(10));
+        assert_eq!(flow(b"i.u.65536.ok.1.0.$FI"), Ok(65535));
+        for (reply, op) in [
+            (&b"i.u.5.ok.1.0.$FI"[..], Op::Start),
+            (b"i.u.5.ok.2.1.$FI", Op::Append),
+            (b"i.u.5.ok.1.2.$FI", Op::Commit),
+            (b"i.u.5.ok.2.3.$FI", Op::CommitEob),
+            (b"i.u.5.ok.1.4.$FI", Op::Ping),
+        ] {
+            let control = control(reply).unwrap().unwrap();
+            assert_eq!((control.op, control.gap_ok), (op, true));
+        }
+    }
+
+    #[test]
+    fn none_of_a_batch() {
+        for reply in [&b""[..], b"_INBOX.x", b"$FI", b"a.$FI.b", b"a$FI"] {
+            assert_eq!(control(reply), None);
+        }
+        for reply in [
+            &b".$FI"[..],
+            b"x.$FI",
+            b"i.5.ok.1.0.$FI",
+            b"i.u.5.ok.1.5.$FI",
+            b"i.u.5.ok.1.00.$FI",
+            b"i.u.5.ok.1..$FI",
+            b"i.u.5.maybe.1.0.$FI",
+            b"i.u.5.ok.0.0.$FI",
+            b"i.u.5.ok.2.0.$FI",
+            b"i.u.5.ok.1.1.$FI",
+            b"i.u.5.ok.1.3.$FI",
+            b"i.u.5.ok.18446744073709551615.1.$FI",
+            b"i.u.5.ok.99999999999999999999.1.$FI",
+            b"i.u.5.ok.+1.0.$FI",
+        ] {
+            assert_eq!(
+                control(reply),
+                Some(Err(PatternError)),
+                "{}",
+                reply.escape_ascii()
+            );
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A message's header block: `NATS/1.0␍␊`, lines `Name: value␍␊`, and an empty line.
+//!
+//! Headers come from outside and are looked at where they mean something to a stream; the block itself is stored and
+//! delivered as it came. What is not a line with a colon is passed over.
+
+use memchr::memchr;
+
+/// The value of the first header called `name`, exactly so written, without blanks around it.
+#[must_use]
+pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
+}
+
+/// `block` without the headers called `name`; `None` where it holds none.
+#[must_use]
+pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    get(block, name)?;
+    let mut left = Vec::with_capacity(block.len());
+    let mut kept = 0;
+    for (line, n, _) in lines(block) {
+        if n == name {
+            left.extend_from_slice(&block[kept..line.start]);
+            kept = line.end;
+        }
+    }
+    left.extend_from_slice(&block[kept..]);
+    Some(left)
+}
+
+/// Every header: where its line lies in the block, its name, its value.
+pub fn lines(block: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, &[u8], &[u8])> {
+    // The first line is the version, with a status where there is one.
+    let mut at = memchr(b'\n', block).map_or(block.len(), |i| i + 1);
+    std::iter::from_fn(move || {
+        loop {
+            let rest = block.get(at..).filter(|rest| !rest.is_empty())?;
+            let start = at;
+            let end = memchr(b'\n', rest).map_or(block.len(), |i| at + i + 1);
+            at = end;
+            let line = block[start..end].trim_ascii_end();
+            if let Some(colon) = memchr(b':', line) {
+                return Some((start..end, &line[..colon], line[colon + 1..].trim_ascii()));
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn found() {
+        let block = b"NATS/1.0\r\nA: b\r\nNats-Msg-Id:  x y \r\nA: c\r\nEmpty:\r\nno colon\r\n\r\n";
+        assert_eq!(get(block, b"A"), Some(&b"b"[..]));
+        assert_eq!(get(block, b"Nats-Msg-Id"), Some(&b"x y"[..]));
+        assert_eq!(get(block, b"Empty"), Some(&b""[..]));
+        assert_eq!(get(block, b"a"), None);
+        assert_eq!(get(block, b"Nats"), None);
+        assert_eq!(lines(block).count(), 4);
+    }
+
+    #[test]
+    fn broken_blocks_hold_what_they_hold() {
+        for block in [
+            &b""[..],
+            b"\n",
+            b"NATS/1.0",
+            b"NATS/1.0\r\nA",
+            b"NATS/1.0\r\n\r\n",
+        ] {
+            assert_eq!(get(block, b"A"), None);
+            assert_eq!(without(block, b"A"), None);
+        }
+        assert_eq!(get(b"NATS/1.0\r\nA:b", b"A"), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn left_out() {
+        let block = b"NATS/1.0\r\nA: b\r\nB: c\r\nA: d\r\n\r\n";
+        assert_eq!(without(block, b"A").unwrap(), b"NATS/1.0\r\nB: c\r\n\r\n");
+        assert_eq!(without(block, b"C"), None);
+    }
+}

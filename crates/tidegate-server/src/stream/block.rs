@@ -1,0 +1,349 @@
+//! Where up to 256 successive messages lie, and what is known of each: 20 bytes a message.
+//!
+//! Positions and times are kept as differences from the block's first message; what does not fit ends the block early
+//! ([`Block::fits`]), or, where a message has been moved far away since, stands in a list of its own. Removed messages leave a
+//! hole, and a closed block that is mostly holes is packed, so that a message that outlives its neighbours does not keep theirs.
+
+use super::bits::{self, Bits};
+use super::command::Place;
+use super::snapshot::RestoreError;
+use super::wire::{Reader, put_len, put_u32, put_u64};
+
+/// Records of the log begin at multiples of this, so that a difference of 32 bits spans 32 GiB.
+const LSN_UNIT: u64 = 8;
+/// A difference that is none: the place stands in the list of those far away.
+const FAR: u32 = u32::MAX;
+/// Fewer rows are not worth packing.
+const PACK_ROWS_MIN: usize = 16;
+
+/// What is known of a message beside its bytes: the upper bits of its count of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags(u32);
+
+impl Flags {
+    /// It has a time to live of its own, which the block keeps.
+    pub(super) const TTL: Self = Self(1 << 31);
+    /// It never goes of age.
+    pub(super) const NEVER: Self = Self(1 << 30);
+    /// It says that the messages of its subject are gone.
+    pub(super) const MARKER: Self = Self(1 << 29);
+    const ALL: u32 = 7 << 29;
+
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        Self(bits & Self::ALL)
+    }
+}
+
+/// The most a message may count.
+pub(super) const MESSAGE_BYTES_MAX: u32 = !Flags::ALL;
+
+/// What is known of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) place: Place,
+    pub(super) time_us: u64,
+    pub(super) bytes: u32,
+    pub(super) subject: u32,
+    pub(super) flags: Flags,
+    /// When it goes, if it has [`Flags::TTL`].
+    pub(super) due_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    lsn: u32,
+    offset: u32,
+    time: u32,
+    bytes: u32,
+}
+
+/// Up to 256 successive messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    /// The number of the message of bit 0.
+    first: u64,
+    lsn_base: u64,
+    time_base: u64,
+    /// Messages that have a row, and of those the ones that are there.
+    rows_of: Bits,
+    live: Bits,
+    /// Beside the rows, so that looking for a subject reads little.
+    subjects: Vec<u32>,
+    rows: Vec<Row>,
+    far: Vec<(u8, u64)>,
+    dues: Vec<(u8, u64)>,
+}
+
+impl Block {
+    pub(super) const fn new(first: u64) -> Self {
+        Self {
+            first,
+            lsn_base: 0,
+            time_base: 0,
+            rows_of: Bits([0; 4]),
+            live: Bits([0; 4]),
+            subjects: Vec::new(),
+            rows: Vec::new(),
+            far: Vec::new(),
+            dues: Vec::new(),
+        }
+    }
+
+    pub(super) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(super) const fn time_base(&self) -> u64 {
+        self.time_base
+    }
+
+    pub(super) const fn live(&self) -> &Bits {
+        &self.live
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Where the message with this number stands, if it is one of the 256.
+    pub(super) fn bit(&self, seq: u64) -> Option<usize> {
+        let bit = usize::try_from(seq.checked_sub(self.first)?).ok()?;
+        (bit < bits::LEN).then_some(bit)
+    }
+
+    /// The number behind the last message that has a row.
+    pub(super) fn end(&self) -> u64 {
+        let last = self.rows_of.prev(bits::LEN - 1);
+        last.map_or(self.first, |bit| self.seq(bit) + 1)
+    }
+
+    /// The number of the message at `bit`.
+    pub(super) const fn seq(&self, bit: usize) -> u64 {
+        self.first + bit as u64
+    }
+
+    /// Whether the next message can be added.
+    pub(super) fn fits(&self, seq: u64, place: Place, time_us: u64) -> bool {
+        if self.rows.is_empty() {
+            return seq == self.first;
+        }
+        let near = |value: u64, base: u64, unit: u64| {
+            value >= base
+                && (value - base).is_multiple_of(unit)
+                && (value - base) / unit < u64::from(FAR)
+        };
+        self.bit(seq).is_some()
+            && near(place.lsn, self.lsn_base, LSN_UNIT)
+            && near(time_us, self.time_base, 1)
+    }
+
+    /// Adds the next message, which [`Block::fits`].
+    pub(super) fn push(&mut self, seq: u64, slot: &Slot) {
+        if self.rows.is_empty() {
+            self.lsn_base = slot.place.lsn;
+            self.time_base = slot.time_us;
+        }
+        let bit = usize::try_from(seq - self.first).unwrap_or(bits::LEN);
+        self.rows_of.set(bit);
+        self.live.set(bit);
+        self.subjects.push(slot.subject);
+        self.rows.push(Row {
+            lsn: ((slot.place.lsn - self.lsn_base) / LSN_UNIT) as u32,
+            offset: slot.place.offset,
+            time: (slot.time_us - self.time_base) as u32,
+            bytes: slot.bytes | slot.flags.bits(),
+        });
+        if slot.flags.has(Flags::TTL) {
+            self.dues.push((bit as u8, slot.due_us));
+        }
+    }
+
+    /// What is known of the message at `bit`, if it is there.
+    pub(super) fn get(&self, bit: usize) -> Option<Slot> {
+        if !self.live.has(bit) {
+            return None;
+        }
+        let at = self.rows_of.rank(bit);
+        let row = self.rows[at];
+        let flags = Flags::from_bits(row.bytes);
+        let of = |list: &[(u8, u64)]| {
+            let found = list.iter().find(|(b, _)| usize::from(*b) == bit);
+            found.map_or(0, |(_, value)| *value)
+        };
+        Some(Slot {
+            place: Place {
+                lsn: if row.lsn == FAR {
+                    of(&self.far)
+                } else {
+                    self.lsn_base + u64::from(row.lsn) * LSN_UNIT
+                },
+                offset: row.offset,
+            },
+            time_us: self.time_base + u64::from(row.time),
+            bytes: row.bytes & MESSAGE_BYTES_MAX,
+            subject: self.subjects[at],
+            flags,
+            due_us: if flags.has(Flags::TTL) {
+                of(&self.dues)
+            } else {
+                0
+            },
+        })
+    }
+
+    /// The subject of the message at `bit`, which is there.
+    pub(super) fn subject(&self, bit: usize) -> u32 {
+        self.subjects[self.rows_of.rank(bit)]
+    }
+
+    /// When the message at `bit` was stored, which is there.
+    pub(super) fn time_us(&self, bit: usize) -> u64 {
+        self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)
+    }
+
+    /// Whether some row has this subject; it may be of a message that is gone.
+    pub(super) fn may_have(&self, subject: u32) -> bool {
+        // No early end within a part: compared many at once.
+        let any = |part: &[u32]| part.iter().fold(false, |any, s| any | (*s == subject));
+        self.subjects.chunks(64).any(any)
+    }
+
+    /// Removes the message at `bit`, which is there.
+    pub(super) fn remove(&mut self, bit: usize) {
+        self.live.clear(bit);
+    }
+
+    /// Puts the message at `bit`, which is there, to another place.
+    pub(super) fn relocate(&mut self, bit: usize, place: Place) {
+        let at = self.rows_of.rank(bit);
+        self.far.retain(|(b, _)| usize::from(*b) != bit);
+        let units = place.lsn.checked_sub(self.lsn_base).map(|d| d / LSN_UNIT);
+        let near = units
+            .and_then(|u| u32::try_from(u).ok())
+            .filter(|u| *u != FAR && place.lsn.is_multiple_of(LSN_UNIT));
+        self.rows[at].offset = place.offset;
+        self.rows[at].lsn = near.unwrap_or_else(|| {
+            self.far.push((bit as u8, place.lsn));
+            FAR
+        });
+    }
+
+    /// Whether most rows are of messages that are gone.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.rows.len() >= PACK_ROWS_MIN && self.live.count() * 2 <= self.rows.len()
+    }
+
+    /// Gives back the memory of rows whose messages are gone, and of rows that will not come.
+    pub(super) fn pack(&mut self) {
+        let live = self.live;
+        if live != self.rows_of {
+            let mut bits = self.rows_of.iter();
+            let mut kept = Vec::with_capacity(live.count());
+            let mut subjects = Vec::with_capacity(live.count());
+            for (row, subject) in self.rows.iter().zip(&self.subjects) {
+                if bits.next().is_some_and(|bit| live.has(bit)) {
+                    kept.push(*row);
+                    subjects.push(*subject);
+                }
+            }
+            (self.rows, self.subjects, self.rows_of) = (kept, subjects, live);
+            self.far.retain(|(bit, _)| live.has(usize::from(*bit)));
+            self.dues.retain(|(bit, _)| live.has(usize::from(*bit)));
+        }
+        self.rows.shrink_to_fit();
+        self.subjects.shrink_to_fit();
+    }
+
+    /// What it takes in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.rows.capacity() * size_of::<Row>()
+            + self.subjects.capacity() * size_of::<u32>()
+            + (self.far.capacity() + self.dues.capacity()) * size_of::<(u8, u64)>()
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for n in [self.first, self.lsn_base, self.time_base] {
+            put_u64(out, n);
+        }
+        for word in self.rows_of.0.iter().chain(&self.live.0) {
+            put_u64(out, *word);
+        }
+        for (row, subject) in self.rows.iter().zip(&self.subjects) {
+            for n in [row.lsn, row.offset, row.time, row.bytes, *subject] {
+                put_u32(out, n);
+            }
+        }
+        for list in [&self.far, &self.dues] {
+            put_len(out, list.len());
+            for (bit, value) in list {
+                out.push(*bit);
+                put_u64(out, *value);
+            }
+        }
+    }
+
+    /// A block whose messages have numbers up to `last`, and subjects that `known` knows.
+    pub(super) fn decode(
+        from: &mut Reader<'_>,
+        last: u64,
+        mut known: impl FnMut(u32) -> bool,
+    ) -> Result<Self, RestoreError> {
+        let mut block = Self::new(from.u64()?);
+        (block.lsn_base, block.time_base) = (from.u64()?, from.u64()?);
+        for bits in [&mut block.rows_of, &mut block.live] {
+            for word in &mut bits.0 {
+                *word = from.u64()?;
+            }
+        }
+        let rows = block.rows_of.count();
+        (block.rows, block.subjects) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        for _ in 0..rows {
+            block.rows.push(Row {
+                lsn: from.u32()?,
+                offset: from.u32()?,
+                time: from.u32()?,
+                bytes: from.u32()?,
+            });
+            block.subjects.push(from.u32()?);
+        }
+        for list in [&mut block.far, &mut block.dues] {
+            for _ in 0..from.len(9)? {
+                list.push((from.u8()?, from.u64()?));
+            }
+        }
+        let fits = |base: u64, span: u64| base.checked_add(span).is_some();
+        let live = (0..4).all(|w| block.live.0[w] & !block.rows_of.0[w] == 0)
+            && fits(block.first, bits::LEN as u64)
+            && block
+                .live
+                .iter()
+                .all(|bit| block.seq(bit) <= last && known(block.subject(bit)));
+        let bases = fits(block.lsn_base, u64::from(FAR) * LSN_UNIT)
+            && fits(block.time_base, u32::MAX.into());
+        if live && bases {
+            Ok(block)
+        } else {
+            Err(RestoreError::Inconsistent("a block of messages"))
+        }
+    }
+
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.rows_of.count(), self.rows.len());
+        assert_eq!(self.rows.len(), self.subjects.len());
+        let stray = (0..4).any(|w| self.live.0[w] & !self.rows_of.0[w] != 0);
+        assert!(!stray, "a message without a row");
+    }
+}

@@ -1,0 +1,520 @@
+//! What an entry holds: the commands that change streams, as bytes.
+//!
+//! Owns the layout of an entry and of a command, and where a message lies ([`Place`]). Leaves what a command means to
+//! [`super::Streams`] and whether an entry is whole to the log, whose records carry a checksum; still, whatever the bytes
+//! are, decoding ends in a command or an error and never in a panic.
+//!
+//! All numbers are little-endian.
+//!
+//! ```text
+//! entry    version u8 = 1 | 7 zero bytes | time_us u64 | commands, one after the other
+//! command  kind u8 | flags u8 | subject_len u16 | stream u32 | headers_len u32 | payload_len u32 | subject | headers | payload
+//! ```
+//!
+//! An entry is one batch of many commands, and its time is the time of each of them. A relocated message is an entry with
+//! one [`Kind::Publish`], so that a place means the same there.
+
+use thiserror::Error;
+
+/// Bytes of an entry before its first command.
+pub const ENTRY_HEADER_BYTES: usize = 16;
+/// Bytes of a command before its subject.
+pub const COMMAND_HEADER_BYTES: usize = 16;
+/// The one version of the layout there is.
+pub const VERSION: u8 = 1;
+
+/// The flag of a command whose headers are present.
+const HAS_HEADERS: u8 = 1;
+
+/// Where a message lies: the record of its entry in the log, and its command in the entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The position of the record that holds the entry.
+    pub lsn: u64,
+    /// Where the command begins in the entry.
+    pub offset: u32,
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Stores a message.
+    Publish = 1,
+    /// Makes a stream; the payload is its configuration as JSON, the stream 0.
+    CreateStream = 2,
+    /// Changes a stream's configuration; the payload is the new one as JSON.
+    UpdateStream = 3,
+    /// Deletes a stream with all it holds.
+    DeleteStream = 4,
+    /// Removes messages; the payload is JSON `{filter, seq, keep}`.
+    Purge = 5,
+    /// Removes one message; the payload is JSON `{seq, no_erase}`.
+    DeleteMessage = 6,
+    /// Removes what is due at the entry's time.
+    Expire = 7,
+    /// The next publishes stand or fall together; the payload is their count, a `u32`.
+    Atomic = 8,
+    /// Makes or changes a consumer; the subject is its name, the payload JSON.
+    CreateConsumer = 9,
+    /// Deletes the consumer the subject names.
+    DeleteConsumer = 10,
+    /// Changes the state of the consumer the subject names.
+    ConsumerDelta = 11,
+    /// Puts a message in the place of the last of its subject, if that is due: it says that the subject's messages are gone.
+    Marker = 12,
+}
+
+impl Kind {
+    /// The kind with this number.
+    #[must_use]
+    pub const fn from_u8(kind: u8) -> Option<Self> {
+        Some(match kind {
+            1 => Self::Publish,
+            2 => Self::CreateStream,
+            3 => Self::UpdateStream,
+            4 => Self::DeleteStream,
+            5 => Self::Purge,
+            6 => Self::DeleteMessage,
+            7 => Self::Expire,
+            8 => Self::Atomic,
+            9 => Self::CreateConsumer,
+            10 => Self::DeleteConsumer,
+            11 => Self::ConsumerDelta,
+            12 => Self::Marker,
+            _ => return None,
+        })
+    }
+}
+
+/// A command, borrowed from its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// What it does.
+    pub kind: Kind,
+    /// The stream it concerns; 0 where it has none yet.
+    pub stream: u32,
+    /// The message's subject, or the consumer's name.
+    pub subject: &'a [u8],
+    /// The message's header block, where it has one.
+    pub headers: Option<&'a [u8]>,
+    /// The message's payload, or what [`Kind`] says.
+    pub payload: &'a [u8],
+    /// Where the command begins in the entry.
+    pub offset: u32,
+}
+
+impl<'a> Command<'a> {
+    /// Reads the command that begins at `offset` of `entry`, as a [`Place`] says.
+    ///
+    /// # Errors
+    ///
+    /// Where no whole command of a known kind begins there.
+    pub fn read(entry: &'a [u8], offset: u32) -> Result<Self, EntryError> {
+        let at = EntryError::at(offset);
+        let bytes = entry.get(offset as usize..).ok_or_else(|| at.cut())?;
+        let (header, rest) = bytes
+            .split_first_chunk::<COMMAND_HEADER_BYTES>()
+            .ok_or_else(|| at.cut())?;
+        let u32_at =
+            |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+        let (kind, flags) = (header[0], header[1]);
+        let kind = Kind::from_u8(kind).ok_or(EntryError::Kind { kind, offset })?;
+        let subject_len = usize::from(u16::from_le_bytes([header[2], header[3]]));
+        let (headers_len, payload_len) = (u32_at(8) as usize, u32_at(12) as usize);
+        if flags & !HAS_HEADERS != 0 || (flags == 0 && headers_len != 0) {
+            return Err(EntryError::Flags { flags, offset });
+        }
+        let (subject, rest) = rest.split_at_checked(subject_len).ok_or_else(|| at.cut())?;
+        let (headers, rest) = rest.split_at_checked(headers_len).ok_or_else(|| at.cut())?;
+        let payload = rest.get(..payload_len).ok_or_else(|| at.cut())?;
+        Ok(Self {
+            kind,
+            stream: u32_at(4),
+            subject,
+            headers: (flags & HAS_HEADERS != 0).then_some(headers),
+            payload,
+            offset,
+        })
+    }
+
+    /// A plain command: no headers, and an offset only once it has been written.
+    #[must_use]
+    pub const fn new(kind: Kind, stream: u32, subject: &'a [u8], payload: &'a [u8]) -> Self {
+        Self {
+            kind,
+            stream,
+            subject,
+            headers: None,
+            payload,
+            offset: 0,
+        }
+    }
+
+    /// What it takes in an entry.
+    #[must_use]
+    pub const fn encoded_bytes(&self) -> usize {
+        let headers = match self.headers {
+            Some(headers) => headers.len(),
+            None => 0,
+        };
+        COMMAND_HEADER_BYTES + self.subject.len() + headers + self.payload.len()
+    }
+}
+
+/// An entry, borrowed: its time and its commands.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    time_us: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Reads the header of an entry; the commands are read by [`Entry::commands`].
+    ///
+    /// # Errors
+    ///
+    /// Where there is no header, or one of another version.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, EntryError> {
+        let header = bytes
+            .first_chunk::<ENTRY_HEADER_BYTES>()
+            .ok_or(EntryError::Cut { offset: 0 })?;
+        let [version, zeros @ .., _, _, _, _, _, _, _, _] = header;
+        if *version != VERSION || *zeros != [0; 7] {
+            return Err(EntryError::Version { version: *version });
+        }
+        let [_, _, _, _, _, _, _, _, time @ ..] = *header;
+        Ok(Self {
+            time_us: u64::from_le_bytes(time),
+            bytes,
+        })
+    }
+
+    /// Microseconds since 1970, by the leader that proposed it.
+    #[must_use]
+    pub const fn time_us(&self) -> u64 {
+        self.time_us
+    }
+
+    /// The commands, in order; after an error there is no further.
+    #[must_use]
+    pub const fn commands(&self) -> Commands<'a> {
+        Commands {
+            bytes: self.bytes,
+            at: ENTRY_HEADER_BYTES,
+        }
+    }
+}
+
+/// The commands of an entry.
+#[derive(Clone, Debug)]
+pub struct Commands<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Commands<'a> {
+    type Item = Result<Command<'a>, EntryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let read = u32::try_from(self.at)
+            .map_err(|_| EntryError::Cut { offset: u32::MAX })
+            .and_then(|offset| Command::read(self.bytes, offset));
+        self.at = match &read {
+            Ok(command) => self.at + command.encoded_bytes(),
+            Err(_) => self.bytes.len(),
+        };
+        Some(read)
+    }
+}
+
+/// Writes an entry into a buffer of the caller's, command by command.
+///
+/// ```
+/// use tidegate_server::stream::{Command, Encoder, Entry, Kind};
+///
+/// let mut buffer = Vec::new();
+/// let mut encoder = Encoder::begin(&mut buffer, 1_700_000_000_000_000);
+/// let offset = encoder.publish(7, b"orders.new", None, b"hello").unwrap();
+/// let entry = Entry::decode(&buffer).unwrap();
+/// let commands: Vec<_> = entry.commands().collect::<Result<_, _>>().unwrap();
+/// assert_eq!((commands[0].kind, commands[0].stream), (Kind::Publish, 7));
+/// assert_eq!(Command::read(&buffer, offset).unwrap().payload, b"hello");
+/// ```
+#[derive(Debug)]
+pub struct Encoder<'b, B> {
+    buffer: &'b mut B,
+}
+
+/// A buffer an entry is written into.
+pub trait Buffer {
+    /// Appends `bytes`.
+    fn put(&mut self, bytes: &[u8]);
+    /// What was written.
+    fn written(&mut self) -> &mut [u8];
+}
+
+impl Buffer for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn written(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Buffer for bytes::BytesMut {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn written(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl<'b, B: Buffer> Encoder<'b, B> {
+    /// Begins an entry of this time in `buffer`, which is empty.
+    pub fn begin(buffer: &'b mut B, time_us: u64) -> Self {
+        assert!(
+            buffer.written().is_empty(),
+            "an entry begins its buffer: offsets count from there"
+        );
+        buffer.put(&[VERSION, 0, 0, 0, 0, 0, 0, 0]);
+        buffer.put(&time_us.to_le_bytes());
+        Self { buffer }
+    }
+
+    /// Goes on with an entry that was begun in `buffer`.
+    pub fn resume(buffer: &'b mut B) -> Self {
+        assert!(
+            buffer.written().len() >= ENTRY_HEADER_BYTES,
+            "only an entry that was begun goes on"
+        );
+        Self { buffer }
+    }
+
+    /// Gives the entry another time: that of its proposal rather than that of its first command.
+    pub fn set_time(&mut self, time_us: u64) {
+        self.buffer.written()[8..ENTRY_HEADER_BYTES].copy_from_slice(&time_us.to_le_bytes());
+    }
+
+    /// Writes a message to store; the offset of its [`Place`].
+    ///
+    /// # Errors
+    ///
+    /// Where a length does not fit; nothing is written then.
+    pub fn publish(
+        &mut self,
+        stream: u32,
+        subject: &[u8],
+        headers: Option<&[u8]>,
+        payload: &[u8],
+    ) -> Result<u32, EncodeError> {
+        self.command(&Command {
+            headers,
+            ..Command::new(Kind::Publish, stream, subject, payload)
+        })
+    }
+
+    /// Says that the next `count` publishes stand or fall together.
+    ///
+    /// # Errors
+    ///
+    /// Where the entry is full; nothing is written then.
+    pub fn atomic(&mut self, stream: u32, count: u32) -> Result<u32, EncodeError> {
+        self.command(&Command::new(
+            Kind::Atomic,
+            stream,
+            b"",
+            &count.to_le_bytes(),
+        ))
+    }
+
+    /// Writes a command; where it begins. The command's own offset is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// Where a length does not fit; nothing is written then.
+    pub fn command(&mut self, command: &Command<'_>) -> Result<u32, EncodeError> {
+        let subject_len = u16::try_from(command.subject.len())
+            .map_err(|_| EncodeError::Subject(command.subject.len()))?;
+        let start = self.buffer.written().len();
+        // The end fits, so every length and the offset do.
+        if u32::try_from(start + command.encoded_bytes()).is_err() {
+            return Err(EncodeError::Full);
+        }
+        let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let headers = command.headers.unwrap_or_default();
+        let mut header = [0; COMMAND_HEADER_BYTES];
+        header[0] = command.kind as u8;
+        header[1] = u8::from(command.headers.is_some()) * HAS_HEADERS;
+        header[2..4].copy_from_slice(&subject_len.to_le_bytes());
+        header[4..8].copy_from_slice(&command.stream.to_le_bytes());
+        header[8..12].copy_from_slice(&len(headers));
+        header[12..16].copy_from_slice(&len(command.payload));
+        self.buffer.put(&header);
+        self.buffer.put(command.subject);
+        self.buffer.put(headers);
+        self.buffer.put(command.payload);
+        Ok(u32::try_from(start).unwrap_or(u32::MAX))
+    }
+
+    /// What the entry takes so far.
+    pub fn encoded_bytes(&mut self) -> usize {
+        self.buffer.written().len()
+    }
+}
+
+/// Why a command cannot be written.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The subject is longer than its length can say.
+    #[error("a subject takes at most 65535 bytes, not {0}")]
+    Subject(usize),
+    /// The entry would pass 4 GiB.
+    #[error("an entry takes at most 4 GiB: propose what there is, then write this into the next")]
+    Full,
+}
+
+/// Why bytes are not an entry.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryError {
+    /// They end within a header or a command.
+    #[error("the entry ends within what begins at byte {offset}")]
+    Cut {
+        /// Where that begins.
+        offset: u32,
+    },
+    /// Another version of the layout.
+    #[error("expected an entry of version {VERSION}, not {version}: a newer program wrote it")]
+    Version {
+        /// The version it says.
+        version: u8,
+    },
+    /// No such command.
+    #[error("no command has the kind {kind} (byte {offset}): a newer program wrote it")]
+    Kind {
+        /// The kind it says.
+        kind: u8,
+        /// Where the command begins.
+        offset: u32,
+    },
+    /// A flag nobody knows, or headers that are said not to be there.
+    #[error("the flags {flags:#x} of the command at byte {offset} contradict it")]
+    Flags {
+        /// The flags it has.
+        flags: u8,
+        /// Where the command begins.
+        offset: u32,
+    },
+}
+
+impl EntryError {
+    const fn at(offset: u32) -> At {
+        At(offset)
+    }
+}
+
+/// An offset that may become an error.
+struct At(u32);
+
+impl At {
+    const fn cut(&self) -> EntryError {
+        EntryError::Cut { offset: self.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_entry_comes_back() {
+        let mut buffer = bytes::BytesMut::new();
+        let mut encoder = Encoder::begin(&mut buffer, 5);
+        encoder.set_time(42);
+        let a = encoder.publish(1, b"a.b", Some(b""), b"payload").unwrap();
+        encoder.atomic(3, 2).unwrap();
+        let mut encoder = Encoder::resume(&mut buffer);
+        let b = encoder
+            .publish(2, b"c", Some(b"NATS/1.0\r\n\r\n"), b"")
+            .unwrap();
+        let entry = Entry::decode(&buffer).unwrap();
+        assert_eq!(entry.time_us(), 42);
+        let got: Vec<_> = entry.commands().collect::<Result<_, _>>().unwrap();
+        assert_eq!(got.len(), 3);
+        assert_eq!(
+            (got[0].offset, got[0].headers, got[0].payload),
+            (a, Some(&b""[..]), &b"payload"[..])
+        );
+        assert_eq!(
+            (got[1].kind, got[1].stream, got[1].payload),
+            (Kind::Atomic, 3, &[2, 0, 0, 0][..])
+        );
+        assert_eq!(Command::read(&buffer, b).unwrap(), got[2]);
+    }
+
+    #[test]
+    fn what_is_no_entry() {
+        assert_eq!(
+            Entry::decode(b"").unwrap_err(),
+            EntryError::Cut { offset: 0 }
+        );
+        let mut buffer = Vec::new();
+        let mut encoder = Encoder::begin(&mut buffer, 1);
+        encoder.publish(1, b"a", None, b"xyz").unwrap();
+        let cut = &buffer[..buffer.len() - 1];
+        let mut commands = Entry::decode(cut).unwrap().commands();
+        assert_eq!(commands.next(), Some(Err(EntryError::Cut { offset: 16 })));
+        assert_eq!(commands.next(), None);
+        let mut other = buffer.clone();
+        other[0] = 2;
+        assert_eq!(
+            Entry::decode(&other).unwrap_err(),
+            EntryError::Version { version: 2 }
+        );
+        let mut other = buffer.clone();
+        other[16] = 99;
+        let first = Entry::decode(&other).unwrap().commands().next();
+        assert!(matches!(
+            first,
+            Some(Err(EntryError::Kind { kind: 99, .. }))
+        ));
+        let mut other = buffer;
+        other[17] = 2;
+        let first = Entry::decode(&other).unwrap().commands().next();
+        assert!(matches!(first, Some(Err(EntryError::Flags { .. }))));
+    }
+
+    #[test]
+    fn a_long_subject_is_refused() {
+        let mut buffer = Vec::new();
+        let mut encoder = Encoder::begin(&mut buffer, 1);
+        let subject = vec![b'a'; 70_000];
+        assert_eq!(
+            encoder.publish(1, &subject, None, b""),
+            Err(EncodeError::Subject(70_000))
+        );
+        assert_eq!(encoder.encoded_bytes(), ENTRY_HEADER_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(mut bytes in prop::collection::vec(any::<u8>(), 0..200), header in any::<bool>()) {
+            if header && bytes.len() >= 8 {
+                bytes[..8].copy_from_slice(&[VERSION, 0, 0, 0, 0, 0, 0, 0]);
+            }
+            if let Ok(entry) = Entry::decode(&bytes) {
+                prop_assert!(entry.commands().count() <= bytes.len());
+            }
+        }
+    }
+}

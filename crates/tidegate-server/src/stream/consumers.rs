@@ -1,0 +1,94 @@
+//! The consumers of a stream, as the log knows them: configuration and state.
+//!
+//! Owns which consumers there are and what deltas made of them. Leaves what a configuration may say to
+//! [`crate::consumer`], as it leaves everything a consumer does.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::filter::Filter;
+use super::one::Stream;
+use crate::api::config::ConsumerConfig;
+use crate::consumer::{State, View};
+
+/// A consumer, as the log knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamConsumer {
+    pub(super) config: Arc<ConsumerConfig>,
+    pub(super) created_us: u64,
+    pub(super) state: Arc<State>,
+}
+
+impl StreamConsumer {
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &ConsumerConfig {
+        &self.config
+    }
+
+    /// When it was made, in microseconds since 1970.
+    #[must_use]
+    pub const fn created_us(&self) -> u64 {
+        self.created_us
+    }
+
+    /// How far it has come.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+}
+
+/// The payload of [`super::Kind::CreateConsumer`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsumerRequest {
+    /// Its configuration, checked.
+    pub config: ConsumerConfig,
+    /// `create`, `update`, or empty for either.
+    #[serde(default)]
+    pub action: String,
+}
+
+/// A stream as a new consumer looks at it to find where it starts.
+#[derive(Debug)]
+pub struct StreamView<'a> {
+    stream: &'a Stream,
+    filter: Filter,
+}
+
+impl<'a> StreamView<'a> {
+    /// What a consumer with this configuration sees.
+    #[must_use]
+    pub fn new(stream: &'a Stream, config: &ConsumerConfig) -> Self {
+        Self {
+            stream,
+            filter: consumer_filter(config),
+        }
+    }
+}
+
+/// The filter a consumer's configuration asks for.
+#[must_use]
+pub fn consumer_filter(config: &ConsumerConfig) -> Filter {
+    let one = (!config.filter_subject.is_empty()).then_some(&config.filter_subject);
+    Filter::new(one.into_iter().chain(&config.filter_subjects))
+}
+
+impl View for StreamView<'_> {
+    fn first_seq(&self) -> u64 {
+        self.stream.content.first_seq
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.stream.content.last_seq
+    }
+
+    fn last_matching(&mut self) -> Option<u64> {
+        self.stream.last_matching(&self.filter)
+    }
+
+    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+        self.stream.seq_at_time(time_us)
+    }
+}

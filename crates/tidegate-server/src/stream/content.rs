@@ -1,0 +1,352 @@
+//! The messages of one stream: index, subjects, totals and what goes when.
+//!
+//! Owns that these agree. Leaves which message may come in, and which must go, to [`super::one`]. A stream in memory keeps its
+//! messages' bytes here; of one in the log only the place is known.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::block::{Flags, Slot};
+use super::command::Place;
+use super::filter::{Filter, Reach};
+use super::index::{Bulk, Index};
+use super::subjects::{Name, Subjects};
+
+/// The messages of one stream.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) index: Index,
+    pub(super) subjects: Subjects,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    /// The first message's number; without messages, the next one's.
+    pub(super) first_seq: u64,
+    /// The number of the last message there was.
+    pub(super) last_seq: u64,
+    /// The time of the last message there was.
+    pub(super) last_time_us: u64,
+    /// Messages with a time to live of their own, by when they go.
+    pub(super) dues: BTreeSet<(u64, u64)>,
+    /// No message below goes of age: it is gone or stays for ever.
+    aged_from: u64,
+    /// The commands that brought the messages, where they are kept in memory.
+    bodies: Option<HashMap<u64, Bytes, RandomState>>,
+}
+
+/// A message that went.
+#[derive(Clone, Debug)]
+pub(super) struct Gone {
+    pub(super) place: Place,
+    pub(super) bytes: u32,
+    pub(super) subject: Name,
+}
+
+impl Content {
+    /// Without messages; the first will be `first_seq`.
+    pub(super) fn new(first_seq: u64, in_memory: bool) -> Self {
+        Self {
+            index: Index::new(),
+            subjects: Subjects::new(),
+            messages: 0,
+            bytes: 0,
+            first_seq,
+            last_seq: first_seq - 1,
+            last_time_us: 0,
+            dues: BTreeSet::new(),
+            aged_from: first_seq,
+            bodies: in_memory.then(HashMap::default),
+        }
+    }
+
+    /// From what a snapshot kept: totals follow from the messages.
+    pub(super) fn restored(
+        mut self,
+        index: Index,
+        subjects: Subjects,
+        last_seq: u64,
+        last_time_us: u64,
+    ) -> Self {
+        self.index = index;
+        self.subjects = subjects;
+        (self.last_seq, self.last_time_us) = (last_seq, last_time_us);
+        for block in self.index.blocks_from(0) {
+            for (seq, slot) in block
+                .live()
+                .iter()
+                .filter_map(|b| Some((block.seq(b), block.get(b)?)))
+            {
+                self.messages += 1;
+                self.bytes += u64::from(slot.bytes);
+                self.subjects.count_in(slot.subject, seq);
+                if slot.flags.has(Flags::TTL) {
+                    self.dues.insert((slot.due_us, seq));
+                }
+            }
+        }
+        self.first_seq = self.index.next(0).unwrap_or(last_seq + 1);
+        self.aged_from = self.first_seq;
+        self
+    }
+
+    pub(super) const fn in_memory(&self) -> bool {
+        self.bodies.is_some()
+    }
+
+    /// Adds the next message; its number and its subject's bytes. Slot and subject number are filled in here.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        subject: &[u8],
+        mut slot: Slot,
+        body: Option<Bytes>,
+    ) -> (u64, Name) {
+        let seq = self.last_seq + 1;
+        let (id, name) = self.subjects.add(subject, seq);
+        slot.subject = id;
+        // Numbers rise and so do times, whatever a driver's clock did.
+        slot.time_us = slot.time_us.max(self.last_time_us);
+        self.index.push(seq, &slot);
+        if self.messages == 0 {
+            self.first_seq = seq;
+        }
+        if slot.flags.has(Flags::TTL) {
+            self.dues.insert((slot.due_us, seq));
+        }
+        if let (Some(bodies), Some(body)) = (&mut self.bodies, body) {
+            bodies.insert(seq, body);
+        }
+        self.messages += 1;
+        self.bytes += u64::from(slot.bytes);
+        (self.last_seq, self.last_time_us) = (seq, slot.time_us);
+        (seq, name)
+    }
+
+    pub(super) fn remove(&mut self, seq: u64) -> Option<Gone> {
+        let slot = self.index.get(seq)?;
+        self.index.remove(seq);
+        let subject = self.forget(seq, &slot);
+        self.renew_first();
+        Some(Gone {
+            place: slot.place,
+            bytes: slot.bytes,
+            subject,
+        })
+    }
+
+    /// Removes the messages from `from` to `to` that are wanted, by number and subject.
+    pub(super) fn remove_where(
+        &mut self,
+        from: u64,
+        to: u64,
+        want: impl FnMut(u64, u32) -> bool,
+    ) -> Bulk {
+        let bulk = self.index.remove_where(from, to, want);
+        for (seq, slot) in bulk.slots() {
+            self.forget(seq, &slot);
+        }
+        self.renew_first();
+        bulk
+    }
+
+    pub(super) fn remove_all(&mut self) -> Bulk {
+        self.subjects.clear();
+        self.dues.clear();
+        if let Some(bodies) = &mut self.bodies {
+            *bodies = HashMap::default();
+        }
+        (self.messages, self.bytes) = (0, 0);
+        self.first_seq = self.last_seq + 1;
+        self.index.remove_all()
+    }
+
+    /// Leaves out numbers, so that the next message is `first_seq`; there are no messages.
+    pub(super) const fn skip_to(&mut self, first_seq: u64) {
+        self.first_seq = first_seq;
+        self.last_seq = first_seq - 1;
+    }
+
+    /// Uncounts a message that left the index.
+    fn forget(&mut self, seq: u64, slot: &Slot) -> Name {
+        if slot.flags.has(Flags::TTL) {
+            self.dues.remove(&(slot.due_us, seq));
+        }
+        if let Some(bodies) = &mut self.bodies {
+            bodies.remove(&seq);
+        }
+        self.messages -= 1;
+        self.bytes -= u64::from(slot.bytes);
+        self.subjects.take(slot.subject, seq)
+    }
+
+    fn renew_first(&mut self) {
+        self.first_seq = if self.messages == 0 {
+            self.last_seq + 1
+        } else {
+            self.index.next(self.first_seq).unwrap_or(self.last_seq + 1)
+        };
+    }
+
+    pub(super) fn body(&self, seq: u64) -> Option<&Bytes> {
+        self.bodies.as_ref()?.get(&seq)
+    }
+
+    /// The first message of a subject that has some.
+    pub(super) fn first_of(&mut self, id: u32) -> Option<u64> {
+        let stat = *self.subjects.stat(id);
+        let first = self.index.next_of(id, stat.first, stat.last);
+        self.subjects.tighten(id, first, None);
+        first
+    }
+
+    /// The last message of a subject that has some.
+    pub(super) fn last_of(&self, id: u32) -> Option<u64> {
+        let stat = self.subjects.stat(id);
+        self.index.prev_of(id, stat.last, stat.first)
+    }
+
+    /// The last message of the subject, which is remembered.
+    pub(super) fn last_of_mut(&mut self, id: u32) -> Option<u64> {
+        let last = self.last_of(id);
+        self.subjects.tighten(id, None, last);
+        last
+    }
+
+    /// The last message of a subject, or of all those a pattern matches.
+    pub(super) fn last_matching(&self, filter: &Filter) -> Option<u64> {
+        match filter.reach(&self.subjects) {
+            Reach::One(id) => self.last_of(id?),
+            _ => {
+                let wanted = self
+                    .subjects
+                    .iter()
+                    .filter(|(_, name, _)| filter.matches(name));
+                let mut bounds: Vec<_> = wanted.map(|(id, _, stat)| (stat.last, id)).collect();
+                bounds.sort_unstable_by(|a, b| b.cmp(a));
+                let mut best = None;
+                for (bound, id) in bounds {
+                    if best.is_some_and(|best| best >= bound) {
+                        break;
+                    }
+                    best = best.max(self.last_of(id));
+                }
+                best
+            }
+        }
+    }
+
+    /// The first wanted message at `seq` or above.
+    pub(super) fn next(&self, seq: u64, filter: &mut Filter) -> Option<u64> {
+        let seq = seq.max(self.first_seq);
+        match filter.reach(&self.subjects) {
+            Reach::All => self.index.next(seq),
+            Reach::One(id) => {
+                let id = id?;
+                let stat = self.subjects.stat(id);
+                self.index.next_of(id, seq.max(stat.first), stat.last)
+            }
+            Reach::Patterns => {
+                let subjects = &self.subjects;
+                self.index
+                    .next_where(seq, u64::MAX, |id| filter.wants(subjects, id))
+            }
+        }
+    }
+
+    /// How many wanted messages there are at `seq` or above.
+    pub(super) fn count_from(&self, seq: u64, filter: &mut Filter) -> u64 {
+        let subjects = &self.subjects;
+        let whole = seq <= self.first_seq;
+        match filter.reach(subjects) {
+            Reach::All if whole => self.messages,
+            Reach::All => self.index.count_from(seq),
+            Reach::One(None) => 0,
+            Reach::One(Some(id)) => {
+                let stat = *subjects.stat(id);
+                if seq <= stat.first {
+                    return stat.count.into();
+                }
+                self.count_where(seq, stat.last, |s| s == id)
+            }
+            Reach::Patterns if whole => {
+                let wanted = subjects.iter().filter(|(_, name, _)| filter.matches(name));
+                wanted.map(|(_, _, stat)| u64::from(stat.count)).sum()
+            }
+            Reach::Patterns => self.count_where(seq, u64::MAX, |s| filter.wants(subjects, s)),
+        }
+    }
+
+    fn count_where(&self, seq: u64, to: u64, mut want: impl FnMut(u32) -> bool) -> u64 {
+        let blocks = self.index.blocks_from(seq).take_while(|b| b.first() <= to);
+        let here = |block: &super::block::Block| {
+            let bits = block.live().iter().filter(|b| block.seq(*b) >= seq);
+            bits.filter(|b| want(block.subject(*b))).count() as u64
+        };
+        blocks.map(here).sum()
+    }
+
+    /// The last message of each wanted subject, by number.
+    pub(super) fn last_per_subject(&self, filter: &Filter) -> Vec<u64> {
+        let wanted = self
+            .subjects
+            .iter()
+            .filter(|(_, name, _)| filter.matches(name));
+        let mut seqs: Vec<u64> = wanted.filter_map(|(id, ..)| self.last_of(id)).collect();
+        seqs.sort_unstable();
+        seqs
+    }
+
+    /// The first message that goes of age.
+    pub(super) fn next_aged(&mut self) -> Option<(u64, u64)> {
+        let mut seq = self.aged_from.max(self.first_seq);
+        loop {
+            seq = self.index.next(seq)?;
+            self.aged_from = seq;
+            let slot = self.index.get(seq)?;
+            if !slot.flags.has(Flags::NEVER) {
+                return Some((seq, slot.time_us));
+            }
+            seq += 1;
+        }
+    }
+
+    pub(super) fn check_invariants(&self) {
+        self.index.check_invariants();
+        self.subjects.check_invariants();
+        let (mut messages, mut bytes, mut dues) = (0, 0, 0);
+        for block in self.index.blocks_from(0) {
+            for bit in block.live().iter() {
+                let Some(slot) = block.get(bit) else { continue };
+                messages += 1;
+                bytes += u64::from(slot.bytes);
+                let seq = block.seq(bit);
+                let stat = self.subjects.stat(slot.subject);
+                assert!(
+                    (stat.first..=stat.last).contains(&seq),
+                    "a subject's bounds leave out {seq}"
+                );
+                if slot.flags.has(Flags::TTL) {
+                    dues += 1;
+                    assert!(self.dues.contains(&(slot.due_us, seq)));
+                }
+            }
+        }
+        assert_eq!((messages, bytes), (self.messages, self.bytes));
+        assert_eq!(dues, self.dues.len());
+        let counted: u64 = self
+            .subjects
+            .iter()
+            .map(|(_, _, s)| u64::from(s.count))
+            .sum();
+        assert_eq!(counted, messages);
+        assert_eq!(
+            self.first_seq,
+            self.index.next(0).unwrap_or(self.last_seq + 1)
+        );
+        if let Some(bodies) = &self.bodies {
+            assert_eq!(bodies.len() as u64, messages);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The ids of messages stored lately, so that a message sent twice is stored once.
+//!
+//! Remembers ids for a window of time and no longer; time is the entries'. Ids are kept in shared pages, oldest first, so that a snapshot
+//! copies none, and found by a table of their numbers.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::snapshot::RestoreError;
+use super::wire::{Reader, put_bytes, put_len, put_u64};
+
+/// Ids in a page.
+const PAGE_LEN: usize = 256;
+
+/// The ids of messages stored lately.
+#[derive(Debug)]
+pub(super) struct Dedup {
+    /// The number of the first id in the first page.
+    base: u64,
+    /// The number of the oldest id remembered, and of the next.
+    oldest: u64,
+    next: u64,
+    pages: VecDeque<Arc<Page>>,
+    by_id: HashTable<u64>,
+    hasher: RandomState,
+}
+
+/// Ids in order.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    ids: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    end: usize,
+    seq: u64,
+    time_us: u64,
+}
+
+impl Page {
+    fn get(&self, at: usize) -> Option<(&[u8], u64, u64)> {
+        let row = self.rows.get(at)?;
+        let start = at.checked_sub(1).map_or(0, |before| self.rows[before].end);
+        Some((&self.ids[start..row.end], row.seq, row.time_us))
+    }
+}
+
+impl Dedup {
+    pub(super) fn new() -> Self {
+        Self {
+            base: 0,
+            oldest: 0,
+            next: 0,
+            pages: VecDeque::new(),
+            by_id: HashTable::new(),
+            hasher: RandomState::default(),
+        }
+    }
+
+    /// The number of the message stored with this id.
+    pub(super) fn find(&self, id: &[u8]) -> Option<u64> {
+        let same = |n: &u64| self.get(*n).is_some_and(|(other, ..)| other == id);
+        let found = self.by_id.find(self.hasher.hash_one(id), same)?;
+        self.get(*found).map(|(_, seq, _)| seq)
+    }
+
+    /// Remembers that message `seq` has this id, which is not remembered yet.
+    pub(super) fn add(&mut self, id: &[u8], seq: u64, time_us: u64) {
+        let full = self.pages.back().is_none_or(|p| p.rows.len() == PAGE_LEN);
+        if full {
+            self.pages.push_back(Arc::default());
+        }
+        if let Some(page) = self.pages.back_mut() {
+            let page = Arc::make_mut(page);
+            page.ids.extend_from_slice(id);
+            page.rows.push(Row {
+                end: page.ids.len(),
+                seq,
+                time_us,
+            });
+        }
+        let (pages, base, hasher) = (&self.pages, self.base, &self.hasher);
+        let rehash = |n: &u64| hasher.hash_one(get(pages, base, *n).map_or(&b""[..], |e| e.0));
+        self.by_id
+            .insert_unique(hasher.hash_one(id), self.next, rehash);
+        self.next += 1;
+    }
+
+    /// Forgets the ids of messages stored before `time_us`.
+    pub(super) fn forget_before(&mut self, time_us: u64) {
+        while let Some((id, _, time)) = get(&self.pages, self.base, self.oldest) {
+            if time >= time_us {
+                return;
+            }
+            let (hash, oldest) = (self.hasher.hash_one(id), self.oldest);
+            if let Ok(entry) = self.by_id.find_entry(hash, |n| *n == oldest) {
+                entry.remove();
+            }
+            self.oldest += 1;
+            if self.oldest - self.base == PAGE_LEN as u64 {
+                self.pages.pop_front();
+                self.base = self.oldest;
+            }
+        }
+    }
+
+    /// Ids remembered.
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The ids remembered: for a snapshot.
+    pub(super) fn shared(&self) -> Ids {
+        Ids {
+            pages: self.pages.clone(),
+            skip: (self.oldest - self.base) as usize,
+            len: self.len(),
+        }
+    }
+
+    fn get(&self, n: u64) -> Option<(&[u8], u64, u64)> {
+        get(&self.pages, self.base, n)
+    }
+}
+
+/// Ids in order, shared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ids {
+    pages: VecDeque<Arc<Page>>,
+    /// So many of the first page are not remembered any more.
+    skip: usize,
+    len: usize,
+}
+
+impl Ids {
+    pub(super) fn pages_len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
+        put_len(out, self.len);
+    }
+
+    pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
+        let skip = if page == 0 { self.skip } else { 0 };
+        let page = &self.pages[page];
+        for (id, seq, time_us) in (skip..page.rows.len()).filter_map(|at| page.get(at)) {
+            put_bytes(out, id);
+            put_u64(out, seq);
+            put_u64(out, time_us);
+        }
+    }
+
+    /// Remembers the ids again.
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Dedup, RestoreError> {
+        let mut dedup = Dedup::new();
+        let mut last = 0;
+        for _ in 0..from.len(20)? {
+            let (id, seq, time_us) = (from.bytes()?, from.u64()?, from.u64()?);
+            if time_us < last || dedup.find(id).is_some() {
+                return Err(RestoreError::Inconsistent("the ids of a stream's messages"));
+            }
+            last = time_us;
+            dedup.add(id, seq, time_us);
+        }
+        Ok(dedup)
+    }
+}
+
+fn get(pages: &VecDeque<Arc<Page>>, base: u64, n: u64) -> Option<(&[u8], u64, u64)> {
+    let at = usize::try_from(n.checked_sub(base)?).ok()?;
+    pages.get(at / PAGE_LEN)?.get(at % PAGE_LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_go_with_time() {
+        let mut dedup = Dedup::new();
+        for n in 0..1000_u64 {
+            dedup.add(format!("id-{n}").as_bytes(), n + 1, n);
+        }
+        assert_eq!(dedup.find(b"id-0"), Some(1));
+        dedup.forget_before(700);
+        assert_eq!(dedup.len(), 300);
+        assert_eq!(
+            (dedup.find(b"id-699"), dedup.find(b"id-700")),
+            (None, Some(701))
+        );
+        let ids = dedup.shared();
+        let mut bytes = Vec::new();
+        ids.encode_head(&mut bytes);
+        (0..ids.pages_len()).for_each(|page| ids.encode_page(page, &mut bytes));
+        let again = Ids::decode(&mut Reader(&bytes)).unwrap();
+        assert_eq!(again.find(b"id-700"), Some(701));
+        assert_eq!(again.len(), 300);
+        dedup.forget_before(2000);
+        assert_eq!(dedup.len(), 0);
+        dedup.add(b"id-5", 2000, 2000);
+        assert_eq!(dedup.find(b"id-5"), Some(2000));
+    }
+}

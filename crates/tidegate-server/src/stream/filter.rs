@@ -1,0 +1,103 @@
+//! Which subjects of a stream are wanted: all, or those some pattern matches.
+//!
+//! Remembers its verdict on each subject by the subject's number, so that a subject is compared with the patterns once and not
+//! once a message.
+
+use super::subjects::Subjects;
+use crate::nats::subject;
+
+/// Which subjects are wanted. It belongs to one stream; whoever asks another makes a new one.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    wants: Wants,
+    /// By a subject's number, its birth and the verdict.
+    verdicts: Vec<(u32, Verdict)>,
+}
+
+#[derive(Clone, Debug)]
+enum Wants {
+    All,
+    One(Box<[u8]>),
+    Some(Vec<Box<[u8]>>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Unknown,
+    Wanted,
+    Not,
+}
+
+/// What a filter comes to in a stream as it is now.
+pub(super) enum Reach {
+    All,
+    /// At most the one subject with this number.
+    One(Option<u32>),
+    Patterns,
+}
+
+impl Filter {
+    /// Wants every subject.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {
+            wants: Wants::All,
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// Wants the subjects that some of these well-formed patterns matches; all, if there is none or one matches everything.
+    #[must_use]
+    pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Self {
+        let patterns: Vec<Box<[u8]>> = patterns.into_iter().map(|p| p.as_ref().into()).collect();
+        let wants = match &patterns[..] {
+            [] => Wants::All,
+            all if all.iter().any(|p| **p == *b">") => Wants::All,
+            [one] if !subject::has_wildcard(one) => Wants::One(one.clone()),
+            _ => Wants::Some(patterns),
+        };
+        Self {
+            wants,
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// Whether `name` is wanted.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match &self.wants {
+            Wants::All => true,
+            Wants::One(one) => **one == *name,
+            Wants::Some(patterns) => patterns.iter().any(|p| subject::contains(p, name)),
+        }
+    }
+
+    pub(super) fn reach(&self, subjects: &Subjects) -> Reach {
+        match &self.wants {
+            Wants::All => Reach::All,
+            Wants::One(one) => Reach::One(subjects.find(one)),
+            Wants::Some(_) => Reach::Patterns,
+        }
+    }
+
+    /// Whether the subject with this number is wanted.
+    pub(super) fn wants(&mut self, subjects: &Subjects, id: u32) -> bool {
+        let birth = subjects.stat(id).birth;
+        let at = id as usize;
+        if self.verdicts.len() <= at {
+            self.verdicts.resize(at + 1, (0, Verdict::Unknown));
+        }
+        let (known, verdict) = self.verdicts[at];
+        if known == birth && verdict != Verdict::Unknown {
+            return verdict == Verdict::Wanted;
+        }
+        let wanted = subjects.name(id).is_some_and(|name| self.matches(name));
+        let verdict = if wanted {
+            Verdict::Wanted
+        } else {
+            Verdict::Not
+        };
+        self.verdicts[at] = (birth, verdict);
+        wanted
+    }
+}

@@ -1,0 +1,183 @@
+//! What the headers of a published message ask of its stream.
+//!
+//! Reads the block once, by the names a stream knows; all else is passed over, however it is formed. Names are compared
+//! with their case, the first of several of one name counts, and an empty value is none: as nats-server does.
+
+use crate::consumer::duration;
+
+/// What a published message asks of its stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// `Nats-Msg-Id`.
+    pub msg_id: Option<&'a [u8]>,
+    /// `Nats-Expected-Stream`.
+    pub expected_stream: Option<&'a [u8]>,
+    /// `Nats-Expected-Last-Msg-Id`.
+    pub expected_last_msg_id: Option<&'a [u8]>,
+    /// `Nats-Expected-Last-Sequence`.
+    pub expected_last_seq: Option<&'a [u8]>,
+    /// `Nats-Expected-Last-Subject-Sequence`.
+    pub expected_last_subject_seq: Option<&'a [u8]>,
+    /// `Nats-Expected-Last-Subject-Sequence-Subject`.
+    pub expected_subject: Option<&'a [u8]>,
+    /// `Nats-Rollup`.
+    pub rollup: Option<&'a [u8]>,
+    /// `Nats-TTL`.
+    pub ttl: Option<&'a [u8]>,
+    /// `Nats-Marker-Reason`.
+    pub marker_reason: Option<&'a [u8]>,
+    /// `KV-Operation`.
+    pub kv_operation: Option<&'a [u8]>,
+    /// `Nats-Incr`.
+    pub incr: Option<&'a [u8]>,
+    /// `Nats-Schedule`.
+    pub schedule: Option<&'a [u8]>,
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a header block.
+    #[must_use]
+    pub fn read(block: &'a [u8]) -> Self {
+        let mut asked = Self::default();
+        for line in lines(block) {
+            let Some(colon) = memchr::memchr(b':', line) else {
+                continue;
+            };
+            let (name, value) = (&line[..colon], &line[colon + 1..]);
+            let Some(field) = asked.field(name) else {
+                continue;
+            };
+            let value = value.trim_ascii();
+            if field.is_none() && !value.is_empty() {
+                *field = Some(value);
+            }
+        }
+        asked
+    }
+
+    fn field(&mut self, name: &[u8]) -> Option<&mut Option<&'a [u8]>> {
+        Some(match name {
+            b"KV-Operation" => &mut self.kv_operation,
+            _ => match name.strip_prefix(b"Nats-")? {
+                b"Msg-Id" => &mut self.msg_id,
+                b"Expected-Stream" => &mut self.expected_stream,
+                b"Expected-Last-Msg-Id" => &mut self.expected_last_msg_id,
+                b"Expected-Last-Sequence" => &mut self.expected_last_seq,
+                b"Expected-Last-Subject-Sequence" => &mut self.expected_last_subject_seq,
+                b"Expected-Last-Subject-Sequence-Subject" => &mut self.expected_subject,
+                b"Rollup" => &mut self.rollup,
+                b"TTL" => &mut self.ttl,
+                b"Marker-Reason" => &mut self.marker_reason,
+                b"Incr" => &mut self.incr,
+                b"Schedule" => &mut self.schedule,
+                _ => return None,
+            },
+        })
+    }
+
+    /// Whether the message says that its subject's messages are gone.
+    pub(super) fn is_marker(&self) -> bool {
+        self.marker_reason.is_some() || self.kv_operation == Some(b"PURGE")
+    }
+}
+
+/// How long a message lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ttl {
+    /// As long as the stream says.
+    Unset,
+    /// For ever, whatever the stream says.
+    Never,
+    Seconds(u64),
+}
+
+impl Ttl {
+    /// Reads whole seconds, a duration as Go writes it of at least a second, or `never`.
+    pub(super) fn read(value: &[u8]) -> Option<Self> {
+        if value.eq_ignore_ascii_case(b"never") {
+            return Some(Self::Never);
+        }
+        let seconds = match number(value) {
+            Some(seconds) => seconds,
+            None => {
+                let ns = duration::parse(std::str::from_utf8(value).ok()?)?;
+                u64::try_from(ns / 1_000_000_000).ok().filter(|s| *s > 0)?
+            }
+        };
+        Some(match seconds {
+            0 => Self::Unset,
+            n => Self::Seconds(n),
+        })
+    }
+}
+
+/// A number in decimal digits, and nothing else.
+pub(super) fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// The lines of a header block after its first.
+fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = block;
+    std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', rest)?;
+        let (line, after) = rest.split_at(end);
+        rest = &after[1..];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    })
+    .skip(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked() {
+        let block = b"NATS/1.0\r\nNats-Msg-Id: a b \r\nfoo:bar\r\nNats-Rollup:sub\r\nNats-Msg-Id: c\r\nnats-ttl: 5\r\nNats-TTL:\r\n\r\n";
+        let asked = Asked::read(block);
+        let expected = Asked {
+            msg_id: Some(b"a b"),
+            rollup: Some(b"sub"),
+            ..Asked::default()
+        };
+        assert_eq!(asked, expected);
+        for odd in [
+            &b""[..],
+            b"NATS/1.0",
+            b"\n\n:\n",
+            b"NATS/1.0\r\nNats-TTL: 5",
+        ] {
+            assert_eq!(Asked::read(odd), Asked::default());
+        }
+    }
+
+    #[test]
+    fn times_to_live() {
+        let read = |s: &str| Ttl::read(s.as_bytes());
+        assert_eq!(read("5"), Some(Ttl::Seconds(5)));
+        assert_eq!(read("0"), Some(Ttl::Unset));
+        assert_eq!(read("1m30s"), Some(Ttl::Seconds(90)));
+        assert_eq!(read("1.5h"), Some(Ttl::Seconds(5400)));
+        assert_eq!(read("2.999s"), Some(Ttl::Seconds(2)));
+        assert_eq!(read(".5m"), Some(Ttl::Seconds(30)));
+        assert_eq!(read("Never"), Some(Ttl::Never));
+        for bad in [
+            "",
+            "-1",
+            "1x",
+            "500ms",
+            "1s-",
+            "s",
+            "1.s.",
+            "99999999999h",
+            "1e3",
+            "0s",
+        ] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

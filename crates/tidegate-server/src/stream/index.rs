@@ -1,0 +1,381 @@
+//! All messages of a stream by number: blocks of 256, found by a search over a short table of their heads.
+//!
+//! Owns where messages lie and which are there. Leaves what a subject's number means to [`super::subjects`], and totals to
+//! [`super::content`]. Numbers only rise. Closed blocks are shared with snapshots and copied when they change; the last, which every
+//! new message changes, is not shared.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::bits::{Bits, LEN};
+use super::block::{Block, Slot};
+use super::command::Place;
+
+/// All messages of a stream by number.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    heads: VecDeque<Head>,
+    /// Closed blocks, none without messages; beside the heads.
+    blocks: VecDeque<Arc<Block>>,
+    /// The block being filled: it lies behind all others.
+    tail: Block,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    first: u64,
+    live: u32,
+}
+
+impl Index {
+    pub(super) const fn new() -> Self {
+        Self {
+            heads: VecDeque::new(),
+            blocks: VecDeque::new(),
+            tail: Block::new(0),
+        }
+    }
+
+    /// Adds a message, numbered higher than any before.
+    pub(super) fn push(&mut self, seq: u64, slot: &Slot) {
+        if !self.tail.fits(seq, slot.place, slot.time_us) {
+            self.close_tail(seq);
+        }
+        self.tail.push(seq, slot);
+    }
+
+    /// Closes the block being filled; the next begins with message `first`.
+    fn close_tail(&mut self, first: u64) {
+        let mut closed = std::mem::replace(&mut self.tail, Block::new(first));
+        let live = closed.live().count() as u32;
+        if live > 0 {
+            closed.pack();
+            self.heads.push_back(Head {
+                first: closed.first(),
+                live,
+            });
+            self.blocks.push_back(Arc::new(closed));
+        }
+    }
+
+    /// The place among all blocks of the one that would hold `seq`; the tail is behind the closed ones.
+    fn block_of(&self, seq: u64) -> usize {
+        if seq >= self.tail.first() {
+            return self.blocks.len();
+        }
+        self.heads
+            .partition_point(|head| head.first <= seq)
+            .saturating_sub(1)
+    }
+
+    fn block(&self, at: usize) -> &Block {
+        self.blocks.get(at).map_or(&self.tail, |block| block)
+    }
+
+    pub(super) fn get(&self, seq: u64) -> Option<Slot> {
+        let block = self.block(self.block_of(seq));
+        block.get(block.bit(seq)?)
+    }
+
+    /// Removes a message that is there.
+    pub(super) fn remove(&mut self, seq: u64) {
+        let at = self.block_of(seq);
+        let Some(block) = self.blocks.get_mut(at) else {
+            if let Some(bit) = self.tail.bit(seq) {
+                self.tail.remove(bit);
+            }
+            return;
+        };
+        self.heads[at].live -= 1;
+        if self.heads[at].live == 0 {
+            self.heads.remove(at);
+            self.blocks.remove(at);
+            return;
+        }
+        let Some(bit) = block.bit(seq) else { return };
+        let block = Arc::make_mut(block);
+        block.remove(bit);
+        if block.is_sparse() {
+            block.pack();
+        }
+    }
+
+    /// Puts a message that is there to another place.
+    pub(super) fn relocate(&mut self, seq: u64, place: Place) {
+        let at = self.block_of(seq);
+        let block = match self.blocks.get_mut(at) {
+            Some(block) => Arc::make_mut(block),
+            None => &mut self.tail,
+        };
+        if let Some(bit) = block.bit(seq) {
+            block.relocate(bit, place);
+        }
+    }
+
+    /// The first message at `seq` or above.
+    pub(super) fn next(&self, seq: u64) -> Option<u64> {
+        self.find_next(seq, u64::MAX, |block, from| block.live().next(from))
+    }
+
+    /// The first message at `seq` or above, up to `to`, whose subject is `subject`.
+    pub(super) fn next_of(&self, subject: u32, seq: u64, to: u64) -> Option<u64> {
+        self.find_next(seq, to, |block, from| {
+            // Exact bounds make the first look the last.
+            if block.live().has(from) && block.subject(from) == subject {
+                return Some(from);
+            }
+            if !block.may_have(subject) {
+                return None;
+            }
+            next_bit(block, from, |s| s == subject)
+        })
+    }
+
+    /// The first message at `seq` or above whose subject is wanted.
+    pub(super) fn next_where(
+        &self,
+        seq: u64,
+        to: u64,
+        mut want: impl FnMut(u32) -> bool,
+    ) -> Option<u64> {
+        self.find_next(seq, to, |block, from| next_bit(block, from, &mut want))
+    }
+
+    fn find_next(
+        &self,
+        seq: u64,
+        to: u64,
+        mut find: impl FnMut(&Block, usize) -> Option<usize>,
+    ) -> Option<u64> {
+        for at in self.block_of(seq)..=self.blocks.len() {
+            let block = self.block(at);
+            if block.first() > to {
+                return None;
+            }
+            let from = seq.saturating_sub(block.first());
+            if from < LEN as u64
+                && let Some(bit) = find(block, from as usize)
+            {
+                return Some(block.seq(bit)).filter(|seq| *seq <= to);
+            }
+        }
+        None
+    }
+
+    /// The last message at `seq` or below, down to `down_to`, whose subject is `subject`.
+    pub(super) fn prev_of(&self, subject: u32, seq: u64, down_to: u64) -> Option<u64> {
+        for at in (0..=self.block_of(seq)).rev() {
+            let block = self.block(at);
+            let Some(span) = seq.checked_sub(block.first()) else {
+                continue;
+            };
+            let to = (span as usize).min(LEN - 1);
+            if block.live().has(to) && block.subject(to) == subject {
+                return Some(block.seq(to)).filter(|seq| *seq >= down_to);
+            }
+            if block.may_have(subject) {
+                let mut bit = block.live().prev(to);
+                while let Some(b) = bit {
+                    if block.subject(b) == subject {
+                        return Some(block.seq(b)).filter(|seq| *seq >= down_to);
+                    }
+                    bit = b.checked_sub(1).and_then(|b| block.live().prev(b));
+                }
+            }
+            if block.first() <= down_to {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Removes the messages from `from` to `to` that are wanted, by number and subject.
+    pub(super) fn remove_where(
+        &mut self,
+        from: u64,
+        to: u64,
+        mut want: impl FnMut(u64, u32) -> bool,
+    ) -> Bulk {
+        let mut bulk = Bulk::default();
+        let mut mask = |block: &Block| {
+            let mut mask = Bits::default();
+            for bit in block.live().iter() {
+                let seq = block.seq(bit);
+                if (from..=to).contains(&seq) && want(seq, block.subject(bit)) {
+                    mask.set(bit);
+                }
+            }
+            mask
+        };
+        let (low, high) = (self.block_of(from), self.block_of(to));
+        let mut emptied = false;
+        for at in low..(high + 1).min(self.blocks.len()) {
+            let mask = mask(&self.blocks[at]);
+            let gone = mask.count() as u32;
+            if gone == 0 {
+                continue;
+            }
+            bulk.0.push((Arc::clone(&self.blocks[at]), mask));
+            self.heads[at].live -= gone;
+            if self.heads[at].live == 0 {
+                emptied = true;
+                continue;
+            }
+            let block = Arc::make_mut(&mut self.blocks[at]);
+            mask.iter().for_each(|bit| block.remove(bit));
+            if block.is_sparse() {
+                block.pack();
+            }
+        }
+        if emptied {
+            let heads = &self.heads;
+            let mut live = heads.iter().map(|head| head.live > 0);
+            self.blocks.retain(|_| live.next() == Some(true));
+            self.heads.retain(|head| head.live > 0);
+        }
+        if to >= self.tail.first() {
+            let mask = mask(&self.tail);
+            if mask != Bits::default() {
+                bulk.0.push((Arc::new(self.tail.clone()), mask));
+                mask.iter().for_each(|bit| self.tail.remove(bit));
+            }
+        }
+        bulk
+    }
+
+    /// Removes all messages.
+    pub(super) fn remove_all(&mut self) -> Bulk {
+        let mut old = std::mem::replace(self, Self::new());
+        if old.tail.live().count() > 0 {
+            old.blocks.push_back(Arc::new(old.tail));
+        }
+        let all = |block: Arc<Block>| {
+            let mask = *block.live();
+            (block, mask)
+        };
+        Bulk(old.blocks.into_iter().map(all).collect())
+    }
+
+    /// Closed blocks and the one being filled: for a snapshot.
+    pub(super) fn shared(&self) -> (VecDeque<Arc<Block>>, Block) {
+        (self.blocks.clone(), self.tail.clone())
+    }
+
+    /// From what [`Index::shared`] gave.
+    pub(super) fn restored(blocks: VecDeque<Arc<Block>>, tail: Block) -> Self {
+        let head = |block: &Arc<Block>| Head {
+            first: block.first(),
+            live: block.live().count() as u32,
+        };
+        Self {
+            heads: blocks.iter().map(head).collect(),
+            blocks,
+            tail,
+        }
+    }
+
+    /// How many messages there are at `seq` or above.
+    pub(super) fn count_from(&self, seq: u64) -> u64 {
+        let at = self.block_of(seq);
+        let block = self.block(at);
+        let from = seq.saturating_sub(block.first()).min(LEN as u64) as usize;
+        let here = block.live().count() - block.live().rank(from);
+        let behind: u64 = self
+            .heads
+            .iter()
+            .skip(at + 1)
+            .map(|h| u64::from(h.live))
+            .sum();
+        let tail = if at < self.blocks.len() {
+            self.tail.live().count()
+        } else {
+            0
+        };
+        (here + tail) as u64 + behind
+    }
+
+    /// The first message stored at `time_us` or later.
+    pub(super) fn at_time(&self, time_us: u64) -> Option<u64> {
+        // Times never fall, so the message is in the last block that begins before, or is the first of the one behind.
+        let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
+        for at in behind.saturating_sub(1)..=self.blocks.len() {
+            let block = self.block(at);
+            let found = block.live().iter().find(|b| block.time_us(*b) >= time_us);
+            if let Some(bit) = found {
+                return Some(block.seq(bit));
+            }
+        }
+        None
+    }
+
+    /// All blocks that hold messages at `seq` or above, in order.
+    pub(super) fn blocks_from(&self, seq: u64) -> impl Iterator<Item = &Block> {
+        (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
+    }
+
+    /// What it takes in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let blocks: usize = self.blocks.iter().map(|b| b.memory_bytes() + 16).sum();
+        blocks
+            + self.tail.memory_bytes()
+            + self.heads.capacity() * size_of::<Head>()
+            + self.blocks.capacity() * size_of::<usize>()
+    }
+
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.heads.len(), self.blocks.len());
+        let mut behind = 0;
+        for (head, block) in self.heads.iter().zip(&self.blocks) {
+            block.check_invariants();
+            assert_eq!(head.first, block.first());
+            assert_eq!(head.live as usize, block.live().count());
+            assert!(head.live > 0, "a closed block without messages");
+            assert!(head.first >= behind, "blocks overlap");
+            behind = block.live().iter().last().map_or(0, |b| block.seq(b) + 1);
+        }
+        assert!(self.tail.first() >= behind || self.tail.is_unused());
+        self.tail.check_invariants();
+    }
+}
+
+/// Messages that went together: where they lay, and what they counted.
+#[derive(Clone, Debug, Default)]
+pub struct Bulk(Vec<(Arc<Block>, Bits)>);
+
+impl Bulk {
+    /// Number, place and bytes of each, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Place, u32)> {
+        let slots = self.slots();
+        slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = (u64, Slot)> {
+        self.0.iter().flat_map(|(block, mask)| {
+            let slot = |bit| Some((block.seq(bit), block.get(bit)?));
+            mask.iter().filter_map(slot)
+        })
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.iter().map(|(_, mask)| mask.count() as u64).sum()
+    }
+
+    /// Whether it is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn next_bit(block: &Block, from: usize, mut want: impl FnMut(u32) -> bool) -> Option<usize> {
+    let mut bit = block.live().next(from);
+    while let Some(b) = bit {
+        if want(block.subject(b)) {
+            return Some(b);
+        }
+        bit = block.live().next(b + 1);
+    }
+    None
+}

@@ -1,0 +1,44 @@
+//! Streams as a replicated state machine: committed entries in, outcomes and effects out. No clock, no file, no socket.
+//!
+//! [`Streams`] are all streams of a group; [`Stream`] is one. An entry ([`Encoder`], [`Entry`]) holds many commands and one time;
+//! [`Streams::apply`] answers each command with an [`Outcome`] and says by [`Effect`]s what changed. All checks are made there, and
+//! numbers given there, so that the entries alone decide what a stream holds.
+
+mod bits;
+mod block;
+mod changes;
+mod command;
+mod consumers;
+mod content;
+mod dedup;
+mod expiry;
+mod filter;
+mod headers;
+mod history;
+mod index;
+#[cfg(test)]
+mod model;
+mod one;
+mod outcome;
+mod publish;
+pub mod rules;
+mod snapshot;
+mod streams;
+mod subjects;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use command::{
+    Buffer, COMMAND_HEADER_BYTES, Command, Commands, ENTRY_HEADER_BYTES, EncodeError, Encoder,
+    Entry, EntryError, Kind, Place, VERSION,
+};
+pub use consumers::{ConsumerRequest, StreamConsumer, StreamView, consumer_filter};
+pub use filter::Filter;
+pub use headers::Asked;
+pub use index::Bulk;
+pub use one::{Stored, Stream, StreamState};
+pub use outcome::{Effect, Outcome};
+pub use snapshot::{Chunks, RestoreError, Snapshot};
+pub use streams::{AccountLimits, DeleteRequest, PurgeRequest, Streams, Usage};
+pub use subjects::Name;

@@ -1,0 +1,550 @@
+//! One stream: its configuration, its messages, the ids of the last ones, and what is asked of it.
+//!
+//! Owns the queries, how a message is stored, and what goes when a limit is reached. Leaves which messages come in to
+//! [`super::publish`], and what must hold between streams to [`super::streams`].
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::block::{Flags, MESSAGE_BYTES_MAX, Slot};
+use super::command::{Command, Place};
+use super::consumers::StreamConsumer;
+use super::content::Content;
+use super::dedup::Dedup;
+use super::filter::Filter;
+use super::index::Bulk;
+use super::outcome::Effect;
+use super::publish::{Accepted, Rollup};
+use super::subjects::Name;
+use crate::api::config::{Discard, Storage, StreamConfig};
+
+/// Fewer messages that go at once are told one by one.
+const BULK_MIN: u64 = 256;
+
+/// A stream.
+#[derive(Debug)]
+pub struct Stream {
+    pub(super) id: u32,
+    pub(super) config: StreamConfig,
+    pub(super) limits: Limits,
+    pub(super) created_us: u64,
+    pub(super) content: Content,
+    pub(super) dedup: Dedup,
+    /// The id of the last message stored; empty if it had none.
+    pub(super) last_msg_id: Vec<u8>,
+    pub(super) consumers: BTreeMap<String, StreamConsumer>,
+}
+
+/// The configuration's limits, without a number that stands for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) per_subject: u64,
+    pub(super) message_bytes: u64,
+    /// 0: no limit.
+    pub(super) age_us: u64,
+    pub(super) dedup_us: u64,
+    /// 0: no markers.
+    pub(super) marker_ttl_secs: u64,
+    pub(super) discard_new: bool,
+}
+
+impl Limits {
+    pub(super) fn of(config: &StreamConfig) -> Self {
+        let limit = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0).unwrap_or(u64::MAX);
+        // Not earlier than asked for.
+        let micros = |ns: i64| u64::try_from(ns).unwrap_or(0).div_ceil(1000);
+        Self {
+            messages: limit(config.max_msgs),
+            bytes: limit(config.max_bytes),
+            per_subject: limit(config.max_msgs_per_subject),
+            message_bytes: limit(config.max_msg_size.into()).min(MESSAGE_BYTES_MAX.into()),
+            age_us: micros(config.max_age),
+            dedup_us: micros(config.duplicate_window),
+            marker_ttl_secs: u64::try_from(config.subject_delete_marker_ttl).unwrap_or(0)
+                / 1_000_000_000,
+            discard_new: config.discard == Discard::New,
+        }
+    }
+}
+
+/// What a stream holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamState {
+    /// How many messages.
+    pub messages: u64,
+    /// What they count together: for each its subject, headers and payload and 30 bytes (34 with headers), as nats-server counts.
+    pub bytes: u64,
+    /// The first message's number; without messages, the next one's.
+    pub first_seq: u64,
+    /// The number of the last message there was; 0 before the first.
+    pub last_seq: u64,
+    /// When the first message was stored, in microseconds since 1970; 0 without messages.
+    pub first_time_us: u64,
+    /// When the last message there was was stored; 0 before the first.
+    pub last_time_us: u64,
+    /// How many subjects have messages.
+    pub num_subjects: u64,
+    /// How many messages between the first and the last are gone.
+    pub num_deleted: u64,
+}
+
+/// Where a message is, and what is known without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Where it lies in the log; nowhere if the stream is in memory, see [`Stream::body`].
+    pub place: Place,
+    /// When it was stored, in microseconds since 1970.
+    pub time_us: u64,
+    /// What it counts in its stream.
+    pub bytes: u32,
+    /// Its subject.
+    pub subject: Name,
+}
+
+impl Stream {
+    pub(super) fn new(id: u32, config: StreamConfig, created_us: u64) -> Self {
+        let limits = Limits::of(&config);
+        let in_memory = config.storage == Storage::Memory;
+        let mut content = Content::new(config.first_seq.max(1), in_memory);
+        content
+            .subjects
+            .set_chained(is_chained(&limits), std::iter::empty());
+        Self {
+            id,
+            config,
+            limits,
+            created_us,
+            content,
+            dedup: Dedup::new(),
+            last_msg_id: Vec::new(),
+            consumers: BTreeMap::new(),
+        }
+    }
+
+    /// Its number among the group's streams; no other ever has it.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub const fn config(&self) -> &StreamConfig {
+        &self.config
+    }
+
+    /// When it was made, in microseconds since 1970.
+    #[must_use]
+    pub const fn created_us(&self) -> u64 {
+        self.created_us
+    }
+
+    /// Whether its messages are kept in memory only.
+    #[must_use]
+    pub const fn in_memory(&self) -> bool {
+        self.content.in_memory()
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn state(&self) -> StreamState {
+        let content = &self.content;
+        let first = content.index.get(content.first_seq);
+        let span = content.last_seq + 1 - content.first_seq;
+        StreamState {
+            messages: content.messages,
+            bytes: content.bytes,
+            first_seq: content.first_seq,
+            last_seq: content.last_seq,
+            first_time_us: first.map_or(0, |slot| slot.time_us),
+            last_time_us: content.last_time_us,
+            num_subjects: content.subjects.len() as u64,
+            num_deleted: span - content.messages,
+        }
+    }
+
+    /// The message with this number, if it is there.
+    #[must_use]
+    pub fn message(&self, seq: u64) -> Option<Stored> {
+        let slot = self.content.index.get(seq)?;
+        Some(Stored {
+            place: slot.place,
+            time_us: slot.time_us,
+            bytes: slot.bytes,
+            subject: self.content.subjects.name(slot.subject)?.clone(),
+        })
+    }
+
+    /// Where the message with this number lies, if it is there.
+    #[must_use]
+    pub fn place(&self, seq: u64) -> Option<Place> {
+        self.content.index.get(seq).map(|slot| slot.place)
+    }
+
+    /// Whether the message with this number is there.
+    #[must_use]
+    pub fn contains(&self, seq: u64) -> bool {
+        self.content.index.get(seq).is_some()
+    }
+
+    /// The command that brought the message, where the stream is in memory: read it with [`Command::read`] from 0.
+    #[must_use]
+    pub fn body(&self, seq: u64) -> Option<&Bytes> {
+        self.content.body(seq)
+    }
+
+    /// The first wanted message numbered `seq` or higher.
+    #[must_use]
+    pub fn next_at(&self, seq: u64, filter: &mut Filter) -> Option<u64> {
+        self.content.next(seq, filter)
+    }
+
+    /// How many wanted messages are numbered `seq` or higher.
+    #[must_use]
+    pub fn count_from(&self, seq: u64, filter: &mut Filter) -> u64 {
+        self.content.count_from(seq, filter)
+    }
+
+    /// The last wanted message.
+    #[must_use]
+    pub fn last_matching(&self, filter: &Filter) -> Option<u64> {
+        self.content.last_matching(filter)
+    }
+
+    /// The last message of the subject, or of those that match the pattern.
+    #[must_use]
+    pub fn last_of(&self, pattern: &[u8]) -> Option<u64> {
+        self.last_matching(&Filter::new([pattern]))
+    }
+
+    /// The last message of each wanted subject, by number.
+    #[must_use]
+    pub fn last_per_subject(&self, filter: &Filter) -> Vec<u64> {
+        self.content.last_per_subject(filter)
+    }
+
+    /// The first message stored at this time or later; one more than the last if there is none.
+    #[must_use]
+    pub fn seq_at_time(&self, time_us: u64) -> u64 {
+        let found = self.content.index.at_time(time_us);
+        found.unwrap_or(self.content.last_seq + 1)
+    }
+
+    /// The wanted subjects that have messages, and how many; in no particular order.
+    pub fn subjects<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = (&'a Name, u64)> {
+        let all = self.content.subjects.iter();
+        all.filter(|(_, name, _)| filter.matches(name))
+            .map(|(_, name, stat)| (name, stat.count.into()))
+    }
+
+    /// The numbers between the first message and the last that have none, `limit` at most.
+    #[must_use]
+    pub fn deleted(&self, limit: usize) -> Vec<u64> {
+        let mut deleted = Vec::new();
+        let mut at = self.content.first_seq;
+        while at <= self.content.last_seq && deleted.len() < limit {
+            let next = self.content.index.next(at);
+            let next = next.unwrap_or(self.content.last_seq + 1);
+            let room = (limit - deleted.len()) as u64;
+            deleted.extend(at..next.min(at.saturating_add(room)));
+            at = next + 1;
+        }
+        deleted
+    }
+
+    /// What it takes in memory, without messages kept there.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.content.index.memory_bytes() + self.content.subjects.memory_bytes()
+    }
+
+    /// Its consumers, by name.
+    pub fn consumers(&self) -> impl Iterator<Item = (&str, &StreamConsumer)> {
+        self.consumers.iter().map(|(name, c)| (name.as_str(), c))
+    }
+
+    /// The consumer with this name.
+    #[must_use]
+    pub fn consumer(&self, name: &str) -> Option<&StreamConsumer> {
+        self.consumers.get(name)
+    }
+
+    /// Stores an accepted message; its number. What no longer fits goes.
+    #[inline]
+    pub(super) fn store(
+        &mut self,
+        command: &Command<'_>,
+        accepted: &Accepted<'_>,
+        place: Place,
+        now: u64,
+        body: Option<Bytes>,
+        effects: &mut Vec<Effect>,
+    ) -> u64 {
+        let slot = Slot {
+            place,
+            time_us: now,
+            bytes: accepted.bytes,
+            subject: 0,
+            flags: accepted.flags,
+            due_us: accepted.due_us,
+        };
+        let (seq, subject) = self.content.push(command.subject, slot, body);
+        self.last_msg_id.clear();
+        if let Some(id) = accepted.msg_id {
+            self.last_msg_id.extend_from_slice(id);
+            self.dedup.add(id, seq, now);
+        }
+        effects.push(Effect::Stored {
+            stream: self.id,
+            seq,
+            place,
+            bytes: accepted.bytes,
+            subject,
+        });
+        self.make_room(command.subject, effects);
+        match accepted.rollup {
+            Rollup::None => {}
+            Rollup::Subject => self.roll_up_subject(command.subject, seq, effects),
+            Rollup::All => self.remove_range(0, seq - 1, effects),
+        }
+        seq
+    }
+
+    /// Removes what a message of `subject` pushed over a limit.
+    fn make_room(&mut self, subject: &[u8], effects: &mut Vec<Effect>) {
+        if self.limits.per_subject != u64::MAX
+            && let Some(id) = self.content.subjects.find(subject)
+        {
+            while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
+                let Some(first) = self.content.first_of(id) else {
+                    break;
+                };
+                self.remove(first, effects);
+            }
+        }
+        while self.content.messages > self.limits.messages || self.content.bytes > self.limits.bytes
+        {
+            self.remove(self.content.first_seq, effects);
+        }
+    }
+
+    fn roll_up_subject(&mut self, subject: &[u8], seq: u64, effects: &mut Vec<Effect>) {
+        let Some(id) = self.content.subjects.find(subject) else {
+            return;
+        };
+        if u64::from(self.content.subjects.stat(id).count) > BULK_MIN {
+            let first = self.content.subjects.stat(id).first;
+            let bulk = self.content.remove_where(first, seq - 1, |_, s| s == id);
+            self.tell(bulk, effects);
+            return;
+        }
+        while let Some(first) = self.content.first_of(id)
+            && first < seq
+        {
+            self.remove(first, effects);
+        }
+    }
+
+    /// Removes the messages from `from` to `to`.
+    fn remove_range(&mut self, from: u64, to: u64, effects: &mut Vec<Effect>) {
+        let bulk = self.content.remove_where(from, to, |_, _| true);
+        self.tell(bulk, effects);
+    }
+
+    fn tell(&self, messages: Bulk, effects: &mut Vec<Effect>) {
+        if !messages.is_empty() {
+            effects.push(Effect::Purged {
+                stream: self.id,
+                messages,
+            });
+        }
+    }
+
+    /// Removes a message; whether it was there.
+    #[inline]
+    pub(super) fn remove(&mut self, seq: u64, effects: &mut Vec<Effect>) -> bool {
+        let Some(gone) = self.content.remove(seq) else {
+            return false;
+        };
+        effects.push(Effect::Removed {
+            stream: self.id,
+            seq,
+            place: gone.place,
+            bytes: gone.bytes,
+            subject: gone.subject,
+        });
+        true
+    }
+
+    /// Removes messages as asked; how many.
+    pub(super) fn purge(
+        &mut self,
+        filter: &str,
+        below: u64,
+        keep: u64,
+        effects: &mut Vec<Effect>,
+    ) -> u64 {
+        // Numbers begin at 1, so nothing is below.
+        if below == 1 {
+            return 0;
+        }
+        let everything = filter.is_empty() || filter == ">";
+        let bulk = if everything && keep == 0 && (below == 0 || below > self.content.last_seq) {
+            let bulk = self.content.remove_all();
+            // As nats-server: what is purged up to a number yet to come, goes on there.
+            if below > self.content.last_seq + 1 {
+                self.content.skip_to(below);
+            }
+            bulk
+        } else {
+            self.purge_some(filter, below, keep)
+        };
+        let purged = bulk.len();
+        self.tell(bulk, effects);
+        purged
+    }
+
+    fn purge_some(&mut self, filter: &str, below: u64, keep: u64) -> Bulk {
+        let mut filter = match filter {
+            "" => Filter::all(),
+            filter => Filter::new([filter]),
+        };
+        let to = match below {
+            0 => self.content.last_seq,
+            n => n - 1,
+        };
+        let wanted = self.content.count_from(0, &mut filter);
+        let mut most = match keep {
+            0 => u64::MAX,
+            keep => wanted.saturating_sub(keep),
+        };
+        if most == 0 || wanted == 0 {
+            return Bulk::default();
+        }
+        let ids: Vec<bool> = {
+            let mut ids = Vec::new();
+            for (id, name, _) in self.content.subjects.iter() {
+                ids.resize(id as usize, false);
+                ids.push(filter.matches(name));
+            }
+            ids
+        };
+        self.content.remove_where(0, to, |_, id| {
+            let goes = most > 0 && ids.get(id as usize) == Some(&true);
+            most -= u64::from(goes);
+            goes
+        })
+    }
+
+    /// Takes over a configuration that was checked.
+    pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
+        self.config = config;
+        self.limits = Limits::of(&self.config);
+        self.renew_chains();
+        let per_subject = self.limits.per_subject;
+        let stats = self.content.subjects.iter();
+        let mut over: Vec<u64> = Vec::new();
+        for (id, _, stat) in stats {
+            let excess = u64::from(stat.count).saturating_sub(per_subject);
+            if excess > 0 {
+                over.resize(id as usize, 0);
+                over.push(excess);
+            }
+        }
+        if !over.is_empty() {
+            let last = self.content.last_seq;
+            let bulk = self.content.remove_where(0, last, |_, id| {
+                let excess = over.get_mut(id as usize).filter(|n| **n > 0);
+                excess.map(|n| *n -= 1).is_some()
+            });
+            self.tell(bulk, effects);
+        }
+        if let Some(to) = self.surplus_end() {
+            self.remove_range(0, to, effects);
+        }
+    }
+
+    /// Keeps the numbers of each subject's messages if they will be asked for.
+    pub(super) fn renew_chains(&mut self) {
+        let chained = is_chained(&self.limits);
+        if chained != self.content.subjects.is_chained() {
+            let blocks = self.content.index.blocks_from(0);
+            let messages =
+                blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
+            self.content.subjects.set_chained(chained, messages);
+        }
+    }
+
+    /// The last of the oldest messages that are more than the limits allow.
+    fn surplus_end(&self) -> Option<u64> {
+        let mut messages = self.content.messages.saturating_sub(self.limits.messages);
+        let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
+        let mut end = None;
+        for block in self.content.index.blocks_from(0) {
+            for bit in block.live().iter() {
+                if messages == 0 && bytes == 0 {
+                    return end;
+                }
+                let counted = block.get(bit).map_or(0, |slot| slot.bytes);
+                messages = messages.saturating_sub(1);
+                bytes = bytes.saturating_sub(counted.into());
+                end = Some(block.seq(bit));
+            }
+        }
+        end
+    }
+
+    /// Panics if something is not as it always should be: for tests.
+    pub fn check_invariants(&self) {
+        self.content.check_invariants();
+        assert_eq!(self.limits, Limits::of(&self.config));
+        assert_eq!(self.content.subjects.is_chained(), is_chained(&self.limits));
+        if !self.limits.discard_new {
+            assert!(self.content.messages <= self.limits.messages);
+            assert!(self.content.bytes <= self.limits.bytes);
+        }
+        for consumer in self.consumers.values() {
+            consumer.state().check_invariants();
+        }
+    }
+}
+
+/// Whether the oldest message of a subject is asked for all the time, and is not also the newest.
+const fn is_chained(limits: &Limits) -> bool {
+    limits.per_subject > 1 && limits.per_subject < u64::MAX
+}
+
+/// What a message counts in its stream, as nats-server counts in its files, so that `max_bytes` means the same.
+pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
+    let headers = command.headers.map_or(0, <[u8]>::len);
+    let frame = if headers > 0 { 34 } else { 30 };
+    (frame + command.subject.len() + headers + command.payload.len()) as u64
+}
+
+/// The flags and the due time of a message with this time to live.
+pub(super) fn lifetime(ttl: super::headers::Ttl, limits: &Limits, now: u64) -> (Flags, u64) {
+    use super::headers::Ttl;
+    match ttl {
+        Ttl::Unset => (Flags::default(), 0),
+        Ttl::Never => (Flags::NEVER, 0),
+        Ttl::Seconds(secs) => {
+            // A marker must outlive what it speaks of, unless it replaces it.
+            let least = if limits.per_subject == 1 {
+                0
+            } else {
+                limits.marker_ttl_secs
+            };
+            let micros = secs.max(least).saturating_mul(1_000_000);
+            (Flags::TTL, now.saturating_add(micros))
+        }
+    }
+}

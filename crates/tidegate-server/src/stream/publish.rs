@@ -1,0 +1,281 @@
+//! Whether a message comes in: all checks of a publish, against the stream as it is.
+//!
+//! The order is: sealed, expected stream, time to live, duplicate, last id, size, last number, last number of the subject,
+//! roll-up, limits. Nothing changes here. A message of an atomic batch is checked against the stream before the batch, and against
+//! what the batch holds so far ([`Stage`]).
+
+use std::collections::{HashMap, HashSet};
+
+use super::block::Flags;
+use super::command::Command;
+use super::headers::{Asked, Ttl, number};
+use super::one::{Stream, counted_bytes, lifetime};
+use crate::api::error::ApiError;
+
+/// The most bytes of a message's headers.
+const HEADERS_BYTES_MAX: usize = 65_535;
+
+/// A message that comes in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accepted<'a> {
+    pub(super) bytes: u32,
+    pub(super) flags: Flags,
+    pub(super) due_us: u64,
+    pub(super) msg_id: Option<&'a [u8]>,
+    pub(super) rollup: Rollup,
+}
+
+/// Which older messages a message replaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rollup {
+    #[default]
+    None,
+    Subject,
+    All,
+}
+
+/// Why a message does not come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Duplicate(u64),
+    Error(ApiError),
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What an atomic batch holds so far.
+#[derive(Debug, Default)]
+pub(super) struct Stage<'a> {
+    ids: HashSet<&'a [u8]>,
+    subjects: HashMap<&'a [u8], u64>,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Stream {
+    /// Whether a message comes in now.
+    #[inline]
+    pub(super) fn check<'a>(
+        &mut self,
+        command: &Command<'a>,
+        now: u64,
+        stage: Option<&mut Stage<'a>>,
+    ) -> Result<Accepted<'a>, Refusal> {
+        if self.config.sealed {
+            return Err(ApiError::STREAM_SEALED.into());
+        }
+        let bytes = counted_bytes(command);
+        let mut accepted = Accepted {
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            flags: Flags::default(),
+            due_us: 0,
+            msg_id: None,
+            rollup: Rollup::None,
+        };
+        match command.headers {
+            Some(headers) if !headers.is_empty() => {
+                let asked = Asked::read(headers);
+                self.check_headers(command, &asked, now, stage.as_deref(), &mut accepted)?;
+            }
+            _ => self.check_size(command)?,
+        }
+        if self.limits.discard_new {
+            self.check_room(command, bytes, accepted.rollup, stage.as_deref())?;
+        }
+        if let Some(stage) = stage {
+            stage.ids.extend(accepted.msg_id);
+            *stage.subjects.entry(command.subject).or_default() += 1;
+            stage.messages += 1;
+            stage.bytes += bytes;
+        }
+        Ok(accepted)
+    }
+
+    fn check_size(&self, command: &Command<'_>) -> Result<(), ApiError> {
+        let headers = command.headers.map_or(0, <[u8]>::len);
+        if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
+            return Err(ApiError::MESSAGE_TOO_LARGE);
+        }
+        // What counts is more than that; as much as can be counted is far beyond what a connection takes.
+        if counted_bytes(command) > super::block::MESSAGE_BYTES_MAX.into() {
+            return Err(ApiError::MESSAGE_TOO_LARGE);
+        }
+        if headers > HEADERS_BYTES_MAX {
+            return Err(ApiError::HEADERS_TOO_LARGE);
+        }
+        Ok(())
+    }
+
+    fn check_headers<'a>(
+        &mut self,
+        command: &Command<'a>,
+        asked: &Asked<'a>,
+        now: u64,
+        stage: Option<&Stage<'a>>,
+        accepted: &mut Accepted<'a>,
+    ) -> Result<(), Refusal> {
+        if asked
+            .expected_stream
+            .is_some_and(|name| name != self.config.name.as_bytes())
+        {
+            return Err(ApiError::EXPECTED_STREAM.into());
+        }
+        if asked.incr.is_some() {
+            return Err(ApiError::COUNTER_DISABLED.into());
+        }
+        if asked.schedule.is_some() {
+            return Err(ApiError::SCHEDULES_DISABLED.into());
+        }
+        if let Some(ttl) = asked.ttl {
+            let ttl = Ttl::read(ttl);
+            if !self.config.allow_msg_ttl && ttl != Some(Ttl::Unset) {
+                return Err(ApiError::MESSAGE_TTL_DISABLED.into());
+            }
+            let ttl = ttl.ok_or(ApiError::MESSAGE_TTL_INVALID)?;
+            (accepted.flags, accepted.due_us) = lifetime(ttl, &self.limits, now);
+        }
+        if asked.is_marker() {
+            accepted.flags = accepted.flags.with(Flags::MARKER);
+        }
+        if let Some(id) = asked.msg_id {
+            self.check_duplicate(id, now, stage)?;
+            accepted.msg_id = Some(id);
+        }
+        if let Some(id) = asked.expected_last_msg_id
+            && *id != *self.last_msg_id
+        {
+            let last = String::from_utf8_lossy(&self.last_msg_id);
+            return Err(ApiError::wrong_last_msg_id(last).into());
+        }
+        self.check_size(command)?;
+        self.check_expected(command, asked, stage)?;
+        accepted.rollup = self.check_rollup(command, asked, stage)?;
+        Ok(())
+    }
+
+    fn check_duplicate(
+        &mut self,
+        id: &[u8],
+        now: u64,
+        stage: Option<&Stage<'_>>,
+    ) -> Result<(), Refusal> {
+        self.dedup
+            .forget_before(now.saturating_sub(self.limits.dedup_us));
+        let found = self.dedup.find(id);
+        match (stage, found) {
+            (None, None) => Ok(()),
+            (None, Some(seq)) => Err(Refusal::Duplicate(seq)),
+            (Some(stage), None) if !stage.ids.contains(id) => Ok(()),
+            (Some(_), _) => Err(ApiError::ATOMIC_DUPLICATE.into()),
+        }
+    }
+
+    fn check_expected(
+        &mut self,
+        command: &Command<'_>,
+        asked: &Asked<'_>,
+        stage: Option<&Stage<'_>>,
+    ) -> Result<(), ApiError> {
+        if let Some(expected) = asked.expected_last_seq {
+            if stage.is_some_and(|s| s.messages > 0) {
+                return Err(ApiError::WRONG_LAST_SEQUENCE_UNKNOWN);
+            }
+            if number(expected) != Some(self.content.last_seq) {
+                return Err(ApiError::wrong_last_sequence(self.content.last_seq));
+            }
+        }
+        let Some(expected) = asked.expected_last_subject_seq else {
+            return match asked.expected_subject {
+                Some(_) => Err(ApiError::MISSING_SEQ_FOR_SUBJECT),
+                None => Ok(()),
+            };
+        };
+        let subject = asked.expected_subject.unwrap_or(command.subject);
+        if stage.is_some_and(|s| s.subjects.contains_key(subject)) {
+            return Err(ApiError::WRONG_LAST_SEQUENCE_UNKNOWN);
+        }
+        let last = match self.content.subjects.find(subject) {
+            Some(id) => self.content.last_of_mut(id),
+            None if asked.expected_subject.is_some() => self.last_of(subject),
+            None => None,
+        };
+        let last = last.unwrap_or(0);
+        if number(expected) != Some(last) {
+            return Err(ApiError::wrong_last_sequence(last));
+        }
+        Ok(())
+    }
+
+    fn check_rollup(
+        &self,
+        command: &Command<'_>,
+        asked: &Asked<'_>,
+        stage: Option<&Stage<'_>>,
+    ) -> Result<Rollup, ApiError> {
+        let Some(rollup) = asked.rollup else {
+            return Ok(Rollup::None);
+        };
+        if !self.config.allow_rollup_hdrs || self.config.deny_purge {
+            return Err(ApiError::rollup_failed("rollup not permitted"));
+        }
+        match rollup {
+            b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
+                Err(ApiError::rollup_failed("batch rollup sub invalid"))
+            }
+            b"sub" => Ok(Rollup::Subject),
+            b"all" if stage.is_some_and(|s| s.messages > 0) => {
+                Err(ApiError::rollup_failed("batch rollup all invalid"))
+            }
+            b"all" => Ok(Rollup::All),
+            other => Err(ApiError::rollup_failed(format_args!(
+                "rollup value invalid: {:?}",
+                String::from_utf8_lossy(other)
+            ))),
+        }
+    }
+
+    /// Whether there is room where new messages are refused at a limit.
+    fn check_room(
+        &mut self,
+        command: &Command<'_>,
+        bytes: u64,
+        rollup: Rollup,
+        stage: Option<&Stage<'_>>,
+    ) -> Result<(), ApiError> {
+        let limits = self.limits;
+        let staged = |of: fn(&Stage<'_>) -> u64| stage.map_or(0, of);
+        let mut replaced = 0;
+        if limits.per_subject != u64::MAX {
+            let id = self.content.subjects.find(command.subject);
+            let count = id.map_or(0, |id| u64::from(self.content.subjects.stat(id).count));
+            let in_batch = stage.and_then(|s| s.subjects.get(command.subject));
+            if count + in_batch.copied().unwrap_or(0) >= limits.per_subject {
+                if self.config.discard_new_per_subject && rollup == Rollup::None {
+                    return Err(ApiError::store_failed(
+                        "maximum messages per subject exceeded",
+                    ));
+                }
+                // The subject's oldest message makes room, and in a batch nobody knows which that will be.
+                let oldest = match (stage, id) {
+                    (None, Some(id)) => self.content.first_of(id),
+                    _ => None,
+                };
+                let oldest = oldest.and_then(|seq| self.content.index.get(seq));
+                replaced = oldest.map_or(0, |slot| slot.bytes.into());
+            }
+        }
+        let content = &self.content;
+        if content.messages + staged(|s| s.messages) >= limits.messages && replaced == 0 {
+            return Err(ApiError::store_failed("maximum messages exceeded"));
+        }
+        let total = content.bytes + staged(|s| s.bytes) + bytes;
+        if total > limits.bytes && replaced < bytes {
+            return Err(ApiError::store_failed("maximum bytes exceeded"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+//! What a stream's configuration may say, and what may change in it.
+//!
+//! Pure functions of configurations, asked before a change is proposed and once more when it is applied. What depends on
+//! other streams is [`super::Streams`]'; what this server cannot do at all is refused where requests are read. Texts are nats-server's.
+
+use crate::api::config::{Discard, Retention, Storage, StreamConfig};
+use crate::api::error::ApiError;
+use crate::nats::subject;
+
+const NAME_BYTES_MAX: usize = 255;
+const DESCRIPTION_BYTES_MAX: usize = 4 * 1024;
+const METADATA_BYTES_MAX: usize = 128 * 1024;
+const SHORTEST_NS: i64 = 100_000_000;
+const SECOND_NS: i64 = 1_000_000_000;
+const DEDUP_NS: i64 = 120 * SECOND_NS;
+/// Numbers beyond have no room to go on.
+pub(super) const FIRST_SEQ_MAX: u64 = 1 << 62;
+
+/// The configuration as it is kept: what was not said filled in.
+///
+/// # Errors
+///
+/// 10052 with a text that names the rule it breaks.
+pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+    let invalid = |why: &str| Err(ApiError::invalid_config(why));
+    let mut config = config.clone();
+    check_texts(&config)?;
+    for limit in [
+        &mut config.max_msgs,
+        &mut config.max_bytes,
+        &mut config.max_msgs_per_subject,
+        &mut config.max_consumers,
+    ] {
+        if *limit <= 0 {
+            *limit = -1;
+        }
+    }
+    if config.max_msg_size <= 0 {
+        config.max_msg_size = -1;
+    }
+    if config.num_replicas == 0 {
+        config.num_replicas = 1;
+    }
+    if config.max_age < 0 {
+        return invalid("max age can not be negative");
+    }
+    if config.max_age != 0 && config.max_age < SHORTEST_NS {
+        return invalid("max age needs to be >= 100ms");
+    }
+    check_window(&mut config)?;
+    if config.deny_purge && config.allow_rollup_hdrs {
+        return invalid("roll-ups require the purge permission");
+    }
+    if config.discard_new_per_subject {
+        if config.discard != Discard::New {
+            return invalid("discard new per subject requires discard new policy to be set");
+        }
+        if config.max_msgs_per_subject <= 0 {
+            return invalid("discard new per subject requires max msgs per subject > 0");
+        }
+    }
+    match config.subject_delete_marker_ttl {
+        0 => {}
+        ..0 => return invalid("subject delete marker TTL must not be negative"),
+        1..SECOND_NS => return invalid("subject delete marker TTL must be at least 1 second"),
+        _ => {
+            config.allow_msg_ttl = true;
+            if !config.allow_rollup_hdrs {
+                config.allow_rollup_hdrs = true;
+                config.deny_purge = false;
+            }
+        }
+    }
+    if config.first_seq > FIRST_SEQ_MAX {
+        return invalid("first sequence is too large, maximum allowed is 4611686018427387904");
+    }
+    if config.subjects.is_empty() {
+        config.subjects.push(config.name.clone());
+    }
+    check_subjects(&config)?;
+    Ok(config)
+}
+
+/// The configuration as it is kept after an update of `old` to `new`.
+///
+/// # Errors
+///
+/// 10052 with a text that names the rule it breaks.
+pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConfig, ApiError> {
+    let invalid = |why: &str| Err(ApiError::invalid_config(why));
+    let mut new = check(new)?;
+    if new.name != old.name {
+        return invalid("stream configuration name must match original");
+    }
+    if new.storage != old.storage {
+        return invalid("stream configuration update can not change storage type");
+    }
+    let is_queue = |config: &StreamConfig| config.retention == Retention::WorkQueue;
+    if new.retention != old.retention && (is_queue(old) || is_queue(&new)) {
+        return invalid(
+            "stream configuration update can not change retention policy to/from workqueue",
+        );
+    }
+    if old.sealed && !new.sealed {
+        return invalid("stream configuration update can not unseal a sealed stream");
+    }
+    if old.deny_delete && !new.deny_delete {
+        return invalid("stream configuration update can not cancel deny message deletes");
+    }
+    if old.deny_purge && !new.deny_purge {
+        return invalid("stream configuration update can not cancel deny purge");
+    }
+    if old.allow_msg_ttl && !new.allow_msg_ttl {
+        return invalid("message TTL status can not be disabled");
+    }
+    // Nothing comes in any more, and nothing goes.
+    if new.sealed {
+        new.max_age = 0;
+        new.discard = Discard::New;
+        (new.deny_delete, new.deny_purge) = (true, true);
+        new.allow_rollup_hdrs = false;
+    }
+    // It says where the stream began.
+    new.first_seq = old.first_seq;
+    Ok(new)
+}
+
+fn check_texts(config: &StreamConfig) -> Result<(), ApiError> {
+    let invalid = |why: String| Err(ApiError::invalid_config(why));
+    let name = &config.name;
+    let bad = |c: char| matches!(c, '.' | '*' | '>' | '/' | '\\') || c.is_whitespace();
+    if name.is_empty() || name.contains(bad) || name.contains(char::is_control) {
+        return invalid(
+            r"stream name is required and can not contain '.', '*', '>', '\', '/'".to_owned(),
+        );
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return invalid(format!(
+            "stream name is too long, maximum allowed is {NAME_BYTES_MAX}"
+        ));
+    }
+    if config.description.len() > DESCRIPTION_BYTES_MAX {
+        return invalid(format!(
+            "stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}"
+        ));
+    }
+    let metadata = config.metadata.iter();
+    if metadata.map(|(k, v)| k.len() + v.len()).sum::<usize>() > METADATA_BYTES_MAX {
+        return invalid(format!(
+            "stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes"
+        ));
+    }
+    Ok(())
+}
+
+fn check_window(config: &mut StreamConfig) -> Result<(), ApiError> {
+    let invalid = |why: &str| Err(ApiError::invalid_config(why));
+    if config.duplicate_window == 0 {
+        config.duplicate_window = match config.max_age {
+            0 => DEDUP_NS,
+            age => age.min(DEDUP_NS),
+        };
+    }
+    if config.duplicate_window < 0 {
+        return invalid("duplicates window can not be negative");
+    }
+    if config.max_age != 0 && config.duplicate_window > config.max_age {
+        return invalid("duplicates window can not be larger then max age");
+    }
+    if config.duplicate_window < SHORTEST_NS {
+        return invalid("duplicates window needs to be >= 100ms");
+    }
+    Ok(())
+}
+
+fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
+    let invalid = |why: &str| Err(ApiError::invalid_config(why));
+    let touches =
+        |pattern: &str, space: &str| subject::overlaps(pattern.as_bytes(), space.as_bytes());
+    for (i, pattern) in config.subjects.iter().enumerate() {
+        if !subject::is_pattern(pattern.as_bytes()) {
+            return invalid("invalid subject");
+        }
+        if config.subjects[..i].contains(pattern) {
+            return invalid("duplicate subjects detected");
+        }
+        if !config.no_ack {
+            if pattern == ">" {
+                return invalid("capturing all subjects requires no-ack to be true");
+            }
+            let within = |space: &str| subject::contains(space.as_bytes(), pattern.as_bytes());
+            if ["$JS.>", "$JSC.>", "$NRG.>"]
+                .iter()
+                .any(|s| touches(pattern, s))
+                && !within("$JS.EVENT.>")
+            {
+                return invalid(
+                    "subjects that overlap with jetstream api require no-ack to be true",
+                );
+            }
+            if touches(pattern, "$SYS.>") && !within("$SYS.ACCOUNT.>") {
+                return invalid("subjects that overlap with system api require no-ack to be true");
+            }
+        }
+        if let Some(other) = config.subjects[..i].iter().find(|o| touches(o, pattern)) {
+            return Err(ApiError::invalid_config(format_args!(
+                "subject {other:?} overlaps with {pattern:?}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What a stream of this configuration reserves: what its limit says, of its kind of storage.
+pub(super) fn reserved(config: &StreamConfig, storage: Storage) -> u64 {
+    if config.storage == storage {
+        u64::try_from(config.max_bytes).unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &str) -> StreamConfig {
+        StreamConfig {
+            name: name.into(),
+            ..StreamConfig::default()
+        }
+    }
+
+    fn refusal(change: impl FnOnce(&mut StreamConfig)) -> String {
+        let mut config = config("S");
+        change(&mut config);
+        let error = check(&config).unwrap_err();
+        assert_eq!((error.code, error.err_code), (500, 10052));
+        error.description.into_owned()
+    }
+
+    #[test]
+    fn what_was_not_said_is_filled_in() {
+        let kept = check(&config("S")).unwrap();
+        assert_eq!(kept.subjects, ["S"]);
+        assert_eq!(
+            (kept.max_msgs, kept.max_msg_size, kept.num_replicas),
+            (-1, -1, 1)
+        );
+        assert_eq!(kept.duplicate_window, DEDUP_NS);
+        assert_eq!(check(&kept).unwrap(), kept, "kept configurations stay");
+        let mut aged = config("S");
+        aged.max_age = SECOND_NS;
+        assert_eq!(check(&aged).unwrap().duplicate_window, SECOND_NS);
+        let mut marked = config("S");
+        marked.subject_delete_marker_ttl = SECOND_NS;
+        let kept = check(&marked).unwrap();
+        assert!(kept.allow_msg_ttl && kept.allow_rollup_hdrs);
+    }
+
+    #[test]
+    fn rules_are_named() {
+        for name in ["", "a.b", "a*", "a>", "a b", "a/b", "a\\b", "a\u{1}"] {
+            assert!(refusal(|c| c.name = name.into()).starts_with("stream name is required"));
+        }
+        assert!(refusal(|c| c.name = "x".repeat(256)).contains("too long"));
+        assert!(refusal(|c| c.description = "x".repeat(4097)).contains("description"));
+        assert!(refusal(|c| c.max_age = 5).contains("max age needs"));
+        assert!(refusal(|c| c.max_age = -5).contains("max age can not"));
+        assert!(refusal(|c| c.duplicate_window = 5).contains("100ms"));
+        assert!(refusal(|c| c.duplicate_window = -5).contains("negative"));
+        let wide = refusal(|c| {
+            c.max_age = SECOND_NS;
+            c.duplicate_window = 2 * SECOND_NS;
+        });
+        assert!(wide.contains("larger then max age"));
+        assert!(refusal(|c| c.discard_new_per_subject = true).contains("discard new policy"));
+        let per = refusal(|c| {
+            c.discard_new_per_subject = true;
+            c.discard = Discard::New;
+        });
+        assert!(per.contains("max msgs per subject > 0"));
+        assert!(refusal(|c| c.subject_delete_marker_ttl = 5).contains("at least 1 second"));
+        let rollup = refusal(|c| (c.deny_purge, c.allow_rollup_hdrs) = (true, true));
+        assert!(rollup.contains("roll-ups require"));
+        assert!(refusal(|c| c.first_seq = u64::MAX).contains("first sequence"));
+    }
+
+    #[test]
+    fn subjects() {
+        let said = |subjects: &[&str]| {
+            refusal(|c| c.subjects = subjects.iter().map(|s| (*s).to_owned()).collect())
+        };
+        assert_eq!(said(&["a..b"]), "invalid subject");
+        assert_eq!(said(&["a", "a"]), "duplicate subjects detected");
+        assert_eq!(
+            said(&["a.*", "a.b"]),
+            r#"subject "a.*" overlaps with "a.b""#
+        );
+        assert!(said(&[">"]).contains("no-ack"));
+        assert!(said(&["$JS.>"]).contains("jetstream api"));
+        assert!(said(&["$SYS.REQ"]).contains("system api"));
+        let mut everything = config("S");
+        everything.subjects = vec![">".into()];
+        everything.no_ack = true;
+        assert!(check(&everything).is_ok());
+        let mut events = config("S");
+        events.subjects = vec!["$JS.EVENT.ADVISORY.>".into()];
+        assert!(check(&events).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_change() {
+        let old = check(&config("S")).unwrap();
+        let refusal = |old: &StreamConfig, change: &dyn Fn(&mut StreamConfig)| {
+            let mut new = old.clone();
+            change(&mut new);
+            let error = check_update(old, &new).unwrap_err();
+            assert_eq!(error.err_code, 10052);
+            error.description.into_owned()
+        };
+        assert!(refusal(&old, &|c| c.name = "T".into()).contains("name must match"));
+        assert!(refusal(&old, &|c| c.storage = Storage::Memory).contains("storage type"));
+        assert!(refusal(&old, &|c| c.retention = Retention::WorkQueue).contains("workqueue"));
+        let mut sealed = old.clone();
+        sealed.sealed = true;
+        sealed.max_age = SECOND_NS;
+        sealed.duplicate_window = SECOND_NS;
+        let sealed = check_update(&old, &sealed).unwrap();
+        assert!(sealed.deny_delete && sealed.deny_purge && sealed.max_age == 0);
+        assert!(refusal(&sealed, &|c| c.sealed = false).contains("unseal"));
+        let mut denied = old.clone();
+        (denied.deny_delete, denied.deny_purge, denied.allow_msg_ttl) = (true, true, true);
+        assert!(refusal(&denied, &|c| c.deny_delete = false).contains("message deletes"));
+        assert!(refusal(&denied, &|c| c.deny_purge = false).contains("deny purge"));
+        assert!(refusal(&denied, &|c| c.allow_msg_ttl = false).contains("TTL status"));
+    }
+}

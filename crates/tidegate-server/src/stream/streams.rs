@@ -1,0 +1,698 @@
+//! All streams of one group, and what commands do to them.
+//!
+//! Owns which stream has which name and subjects, the group's time, and the order of checks and effects of every command. Everything
+//! here follows from the entries alone: the same entries give the same streams on every node and after every restart. So limits
+//! that a node's operator sets ([`AccountLimits`]) are asked about before a command is proposed, never when it is applied.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use slab::Slab;
+
+use super::command::{
+    Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
+};
+use super::one::Stream;
+use super::outcome::{Effect, Outcome};
+use super::publish::{Refusal, Stage};
+use super::rules;
+use crate::api::config::{Storage, StreamConfig};
+use crate::api::error::ApiError;
+use crate::nats::subject;
+use crate::nats::sublist::Sublist;
+
+/// How many commands one round of expiry proposes, and a few more.
+const PROPOSED_MAX: usize = 4096;
+
+/// What an operator allows the streams of a group together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountLimits {
+    /// The most streams.
+    pub streams: u64,
+    /// The most bytes of streams in the log.
+    pub file_bytes: u64,
+    /// The most bytes of streams in memory.
+    pub memory_bytes: u64,
+}
+
+impl AccountLimits {
+    /// No limit.
+    pub const NONE: Self = Self {
+        streams: u64::MAX,
+        file_bytes: u64::MAX,
+        memory_bytes: u64::MAX,
+    };
+}
+
+/// What streams hold and reserve of one kind of storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of messages.
+    pub bytes: u64,
+    /// Bytes that limits of streams reserve.
+    pub reserved: u64,
+}
+
+/// The payload of [`Kind::Purge`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PurgeRequest {
+    /// Only messages of subjects this pattern matches; empty: all.
+    pub filter: String,
+    /// Only messages below this number; 0: all.
+    pub seq: u64,
+    /// The newest that stay; 0: none.
+    pub keep: u64,
+}
+
+/// The payload of [`Kind::DeleteMessage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeleteRequest {
+    /// Which.
+    pub seq: u64,
+    /// Its bytes need not be overwritten.
+    pub no_erase: bool,
+}
+
+/// All streams of one group.
+#[derive(Debug)]
+pub struct Streams {
+    limits: AccountLimits,
+    pub(super) streams: HashMap<u32, Box<Stream>, RandomState>,
+    pub(super) names: BTreeMap<String, u32>,
+    /// The number of the last stream made. None is given twice: a message on its way names its stream by it.
+    pub(super) last_id: u32,
+    /// The latest entry's time; that of entries that went past the log apart, since no other node sees them.
+    pub(super) now_us: u64,
+    memory_now_us: u64,
+    file_bytes: u64,
+    memory_bytes: u64,
+    patterns: Sublist,
+    /// The stream of each pattern.
+    owners: Slab<u32>,
+    /// Nothing is due before.
+    pub(super) due_us: u64,
+}
+
+/// What an entry's commands share.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    lsn: u64,
+    entry: &'a Bytes,
+    now: u64,
+    /// The entry did not go through the log.
+    past_log: bool,
+}
+
+impl Streams {
+    /// Without streams.
+    #[must_use]
+    pub fn new(limits: AccountLimits) -> Self {
+        Self {
+            limits,
+            streams: HashMap::default(),
+            names: BTreeMap::new(),
+            last_id: 0,
+            now_us: 0,
+            memory_now_us: 0,
+            file_bytes: 0,
+            memory_bytes: 0,
+            patterns: Sublist::new(),
+            owners: Slab::new(),
+            due_us: u64::MAX,
+        }
+    }
+
+    /// The stream that takes messages of this subject.
+    #[inline]
+    pub fn capture(&mut self, subject: &[u8]) -> Option<u32> {
+        let key = *self.patterns.matches(subject).plain.first()?;
+        self.owners.get(key as usize).copied()
+    }
+
+    /// The number of the stream with this name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// The stream with this number.
+    #[must_use]
+    pub fn get(&self, id: u32) -> Option<&Stream> {
+        self.streams.get(&id).map(|stream| &**stream)
+    }
+
+    /// All streams, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.names.values().filter_map(|id| self.get(*id))
+    }
+
+    /// How many streams there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// What streams of this kind of storage hold and reserve.
+    #[must_use]
+    pub fn usage(&self, storage: Storage) -> Usage {
+        Usage {
+            bytes: match storage {
+                Storage::File => self.file_bytes,
+                Storage::Memory => self.memory_bytes,
+            },
+            reserved: self
+                .iter()
+                .map(|stream| rules::reserved(stream.config(), storage))
+                .fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Whether a stream may be made, before that is proposed; its configuration as it will be kept.
+    ///
+    /// # Errors
+    ///
+    /// The error to answer with.
+    pub fn check_create(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        let config = self.may_create(config)?;
+        if self.names.contains_key(&config.name) {
+            return Ok(config);
+        }
+        if self.len() as u64 >= self.limits.streams {
+            return Err(ApiError::MAXIMUM_STREAMS);
+        }
+        self.check_reservation(&config, 0)?;
+        Ok(config)
+    }
+
+    /// Whether a stream may be changed so, before that is proposed; its configuration as it will be kept.
+    ///
+    /// # Errors
+    ///
+    /// The error to answer with.
+    pub fn check_update(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        let id = self.by_name(&config.name);
+        let old = id.and_then(|id| self.get(id));
+        let old = old.ok_or(ApiError::STREAM_NOT_FOUND)?;
+        let config = self.may_update(old, config)?;
+        let reserved = rules::reserved(old.config(), config.storage);
+        self.check_reservation(&config, reserved)?;
+        Ok(config)
+    }
+
+    /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is proposed.
+    ///
+    /// # Errors
+    ///
+    /// The error to answer with.
+    #[inline]
+    pub fn check_quota(&self, stream: u32, bytes: usize) -> Result<(), ApiError> {
+        if self.limits == AccountLimits::NONE {
+            return Ok(());
+        }
+        let stream = self.get(stream).ok_or(ApiError::STREAM_NOT_FOUND)?;
+        let bytes = bytes as u64;
+        if stream.in_memory() {
+            if self.memory_bytes.saturating_add(bytes) > self.limits.memory_bytes {
+                return Err(ApiError::MEMORY_EXCEEDED);
+            }
+        } else if self.file_bytes.saturating_add(bytes) > self.limits.file_bytes {
+            return Err(ApiError::STORAGE_EXCEEDED);
+        }
+        Ok(())
+    }
+
+    /// Applies a committed entry, whose record lies at `lsn`: one outcome a command.
+    ///
+    /// # Errors
+    ///
+    /// Where the entry holds something no version of this program wrote, or a newer one: the streams are not what they should be then, and
+    /// the node must not go on.
+    pub fn apply(
+        &mut self,
+        lsn: u64,
+        entry: &Bytes,
+        out: &mut Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), EntryError> {
+        let decoded = Entry::decode(entry)?;
+        self.now_us = self.now_us.max(decoded.time_us());
+        let context = Context {
+            lsn,
+            entry,
+            now: self.now_us,
+            past_log: false,
+        };
+        self.apply_all(context, decoded.commands(), out, effects)
+    }
+
+    /// Applies commands to streams in memory, which go past the log; others are refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`Streams::apply`].
+    pub fn apply_memory(
+        &mut self,
+        entry: &Bytes,
+        out: &mut Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), EntryError> {
+        let decoded = Entry::decode(entry)?;
+        self.memory_now_us = self.memory_now_us.max(decoded.time_us());
+        let context = Context {
+            lsn: 0,
+            entry,
+            now: self.memory_now_us,
+            past_log: true,
+        };
+        self.apply_all(context, decoded.commands(), out, effects)
+    }
+
+    fn apply_all(
+        &mut self,
+        context: Context<'_>,
+        mut commands: Commands<'_>,
+        out: &mut Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), EntryError> {
+        while let Some(command) = commands.next() {
+            let command = command?;
+            let id = command.stream;
+            if command.kind == Kind::Atomic {
+                self.apply_batch(context, &command, &mut commands, out, effects)?;
+                continue;
+            }
+            let done = match command.kind {
+                Kind::Publish => self.publish(context, &command, effects),
+                Kind::CreateStream if !context.past_log => {
+                    self.create(&command, context.now, effects)
+                }
+                _ => self.change(context, &command, effects),
+            };
+            out.push(done.unwrap_or_else(|refusal| match refusal {
+                Refusal::Duplicate(seq) => Outcome::Duplicate { stream: id, seq },
+                Refusal::Error(error) => Outcome::Refused { stream: id, error },
+            }));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = stream_of(&mut self.streams, command, context.past_log)?;
+        let accepted = stream.check(command, context.now, None)?;
+        let before = stream.content.bytes;
+        let (place, body) = context.keep(stream, command);
+        let seq = stream.store(command, &accepted, place, context.now, body, effects);
+        let due = stream.due_after_store(accepted.due_us);
+        self.due_us = self.due_us.min(due);
+        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
+        self.count_bytes(before, after, in_memory);
+        Ok(Outcome::Stored {
+            stream: command.stream,
+            seq,
+        })
+    }
+
+    fn count_bytes(&mut self, before: u64, after: u64, in_memory: bool) {
+        let total = if in_memory {
+            &mut self.memory_bytes
+        } else {
+            &mut self.file_bytes
+        };
+        *total = *total + after - before;
+    }
+
+    /// Applies the publishes that stand or fall together.
+    fn apply_batch(
+        &mut self,
+        context: Context<'_>,
+        atomic: &Command<'_>,
+        commands: &mut Commands<'_>,
+        out: &mut Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), EntryError> {
+        let id = atomic.stream;
+        let count = atomic
+            .payload
+            .first_chunk()
+            .map_or(0, |n| u32::from_le_bytes(*n));
+        let mut batch = Vec::new();
+        for command in commands.by_ref().take(count as usize) {
+            batch.push(command?);
+        }
+        let refused = match self.check_batch(context, atomic, count, &batch) {
+            Ok(accepted) => {
+                out.push(Outcome::Done);
+                let at = out.len() - 1;
+                let mut last = 0;
+                for (command, accepted) in batch.iter().zip(&accepted) {
+                    let Some(stream) = self.streams.get_mut(&id) else {
+                        break;
+                    };
+                    let before = stream.content.bytes;
+                    let (place, body) = context.keep(stream, command);
+                    last = stream.store(command, accepted, place, context.now, body, effects);
+                    let due = stream.due_after_store(accepted.due_us);
+                    self.due_us = self.due_us.min(due);
+                    let (after, in_memory) = (stream.content.bytes, stream.in_memory());
+                    self.count_bytes(before, after, in_memory);
+                    out.push(Outcome::Stored {
+                        stream: id,
+                        seq: last,
+                    });
+                }
+                out[at] = Outcome::Batch {
+                    stream: id,
+                    seq: last,
+                    count,
+                };
+                return Ok(());
+            }
+            Err(error) => Outcome::Refused { stream: id, error },
+        };
+        out.extend(std::iter::repeat_n(refused, batch.len() + 1));
+        Ok(())
+    }
+
+    /// All messages of a batch against the stream before it, or why none comes in.
+    fn check_batch<'a>(
+        &mut self,
+        context: Context<'_>,
+        atomic: &Command<'_>,
+        count: u32,
+        batch: &[Command<'a>],
+    ) -> Result<Vec<super::publish::Accepted<'a>>, ApiError> {
+        let whole = batch.len() == count as usize
+            && count > 0
+            && batch
+                .iter()
+                .all(|c| c.kind == Kind::Publish && c.stream == atomic.stream);
+        if !whole {
+            return Err(ApiError::ATOMIC_INCOMPLETE);
+        }
+        let stream = stream_of(&mut self.streams, atomic, context.past_log)?;
+        if !stream.config.allow_atomic {
+            return Err(ApiError::ATOMIC_DISABLED);
+        }
+        let mut stage = Stage::default();
+        let mut accepted = Vec::with_capacity(batch.len());
+        for command in batch {
+            match stream.check(command, context.now, Some(&mut stage)) {
+                Ok(one) => accepted.push(one),
+                Err(Refusal::Duplicate(_)) => return Err(ApiError::ATOMIC_DUPLICATE),
+                Err(Refusal::Error(error)) => return Err(error),
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn create(
+        &mut self,
+        command: &Command<'_>,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let config = self.may_create(&parse(command.payload)?)?;
+        if let Some(stream) = self.by_name(&config.name) {
+            return Ok(Outcome::Exists { stream });
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        self.insert(Stream::new(id, config, now));
+        effects.push(Effect::StreamCreated { stream: id });
+        Ok(Outcome::Created { stream: id })
+    }
+
+    /// The configuration as it will be kept, unless other streams stand against it. A stream of this name is only allowed to
+    /// be just so.
+    fn may_create(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        let config = rules::check(config)?;
+        match self.by_name(&config.name).and_then(|id| self.get(id)) {
+            Some(stream) if stream.config == config => Ok(config),
+            Some(_) => Err(ApiError::STREAM_NAME_EXISTS),
+            None => {
+                self.check_overlap(&config)?;
+                Ok(config)
+            }
+        }
+    }
+
+    fn may_update(&self, old: &Stream, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        let config = rules::check_update(&old.config, config)?;
+        self.check_overlap(&config)?;
+        Ok(config)
+    }
+
+    fn check_overlap(&self, config: &StreamConfig) -> Result<(), ApiError> {
+        let others = self.iter().filter(|s| s.config.name != config.name);
+        let touch = |a: &String, b: &String| subject::overlaps(a.as_bytes(), b.as_bytes());
+        for other in others {
+            let mine = &config.subjects;
+            let theirs = &other.config.subjects;
+            if mine.iter().any(|a| theirs.iter().any(|b| touch(a, b))) {
+                return Err(ApiError::SUBJECT_OVERLAP);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_reservation(&self, config: &StreamConfig, had: u64) -> Result<(), ApiError> {
+        let (limit, error) = match config.storage {
+            Storage::File => (self.limits.file_bytes, ApiError::STORAGE_EXCEEDED),
+            Storage::Memory => (self.limits.memory_bytes, ApiError::MEMORY_EXCEEDED),
+        };
+        let wants = rules::reserved(config, config.storage);
+        let others = self.usage(config.storage).reserved - had;
+        if wants > 0 && others.saturating_add(wants) > limit {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    pub(super) fn insert(&mut self, stream: Stream) {
+        self.names.insert(stream.config.name.clone(), stream.id);
+        self.add_patterns(&stream);
+        self.count_bytes(0, stream.content.bytes, stream.in_memory());
+        self.streams.insert(stream.id, Box::new(stream));
+    }
+
+    fn add_patterns(&mut self, stream: &Stream) {
+        for pattern in &stream.config.subjects {
+            // Fewer than 2^32: each takes more than a byte.
+            let key = self.owners.insert(stream.id) as u32;
+            self.patterns.insert(pattern.as_bytes(), None, key);
+        }
+    }
+
+    fn remove_patterns(&mut self, id: u32, patterns: &[String]) {
+        let mine: Vec<usize> = self
+            .owners
+            .iter()
+            .filter(|(_, o)| **o == id)
+            .map(|(k, _)| k)
+            .collect();
+        for (key, pattern) in mine.into_iter().zip(patterns) {
+            self.owners.remove(key);
+            self.patterns.remove(pattern.as_bytes(), key as u32);
+        }
+    }
+
+    /// Commands to a stream that is there, other than publishes.
+    fn change(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let id = command.stream;
+        let stream = stream_of(&mut self.streams, command, context.past_log)?;
+        let (before, in_memory) = (stream.content.bytes, stream.in_memory());
+        let outcome = match command.kind {
+            Kind::UpdateStream => return self.update(command, effects),
+            Kind::DeleteStream => return Ok(self.delete(id, effects)),
+            Kind::Purge => stream.apply_purge(&parse(command.payload)?, effects)?,
+            Kind::DeleteMessage => stream.apply_delete(&parse(command.payload)?, effects)?,
+            Kind::Expire => {
+                stream.expire(context.now, effects);
+                Outcome::Done
+            }
+            Kind::Marker => {
+                let (place, body) = context.keep(stream, command);
+                let due = stream.apply_marker(command, place, context.now, body, effects);
+                self.due_us = self.due_us.min(due);
+                Outcome::Done
+            }
+            Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
+            Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
+            Kind::ConsumerDelta => stream.change_consumer(command)?,
+            // Handled before, or not for a stream that is there.
+            Kind::Publish | Kind::Atomic | Kind::CreateStream => {
+                return Err(ApiError::BAD_REQUEST.into());
+            }
+        };
+        let after = stream.content.bytes;
+        self.count_bytes(before, after, in_memory);
+        Ok(outcome)
+    }
+
+    fn update(
+        &mut self,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let id = command.stream;
+        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
+        let config = self.may_update(old, &parse(command.payload)?)?;
+        let patterns = old.config.subjects.clone();
+        self.remove_patterns(id, &patterns);
+        let Some(mut stream) = self.streams.remove(&id) else {
+            return Err(ApiError::STREAM_NOT_FOUND.into());
+        };
+        let before = stream.content.bytes;
+        stream.update(config, effects);
+        self.count_bytes(before, stream.content.bytes, stream.in_memory());
+        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        self.add_patterns(&stream);
+        self.streams.insert(id, stream);
+        effects.push(Effect::StreamUpdated { stream: id });
+        Ok(Outcome::Updated { stream: id })
+    }
+
+    fn delete(&mut self, id: u32, effects: &mut Vec<Effect>) -> Outcome {
+        if let Some(mut stream) = self.streams.remove(&id) {
+            self.names.remove(&stream.config.name);
+            let patterns = std::mem::take(&mut stream.config.subjects);
+            self.remove_patterns(id, &patterns);
+            self.count_bytes(stream.content.bytes, 0, stream.in_memory());
+            effects.push(Effect::StreamDeleted {
+                stream: id,
+                name: stream.config.name,
+                messages: stream.content.remove_all(),
+                consumers: stream.consumers.into_keys().collect(),
+            });
+        }
+        Outcome::Deleted { stream: id }
+    }
+
+    /// Says that a message lies at another place now; whether it was where it is said to have been. This is no command: where a
+    /// message lies is each node's own affair.
+    pub fn relocate(&mut self, stream: u32, seq: u64, from: Place, to: Place) -> bool {
+        let Some(stream) = self.streams.get_mut(&stream) else {
+            return false;
+        };
+        let there = stream.place(seq) == Some(from);
+        if there {
+            stream.content.index.relocate(seq, to);
+        }
+        there
+    }
+
+    /// When messages may be due, in microseconds since 1970: not before. Once it has come, propose what
+    /// [`Streams::propose_expiry`] writes, and ask again when that is applied.
+    pub fn next_expiry(&mut self, now_us: u64) -> Option<u64> {
+        if self.due_us <= now_us {
+            let dues = self.streams.values_mut().filter_map(|s| s.next_due());
+            self.due_us = dues.min().unwrap_or(u64::MAX);
+        }
+        (self.due_us != u64::MAX).then_some(self.due_us)
+    }
+
+    /// Writes commands that let go what is due in streams of this kind of storage, a bounded number; how many.
+    ///
+    /// # Errors
+    ///
+    /// Where the entry is full; what was written before stays.
+    pub fn propose_expiry<B: Buffer>(
+        &mut self,
+        now_us: u64,
+        storage: Storage,
+        entry: &mut Encoder<'_, B>,
+    ) -> Result<usize, EncodeError> {
+        let mut written = 0;
+        for id in self.names.values() {
+            let Some(stream) = self.streams.get_mut(id) else {
+                continue;
+            };
+            let due = stream.next_due().is_some_and(|due| due <= now_us);
+            if due && stream.config.storage == storage {
+                written += stream.propose_expiry(now_us, entry)?;
+            }
+            if written >= PROPOSED_MAX {
+                break;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Panics if something is not as it always should be: for tests.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.names.len(), self.streams.len());
+        let (mut file, mut memory, mut patterns) = (0, 0, 0);
+        for (name, id) in &self.names {
+            let stream = &self.streams[id];
+            stream.check_invariants();
+            assert_eq!((stream.name(), stream.id()), (name.as_str(), *id));
+            assert!(*id <= self.last_id);
+            patterns += stream.config.subjects.len();
+            if stream.in_memory() {
+                memory += stream.content.bytes;
+            } else {
+                file += stream.content.bytes;
+            }
+        }
+        assert_eq!((file, memory), (self.file_bytes, self.memory_bytes));
+        assert_eq!(patterns, self.owners.len());
+    }
+}
+
+impl Context<'_> {
+    /// Where a message lies, and its bytes if the stream keeps them.
+    #[inline]
+    fn keep(&self, stream: &Stream, command: &Command<'_>) -> (Place, Option<Bytes>) {
+        if stream.in_memory() {
+            let start = command.offset as usize;
+            let bytes = &self.entry[start..start + command.encoded_bytes()];
+            // A copy: a slice would keep the whole entry for one message.
+            return (Place::default(), Some(Bytes::copy_from_slice(bytes)));
+        }
+        let place = Place {
+            lsn: self.lsn,
+            offset: command.offset,
+        };
+        (place, None)
+    }
+}
+
+/// The stream a command is about.
+#[inline]
+fn stream_of<'s>(
+    streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,
+    command: &Command<'_>,
+    past_log: bool,
+) -> Result<&'s mut Stream, ApiError> {
+    match streams.get_mut(&command.stream) {
+        Some(stream) if !past_log || stream.in_memory() => Ok(stream),
+        Some(_) => Err(ApiError::STREAM_INVALID),
+        None => Err(ApiError::STREAM_NOT_FOUND),
+    }
+}
+
+pub(super) fn parse<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(payload).map_err(ApiError::invalid_json)
+}

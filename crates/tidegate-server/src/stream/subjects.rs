@@ -1,0 +1,367 @@
+//! The subjects of a stream's messages, each kept once: a small number stands for it, and how many messages it has.
+//!
+//! Numbers are used again once a subject has no message; whoever keeps one beside the stream tells by its `birth`. The first and last
+//! message are bounds, not below or above which there is one: they are made exact when somebody asks, since otherwise every message that
+//! goes would cost a search. Where a stream keeps several messages a subject and no more, their numbers are kept too
+//! ([`Subjects::set_chained`]): the oldest is asked for each time then.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::snapshot::RestoreError;
+use super::wire::{Reader, put_bytes, put_len, put_u32};
+
+/// A subject's bytes, shared.
+pub type Name = Arc<[u8]>;
+
+/// Names in a page: what a snapshot shares at once.
+const PAGE_LEN: usize = 256;
+
+/// A page of names, by number.
+type Page = [Option<Name>; PAGE_LEN];
+
+/// The subjects of a stream's messages.
+#[derive(Debug)]
+pub(super) struct Subjects {
+    pages: Vec<Arc<Page>>,
+    stats: Vec<Stat>,
+    by_name: HashTable<u32>,
+    hasher: RandomState,
+    /// Numbers to use again, the last first.
+    free: Vec<u32>,
+    births: u32,
+    /// Of each subject the numbers of its messages, where they are kept.
+    chains: Option<Vec<VecDeque<u64>>>,
+}
+
+/// Names by number, shared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pages: Vec<Arc<Page>>,
+    /// How many numbers were given.
+    len: usize,
+    /// Numbers to use again, the last first.
+    free: Vec<u32>,
+}
+
+impl Names {
+    /// How many pages there are.
+    pub(super) fn pages_len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
+        put_len(out, self.len);
+        put_len(out, self.free.len());
+        self.free.iter().for_each(|id| put_u32(out, *id));
+    }
+
+    /// Writes the names of one page, without those there are none of: the free numbers say which.
+    pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
+        for name in self.pages[page].iter().flatten() {
+            put_bytes(out, name);
+        }
+    }
+
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Self, RestoreError> {
+        let inconsistent = || RestoreError::Inconsistent("the subjects of a stream");
+        let len = from.len(4)?;
+        let mut names = Self {
+            pages: Vec::with_capacity(len.div_ceil(PAGE_LEN)),
+            len,
+            free: Vec::new(),
+        };
+        let mut is_free = vec![false; len];
+        for _ in 0..from.len(4)? {
+            let id = from.u32()?;
+            let slot = is_free.get_mut(id as usize).ok_or_else(inconsistent)?;
+            if std::mem::replace(slot, true) {
+                return Err(inconsistent());
+            }
+            names.free.push(id);
+        }
+        for free in is_free.chunks(PAGE_LEN) {
+            let mut page = [const { None }; PAGE_LEN];
+            for (name, free) in page.iter_mut().zip(free) {
+                if !free {
+                    *name = Some(from.bytes()?.into());
+                }
+            }
+            names.pages.push(Arc::new(page));
+        }
+        Ok(names)
+    }
+
+    /// Whether the number stands for a subject.
+    pub(super) fn has(&self, id: u32) -> bool {
+        name_in(&self.pages, id).is_some()
+    }
+}
+
+/// What is known of a subject.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stat {
+    /// No message of the subject is below.
+    pub(super) first: u64,
+    /// No message of the subject is above.
+    pub(super) last: u64,
+    pub(super) count: u32,
+    /// Differs each time the number is given.
+    pub(super) birth: u32,
+}
+
+impl Subjects {
+    pub(super) fn new() -> Self {
+        Self {
+            pages: Vec::new(),
+            stats: Vec::new(),
+            by_name: HashTable::new(),
+            hasher: RandomState::default(),
+            free: Vec::new(),
+            births: 0,
+            chains: None,
+        }
+    }
+
+    /// Brings back the numbers that were given, without messages.
+    pub(super) fn restored(names: Names) -> Self {
+        let mut all = Self {
+            pages: names.pages,
+            free: names.free,
+            ..Self::new()
+        };
+        for id in 0..names.len as u32 {
+            all.births += 1;
+            all.stats.push(Stat {
+                first: 0,
+                last: 0,
+                count: 0,
+                birth: all.births,
+            });
+            if let Some(name) = name_in(&all.pages, id) {
+                let (pages, hasher) = (&all.pages, &all.hasher);
+                let rehash = |id: &u32| hash_in(hasher, pages, *id);
+                let hash = hasher.hash_one(&**name);
+                all.by_name.insert_unique(hash, id, rehash);
+            }
+        }
+        all
+    }
+
+    /// Whether each subject with a number has messages.
+    pub(super) fn all_used(&self) -> bool {
+        self.iter().all(|(_, _, stat)| stat.count > 0)
+    }
+
+    /// Names by number, and numbers to use again: for a snapshot.
+    pub(super) fn shared(&self) -> Names {
+        Names {
+            pages: self.pages.clone(),
+            len: self.stats.len(),
+            free: self.free.clone(),
+        }
+    }
+
+    /// How many subjects have messages.
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(super) fn find(&self, name: &[u8]) -> Option<u32> {
+        let same = |id: &u32| name_in(&self.pages, *id).is_some_and(|n| **n == *name);
+        self.by_name.find(self.hasher.hash_one(name), same).copied()
+    }
+
+    pub(super) fn name(&self, id: u32) -> Option<&Name> {
+        name_in(&self.pages, id)
+    }
+
+    pub(super) fn stat(&self, id: u32) -> &Stat {
+        &self.stats[id as usize]
+    }
+
+    /// All subjects with messages, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Name, &Stat)> {
+        let stats = self.stats.iter().zip(0..);
+        stats.filter_map(|(stat, id)| Some((id, self.name(id)?, stat)))
+    }
+
+    /// Counts message `seq` of `name`; the subject's number and its bytes.
+    pub(super) fn add(&mut self, name: &[u8], seq: u64) -> (u32, Name) {
+        let hash = self.hasher.hash_one(name);
+        let pages = &self.pages;
+        let same = |id: &u32| name_in(pages, *id).is_some_and(|n| **n == *name);
+        if let Some(id) = self.by_name.find(hash, same).copied() {
+            self.count_in(id, seq);
+            let shared = name_in(&self.pages, id).cloned();
+            return (id, shared.unwrap_or_default());
+        }
+        let shared: Name = name.into();
+        let id = self.give(&shared, hash);
+        self.count_in(id, seq);
+        (id, shared)
+    }
+
+    /// Counts message `seq` of a subject that has a number.
+    pub(super) fn count_in(&mut self, id: u32, seq: u64) {
+        let stat = &mut self.stats[id as usize];
+        if stat.count == 0 {
+            stat.first = seq;
+        }
+        stat.last = seq;
+        stat.count += 1;
+        if let Some(chains) = &mut self.chains {
+            chains[id as usize].push_back(seq);
+        }
+    }
+
+    fn give(&mut self, name: &Name, hash: u64) -> u32 {
+        self.births = self.births.wrapping_add(1);
+        let stat = Stat {
+            first: 0,
+            last: 0,
+            count: 0,
+            birth: self.births,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.stats[id as usize] = stat;
+                id
+            }
+            None => {
+                self.stats.push(stat);
+                if let Some(chains) = &mut self.chains {
+                    chains.push(VecDeque::new());
+                }
+                // Each takes more than a byte: fewer than 2^32.
+                (self.stats.len() - 1) as u32
+            }
+        };
+        let (page, at) = (id as usize / PAGE_LEN, id as usize % PAGE_LEN);
+        if page == self.pages.len() {
+            self.pages.push(Arc::new([const { None }; PAGE_LEN]));
+        }
+        Arc::make_mut(&mut self.pages[page])[at] = Some(Arc::clone(name));
+        let (pages, hasher) = (&self.pages, &self.hasher);
+        let rehash = |id: &u32| hash_in(hasher, pages, *id);
+        self.by_name.insert_unique(hash, id, rehash);
+        id
+    }
+
+    /// Uncounts message `seq` of the subject, which loses its number with its last message; its bytes.
+    pub(super) fn take(&mut self, id: u32, seq: u64) -> Name {
+        let shared = self.name(id).cloned().unwrap_or_default();
+        let stat = &mut self.stats[id as usize];
+        stat.count -= 1;
+        if stat.first == seq {
+            stat.first = seq + 1;
+        }
+        if stat.last == seq {
+            stat.last = seq.saturating_sub(1);
+        }
+        let count = stat.count;
+        if let Some(chains) = &mut self.chains {
+            let chain = &mut chains[id as usize];
+            if chain.front() == Some(&seq) {
+                chain.pop_front();
+            } else if let Ok(at) = chain.binary_search(&seq) {
+                chain.remove(at);
+            }
+            if let (Some(first), Some(last)) = (chain.front(), chain.back()) {
+                (stat.first, stat.last) = (*first, *last);
+            } else {
+                *chain = VecDeque::new();
+            }
+        }
+        if count == 0 {
+            let hash = self.hasher.hash_one(&*shared);
+            if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == id) {
+                entry.remove();
+            }
+            let (page, at) = (id as usize / PAGE_LEN, id as usize % PAGE_LEN);
+            Arc::make_mut(&mut self.pages[page])[at] = None;
+            self.free.push(id);
+        }
+        shared
+    }
+
+    /// Remembers that the subject's messages lie within these bounds.
+    pub(super) fn tighten(&mut self, id: u32, first: Option<u64>, last: Option<u64>) {
+        let stat = &mut self.stats[id as usize];
+        stat.first = first.unwrap_or(stat.first);
+        stat.last = last.unwrap_or(stat.last);
+    }
+
+    /// Forgets all subjects; numbers are given anew, from 0.
+    pub(super) fn clear(&mut self) {
+        let (births, chained) = (self.births, self.chains.is_some());
+        *self = Self::new();
+        self.births = births;
+        self.chains = chained.then(Vec::new);
+    }
+
+    /// Whether the messages' numbers are kept.
+    pub(super) const fn is_chained(&self) -> bool {
+        self.chains.is_some()
+    }
+
+    /// Keeps the messages' numbers from now on, or not; those there are come by `messages`, in order.
+    pub(super) fn set_chained(&mut self, on: bool, messages: impl Iterator<Item = (u64, u32)>) {
+        self.chains = on.then(|| vec![VecDeque::new(); self.stats.len()]);
+        let Some(chains) = &mut self.chains else {
+            return;
+        };
+        for (seq, id) in messages {
+            chains[id as usize].push_back(seq);
+        }
+        for (chain, stat) in chains.iter().zip(&mut self.stats) {
+            if let (Some(first), Some(last)) = (chain.front(), chain.back()) {
+                (stat.first, stat.last) = (*first, *last);
+            }
+        }
+    }
+
+    /// What it takes in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
+        let chains = self.chains.iter().flatten();
+        let chains: usize = chains
+            .map(|c| size_of_val(c) + c.capacity() * size_of::<u64>())
+            .sum();
+        names
+            + chains
+            + self.pages.len() * (size_of::<Page>() + 16)
+            + self.stats.capacity() * size_of::<Stat>()
+            + self.by_name.allocation_size()
+    }
+
+    pub(super) fn check_invariants(&self) {
+        let mut named = 0;
+        for (id, name, stat) in self.iter() {
+            named += 1;
+            assert!(stat.count > 0, "a subject without messages has a number");
+            assert!(stat.first <= stat.last);
+            assert_eq!(self.find(name), Some(id));
+            if let Some(chains) = &self.chains {
+                let chain = &chains[id as usize];
+                assert_eq!(chain.len(), stat.count as usize);
+                assert_eq!(chain.front(), Some(&stat.first));
+                assert_eq!(chain.back(), Some(&stat.last));
+            }
+        }
+        assert_eq!(named, self.by_name.len());
+        assert_eq!(named + self.free.len(), self.stats.len());
+    }
+}
+
+fn name_in(pages: &[Arc<Page>], id: u32) -> Option<&Name> {
+    pages.get(id as usize / PAGE_LEN)?[id as usize % PAGE_LEN].as_ref()
+}
+
+fn hash_in(hasher: &RandomState, pages: &[Arc<Page>], id: u32) -> u64 {
+    hasher.hash_one(name_in(pages, id).map_or(&b""[..], |name| &**name))
+}

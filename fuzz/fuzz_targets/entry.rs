@@ -1,0 +1,20 @@
+//! Whatever bytes an entry has: its commands or an error; what was decoded encodes to the same bytes.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate_server::stream::{Command, Encoder, Entry};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(entry) = Entry::decode(bytes) else {
+        return;
+    };
+    let mut again = Vec::new();
+    let mut encoder = Encoder::begin(&mut again, entry.time_us());
+    for command in entry.commands() {
+        let Ok(command) = command else { return };
+        assert_eq!(Command::read(bytes, command.offset), Ok(command));
+        assert_eq!(encoder.command(&command), Ok(command.offset));
+    }
+    assert_eq!(again, bytes);
+});
