@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 
 use super::Client;
 
-/// Of the API's errors, the one that means: there is none of this name.
-const STREAM_NOT_FOUND: u16 = 10059;
-
 /// What the server answered instead of a result.
 #[derive(Debug, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
@@ -84,13 +81,6 @@ pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Res
         }
     }
     Ok(all)
-}
-
-/// Whether the error says that there is no such stream.
-pub(super) fn is_stream_not_found(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<ApiError>()
-        .is_some_and(|e| e.err_code == STREAM_NOT_FOUND)
 }
 
 /// A stream as its info tells it; what is not read here is only shown as JSON.

@@ -366,7 +366,8 @@ fn atomic_batches() {
     let server = Server::start();
     block_on(async {
         let js = connect(&server).await;
-        let made = js.client().request("$JS.API.STREAM.CREATE.B", r#"{"name":"B","subjects":["b.*"],"retention":"limits","storage":"file","discard":"old","num_replicas":1,"allow_atomic":true}"#.into());
+        let client = js.client();
+        let made = client.request("$JS.API.STREAM.CREATE.B", r#"{"name":"B","subjects":["b.*"],"retention":"limits","storage":"file","discard":"old","num_replicas":1,"allow_atomic":true}"#.into());
         assert!(!String::from_utf8_lossy(&made.await.unwrap().payload).contains("error"));
         let batch =
             |id: &str, seq: u64, commit: bool, more: Option<(&'static str, &'static str)>| {
@@ -379,8 +380,13 @@ fn atomic_batches() {
                 if let Some((name, value)) = more {
                     headers.insert(name, value);
                 }
-                js.client()
-                    .request_with_headers("b.x", headers, seq.to_string().into())
+                let client = client.clone();
+                async move {
+                    let text = seq.to_string();
+                    client
+                        .request_with_headers("b.x", headers, text.into())
+                        .await
+                }
             };
         for seq in 1..=9 {
             assert!(

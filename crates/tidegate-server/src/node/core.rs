@@ -454,13 +454,7 @@ impl Node {
 
     /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`] where the node
     /// itself speaks. What the fullest receiver has waiting by then; `None` if there was nobody.
-    fn route(
-        &mut self,
-        now: Time,
-        from: usize,
-        to: &[u8],
-        message: &Publish<'_>,
-    ) -> Option<usize> {
+    fn route(&mut self, now: Time, from: usize, to: &[u8], message: &Publish<'_>) -> Option<usize> {
         let matches = self.sublist.matches(to);
         if matches.is_empty() {
             return None;

@@ -20,12 +20,12 @@ mod opening;
 mod streams;
 
 use self::opening::Opening;
-use super::{RunError, StartError};
 use super::core::Node;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
 use super::socket::Socket;
 use super::verify::Verifier;
+use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
 use crate::monitor::snapshot::Report;

@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use tidegate::controller::ChoiceError;
 
 pub use driver::Server;
-pub use jetstream::{Messages, StreamStats};
 pub use handle::{Busy, Handle};
+pub use jetstream::{Messages, StreamStats};
 pub use tls::TlsError;
 
 use crate::config::{ExposureError, Settings};
@@ -81,10 +81,14 @@ pub enum RunError {
     #[error("the system refuses to wait for sockets: {0}")]
     Loop(io::Error),
     /// A write or a sync failed: what was acknowledged is safe, nothing else can be promised.
-    #[error("the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on")]
+    #[error(
+        "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
+    )]
     Log(#[from] tidegate_log::Failure),
     /// A committed entry cannot be applied.
-    #[error("an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one")]
+    #[error(
+        "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
+    )]
     Entry(#[from] crate::stream::EntryError),
 }
 

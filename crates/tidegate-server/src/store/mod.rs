@@ -20,6 +20,7 @@ mod live;
 mod open;
 mod reading;
 mod seen;
+mod slow;
 mod upkeep;
 
 use std::collections::VecDeque;

@@ -35,9 +35,7 @@ impl Stream {
             }
             let last = self.content.last_of(id);
             let last = match last {
-                Some(last) if last > up_to => {
-                    self.content.index.prev_of(id, up_to, stat.first)
-                }
+                Some(last) if last > up_to => self.content.index.prev_of(id, up_to, stat.first),
                 last => last,
             };
             seqs.extend(last);

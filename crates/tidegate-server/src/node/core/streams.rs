@@ -178,10 +178,7 @@ impl Node {
     }
 
     /// Lets the streams speak through the node.
-    fn with_streams<R>(
-        &mut self,
-        f: impl FnOnce(&mut JetStream, &mut Self) -> R,
-    ) -> Option<R> {
+    fn with_streams<R>(&mut self, f: impl FnOnce(&mut JetStream, &mut Self) -> R) -> Option<R> {
         let mut streams = self.streams.take()?;
         let result = f(&mut streams, self);
         self.streams = Some(streams);

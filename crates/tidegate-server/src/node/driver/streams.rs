@@ -38,6 +38,8 @@ pub(super) fn open(
     let waking = handle.clone();
     let options = Options {
         max_file_store: kept.max_file_bytes,
+        sync_delay: kept.sync_delay,
+        anticipation: kept.anticipation,
         ..Options::default()
     };
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
@@ -54,9 +56,7 @@ pub(super) fn open(
         what,
     };
     let mut streams = match opening.take_state() {
-        Some(state) => {
-            Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?
-        }
+        Some(state) => Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?,
         None => Streams::new(limits),
     };
     let mut replaying = Replaying::default();
@@ -225,7 +225,9 @@ fn checkpoint(node: &mut Node, store: &mut Store) {
         store.checkpoint(Box::new(parts));
     }
     if let Some(asked) = store.poll_lying() {
-        let found = streams.applied().lying_in(&asked.lsns, asked.after, asked.max);
+        let found = streams
+            .applied()
+            .lying_in(&asked.lsns, asked.after, asked.max);
         let lying: Vec<Lying> = found
             .into_iter()
             .map(|(stream, seq, place)| Lying { stream, seq, place })

@@ -11,9 +11,7 @@ use super::{JetStream, Messages, Voice};
 use crate::api::config::{AckPolicy, ConsumerConfig};
 use crate::api::view::{ConsumerCounts, ConsumerView};
 use crate::api::{answer, timestamp::Timestamp};
-use crate::consumer::{
-    Consumer, Ending, Fetch, Identity, Position, Progress, Source, State,
-};
+use crate::consumer::{Consumer, Ending, Fetch, Identity, Position, Progress, Source, State};
 use crate::node::core::Node;
 use crate::stream::{Command, Effect, Filter, Kind, Stream, consumer_filter};
 
@@ -393,10 +391,9 @@ impl JetStream {
                 Effect::Purged { stream, .. } => {
                     let wall_us = self.wall.tell(now);
                     for key in self.consumers.keys_of(*stream) {
-                        let (Some(live), Some(of)) = (
-                            self.consumers.live.get_mut(&key),
-                            self.streams.get(*stream),
-                        ) else {
+                        let (Some(live), Some(of)) =
+                            (self.consumers.live.get_mut(&key), self.streams.get(*stream))
+                        else {
                             continue;
                         };
                         let mut source = Seen {

@@ -256,12 +256,8 @@ impl JetStream {
         self.outcomes.clear();
         self.effects.clear();
         let lsn = committed.lsn.get();
-        self.streams.apply(
-            lsn,
-            &committed.data,
-            &mut self.outcomes,
-            &mut self.effects,
-        )?;
+        self.streams
+            .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
         let waiters = self.in_flight.take(committed.index);
         self.conclude(node, now, waiters);
         Ok(())
@@ -405,7 +401,9 @@ impl JetStream {
 fn stream_of_each(entry: &[u8]) -> Vec<u32> {
     let decoded = crate::stream::Entry::decode(entry);
     let commands = decoded.ok().map(|e| e.commands()).into_iter().flatten();
-    commands.map(|c| c.map_or(0, |c: Command<'_>| c.stream)).collect()
+    commands
+        .map(|c| c.map_or(0, |c: Command<'_>| c.stream))
+        .collect()
 }
 
 impl std::fmt::Debug for JetStream {

@@ -90,7 +90,15 @@ impl JetStream {
             let came = match &mut read.what {
                 What::Json { seq, no_headers } => {
                     let (seq, no_headers) = (*seq, *no_headers);
-                    self.read_json(node, now, messages, &read.reply, read.stream, seq, no_headers)
+                    self.read_json(
+                        node,
+                        now,
+                        messages,
+                        &read.reply,
+                        read.stream,
+                        seq,
+                        no_headers,
+                    )
                 }
                 What::Direct(reading) => {
                     self.read_direct(node, now, messages, &read.reply, read.stream, reading)
@@ -120,10 +128,9 @@ impl JetStream {
             .map_or(Fetched::Gone, |s| fetch(s, seq, messages, &mut held));
         let body = match fetched {
             Fetched::Pending => return Came::NotYet,
-            Fetched::Gone => answer::refused(
-                Kind::MessageGet.as_str(),
-                &ApiError::NO_MESSAGE_FOUND,
-            ),
+            Fetched::Gone => {
+                answer::refused(Kind::MessageGet.as_str(), &ApiError::NO_MESSAGE_FOUND)
+            }
             Fetched::Ready(message) => answer::message(seq, &message, no_headers),
         };
         self.voice(node, now).answer_with(reply, &body);
@@ -225,7 +232,10 @@ pub(super) fn fetch<'a>(
             time_us: stored.time_us,
         }),
         Err(e) => {
-            tracing::error!("message {seq} of stream {} cannot be read: {e}", stream.name());
+            tracing::error!(
+                "message {seq} of stream {} cannot be read: {e}",
+                stream.name()
+            );
             Fetched::Gone
         }
     }
@@ -264,6 +274,7 @@ impl Index for Indexed<'_> {
     }
 
     fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>> {
-        self.0.last_per_subject_up_to(&Filter::new([pattern]), up_to, max)
+        self.0
+            .last_per_subject_up_to(&Filter::new([pattern]), up_to, max)
     }
 }

@@ -15,9 +15,9 @@ use crate::api::body::Action;
 use crate::api::config::{AckPolicy, ConsumerConfig, Storage};
 use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
-use crate::api::{Refusal, Request, strip};
 use crate::api::timestamp::Timestamp;
 use crate::api::view;
+use crate::api::{Refusal, Request, strip};
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::nats::parse::Publish;
@@ -74,7 +74,10 @@ impl JetStream {
         let (kind, outcome) = match Request::parse(asked, message.header_block(), message.payload) {
             Ok(request) => {
                 let kind = kind_of(&request);
-                (kind.as_str(), self.answer(node, now, message, reply, request))
+                (
+                    kind.as_str(),
+                    self.answer(node, now, message, reply, request),
+                )
             }
             Err(Refusal::Status(headers)) => {
                 self.stats.api_errors += 1;
@@ -139,9 +142,7 @@ impl JetStream {
                 };
                 self.stream(stream).map(list).map(Reply::Now).into()
             }
-            Request::MessageGet { stream, get } => {
-                self.message_get(stream, &get, reply).into()
-            }
+            Request::MessageGet { stream, get } => self.message_get(stream, &get, reply).into(),
             Request::DirectGet { stream, get } => self.direct_get(stream, &get, reply),
             Request::ConsumerNext { stream, consumer } => {
                 match self.find_consumer(stream, consumer) {
@@ -176,16 +177,37 @@ impl JetStream {
         match request {
             Request::StreamCreate { config, .. } => {
                 let config = self.streams.check_create(&config)?;
-                self.propose(now, Kind::CreateStream, 0, b"", &config, (reply, Then::Api(kind)));
+                self.propose(
+                    now,
+                    Kind::CreateStream,
+                    0,
+                    b"",
+                    &config,
+                    (reply, Then::Api(kind)),
+                );
             }
             Request::StreamUpdate { config, .. } => {
                 let config = self.streams.check_update(&config)?;
                 let id = self.stream(&config.name)?.id();
-                self.propose(now, Kind::UpdateStream, id, b"", &config, (reply, Then::Api(kind)));
+                self.propose(
+                    now,
+                    Kind::UpdateStream,
+                    id,
+                    b"",
+                    &config,
+                    (reply, Then::Api(kind)),
+                );
             }
             Request::StreamDelete { stream } => {
                 let id = self.stream(stream)?.id();
-                self.propose(now, Kind::DeleteStream, id, b"", &(), (reply, Then::Api(kind)));
+                self.propose(
+                    now,
+                    Kind::DeleteStream,
+                    id,
+                    b"",
+                    &(),
+                    (reply, Then::Api(kind)),
+                );
             }
             Request::StreamPurge { stream, purge } => {
                 let purge = PurgeRequest {
@@ -202,7 +224,14 @@ impl JetStream {
                     no_erase: delete.no_erase,
                 };
                 let id = self.stream(stream)?.id();
-                self.propose(now, Kind::DeleteMessage, id, b"", &delete, (reply, Then::Api(kind)));
+                self.propose(
+                    now,
+                    Kind::DeleteMessage,
+                    id,
+                    b"",
+                    &delete,
+                    (reply, Then::Api(kind)),
+                );
             }
             Request::ConsumerCreate {
                 stream,
@@ -218,7 +247,14 @@ impl JetStream {
                     return Ok(Reply::Now(answer::success(kind)));
                 }
                 let name = consumer.as_bytes();
-                self.propose(now, Kind::DeleteConsumer, id, name, &(), (reply, Then::Api(kind)));
+                self.propose(
+                    now,
+                    Kind::DeleteConsumer,
+                    id,
+                    name,
+                    &(),
+                    (reply, Then::Api(kind)),
+                );
             }
             Request::ConsumerPause {
                 stream,
@@ -302,7 +338,12 @@ impl JetStream {
         }
     }
 
-    fn message_get(&mut self, stream: &str, get: &DirectGet, reply: &[u8]) -> Result<Reply, ApiError> {
+    fn message_get(
+        &mut self,
+        stream: &str,
+        get: &DirectGet,
+        reply: &[u8],
+    ) -> Result<Reply, ApiError> {
         let of = self.stream(stream)?;
         let (id, found) = (of.id(), get.find(&mut Indexed(of)));
         let seq = found.ok_or(ApiError::NO_MESSAGE_FOUND)?;
@@ -340,7 +381,10 @@ impl JetStream {
             let wall_us = voice.wall_us;
             live.consumer.handle_interest(wall_us, voice);
         });
-        let live = self.consumers.get(key).ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let live = self
+            .consumers
+            .get(key)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
         let seen = (live, self.wall.peek(now));
         let body = view::consumer_info(kind, &self.server(now), stream, &seen);
         Ok(Reply::Now(body))
@@ -392,7 +436,14 @@ impl JetStream {
             action: action_text(action).to_owned(),
         };
         let waiter = (reply, Then::Consumer(name.as_str().into()));
-        self.propose(now, Kind::CreateConsumer, id, name.as_bytes(), &request, waiter);
+        self.propose(
+            now,
+            Kind::CreateConsumer,
+            id,
+            name.as_bytes(),
+            &request,
+            waiter,
+        );
         Ok(Reply::Later)
     }
 
@@ -428,7 +479,9 @@ impl JetStream {
 
     fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
-        let most = of_stream.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+        let most = of_stream
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| *n > 0);
         let most = most.into_iter().chain(self.settings.max_consumers).min();
         match most.is_some_and(|most| self.consumers.len_of(stream) >= most) {
             true => Err(ApiError::MAXIMUM_CONSUMERS),
@@ -446,7 +499,10 @@ impl JetStream {
     ) -> Result<Reply, ApiError> {
         let id = self.stream(stream)?.id();
         let key = self.find_consumer(stream, consumer)?;
-        let live = self.consumers.get(key).ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let live = self
+            .consumers
+            .get(key)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
         let config = ConsumerConfig {
             pause_until: until,
             ..live.config.clone()
@@ -460,7 +516,14 @@ impl JetStream {
             action: "update".into(),
         };
         let waiter = (reply, Then::Paused(until));
-        self.propose(now, Kind::CreateConsumer, id, consumer.as_bytes(), &request, waiter);
+        self.propose(
+            now,
+            Kind::CreateConsumer,
+            id,
+            consumer.as_bytes(),
+            &request,
+            waiter,
+        );
         Ok(Reply::Later)
     }
 }
