@@ -3,7 +3,7 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-redis deps-peers test check loom bench fuzz audit clean
+.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill stream-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -12,6 +12,7 @@ deps: ## what tests and peers need: crates, Debian packages, the rivals' builds
 	$(CARGO) fetch --locked
 	@$(MAKE) --no-print-directory deps-redis
 	@$(MAKE) --no-print-directory deps-peers
+	@$(MAKE) --no-print-directory deps-python deps-strace
 
 # The Redis client is tested against a real server.
 deps-redis:
@@ -26,6 +27,18 @@ deps-peers:
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
 	done
 
+# A client the streams are tested with; without it those tests say so and pass.
+NATS_PY := target/nats-py
+deps-python:
+	@$(NATS_PY)/bin/python3 -c 'import nats' 2>/dev/null \
+	  || { python3 -m venv $(NATS_PY) && $(NATS_PY)/bin/pip install -q 'nats-py==2.16.0'; } >target-nats-py.log 2>&1 </dev/null \
+	  || echo "nats.py: not installed (see target-nats-py.log)"
+
+# What proves the order of syncs and acknowledgements; without it that test says so and passes.
+deps-strace:
+	@command -v strace >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends strace; } >target-strace.log 2>&1 </dev/null \
+	  || echo "strace: not installed (see target-strace.log)"
+
 test: ## every test (installs what is missing when run as root)
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory deps; else $(MAKE) --no-print-directory deps-redis || exit 1; \
 	  for peer in rust java erlang go redis-rs; do \
@@ -36,6 +49,15 @@ test: ## every test (installs what is missing when run as root)
 
 loom: ## the ring and the buffers under every interleaving loom finds
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --test loom_queue
+
+prove-sync: ## under strace: no acknowledgement before the sync that covers it
+	$(CARGO) test --locked -p tidegate-cli --test stream sync -- --nocapture
+
+prove-kill: ## 200 times killed under load: what was acknowledged is there, once, in order, unchanged
+	KILL_ROUNDS=200 $(CARGO) test --locked -p tidegate-cli --test stream kill -- --nocapture
+
+stream-oracle: ## the tests of streams against nats-server instead of ours: they ask for nothing it does not do
+	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test stream
 
 check: ## formatting, clippy and doc with warnings denied
 	$(CARGO) fmt --all --check

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use tidegate::controller::Choice;
 
-use crate::client::{publish, subscribe};
+use crate::client::{consume, publish, stream, subscribe};
 use crate::ship::{self, Format};
 use crate::{log, serve, sim};
 
@@ -41,6 +41,11 @@ pub(crate) enum Command {
     Pub(publish::PubArgs),
     /// Print what is published.
     Sub(subscribe::SubArgs),
+    /// Look at streams, make and remove them.
+    #[command(subcommand)]
+    Stream(stream::StreamCommand),
+    /// Print the messages of a stream.
+    Consume(consume::ConsumeArgs),
 }
 
 /// What `tidegate receive` takes.
@@ -114,7 +119,7 @@ pub(crate) struct RecordArgs {
 }
 
 /// Bytes with an optional unit.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match text[digits.len()..].trim_start() {
         "" => Some(1),
@@ -138,18 +143,19 @@ fn record_bytes(text: &str) -> Result<u32, String> {
 }
 
 /// A time with its unit.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let ms = match &text[digits.len()..] {
         "ms" => Some(1),
         "s" => Some(1000),
         "m" => Some(60_000),
         "h" => Some(3_600_000),
+        "d" => Some(86_400_000),
         _ => None,
     };
     let number: Option<u32> = digits.parse().ok();
     let duration = number.and_then(|number| Some(Duration::from_millis(u64::from(number) * ms?)));
-    duration.ok_or_else(|| "give a whole number with ms, s, m or h".into())
+    duration.ok_or_else(|| "give a whole number with ms, s, m, h or d".into())
 }
 
 /// What `tidegate count` takes.
@@ -186,6 +192,9 @@ pub(crate) enum Bench {
     /// The callers of our own client, as a process of its own: told what to do on standard input.
     #[command(hide = true)]
     RedisCallers,
+    /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and without a sync
+    /// before every acknowledgement.
+    Stream(BenchArgs),
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }

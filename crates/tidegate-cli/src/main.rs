@@ -56,6 +56,8 @@ fn main() -> ExitCode {
             Command::Log(command) => log::run(command),
             Command::Pub(args) => client::publish::run(args),
             Command::Sub(args) => client::subscribe::run(args),
+            Command::Stream(command) => client::stream::run(command),
+            Command::Consume(args) => client::consume::run(args),
         });
     match outcome {
         Ok(code) => code,

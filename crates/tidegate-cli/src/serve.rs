@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -22,6 +23,7 @@ use tidegate_server::{Handle, Monitor, Server};
 use tracing::level_filters::LevelFilter;
 
 use crate::Usage;
+use crate::args;
 use crate::interrupt;
 
 /// What `tidegate serve` takes: nats-server's common flags, with their meaning.
@@ -123,6 +125,12 @@ pub(crate) struct ServeArgs {
     /// As nats-server's: streams are served anyway.
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
+    /// Each sync takes so much longer than the disk does: for `tidegate bench stream`.
+    #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
+    slow_sync: Option<Duration>,
+    /// No sync waits for callers that are about to return: for the same.
+    #[arg(long, hide = true)]
+    no_anticipation: bool,
     /// Listen beyond this machine although anybody may connect.
     #[arg(long)]
     insecure: bool,
@@ -149,6 +157,10 @@ impl ServeArgs {
                 .get_or_insert_with(|| StreamSettings::new(DATA_DIRECTORY.into()))
                 .directory
                 .clone_from(directory);
+        }
+        if let Some(streams) = &mut s.streams {
+            streams.sync_delay = self.slow_sync.unwrap_or(streams.sync_delay);
+            streams.anticipation &= !self.no_anticipation;
         }
         if self.no_streams {
             s.streams = None;
@@ -181,9 +193,7 @@ impl ServeArgs {
                 key_file: key.clone(),
                 ca_file: self.tlscacert.clone(),
                 verify: self.tlsverify,
-                timeout: old
-                    .as_ref()
-                    .map_or(std::time::Duration::from_secs(2), |t| t.timeout),
+                timeout: old.as_ref().map_or(Duration::from_secs(2), |t| t.timeout),
                 handshake_first: old.map_or(HandshakeFirst::Never, |t| t.handshake_first),
             });
         }

@@ -12,6 +12,7 @@ pub(crate) mod report;
 mod rounds;
 mod session;
 mod soak;
+mod stream;
 mod text;
 mod topology;
 
@@ -50,6 +51,11 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::RedisCallers => {
             redis::serve_callers()?;
             return Ok(ExitCode::SUCCESS);
+        }
+        Bench::Stream(args) => {
+            let mut session = Session::open("stream", &stream::defaults(args))?;
+            stream::run(&mut session)?;
+            session
         }
         Bench::Topology(args) => {
             let mut session = Session::open("topology", &args.bench)?;

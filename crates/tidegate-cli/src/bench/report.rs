@@ -149,7 +149,7 @@ pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
-    let columns: [Column; 19] = [
+    let columns: [Column; 21] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
         ("q3", |row| row.q3.map(count)),
@@ -162,6 +162,10 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("cpu s", |row| row.cpu_s.map(number)),
         ("allocs", |row| row.allocs.map(count)),
         ("rss MiB", |row| row.rss_mb.map(number)),
+        ("MB/s", |row| row.extra("mb_per_s").map(number)),
+        ("server us/msg", |row| {
+            row.extra("server_cpu_us").map(number)
+        }),
         ("cpu us/op", |row| row.extra("client_cpu_us").map(number)),
         ("redis us/op", |row| row.extra("redis_cpu_us").map(number)),
         ("proxy us/op", |row| row.extra("proxy_cpu_us").map(number)),
@@ -180,6 +184,7 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("mean_ratio", "mean: "),
         ("p99_ratio", "p99: "),
         ("cpu_ratio", "cpu: "),
+        ("server_cpu_ratio", "server cpu: "),
     ];
     let mut subjects = Vec::new();
     for row in rows {

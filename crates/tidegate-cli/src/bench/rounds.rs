@@ -134,12 +134,15 @@ type Field = fn(&Sample) -> Option<f64>;
 /// The subject's ratios to every other row: of throughput, and where both have them of mean and p99 latency and of
 /// processor time an operation.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
-    let fields: [(&str, Field); 4] = [
+    let fields: [(&str, Field); 5] = [
         ("ratio", |sample| Some(sample.ops_per_s)),
         ("mean_ratio", |sample| sample.mean_us),
         ("p99_ratio", |sample| sample.p99_us),
         ("cpu_ratio", |sample| {
             sample.extra.get("client_cpu_us").copied()
+        }),
+        ("server_cpu_ratio", |sample| {
+            sample.extra.get("server_cpu_us").copied()
         }),
     ];
     let Ok(own) = &seen[subject] else { return };

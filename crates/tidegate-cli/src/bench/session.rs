@@ -22,7 +22,7 @@ const BUDGET: Duration = Duration::from_secs(8 * 60);
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
 /// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
-const ELSEWHERE: [(&str, &[&str]); 5] = [
+const ELSEWHERE: [(&str, &[&str]); 6] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
     (
@@ -31,6 +31,11 @@ const ELSEWHERE: [(&str, &[&str]); 5] = [
     ),
     ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
     ("redis", &["rust", "java", "storm", "erlang"]),
+    // Its rivals are servers it starts itself.
+    (
+        "stream",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
 ];
 
 /// See the module.

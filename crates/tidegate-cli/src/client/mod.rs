@@ -1,16 +1,21 @@
 //! A small NATS client for the command line: blocking, one connection, no reconnecting.
 //!
-//! Owns the greeting, the writing of messages with a bounded number not confirmed, and the reading of what comes back.
-//! [`publish`] and [`subscribe`] are the commands.
+//! Owns the greeting, the writing of messages, and the reading of what comes back; [`url`] reads addresses, [`jetstream`] asks for
+//! streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`] are the commands.
 
+pub(crate) mod consume;
+mod jetstream;
+mod lines;
 pub(crate) mod publish;
+pub(crate) mod stream;
 pub(crate) mod subscribe;
+mod url;
 
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
@@ -18,7 +23,7 @@ use serde_json::json;
 use crate::interrupt;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wait looks whether Ctrl-C was pressed.
 const LOOK: Duration = Duration::from_millis(100);
 /// The longest line a server may send.
@@ -43,7 +48,27 @@ pub(crate) struct ServerArgs {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) subject: String,
+    pub(crate) reply: Option<String>,
+    /// The whole block, empty where there is none.
+    pub(crate) headers: Vec<u8>,
     pub(crate) payload: Vec<u8>,
+}
+
+impl Message {
+    /// Code and words of a status; `None` for what somebody published.
+    pub(crate) fn status(&self) -> Option<(u16, &str)> {
+        let block = std::str::from_utf8(&self.headers).ok()?;
+        let line = block.strip_prefix("NATS/1.0 ")?.lines().next()?;
+        let (code, words) = line.split_once(' ').unwrap_or((line, ""));
+        Some((code.trim().parse().ok()?, words.trim()))
+    }
+
+    /// Whether this header is there with this value.
+    pub(crate) fn has_header(&self, name: &str, value: &str) -> bool {
+        let lines = self.headers.split(|b| *b == b'\n');
+        let mut pairs = lines.filter_map(|line| std::str::from_utf8(line).ok()?.split_once(':'));
+        pairs.any(|(n, v)| n == name && v.trim() == value)
+    }
 }
 
 /// What a server says of itself, as far as it matters here.
@@ -59,6 +84,10 @@ pub(crate) struct Client {
     reader: BufReader<TcpStream>,
     writer: BufWriter<TcpStream>,
     pub(crate) max_payload: usize,
+    /// Below this come the answers to this client alone.
+    inbox: String,
+    listening: bool,
+    asked: u64,
 }
 
 enum Line {
@@ -69,7 +98,7 @@ enum Line {
 impl Client {
     /// Connects and waits until the server has taken the credentials.
     pub(crate) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
-        let (user, pass, token, address) = parse_url(&args.server)?;
+        let (user, pass, token, address) = url::parse(&args.server)?;
         let stream =
             TcpStream::connect(&address).with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
@@ -79,6 +108,9 @@ impl Client {
             reader: BufReader::new(stream.try_clone()?),
             writer: BufWriter::with_capacity(64 * 1024, stream),
             max_payload: 0,
+            inbox: inbox()?,
+            listening: false,
+            asked: 0,
         };
         let line = client
             .line(PATIENCE)?
@@ -109,10 +141,66 @@ impl Client {
         Ok(())
     }
 
+    /// Writes a message with a reply subject and, unless it is empty, a block of headers.
+    pub(crate) fn publish_with(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> anyhow::Result<()> {
+        let bytes = headers.len() + payload.len();
+        if headers.is_empty() {
+            write!(self.writer, "PUB {subject} {reply} {bytes}\r\n")?;
+        } else {
+            let headers = headers.len();
+            write!(self.writer, "HPUB {subject} {reply} {headers} {bytes}\r\n")?;
+        }
+        self.writer.write_all(headers)?;
+        self.writer.write_all(payload)?;
+        self.writer.write_all(b"\r\n")?;
+        Ok(())
+    }
+
     /// Subscribes under the only name this client uses.
     pub(crate) fn subscribe(&mut self, subject: &str, queue: Option<&str>) -> anyhow::Result<()> {
         write!(self.writer, "SUB {subject} {} 1\r\n", queue.unwrap_or(""))?;
         self.sync()
+    }
+
+    /// The prefix, closed by a dot, of subjects that only this client listens to; from now on it does.
+    pub(crate) fn inbox(&mut self) -> anyhow::Result<String> {
+        if !self.listening {
+            self.listening = true;
+            let all = format!("{}>", self.inbox);
+            self.subscribe(&all, None)?;
+        }
+        Ok(self.inbox.clone())
+    }
+
+    /// Asks and waits for the answer; what else arrives meanwhile is dropped.
+    pub(crate) fn request(&mut self, subject: &str, payload: &[u8]) -> anyhow::Result<Message> {
+        self.asked += 1;
+        let reply = format!("{}q{}", self.inbox()?, self.asked);
+        self.publish_with(subject, &reply, b"", payload)?;
+        self.flush()?;
+        loop {
+            match self.message_within(PATIENCE)? {
+                Some(message) if message.subject == reply => return Ok(message),
+                Some(_) => {}
+                None => bail!("no answer: the connection is closed"),
+            }
+        }
+    }
+
+    /// Whether more has arrived than was read.
+    pub(crate) fn has_buffered(&self) -> bool {
+        !self.reader.buffer().is_empty()
+    }
+
+    /// Hands what was written to the network.
+    pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(self.writer.flush()?)
     }
 
     /// Waits until the server has taken everything written so far.
@@ -130,8 +218,13 @@ impl Client {
 
     /// The next message; `None` when the server is gone or Ctrl-C was pressed.
     pub(crate) fn message(&mut self) -> anyhow::Result<Option<Message>> {
+        self.message_within(Duration::MAX)
+    }
+
+    /// The same; an error after so long without a byte.
+    pub(crate) fn message_within(&mut self, patience: Duration) -> anyhow::Result<Option<Message>> {
         loop {
-            match self.next(Duration::MAX)? {
+            match self.next(patience)? {
                 Some(Line::Message(message)) => return Ok(Some(message)),
                 Some(Line::Pong) => {}
                 None => return Ok(None),
@@ -197,10 +290,16 @@ impl Client {
             }
         }
         payload.truncate(total);
-        payload.drain(..skip);
+        let body = payload.split_off(skip);
+        // Subject, sid, perhaps a reply, one length or two.
+        let reply = words
+            .get(2)
+            .filter(|_| words.len() == if headers { 5 } else { 4 });
         Ok(Message {
             subject: (*words.first().context("too few words")?).to_owned(),
-            payload,
+            reply: reply.map(|&reply| reply.to_owned()),
+            headers: payload,
+            payload: body,
         })
     }
 
@@ -228,6 +327,13 @@ impl Client {
     }
 }
 
+/// A subject prefix nobody else has.
+fn inbox() -> anyhow::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok(format!("_INBOX.{:016x}.", u64::from_le_bytes(bytes)))
+}
+
 /// After a read that gave nothing: whether to go on.
 fn wait_more(
     error: std::io::Error,
@@ -244,59 +350,5 @@ fn wait_more(
             Ok(())
         }
         _ => Err(error.into()),
-    }
-}
-
-type Parts = (Option<String>, Option<String>, Option<String>, String);
-
-/// User, password, token, and `host:port`.
-fn parse_url(url: &str) -> anyhow::Result<Parts> {
-    let rest = match url.split_once("://") {
-        None => url,
-        Some(("nats", rest)) => rest,
-        Some((scheme, _)) => {
-            return Err(anyhow!(crate::Usage::new(format!(
-                "{scheme}: expected nats://"
-            ))));
-        }
-    };
-    let (credentials, host) = rest
-        .rsplit_once('@')
-        .map_or((None, rest), |(c, h)| (Some(c), h));
-    let host = host.trim_end_matches('/');
-    let has_port = host
-        .rsplit_once(':')
-        .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-    let address = if has_port {
-        host.to_owned()
-    } else {
-        format!("{host}:4222")
-    };
-    let (user, pass, token) = match credentials.map(|c| c.split_once(':').ok_or(c)) {
-        None => (None, None, None),
-        Some(Ok((user, pass))) => (Some(user.to_owned()), Some(pass.to_owned()), None),
-        Some(Err(token)) => (None, None, Some(token.to_owned())),
-    };
-    Ok((user, pass, token, address))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls() {
-        let text = |url: &str| format!("{:?}", parse_url(url).unwrap());
-        assert_eq!(text("localhost"), r#"(None, None, None, "localhost:4222")"#);
-        assert_eq!(text("nats://h:1/"), r#"(None, None, None, "h:1")"#);
-        assert_eq!(
-            text("nats://t0k@h"),
-            r#"(None, None, Some("t0k"), "h:4222")"#
-        );
-        assert_eq!(
-            text("nats://u:p@[::1]:5"),
-            r#"(Some("u"), Some("p"), None, "[::1]:5")"#
-        );
-        assert!(parse_url("tls://h").is_err());
     }
 }

@@ -1,5 +1,9 @@
-//! `tidegate pub`: one message, or each line of a file as one, until the server has taken all.
+//! `tidegate pub`: one message, or each line of a file as one.
+//!
+//! Where a stream takes the subject, every message is acknowledged by it, a bounded number on the way at a time; elsewhere it is
+//! enough that the server has taken them. Nothing is sent again by itself: with `--id` whoever runs the command again may.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
@@ -7,12 +11,20 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use serde::Deserialize;
 
-use super::{Client, ServerArgs};
+use super::jetstream::{self, ApiError};
+use super::lines::{self, Line};
+use super::{Client, Message, PATIENCE, ServerArgs};
+use crate::Usage;
 use crate::interrupt;
 
-/// Messages written before the server is asked whether it has taken them.
-const UNCONFIRMED_MAX: u64 = 4096;
+/// Messages on the way at a time ...
+const UNACKED_MAX: usize = 4096;
+/// ... and their bytes, unless it is one alone.
+const UNACKED_BYTES_MAX: usize = 8 << 20;
+/// Said of a last line that no line feed closes, so that `consume` can give it back as it was.
+pub(super) const OPEN_LINE: (&str, &str) = ("Tidegate-Line", "open");
 
 /// What `tidegate pub` takes.
 #[derive(Args, Debug)]
@@ -24,40 +36,52 @@ pub(crate) struct PubArgs {
     /// The message.
     #[arg(required_unless_present = "lines")]
     message: Option<String>,
-    /// Publish each line of this file (`-` is standard input), without its line feed, as a message.
+    /// Publish each line of this file (`-` is standard input) as a message, empty ones too, without its line feed; a carriage
+    /// return before that is kept. Of a last line that no line feed closes, a header says so, for `tidegate consume`.
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     lines: Option<PathBuf>,
+    /// Fail unless this stream takes the messages. Otherwise a subject no stream takes is published to whoever listens.
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+    /// Give each message the id PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`): run again within the stream's duplicate window, the
+    /// command stores only what is missing. Without it a second run stores everything a second time.
+    #[arg(long, value_name = "PREFIX")]
+    id: Option<String>,
 }
 
 pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     let subject = &args.subject;
     if !tidegate_server::nats::subject::is_literal(subject.as_bytes()) {
-        return Err(
-            crate::Usage::new(format!("`{subject}` is not a subject one can publish to")).into(),
-        );
+        return Err(Usage::new(format!("`{subject}` is not a subject one can publish to")).into());
     }
-    let mut client = Client::connect(&args.server)?;
-    let published = match &args.lines {
-        None => {
-            client.publish(
-                subject,
-                args.message.as_deref().unwrap_or_default().as_bytes(),
-            )?;
-            client.sync()?;
-            1
+    let id = args.id.as_deref().unwrap_or_default();
+    if id.contains(|c: char| c.is_control()) || id.starts_with(' ') {
+        return Err(Usage::new("--id: give visible characters").into());
+    }
+    let mut source = match (&args.lines, &args.message) {
+        (Some(path), _) if path.as_os_str() == "-" => {
+            Source::Lines(Box::new(std::io::stdin().lock()))
         }
-        Some(path) => {
-            let mut input: Box<dyn BufRead> = if path.as_os_str() == "-" {
-                Box::new(std::io::stdin().lock())
-            } else {
-                Box::new(BufReader::new(
-                    File::open(path).with_context(|| path.display().to_string())?,
-                ))
-            };
-            lines(&mut client, subject, &mut input)?
+        (Some(path), _) => {
+            let file = File::open(path).with_context(|| path.display().to_string())?;
+            Source::Lines(Box::new(BufReader::with_capacity(256 << 10, file)))
         }
+        (None, message) => Source::One(message.clone()),
     };
-    writeln!(std::io::stdout(), "published {published} to {subject}")?;
+    let mut client = Client::connect(&args.server)?;
+    let stream = jetstream::stream_of(&mut client, subject)?;
+    if let Some(wanted) = args.stream.as_ref().filter(|w| stream.as_ref() != Some(w)) {
+        let taker = stream.map_or_else(|| "no stream".into(), |s| format!("the stream {s}"));
+        bail!("{taker} takes {subject}, not {wanted}: nothing is published");
+    }
+    let said = match &stream {
+        None if args.id.is_some() => {
+            bail!("no stream takes {subject}, so an id is of no use: nothing is published")
+        }
+        None => taken(&mut client, subject, &mut source)?,
+        Some(stream) => Acked::new(&mut client, args, stream)?.run(&mut source)?,
+    };
+    writeln!(std::io::stdout(), "{said}")?;
     Ok(if interrupt::asked() {
         ExitCode::from(interrupt::EXIT_CODE)
     } else {
@@ -65,34 +89,255 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn lines(client: &mut Client, subject: &str, input: &mut dyn BufRead) -> anyhow::Result<u64> {
-    let mut line = Vec::new();
-    let mut published = 0_u64;
-    while !interrupt::asked() {
-        line.clear();
-        // Two bytes more than fit: enough to know that a line is too long, whatever follows.
-        let most = client.max_payload as u64 + 2;
-        let got = std::io::Read::take(&mut *input, most).read_until(b'\n', &mut line)?;
-        if got == 0 {
-            break;
+/// What is to be published.
+enum Source {
+    One(Option<String>),
+    Lines(Box<dyn BufRead>),
+}
+
+impl Source {
+    /// Puts the next message into `line`.
+    fn next(&mut self, line: &mut Vec<u8>, bytes_max: usize) -> std::io::Result<Line> {
+        if interrupt::asked() {
+            return Ok(Line::End);
         }
-        if line.last() == Some(&b'\n') {
-            line.pop();
+        match self {
+            Self::Lines(input) => lines::read(&mut **input, line, bytes_max),
+            Self::One(message) => Ok(match message.take() {
+                // The server refuses what is too long, in its own words.
+                Some(message) => {
+                    *line = message.into_bytes();
+                    Line::Closed
+                }
+                None => Line::End,
+            }),
         }
-        if line.len() > client.max_payload {
-            client.sync()?;
-            bail!(
-                "line {} is longer than the {} bytes the server takes; the {published} lines before it are published",
-                published + 1,
-                client.max_payload
-            );
+    }
+}
+
+fn too_long(bytes_max: usize) -> String {
+    format!("longer than the {bytes_max} bytes the server takes")
+}
+
+/// Publishes where no stream listens: done when the server has taken everything.
+fn taken(client: &mut Client, subject: &str, source: &mut Source) -> anyhow::Result<String> {
+    let (mut line, mut published) = (Vec::new(), 0_u64);
+    let bytes_max = client.max_payload;
+    loop {
+        match source.next(&mut line, bytes_max)? {
+            Line::End => break,
+            Line::TooLong => {
+                client.sync()?;
+                let (line, what) = (published + 1, too_long(bytes_max));
+                bail!("line {line} is {what}; the {published} lines before it are published");
+            }
+            Line::Closed | Line::Open => client.publish(subject, &line)?,
         }
-        client.publish(subject, &line)?;
         published += 1;
-        if published.is_multiple_of(UNCONFIRMED_MAX) {
+        if published.is_multiple_of(UNACKED_MAX as u64) {
             client.sync()?;
         }
     }
     client.sync()?;
-    Ok(published)
+    Ok(format!("published {published} to {subject}"))
+}
+
+/// What a stream answers to a message.
+#[derive(Deserialize)]
+struct PubAck {
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    duplicate: bool,
+    error: Option<ApiError>,
+}
+
+/// Publishing into a stream, each message acknowledged.
+struct Acked<'a> {
+    client: &'a mut Client,
+    subject: &'a str,
+    stream: &'a str,
+    id: Option<&'a str>,
+    inbox: String,
+    /// The messages on the way, in order: their bytes, `None` once acknowledged. The front is always on the way.
+    window: VecDeque<Option<usize>>,
+    /// Bytes on the way.
+    bytes: usize,
+    /// Messages that left the window: the number of its front, from 0.
+    done: u64,
+    acked: u64,
+    duplicates: u64,
+    /// The least and the highest sequence given.
+    seqs: Option<(u64, u64)>,
+    /// What ended it, by the number of its line.
+    refused: Option<(u64, String)>,
+}
+
+impl<'a> Acked<'a> {
+    fn new(client: &'a mut Client, args: &'a PubArgs, stream: &'a str) -> anyhow::Result<Self> {
+        Ok(Self {
+            inbox: client.inbox()?,
+            client,
+            subject: &args.subject,
+            stream,
+            id: args.id.as_deref(),
+            window: VecDeque::new(),
+            bytes: 0,
+            done: 0,
+            acked: 0,
+            duplicates: 0,
+            seqs: None,
+            refused: None,
+        })
+    }
+
+    fn run(mut self, source: &mut Source) -> anyhow::Result<String> {
+        let outcome = self.pump(source);
+        let sent = self.done + self.window.len() as u64;
+        let lost = match (outcome, self.refused) {
+            (Err(e), _) => format!("{e:#}"),
+            (Ok(()), Some((line, why))) => format!("line {line}: {why}"),
+            (Ok(()), None) if self.acked == sent => {
+                let mut said = format!("published {sent} to {}", self.subject);
+                if let Some((first, last)) = self.seqs {
+                    said += &format!(", acked by {} as {first} to {last}", self.stream);
+                }
+                if self.duplicates > 0 {
+                    said += &format!(", {} of them there before", self.duplicates);
+                }
+                return Ok(said);
+            }
+            (Ok(()), None) => "interrupted".into(),
+        };
+        let again = match self.id {
+            Some(_) => "run again with the same --id, what is stored is not stored twice",
+            None => "a second run would store what is acked a second time (see --id)",
+        };
+        let (acked, not) = (self.acked, sent - self.acked);
+        bail!("{lost}; {acked} are acked, {not} sent are not; {again}")
+    }
+
+    fn pump(&mut self, source: &mut Source) -> anyhow::Result<()> {
+        let (mut line, mut more) = (Vec::new(), true);
+        loop {
+            while more && self.has_room() {
+                more = self.refused.is_none() && self.send(source, &mut line)?;
+            }
+            if self.window.is_empty() {
+                return Ok(());
+            }
+            self.client.flush()?;
+            // Whatever came together makes room together.
+            loop {
+                let Some(message) = self.client.message_within(PATIENCE)? else {
+                    bail!(if interrupt::asked() {
+                        "interrupted"
+                    } else {
+                        "the server closed the connection"
+                    });
+                };
+                self.handle_answer(&message)?;
+                if !self.client.has_buffered() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.window.len() < UNACKED_MAX && self.bytes < UNACKED_BYTES_MAX
+    }
+
+    /// Writes the next message, if there is one that can be sent.
+    fn send(&mut self, source: &mut Source, line: &mut Vec<u8>) -> anyhow::Result<bool> {
+        let number = self.done + self.window.len() as u64;
+        let mut headers = self.headers(number, false);
+        let bytes_max = self.client.max_payload;
+        match source.next(line, bytes_max - headers.len().min(bytes_max))? {
+            Line::End => return Ok(false),
+            Line::TooLong => {
+                self.refused = Some((number + 1, too_long(bytes_max)));
+                return Ok(false);
+            }
+            Line::Closed => {}
+            // The mark may be what makes it too long: rather a line feed more at the other end.
+            Line::Open => {
+                let marked = self.headers(number, true);
+                if marked.len() + line.len() <= bytes_max {
+                    headers = marked;
+                }
+            }
+        }
+        let reply = format!("{}{number}", self.inbox);
+        self.client
+            .publish_with(self.subject, &reply, &headers, line)?;
+        self.window.push_back(Some(line.len()));
+        self.bytes += line.len();
+        Ok(true)
+    }
+
+    fn headers(&self, number: u64, open: bool) -> Vec<u8> {
+        let mut block = Vec::new();
+        if let Some(id) = self.id {
+            block.extend_from_slice(format!("Nats-Msg-Id: {id}-{}\r\n", number + 1).as_bytes());
+        }
+        if open {
+            block.extend_from_slice(format!("{}: {}\r\n", OPEN_LINE.0, OPEN_LINE.1).as_bytes());
+        }
+        if block.is_empty() {
+            return block;
+        }
+        [b"NATS/1.0\r\n", &block[..], b"\r\n"].concat()
+    }
+
+    fn handle_answer(&mut self, message: &Message) -> anyhow::Result<()> {
+        let number = message.subject.strip_prefix(&self.inbox);
+        let Some(number) = number.and_then(|n| n.parse::<u64>().ok()) else {
+            return Ok(());
+        };
+        let slot = number
+            .checked_sub(self.done)
+            .and_then(|at| self.window.get_mut(usize::try_from(at).ok()?));
+        let Some(slot) = slot else {
+            return Ok(());
+        };
+        let refusal = match message.status() {
+            Some((503, _)) => Some("no stream takes it any more".to_owned()),
+            Some((code, words)) => Some(format!("{code} {words}")),
+            None => {
+                let ack: PubAck = serde_json::from_slice(&message.payload)
+                    .context("an acknowledgement cannot be read")?;
+                match ack.error {
+                    Some(error) => Some(error.to_string()),
+                    None => {
+                        if slot.take().is_some_and(|bytes| {
+                            self.bytes -= bytes;
+                            true
+                        }) {
+                            self.acked += 1;
+                            self.duplicates += u64::from(ack.duplicate);
+                            let (first, last) = self.seqs.unwrap_or((ack.seq, ack.seq));
+                            self.seqs = Some((first.min(ack.seq), last.max(ack.seq)));
+                        }
+                        None
+                    }
+                }
+            }
+        };
+        if let Some(why) = refusal {
+            // It stays unacked, and nothing is read after it; what is on the way is still waited for.
+            if let Some(bytes) = slot.take() {
+                self.bytes -= bytes;
+            }
+            let first = self.refused.as_ref().is_none_or(|(line, _)| number < *line);
+            if first {
+                self.refused = Some((number + 1, why));
+            }
+        }
+        while self.window.front().is_some_and(Option::is_none) {
+            self.window.pop_front();
+            self.done += 1;
+        }
+        Ok(())
+    }
 }

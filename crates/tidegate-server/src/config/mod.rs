@@ -94,6 +94,10 @@ pub struct StreamSettings {
     pub max_consumers: Option<usize>,
     /// The domain: the API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
+    /// How much longer each sync takes than the disk does. For measuring.
+    pub sync_delay: Duration,
+    /// Whether a sync waits for callers that are about to return, where that pays.
+    pub anticipation: bool,
 }
 
 impl StreamSettings {
@@ -108,6 +112,8 @@ impl StreamSettings {
             max_streams: None,
             max_consumers: None,
             domain: None,
+            sync_delay: Duration::ZERO,
+            anticipation: true,
         }
     }
 }

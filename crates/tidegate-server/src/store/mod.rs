@@ -21,6 +21,7 @@ mod missing;
 mod open;
 mod reading;
 mod seen;
+mod slow;
 mod upkeep;
 
 use std::collections::VecDeque;

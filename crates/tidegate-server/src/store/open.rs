@@ -8,8 +8,10 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate::controller::{Bounds, Knee, Objective};
 use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Recovery, Storage};
 
 use super::checkpoint::Header;
@@ -19,6 +21,7 @@ use super::error::OpenError;
 use super::live::Live;
 use super::reading::Reading;
 use super::seen::Seen;
+use super::slow::Slow;
 use super::{Due, GROUP, Relocated, Store, Waker, behind};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, Restored};
@@ -29,6 +32,13 @@ pub(super) const VERSION: u32 = 1;
 const VERSION_FILE: &str = "version";
 /// A file that says that a repair has given up parts of the log, and which.
 pub const REPAIRED_FILE: &str = "repaired";
+/// As the log's own.
+const SYNC_BOUNDS: Bounds = Bounds {
+    items_min: 1,
+    items_max: u64::MAX,
+    bytes_max: 8 << 20,
+    age_max: Duration::from_secs(1),
+};
 /// Entries are read again in stretches of so many bytes.
 const REPLAY_BYTES: usize = 4 << 20;
 
@@ -49,6 +59,10 @@ pub struct Options {
     pub max_file_store: Option<u64>,
     /// Where salts of the log's segments come from; drawn from the system if `None`. For simulations.
     pub seed: Option<u64>,
+    /// How much longer each sync of the log takes than the disk does. For measuring.
+    pub sync_delay: Duration,
+    /// Whether a sync waits for callers that are about to return, where that pays.
+    pub anticipation: bool,
 }
 
 impl Default for Options {
@@ -61,6 +75,8 @@ impl Default for Options {
             checkpoint_bytes_min: 256 << 20,
             max_file_store: None,
             seed: None,
+            sync_delay: Duration::ZERO,
+            anticipation: true,
         }
     }
 }
@@ -90,7 +106,12 @@ impl Opening {
         let dir = dir.join("tidegate");
         let state = Disk::open(&dir).map_err(io("opening the data directory"))?;
         let log = Disk::open(dir.join("log")).map_err(io("opening the log's directory"))?;
-        Self::on(Arc::new(state), Arc::new(log), options, waker)
+        let log: Arc<dyn Storage> = if options.sync_delay.is_zero() {
+            Arc::new(log)
+        } else {
+            Arc::new(Slow::new(log, options.sync_delay))
+        };
+        Self::on(Arc::new(state), log, options, waker)
     }
 
     /// As [`begin`](Self::begin), in directories of any kind: one for the checkpoints, one for the log.
@@ -118,6 +139,12 @@ impl Opening {
             .waker(move || wake());
         if let Some(seed) = options.seed {
             log_options = log_options.seed(seed);
+        }
+        if !options.anticipation
+            && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
+        {
+            // The log's own controller but for one thing.
+            log_options = log_options.controller(Box::new(knee));
         }
         let opened = Log::open(log, log_options, |info| seen.note(&info))?;
         let end = opened.recovery.end;

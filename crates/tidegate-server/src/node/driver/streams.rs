@@ -38,6 +38,8 @@ pub(super) fn open(
     let waking = handle.clone();
     let options = Options {
         max_file_store: kept.max_file_bytes,
+        sync_delay: kept.sync_delay,
+        anticipation: kept.anticipation,
         ..Options::default()
     };
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));

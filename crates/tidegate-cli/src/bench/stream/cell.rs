@@ -1,0 +1,144 @@
+//! The cells: what is published or read, by how many clients, in which sizes.
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// `nats bench js pub async`: 500 messages of each client on the way.
+    Async,
+    /// `nats bench js pub sync`: each client waits for each acknowledgement.
+    Sync,
+    /// The same over many streams, which the `nats` program cannot: our own load.
+    Streams { streams: usize, sync: bool },
+    /// A lone synchronous client of our own, beside a bare write and sync of the same bytes.
+    Lone,
+    /// Synchronous clients while every sync takes 5 ms longer, with and without anticipation.
+    Slowed,
+    /// `nats bench js consume`: a durable pull consumer, 500 messages on the way.
+    Consume,
+    /// `nats bench js fetch`: 500 messages at a time.
+    Fetch,
+    /// `nats bench pub` to so many `nats bench sub`.
+    Core { subscribers: usize },
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) name: String,
+    pub(super) work: Work,
+    pub(super) clients: usize,
+    /// Of a message.
+    pub(super) bytes: usize,
+}
+
+impl Cell {
+    fn new(work: Work, clients: usize, bytes: usize) -> Self {
+        let many = |clients: usize| match clients {
+            1 => "1 client".to_owned(),
+            n => format!("{n} clients"),
+        };
+        let of = |sync: bool| if sync { "sync" } else { "async" };
+        let size = match bytes {
+            b if b >= 1024 => format!("{} KiB", b / 1024),
+            b => format!("{b} B"),
+        };
+        let name = match work {
+            // What the figures are mostly asked for has the short names.
+            Work::Async | Work::Sync if (clients, bytes) == (10, 1024) => {
+                format!("R1 {}", of(work == Work::Sync))
+            }
+            Work::Async | Work::Sync => {
+                format!("R1 {}, {}, {size}", of(work == Work::Sync), many(clients))
+            }
+            Work::Streams { streams, sync } => {
+                format!(
+                    "R1 {}, {streams} streams, {}, {size}",
+                    of(sync),
+                    many(clients)
+                )
+            }
+            Work::Lone => format!("R1 lone sync, {size}"),
+            Work::Slowed => format!("R1 sync, disk + 5 ms, {}, {size}", many(clients)),
+            Work::Consume => format!("consume, {size}"),
+            Work::Fetch => format!("fetch, {size}"),
+            Work::Core { subscribers } => format!("core 1:{subscribers}, {size}"),
+        };
+        Self {
+            name,
+            work,
+            clients,
+            bytes,
+        }
+    }
+
+    /// The fewest messages worth a measurement.
+    pub(super) fn messages_min(&self) -> u64 {
+        let each = match self.work {
+            Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
+            Work::Async | Work::Streams { .. } => 500,
+            Work::Consume | Work::Fetch | Work::Core { .. } => 20_000,
+        };
+        each * self.clients as u64
+    }
+
+    /// The most, so that neither a disk nor a stream's limit is filled.
+    pub(super) fn messages_max(&self) -> u64 {
+        (BYTES_MAX / self.bytes as u64).max(self.messages_min())
+    }
+}
+
+/// Of all messages of one measurement.
+const BYTES_MAX: u64 = 3 << 30;
+
+/// Those of a call; the first matter most should time run out.
+pub(super) fn cells(full: bool) -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::new(Work::Async, 10, 1024),
+        Cell::new(Work::Sync, 10, 1024),
+        Cell::new(Work::Sync, 100, 1024),
+        Cell::new(Work::Lone, 1, 1024),
+    ];
+    if !full {
+        return cells;
+    }
+    let grid = |make: &dyn Fn(bool) -> Work| {
+        let mut all = Vec::new();
+        for bytes in [16, 1024, 64 << 10] {
+            for clients in [1, 10, 100] {
+                all.extend([false, true].map(|sync| Cell::new(make(sync), clients, bytes)));
+            }
+        }
+        all
+    };
+    cells.extend(grid(&|sync| if sync { Work::Sync } else { Work::Async }));
+    cells.extend(grid(&|sync| Work::Streams { streams: 50, sync }));
+    cells.extend([10, 100].map(|clients| Cell::new(Work::Slowed, clients, 1024)));
+    cells.extend([Work::Consume, Work::Fetch].map(|work| Cell::new(work, 1, 1024)));
+    for bytes in [16, 128, 1024] {
+        cells.extend([1, 4].map(|subscribers| Cell::new(Work::Core { subscribers }, 1, bytes)));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    cells.retain(|cell| seen.insert(cell.name.clone()));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_cells_apart() {
+        let names: Vec<_> = cells(false).into_iter().map(|cell| cell.name).collect();
+        assert_eq!(
+            names,
+            [
+                "R1 async",
+                "R1 sync",
+                "R1 sync, 100 clients, 1 KiB",
+                "R1 lone sync, 1 KiB"
+            ]
+        );
+        // 18 and 18, the lone one, 2 slowed, 2 readers, 6 of core.
+        assert_eq!(cells(true).len(), 47);
+    }
+}

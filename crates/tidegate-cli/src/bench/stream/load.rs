@@ -1,0 +1,225 @@
+//! A load of our own: bare sockets, a thread a client, each with a number of messages on the way. What it costs is little and the
+//! same for every server, and it can do what the `nats` program does not: many streams, and a lone client without a runtime.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::super::rounds::Sample;
+
+/// An answer that takes longer never comes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is to be published.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) clients: usize,
+    /// Bytes of a message.
+    pub(super) bytes: usize,
+    /// Streams it goes round.
+    pub(super) streams: usize,
+    /// Messages a client has on the way; 1 waits for each.
+    pub(super) window: usize,
+    /// Messages of all clients.
+    pub(super) messages: u64,
+}
+
+impl Load {
+    /// Makes the streams, empty, then publishes.
+    ///
+    /// # Errors
+    /// The server refuses a stream or a message, or does not answer.
+    pub(super) fn run(&self, addr: SocketAddr) -> anyhow::Result<Sample> {
+        let mut control = Connection::open(addr)?;
+        for stream in 0..self.streams {
+            let name = format!("bench{stream}");
+            let config = json!({
+                "name": name, "subjects": [name], "retention": "limits", "storage": "file", "discard": "old",
+                "num_replicas": 1, "max_msgs": -1, "max_bytes": -1,
+            });
+            control.api(&format!("STREAM.CREATE.{name}"), &config)?;
+            control.api(&format!("STREAM.PURGE.{name}"), &json!({}))?;
+        }
+        let each = (self.messages / self.clients as u64).max(1);
+        let ready = Barrier::new(self.clients + 1);
+        let (outcomes, took) = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..self.clients)
+                .map(|client| {
+                    let ready = &ready;
+                    scope.spawn(move || {
+                        let connection = Connection::open(addr);
+                        ready.wait();
+                        connection.and_then(|mut c| self.publish(&mut c, client, each))
+                    })
+                })
+                .collect();
+            ready.wait();
+            let start = Instant::now();
+            let outcomes: Vec<_> = clients
+                .into_iter()
+                .map(std::thread::ScopedJoinHandle::join)
+                .collect();
+            (outcomes, start.elapsed())
+        });
+        let mut latencies = Histogram::<u64>::new(3)?;
+        for outcome in outcomes {
+            latencies.add(outcome.ok().context("a client panicked")??)?;
+        }
+        let messages = each * self.clients as u64;
+        let quantile =
+            |q| (!latencies.is_empty()).then(|| latencies.value_at_quantile(q) as f64 / 1e3);
+        Ok(Sample {
+            ops_per_s: messages as f64 / took.as_secs_f64(),
+            p50_us: quantile(0.5),
+            p99_us: quantile(0.99),
+            ..Sample::default()
+        })
+    }
+
+    /// One client's share. A single message on the way is timed, in nanoseconds.
+    fn publish(
+        &self,
+        connection: &mut Connection,
+        client: usize,
+        messages: u64,
+    ) -> anyhow::Result<Histogram<u64>> {
+        let mut latencies = Histogram::<u64>::new(3)?;
+        let payload = vec![b'x'; self.bytes];
+        let mut out = Vec::new();
+        let (mut sent, mut acked) = (0, 0);
+        while acked < messages {
+            out.clear();
+            // As the `nats` program does: half a window makes room for half a window.
+            let step = (self.window as u64 / 2).max(1);
+            while sent < messages && sent - acked < self.window as u64 && out.len() < 1 << 20 {
+                let stream = (client as u64 + sent) % self.streams as u64;
+                write!(
+                    out,
+                    "PUB bench{stream} {}a {}\r\n",
+                    connection.inbox, self.bytes
+                )?;
+                out.extend_from_slice(&payload);
+                out.extend_from_slice(b"\r\n");
+                sent += 1;
+            }
+            let start = Instant::now();
+            connection.socket.write_all(&out)?;
+            let target = (acked + step).min(sent);
+            while acked < target {
+                connection.ack()?;
+                acked += 1;
+            }
+            if self.window == 1 {
+                latencies.record(u64::try_from(start.elapsed().as_nanos())?)?;
+            }
+        }
+        Ok(latencies)
+    }
+}
+
+/// A client, past its greeting, that listens to its inbox.
+struct Connection {
+    reader: BufReader<TcpStream>,
+    socket: TcpStream,
+    inbox: String,
+    line: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Connection {
+    fn open(addr: SocketAddr) -> anyhow::Result<Self> {
+        let socket = TcpStream::connect(addr)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let mut connection = Self {
+            reader: BufReader::with_capacity(64 << 10, socket.try_clone()?),
+            inbox: format!("_INBOX.{}.", socket.local_addr()?.port()),
+            socket,
+            line: Vec::new(),
+            payload: Vec::new(),
+        };
+        let hello = format!(
+            "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1}}\r\n\
+             SUB {}* 1\r\nPING\r\n",
+            connection.inbox
+        );
+        connection.socket.write_all(hello.as_bytes())?;
+        loop {
+            connection.read_line()?;
+            if connection.line.starts_with(b"PONG") {
+                return Ok(connection);
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> anyhow::Result<()> {
+        self.line.clear();
+        let got = (&mut self.reader)
+            .take(1 << 20)
+            .read_until(b'\n', &mut self.line)?;
+        ensure!(got > 0, "the server closed the connection");
+        if self.line.starts_with(b"-ERR") {
+            bail!(
+                "the server says {}",
+                String::from_utf8_lossy(&self.line).trim()
+            );
+        }
+        Ok(())
+    }
+
+    /// The next message's payload, in the buffer of that name.
+    fn message(&mut self) -> anyhow::Result<()> {
+        loop {
+            self.read_line()?;
+            if self.line.starts_with(b"PING") {
+                self.socket.write_all(b"PONG\r\n")?;
+            } else if self.line.starts_with(b"MSG") || self.line.starts_with(b"HMSG") {
+                break;
+            }
+        }
+        let text = std::str::from_utf8(&self.line)?;
+        let bytes = text
+            .split_ascii_whitespace()
+            .last()
+            .context("a line without words")?;
+        let bytes: usize = bytes.parse()?;
+        ensure!(bytes <= 1 << 20, "an answer of {bytes} bytes");
+        self.payload.resize(bytes + 2, 0);
+        self.reader.read_exact(&mut self.payload)?;
+        self.payload.truncate(bytes);
+        Ok(())
+    }
+
+    /// An acknowledgement, and not a refusal.
+    fn ack(&mut self) -> anyhow::Result<()> {
+        self.message()?;
+        if !self.payload.starts_with(b"{\"stream\":") {
+            bail!(
+                "instead of an acknowledgement: {}",
+                String::from_utf8_lossy(&self.payload)
+            );
+        }
+        Ok(())
+    }
+
+    fn api(&mut self, what: &str, body: &Value) -> anyhow::Result<()> {
+        let body = body.to_string();
+        let ask = format!(
+            "PUB $JS.API.{what} {}q {}\r\n{body}\r\n",
+            self.inbox,
+            body.len()
+        );
+        self.socket.write_all(ask.as_bytes())?;
+        self.message()?;
+        let answer: Value = serde_json::from_slice(&self.payload)
+            .with_context(|| format!("{what}: {}", String::from_utf8_lossy(&self.payload)))?;
+        ensure!(answer.get("error").is_none(), "{what}: {}", answer["error"]);
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Questions to `$JS.API`: one request, one JSON answer, the server's refusals as errors.
+//!
+//! Answers stay JSON, so that `--json` shows what the server said; [`StreamInfo`] and [`ConsumerInfo`] are what the commands read of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Client;
+
+/// What the server answered instead of a result.
+#[derive(Debug, Deserialize, thiserror::Error)]
+#[error("{description} ({err_code})")]
+pub(super) struct ApiError {
+    #[serde(default)]
+    err_code: u16,
+    #[serde(default)]
+    description: String,
+}
+
+/// Asks `$JS.API.<what>`.
+///
+/// # Errors
+/// An [`ApiError`], nobody there to answer, or an answer that is no JSON.
+pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Result<Value> {
+    let text = if body.is_null() {
+        Vec::new()
+    } else {
+        serde_json::to_vec(body)?
+    };
+    let answer = client.request(&format!("$JS.API.{what}"), &text)?;
+    if matches!(answer.status(), Some((503, _))) {
+        bail!("the server has no JetStream: nobody answers $JS.API");
+    }
+    let mut value: Value = serde_json::from_slice(&answer.payload)
+        .with_context(|| format!("the answer to {what} is no JSON"))?;
+    match value.get_mut("error").map(Value::take) {
+        Some(error) => Err(serde_json::from_value::<ApiError>(error)?.into()),
+        None => Ok(value),
+    }
+}
+
+/// The stream that takes this subject; `None` where there is none, or no JetStream at all.
+pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Option<String>> {
+    let body = serde_json::to_vec(&json!({ "subject": subject }))?;
+    let answer = client.request("$JS.API.STREAM.NAMES", &body)?;
+    if answer.status().is_some() {
+        return Ok(None);
+    }
+    #[derive(Deserialize)]
+    struct Names {
+        streams: Option<Vec<String>>,
+    }
+    // An error means that JetStream is off for this user.
+    let names = serde_json::from_slice::<Names>(&answer.payload).context("STREAM.NAMES")?;
+    Ok(names.streams.unwrap_or_default().into_iter().next())
+}
+
+/// All streams, page by page.
+pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    loop {
+        let mut body = json!({ "offset": all.len() });
+        if let Some(subject) = subject {
+            body["subject"] = json!(subject);
+        }
+        let mut page = ask(client, "STREAM.LIST", &body)?;
+        let total = page["total"].as_u64().unwrap_or(0);
+        let streams = page["streams"].take();
+        let Value::Array(streams) = streams else {
+            break;
+        };
+        if streams.is_empty() {
+            break;
+        }
+        all.extend(streams);
+        if all.len() as u64 >= total {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// A stream as its info tells it; what is not read here is only shown as JSON.
+#[derive(Debug, Deserialize)]
+pub(super) struct StreamInfo {
+    pub(super) config: StreamConfig,
+    #[serde(default)]
+    pub(super) created: String,
+    pub(super) state: StreamState,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamConfig {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) subjects: Vec<String>,
+    pub(super) retention: String,
+    pub(super) discard: String,
+    pub(super) storage: String,
+    pub(super) num_replicas: u64,
+    pub(super) max_consumers: i64,
+    pub(super) max_msgs: i64,
+    pub(super) max_bytes: i64,
+    pub(super) max_msgs_per_subject: i64,
+    pub(super) max_msg_size: i64,
+    pub(super) max_age: u64,
+    pub(super) duplicate_window: u64,
+    #[serde(flatten)]
+    pub(super) rest: BTreeMap<String, Value>,
+}
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            description: String::new(),
+            subjects: Vec::new(),
+            retention: String::new(),
+            discard: String::new(),
+            storage: String::new(),
+            num_replicas: 1,
+            max_consumers: -1,
+            max_msgs: -1,
+            max_bytes: -1,
+            max_msgs_per_subject: -1,
+            max_msg_size: -1,
+            max_age: 0,
+            duplicate_window: 0,
+            rest: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamState {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) first_seq: u64,
+    pub(super) first_ts: String,
+    pub(super) last_seq: u64,
+    pub(super) last_ts: String,
+    pub(super) consumer_count: u64,
+    pub(super) num_subjects: u64,
+    pub(super) num_deleted: u64,
+}
+
+/// A consumer, as far as `consume` needs it.
+#[derive(Debug, Deserialize)]
+pub(super) struct ConsumerInfo {
+    pub(super) name: String,
+    pub(super) config: ConsumerConfig,
+    #[serde(default)]
+    pub(super) num_ack_pending: u64,
+    #[serde(default)]
+    pub(super) num_pending: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ConsumerConfig {
+    pub(super) ack_policy: String,
+    pub(super) deliver_subject: Option<String>,
+    pub(super) filter_subject: String,
+    pub(super) filter_subjects: Vec<String>,
+}

@@ -1,0 +1,199 @@
+//! A new stream from flags.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::Common;
+use crate::args;
+
+/// What `tidegate stream add` takes. What is not said is left to the server.
+#[derive(Args, Debug)]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// The stream.
+    pub(super) name: String,
+    /// The subjects it takes, with wildcards, separated by commas or given several times. Default: its name.
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    subjects: Vec<String>,
+    /// Where its messages are kept. In memory they are gone when the server ends, and are acknowledged without a disk.
+    #[arg(long, value_enum)]
+    storage: Option<Storage>,
+    /// What it is for.
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Servers that keep it.
+    #[arg(long, value_name = "N")]
+    replicas: Option<u8>,
+    /// When messages go: at limits, or once consumers have acknowledged them.
+    #[arg(long, value_enum)]
+    retention: Option<Retention>,
+    /// What gives way at a limit: the oldest messages, or new ones, which are refused.
+    #[arg(long, value_enum)]
+    discard: Option<Discard>,
+    /// With --discard new: refuse a message over its subject's limit, too.
+    #[arg(long)]
+    discard_per_subject: bool,
+    /// Messages go at this age: 500ms, 30s, 5m, 2h, 7d.
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    max_age: Option<Duration>,
+    /// The most messages.
+    #[arg(long, value_name = "N")]
+    max_msgs: Option<i64>,
+    /// The most bytes, or with KiB, MiB or GiB.
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    max_bytes: Option<u64>,
+    /// The largest message, headers included.
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    max_msg_size: Option<u64>,
+    /// The most messages of one subject.
+    #[arg(long, value_name = "N")]
+    max_msgs_per_subject: Option<i64>,
+    /// The most consumers.
+    #[arg(long, value_name = "N")]
+    max_consumers: Option<i64>,
+    /// How long a Nats-Msg-Id is remembered.
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    dupe_window: Option<Duration>,
+    /// Messages may replace those before them (Nats-Rollup).
+    #[arg(long)]
+    allow_rollup: bool,
+    /// Messages may say how long they live (Nats-TTL).
+    #[arg(long)]
+    allow_msg_ttl: bool,
+    /// Messages can be read without a consumer.
+    #[arg(long)]
+    allow_direct: bool,
+    /// Messages may come in batches that are stored as a whole or not at all.
+    #[arg(long)]
+    allow_batch: bool,
+    /// Single messages cannot be deleted.
+    #[arg(long)]
+    deny_delete: bool,
+    /// The stream cannot be purged.
+    #[arg(long)]
+    deny_purge: bool,
+    /// Begin with this configuration, JSON as `tidegate stream info --json` shows it; flags go over it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Storage {
+    File,
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Retention {
+    Limits,
+    Interest,
+    Workqueue,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Discard {
+    Old,
+    New,
+}
+
+impl AddArgs {
+    /// The configuration to ask for.
+    pub(super) fn config(&self) -> anyhow::Result<Value> {
+        let mut config = match &self.config {
+            None => json!({}),
+            Some(path) => {
+                let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+                let mut value: Value =
+                    serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+                // An info has it as one of its parts.
+                match value.get_mut("config") {
+                    Some(config) => config.take(),
+                    None => value,
+                }
+            }
+        };
+        anyhow::ensure!(config.is_object(), "the configuration is no JSON object");
+        config["name"] = json!(self.name);
+        let word = |value: Option<String>| value.map(|v| json!(v));
+        let flag = |value: bool| value.then(|| json!(true));
+        let number = |value: Option<i64>| value.map(|v| json!(v));
+        let nanos = |value: Option<Duration>| {
+            value.map(|v| json!(u64::try_from(v.as_nanos()).unwrap_or(u64::MAX)))
+        };
+        let subjects = Some(&self.subjects).filter(|s| !s.is_empty());
+        let said = [
+            ("subjects", subjects.map(|s| json!(s))),
+            ("description", word(self.description.clone())),
+            ("storage", word(name_of(self.storage))),
+            ("retention", word(name_of(self.retention))),
+            ("discard", word(name_of(self.discard))),
+            ("discard_new_per_subject", flag(self.discard_per_subject)),
+            ("num_replicas", self.replicas.map(|n| json!(n))),
+            ("max_age", nanos(self.max_age)),
+            ("max_msgs", number(self.max_msgs)),
+            ("max_bytes", self.max_bytes.map(|n| json!(n))),
+            ("max_msg_size", self.max_msg_size.map(|n| json!(n))),
+            ("max_msgs_per_subject", number(self.max_msgs_per_subject)),
+            ("max_consumers", number(self.max_consumers)),
+            ("duplicate_window", nanos(self.dupe_window)),
+            ("allow_rollup_hdrs", flag(self.allow_rollup)),
+            ("allow_msg_ttl", flag(self.allow_msg_ttl)),
+            ("allow_direct", flag(self.allow_direct)),
+            ("allow_atomic", flag(self.allow_batch)),
+            ("deny_delete", flag(self.deny_delete)),
+            ("deny_purge", flag(self.deny_purge)),
+        ];
+        for (key, value) in said {
+            if let Some(value) = value {
+                config[key] = value;
+            }
+        }
+        // The server's default is none at all, which every client's default is not.
+        for (key, default) in [
+            ("retention", "limits"),
+            ("discard", "old"),
+            ("storage", "file"),
+        ] {
+            if config.get(key).is_none() {
+                config[key] = json!(default);
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// As it is written on the command line and in JSON.
+fn name_of<T: ValueEnum>(value: Option<T>) -> Option<String> {
+    Some(value?.to_possible_value()?.get_name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Just {
+        #[command(flatten)]
+        add: AddArgs,
+    }
+
+    #[test]
+    fn flags_become_a_configuration() {
+        let args = "x S --subjects a.*,b --storage memory --max-age 7d --max-bytes 1MiB --dupe-window 30s --allow-batch";
+        let config = Just::parse_from(args.split(' ')).add.config().unwrap();
+        assert_eq!(
+            config,
+            json!({
+                "name": "S", "subjects": ["a.*", "b"], "storage": "memory", "retention": "limits", "discard": "old",
+                "max_age": 604_800_000_000_000_u64, "max_bytes": 1 << 20, "duplicate_window": 30_000_000_000_u64,
+                "allow_atomic": true,
+            })
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! `tidegate stream`: what streams there are, and making, emptying and removing them.
+//!
+//! Owns the commands; what they print for people is in [`show`], the flags of a new stream in [`add`].
+
+mod add;
+mod show;
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::jetstream::{self, StreamInfo};
+use super::{Client, ServerArgs};
+use crate::Usage;
+
+/// What `tidegate stream` can be asked.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamCommand {
+    /// List the streams.
+    Ls(LsArgs),
+    /// Show a stream's configuration and state.
+    Info(InfoArgs),
+    /// Make a stream.
+    Add(Box<add::AddArgs>),
+    /// Remove a stream with all its messages and consumers.
+    Rm(RmArgs),
+    /// Remove messages of a stream, which stays.
+    Purge(PurgeArgs),
+}
+
+/// Of every command.
+#[derive(Args, Clone, Debug)]
+struct Common {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print the server's answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Only streams that take subjects matching this.
+    #[arg(long, value_name = "PATTERN")]
+    subject: Option<String>,
+    /// Only the names, a line each.
+    #[arg(short, long, conflicts_with = "json")]
+    names: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The stream.
+    name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The stream.
+    name: String,
+    /// Do not ask.
+    #[arg(short, long)]
+    force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PurgeArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The stream.
+    name: String,
+    /// Only messages whose subject matches this.
+    #[arg(long, value_name = "PATTERN")]
+    subject: Option<String>,
+    /// Only messages before this sequence.
+    #[arg(long, value_name = "SEQ", conflicts_with = "keep")]
+    before: Option<u64>,
+    /// All but the newest N.
+    #[arg(long, value_name = "N")]
+    keep: Option<u64>,
+    /// Do not ask.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub(crate) fn run(command: &StreamCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        StreamCommand::Ls(args) => ls(args),
+        StreamCommand::Info(args) => info(args),
+        StreamCommand::Add(args) => add(args),
+        StreamCommand::Rm(args) => rm(args),
+        StreamCommand::Purge(args) => purge(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ls(args: &LsArgs) -> anyhow::Result<()> {
+    let mut client = Client::connect(&args.common.server)?;
+    let streams = jetstream::streams(&mut client, args.subject.as_deref())?;
+    if args.common.json {
+        return print(&serde_json::to_string_pretty(&streams)?);
+    }
+    let streams: Vec<StreamInfo> = serde_json::from_value(Value::Array(streams))?;
+    if args.names {
+        for stream in &streams {
+            print(&stream.config.name)?;
+        }
+        return Ok(());
+    }
+    if streams.is_empty() {
+        return print("no streams");
+    }
+    print(show::list(&streams).trim_end())
+}
+
+fn info(args: &InfoArgs) -> anyhow::Result<()> {
+    let name = checked(&args.name)?;
+    let mut client = Client::connect(&args.common.server)?;
+    let answer = jetstream::ask(&mut client, &format!("STREAM.INFO.{name}"), &json!({}));
+    answered(answer.with_context(|| name.to_owned())?, args.common.json)
+}
+
+fn add(args: &add::AddArgs) -> anyhow::Result<()> {
+    let name = checked(&args.name)?;
+    let config = args.config()?;
+    let mut client = Client::connect(&args.common.server)?;
+    let answer = jetstream::ask(&mut client, &format!("STREAM.CREATE.{name}"), &config);
+    answered(answer.with_context(|| name.to_owned())?, args.common.json)
+}
+
+fn rm(args: &RmArgs) -> anyhow::Result<()> {
+    let name = checked(&args.name)?;
+    let mut client = Client::connect(&args.common.server)?;
+    let info = jetstream::ask(&mut client, &format!("STREAM.INFO.{name}"), &json!({}));
+    let info: StreamInfo = serde_json::from_value(info.with_context(|| name.to_owned())?)?;
+    let messages = info.state.messages;
+    sure(
+        args.force,
+        &format!("remove {name} with {messages} messages"),
+    )?;
+    let answer = jetstream::ask(&mut client, &format!("STREAM.DELETE.{name}"), &json!(null));
+    let answer = answer.with_context(|| name.to_owned())?;
+    if args.common.json {
+        return print(&serde_json::to_string_pretty(&answer)?);
+    }
+    print(&format!("removed {name} with {messages} messages"))
+}
+
+fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
+    let name = checked(&args.name)?;
+    let mut body = json!({});
+    if let Some(subject) = &args.subject {
+        body["filter"] = json!(subject);
+    }
+    if let Some(seq) = args.before {
+        body["seq"] = json!(seq);
+    }
+    if let Some(keep) = args.keep {
+        body["keep"] = json!(keep);
+    }
+    let mut client = Client::connect(&args.common.server)?;
+    sure(args.force, &format!("purge {name}"))?;
+    let answer = jetstream::ask(&mut client, &format!("STREAM.PURGE.{name}"), &body);
+    let answer = answer.with_context(|| name.to_owned())?;
+    if args.common.json {
+        return print(&serde_json::to_string_pretty(&answer)?);
+    }
+    let purged = answer["purged"].as_u64().unwrap_or(0);
+    print(&format!("purged {purged} messages of {name}"))
+}
+
+/// Shows a stream that was answered.
+fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
+    if json {
+        return print(&serde_json::to_string_pretty(&answer)?);
+    }
+    let info: StreamInfo = serde_json::from_value(answer)?;
+    print(show::one(&info).trim_end())
+}
+
+/// A name that is one word of a subject, or the request would be another one.
+fn checked(name: &str) -> anyhow::Result<&str> {
+    let bad = |c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c);
+    if name.is_empty() || name.len() > 255 || name.contains(bad) {
+        let what = "a stream's name has 1 to 255 bytes, none of them . * > / \\ or blank";
+        return Err(Usage::new(what).into());
+    }
+    Ok(name)
+}
+
+/// Asks whoever sits there; without anybody, `--force` is the answer.
+fn sure(force: bool, what: &str) -> anyhow::Result<()> {
+    if force {
+        return Ok(());
+    }
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(Usage::new(format!("give --force to {what}: nobody is there to ask")).into());
+    }
+    eprint!("{what}? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        bail!("nothing was changed");
+    }
+    Ok(())
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::checked;
+
+    #[test]
+    fn names_are_one_word() {
+        for good in ["ORDERS", "a-b_c", "KV_x", "ü"] {
+            checked(good).unwrap();
+        }
+        for bad in [
+            "",
+            "a.b",
+            "a*",
+            ">",
+            "a b",
+            "../x",
+            "a\\b",
+            &"x".repeat(256),
+        ] {
+            assert!(checked(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `tidegate stream`, `consume`, and `pub` where a stream takes the subject.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::raw::Raw;
+use super::server::{Server, tidegate};
+
+#[test]
+fn streams_are_made_shown_purged_and_removed() {
+    let server = Server::start();
+    assert_eq!(server.good(&["stream", "ls"]), "no streams\n");
+    let said = server.good(&[
+        "stream",
+        "add",
+        "ORDERS",
+        "--subjects",
+        "orders.*,returns",
+        "--storage",
+        "file",
+        "--max-age",
+        "7d",
+        "--max-msgs",
+        "1000",
+        "--max-bytes",
+        "10MiB",
+        "--max-msg-size",
+        "64KiB",
+        "--max-msgs-per-subject",
+        "100",
+        "--discard",
+        "old",
+        "--dupe-window",
+        "30s",
+        "--replicas",
+        "1",
+        "--description",
+        "what was bought",
+        "--allow-direct",
+    ]);
+    for part in [
+        "name               ORDERS\n",
+        "description        what was bought\n",
+        "subjects           orders.* returns\n",
+        "age at most        7d\n",
+        "bytes at most      10.0 MiB\n",
+        "duplicate window   30s\n",
+        "allow_direct",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    server.good(&["pub", "orders.new", "one"]);
+    server.good(&["pub", "orders.new", "two"]);
+    server.good(&["pub", "returns", "three"]);
+    let info: Value =
+        serde_json::from_str(&server.good(&["stream", "info", "ORDERS", "--json"])).unwrap();
+    assert_eq!(info["state"]["messages"], json!(3));
+    assert_eq!(info["config"]["max_age"], json!(604_800_000_000_000_u64));
+    let table = server.good(&["stream", "ls"]);
+    assert!(
+        table.contains("ORDERS  orders.* returns     file         3"),
+        "{table}"
+    );
+    assert_eq!(
+        server.good(&["stream", "ls", "--names", "--subject", "returns"]),
+        "ORDERS\n"
+    );
+    assert_eq!(
+        server.good(&["stream", "ls", "--subject", "other"]),
+        "no streams\n"
+    );
+    let purge =
+        |args: &[&str]| server.good(&[&["stream", "purge", "ORDERS", "--force"], args].concat());
+    assert_eq!(
+        purge(&["--subject", "orders.new", "--keep", "1"]),
+        "purged 1 messages of ORDERS\n"
+    );
+    assert_eq!(purge(&[]), "purged 2 messages of ORDERS\n");
+    // Nobody is there to be asked.
+    let (code, _, err) = server.tidegate(&["stream", "rm", "ORDERS"]);
+    assert!(code == Some(2) && err.contains("--force"), "{err}");
+    assert_eq!(
+        server.good(&["stream", "rm", "ORDERS", "--force"]),
+        "removed ORDERS with 0 messages\n"
+    );
+    for (args, code, part) in [
+        (
+            &["stream", "info", "ORDERS"][..],
+            1,
+            "stream not found (10059)",
+        ),
+        (
+            &["stream", "rm", "ORDERS", "--force"],
+            1,
+            "stream not found (10059)",
+        ),
+        (&["stream", "info", "a.b"], 2, "a stream's name"),
+        (&["stream", "add", "X", "--subjects", "a..b"], 1, "(10052)"),
+        (&["consume", "ORDERS"], 1, "stream not found (10059)"),
+    ] {
+        let (was, _, err) = server.tidegate(args);
+        assert!(
+            was == Some(code) && err.contains(part),
+            "{args:?}: {was:?} {err}"
+        );
+    }
+}
+
+/// What was configured can be said again, from a file.
+#[test]
+fn a_configuration_comes_back() {
+    let server = Server::start();
+    server.good(&[
+        "stream",
+        "add",
+        "A",
+        "--subjects",
+        "a.>",
+        "--max-msgs",
+        "5",
+        "--storage",
+        "memory",
+    ]);
+    let info = server.good(&["stream", "info", "A", "--json"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.json");
+    std::fs::write(&file, info).unwrap();
+    server.good(&["stream", "rm", "A", "--force"]);
+    let said = server.good(&["stream", "add", "A", "--config", file.to_str().unwrap()]);
+    assert!(
+        said.contains("memory") && said.contains("messages at most   5\n"),
+        "{said}"
+    );
+}
+
+/// A few MiB of text, or as many as `LINES_MIB` says.
+#[test]
+fn lines_come_back_byte_for_byte() {
+    let mib = std::env::var("LINES_MIB").map_or(6, |n| n.parse().unwrap());
+    let server = Server::start();
+    server.good(&["stream", "add", "LINES", "--subjects", "lines.*"]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines");
+    let mut text = b"one\n\ntwo\r\n\xff\x00bytes\n\r\n\n".to_vec();
+    for i in 0.. {
+        if text.len() >= mib << 20 {
+            break;
+        }
+        writeln!(text, "line {i} {}", "x".repeat(i % 200)).unwrap();
+    }
+    // As long as a message may be.
+    text.extend(std::iter::repeat_n(b'y', 1 << 20));
+    text.extend_from_slice(b"\nthe last, not closed");
+    std::fs::write(&path, &text).unwrap();
+    let count = text.iter().filter(|b| **b == b'\n').count() + 1;
+    let said = server.good(&[
+        "pub",
+        "lines.a",
+        "--lines",
+        path.to_str().unwrap(),
+        "--stream",
+        "LINES",
+    ]);
+    assert_eq!(
+        said,
+        format!("published {count} to lines.a, acked by LINES as 1 to {count}\n")
+    );
+    let (code, out, err) = server.tidegate(&["consume", "LINES", "--until-end"]);
+    assert!(
+        code == Some(0) && out == text,
+        "{} bytes of {}: {err}",
+        out.len(),
+        text.len()
+    );
+    // And through a durable consumer, which has nothing left afterwards.
+    let durable = ["consume", "LINES", "--until-end", "--durable", "d"];
+    let (code, out, err) = server.tidegate(&[&durable[..], &["--count", "2"]].concat());
+    assert_eq!((code, &out[..]), (Some(0), &b"one\n\n"[..]), "{err}");
+    let (code, out, err) = server.tidegate(&durable);
+    assert!(
+        code == Some(0) && out == text[5..],
+        "{} bytes: {err}",
+        out.len()
+    );
+    let (code, out, _) = server.tidegate(&durable);
+    assert!(code == Some(0) && out.is_empty());
+    // A consumer of our own is gone with us, and no other.
+    let mut raw = Raw::connect(&server.url).unwrap();
+    assert_eq!(
+        raw.api("CONSUMER.NAMES.LINES", &json!({}))["consumers"],
+        json!(["d"])
+    );
+}
+
+#[test]
+fn what_is_refused_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start_in(&directory.path().join("data"), "max_payload: 1000");
+    server.good(&[
+        "stream",
+        "add",
+        "S",
+        "--subjects",
+        "s",
+        "--max-msgs",
+        "5",
+        "--discard",
+        "new",
+    ]);
+    let path = directory.path().join("lines");
+    let path = path.to_str().unwrap();
+    std::fs::write(path, format!("a\nb\n{}\nnever\n", "x".repeat(1001))).unwrap();
+    let (code, out, err) = server.tidegate(&["pub", "s", "--lines", path]);
+    assert_eq!((code, out.len()), (Some(1), 0), "{err}");
+    let wanted = "line 3: longer than the 1000 bytes the server takes; 2 are acked, 0 sent are not";
+    assert!(err.contains(wanted), "{err}");
+    std::fs::write(path, "c\nd\ne\nf\n").unwrap();
+    let (code, _, err) = server.tidegate(&["pub", "s", "--lines", path]);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(
+        err.contains("line 4: maximum messages exceeded (10077); 3 are acked, 1 sent are not"),
+        "{err}"
+    );
+    let (code, _, err) = server.tidegate(&["pub", "s", "x", "--stream", "T"]);
+    assert!(
+        code == Some(1) && err.contains("the stream S takes s, not T"),
+        "{err}"
+    );
+    let (code, _, err) = server.tidegate(&["pub", "nobody", "x", "--stream", "T"]);
+    assert!(
+        code == Some(1) && err.contains("no stream takes nobody"),
+        "{err}"
+    );
+    assert_eq!(
+        server.good(&["pub", "nobody", "x"]),
+        "published 1 to nobody\n"
+    );
+}
+
+#[test]
+fn ids_make_a_second_run_safe() {
+    let server = Server::start();
+    server.good(&["stream", "add", "S", "--subjects", "s"]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines");
+    let path = path.to_str().unwrap();
+    std::fs::write(path, "a\nb\n").unwrap();
+    let publish = ["pub", "s", "--lines", path, "--id", "run-1"];
+    assert_eq!(
+        server.good(&publish),
+        "published 2 to s, acked by S as 1 to 2\n"
+    );
+    std::fs::write(path, "a\nb\nc\n").unwrap();
+    let said = server.good(&publish);
+    assert_eq!(
+        said,
+        "published 3 to s, acked by S as 1 to 3, 2 of them there before\n"
+    );
+    assert_eq!(server.good(&["consume", "S", "--until-end"]), "a\nb\nc\n");
+}
+
+#[test]
+fn filters_and_starts() {
+    let server = Server::start();
+    server.good(&["stream", "add", "S", "--subjects", "s.>"]);
+    for (subject, text) in [("s.a", "1"), ("s.b", "2"), ("s.a", "3"), ("s.c.d", "4")] {
+        server.good(&["pub", subject, text]);
+    }
+    let consume = |args: &[&str]| server.good(&[&["consume", "S", "--until-end"], args].concat());
+    assert_eq!(consume(&["--filter", "s.a"]), "1\n3\n");
+    assert_eq!(
+        consume(&["--filter", "s.a", "--filter", "s.c.>", "--subjects"]),
+        "s.a 1\ns.a 3\ns.c.d 4\n"
+    );
+    assert_eq!(consume(&["--from", "3"]), "3\n4\n");
+    assert_eq!(consume(&["--from", "2", "--count", "1"]), "2\n");
+    assert_eq!(consume(&["--filter", "s.nothing"]), "");
+    let (code, _, err) = server.tidegate(&["consume", "S", "--filter", "other", "--until-end"]);
+    // nats-server takes such a filter, which finds nothing; see docs/nats-support.md.
+    assert!(code == Some(0) || err.contains("(10093)"), "{err}");
+}
+
+/// Without `--until-end` what is published later comes, too.
+#[test]
+fn waiting_for_more() {
+    let server = Server::start();
+    server.good(&["stream", "add", "S", "--subjects", "s"]);
+    server.good(&["pub", "s", "first"]);
+    let mut child = tidegate(&server.url, &["consume", "S", "--count", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "first\n");
+    server.good(&["pub", "s", "second"]);
+    line.clear();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line, "second\n");
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,113 @@
+//! A full disk: publishing is refused, what is there can be read, and space that comes back is used.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::raw::{PATIENCE, Raw};
+use super::server::{Server, other};
+
+/// A file system in memory, gone with the test.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new(mib: u32) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args([
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("size={mib}m"),
+            "tidegate-test",
+        ]);
+        let done = mount.arg(directory.path()).output();
+        done.is_ok_and(|output| output.status.success())
+            .then_some(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Whoever still has it open keeps it until then.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Fills what is left.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    let block = vec![0; 1 << 16];
+    while file.write_all(&block).is_ok() {}
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers() {
+    if other().is_some() {
+        println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
+        return;
+    }
+    let Some(disk) = Mounted::new(1024) else {
+        println!("mounting is not allowed here, so not run");
+        return;
+    };
+    let server = Server::start_in(&disk.path().join("data"), "");
+    server.good(&["stream", "add", "S", "--subjects", "s", "--storage", "file"]);
+    let filler = disk.path().join("filler");
+    fill(&filler);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let payload = |n: u64| format!("{n} {}", "x".repeat(500_000)).into_bytes();
+    let mut stored = 0;
+    let start = Instant::now();
+    // What was allocated ahead is used first.
+    let refusal = loop {
+        raw.publish("s", "ack", &payload(stored)).unwrap();
+        let answer: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
+        if answer.get("error").is_some() {
+            break answer;
+        }
+        stored += 1;
+        assert_eq!(answer["seq"], json!(stored));
+        assert!(
+            start.elapsed() < PATIENCE,
+            "the disk is full, and {stored} messages are stored"
+        );
+    };
+    assert_eq!(refusal["error"]["err_code"], json!(10047), "{refusal}");
+    let read = |server: &Server| {
+        let (code, out, err) = server.tidegate(&["consume", "S", "--until-end"]);
+        assert_eq!(code, Some(0), "{err}");
+        out
+    };
+    let line = |n: u64| [payload(n), b"\n".to_vec()].concat();
+    let all: Vec<u8> = (0..stored).flat_map(line).collect();
+    assert!(read(&server) == all, "what is there cannot be read");
+    std::fs::remove_file(&filler).unwrap();
+    let start = Instant::now();
+    loop {
+        raw.publish("s", "ack", &payload(stored)).unwrap();
+        let answer: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
+        if answer.get("error").is_none() {
+            break;
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "there is space again, and still {answer}"
+        );
+    }
+    // And a restart finds the same.
+    let server = server.restart();
+    let all: Vec<u8> = (0..=stored).flat_map(line).collect();
+    assert!(
+        read(&server) == all,
+        "after the restart something is missing"
+    );
+}

@@ -1,0 +1,239 @@
+//! A server killed at random under load, again and again on the same files: what was acknowledged is there, once, in order,
+//! unchanged.
+//!
+//! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills 200 times, not 5; `KILL_SEED` repeats
+//! one's choices.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::raw::{PATIENCE, Raw};
+use super::server::Server;
+
+const PUBLISHERS: u64 = 4;
+/// The most a publisher has on the way; how many in a round is drawn.
+const WINDOW_MAX: u64 = 256;
+
+/// An xorshift: what happens is drawn from one number, which is printed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// What publisher `who` sends as its message `n`: of a length of its own, and nothing else reads like it.
+fn payload(who: u64, n: u64) -> String {
+    let filler = (who * 31 + n * 7) % 1500;
+    format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
+}
+
+/// Publishes from `n` on until the connection ends; what is acknowledged goes to `acks` as (who, n, sequence). The first number
+/// not sent.
+fn publish(
+    url: &str,
+    who: u64,
+    mut n: u64,
+    window: u64,
+    count: &AtomicU64,
+    acks: &Sender<(u64, u64, u64)>,
+) -> u64 {
+    let Ok(mut raw) = Raw::connect(url) else {
+        return n;
+    };
+    let mut waiting = 0;
+    loop {
+        while waiting < window {
+            // Sent or not: after an error nobody knows, so it counts as sent.
+            n += 1;
+            if raw
+                .publish(
+                    &format!("k.{who}"),
+                    &(n - 1).to_string(),
+                    payload(who, n - 1).as_bytes(),
+                )
+                .is_err()
+            {
+                return n;
+            }
+            waiting += 1;
+        }
+        let Ok(ack) = raw.message() else {
+            return n;
+        };
+        let answer: Value = serde_json::from_slice(&ack.payload).unwrap();
+        assert!(answer.get("error").is_none(), "{answer}");
+        let number = ack.subject.rsplit_once('.').unwrap().1.parse().unwrap();
+        waiting -= 1;
+        acks.send((who, number, answer["seq"].as_u64().unwrap()))
+            .unwrap();
+        count.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Everything the stream has from `first` on: sequence, subject, payload.
+fn read(server: &Server, first: u64, last: u64) -> Vec<(u64, String, Vec<u8>)> {
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let config = json!({
+        "ack_policy": "none", "deliver_policy": "by_start_sequence", "opt_start_seq": first, "replay_policy": "instant",
+        "mem_storage": true, "num_replicas": 1, "inactive_threshold": 60_000_000_000_u64,
+    });
+    let made = raw.api(
+        "CONSUMER.CREATE.KILL",
+        &json!({"stream_name": "KILL", "config": config}),
+    );
+    let name = made["name"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let mut all = Vec::new();
+    while first + (all.len() as u64) <= last {
+        let wanted = (last + 1 - first - all.len() as u64).min(1000);
+        let ask = json!({"batch": wanted, "expires": 20_000_000_000_u64}).to_string();
+        raw.publish(
+            &format!("$JS.API.CONSUMER.MSG.NEXT.KILL.{name}"),
+            "pull",
+            ask.as_bytes(),
+        )
+        .unwrap();
+        for _ in 0..wanted {
+            let (seq, message) = raw.delivered().unwrap();
+            all.push((seq, message.subject, message.payload));
+        }
+    }
+    all
+}
+
+/// All that is known of the stream so far.
+#[derive(Default)]
+struct Known {
+    /// By sequence: acknowledged as such.
+    acked: BTreeMap<u64, (u64, u64)>,
+    /// The last number seen of each publisher.
+    last: [Option<u64>; PUBLISHERS as usize],
+    /// Sequences looked at.
+    seen: u64,
+}
+
+impl Known {
+    /// Looks at everything that is new in the stream.
+    fn verify(&mut self, server: &Server) {
+        let mut raw = Raw::connect(&server.url).unwrap();
+        let info = raw.api("STREAM.INFO.KILL", &json!({}));
+        let last = info["state"]["last_seq"]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{info}"));
+        assert_eq!(info["state"]["messages"], json!(last), "{info}");
+        for (seq, subject, bytes) in read(server, self.seen + 1, last) {
+            assert_eq!(seq, self.seen + 1);
+            self.seen = seq;
+            let text = String::from_utf8(bytes).unwrap();
+            let mut words = text.split('-').map(|w| w.parse::<u64>());
+            let (who, n) = (
+                words.next().unwrap().unwrap(),
+                words.next().unwrap().unwrap(),
+            );
+            assert_eq!(text, payload(who, n), "message {seq} is changed");
+            assert_eq!(subject, format!("k.{who}"));
+            let before = self.last[who as usize].replace(n);
+            assert!(
+                before < Some(n),
+                "{who} sent {before:?} before {n}, and {seq} is {n}"
+            );
+            if let Some(acked) = self.acked.remove(&seq) {
+                assert_eq!(acked, (who, n), "{seq} was acknowledged as another message");
+            }
+        }
+        assert!(
+            self.acked.is_empty(),
+            "acknowledged and not there: {:?}, the last is {last}",
+            self.acked
+        );
+    }
+}
+
+#[test]
+fn kill() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let rounds = number("KILL_ROUNDS").unwrap_or(5);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let seed = number("KILL_SEED").unwrap_or(now.as_nanos() as u64 | 1);
+    println!("KILL_SEED={seed} KILL_ROUNDS={rounds}");
+    let mut draw = Draw(seed | 1);
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut server = Server::start_in(&data, "");
+    server.good(&[
+        "stream",
+        "add",
+        "KILL",
+        "--subjects",
+        "k.*",
+        "--storage",
+        "file",
+    ]);
+    let mut known = Known::default();
+    let mut next = [0; PUBLISHERS as usize];
+    let mut killed_while_starting = 0;
+    for round in 0..rounds {
+        let window = 1 + draw.below(WINDOW_MAX);
+        let enough = 1 + draw.below(3000);
+        let (sender, acks): (Sender<_>, Receiver<_>) = channel();
+        let count = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let publishers: Vec<_> = (0..PUBLISHERS)
+                .map(|who| {
+                    let (url, count, acks, n) = (
+                        server.url.clone(),
+                        &count,
+                        sender.clone(),
+                        next[who as usize],
+                    );
+                    scope.spawn(move || publish(&url, who, n, window, count, &acks))
+                })
+                .collect();
+            let start = std::time::Instant::now();
+            while count.load(Ordering::Acquire) < enough {
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "no acknowledgements in round {round}: {}",
+                    server.log()
+                );
+                std::thread::yield_now();
+            }
+            server.kill();
+            for (who, publisher) in publishers.into_iter().enumerate() {
+                next[who] = publisher.join().unwrap();
+            }
+        });
+        drop(sender);
+        for (who, n, seq) in acks {
+            assert!(
+                known.acked.insert(seq, (who, n)).is_none(),
+                "sequence {seq} was given twice"
+            );
+        }
+        // Sometimes it is killed again before it has found its way back.
+        while draw.below(3) == 0 {
+            let mut child = Server::spawn(&data, "", &[]);
+            for _ in 0..draw.below(20_000) {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            killed_while_starting += 1;
+        }
+        server = Server::start_in(&data, "");
+        known.verify(&server);
+    }
+    println!(
+        "{rounds} rounds, {} messages in the stream, of {} sent; killed {killed_while_starting} times while starting",
+        known.seen,
+        next.iter().sum::<u64>()
+    );
+}

@@ -1,0 +1,309 @@
+//! The `nats` program's own commands, which check what they are answered against schemas.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::server::{Server, peer};
+
+struct Nats {
+    program: PathBuf,
+    server: Server,
+}
+
+impl Nats {
+    fn start() -> Option<Self> {
+        Some(Self {
+            program: peer("nats")?,
+            server: Server::start(),
+        })
+    }
+
+    fn run(&self, args: &[&str]) -> (bool, String) {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["-s", &self.server.url, "--timeout=20s"])
+            .args(args);
+        // Contexts and colours of whoever runs the tests are of no matter.
+        for variable in ["NATS_URL", "NATS_CONTEXT"] {
+            command.env_remove(variable);
+        }
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let output = command
+            .env("XDG_CONFIG_HOME", home)
+            .env("NO_COLOR", "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    }
+
+    #[track_caller]
+    fn good(&self, args: &[&str]) -> String {
+        let (good, text) = self.run(args);
+        assert!(good, "nats {args:?}: {text}\n{}", self.server.log());
+        assert!(
+            !text.to_lowercase().contains("schema"),
+            "nats {args:?}: {text}"
+        );
+        text
+    }
+
+    /// What it prints, if that is what it should.
+    #[track_caller]
+    fn says(&self, args: &[&str], parts: &[&str]) {
+        let text = self.good(args);
+        for part in parts {
+            assert!(text.contains(part), "nats {args:?}: no `{part}` in {text}");
+        }
+    }
+
+    #[track_caller]
+    fn fails(&self, args: &[&str], part: &str) {
+        let (good, text) = self.run(args);
+        assert!(!good && text.contains(part), "nats {args:?}: {text}");
+    }
+
+    /// JSON that a command prints.
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let text = self.good(args);
+        let start = text
+            .find(['{', '['])
+            .unwrap_or_else(|| panic!("nats {args:?}: {text}"));
+        serde_json::from_str(text[start..].trim())
+            .unwrap_or_else(|e| panic!("nats {args:?}: {e}: {text}"))
+    }
+}
+
+#[test]
+fn streams() {
+    let Some(nats) = Nats::start() else { return };
+    nats.says(&["account", "info"], &["JetStream", "Streams"]);
+    nats.says(&["stream", "ls"], &["No Streams"]);
+    nats.says(
+        &[
+            "stream",
+            "add",
+            "ORDERS",
+            "--subjects=orders.*",
+            "--storage=file",
+            "--replicas=1",
+            "--retention=limits",
+            "--discard=old",
+            "--max-msgs=-1",
+            "--max-msgs-per-subject=100",
+            "--max-bytes=-1",
+            "--max-age=1d",
+            "--max-msg-size=-1",
+            "--dupe-window=2m",
+            "--no-allow-rollup",
+            "--no-deny-delete",
+            "--no-deny-purge",
+            "--defaults",
+        ],
+        &["Stream ORDERS was created", "orders.*"],
+    );
+    for i in 0..5 {
+        nats.says(
+            &[
+                "pub",
+                "-J",
+                &format!("orders.{}", i % 2),
+                &format!("order {i}"),
+            ],
+            &["Stored in Stream: ORDERS"],
+        );
+    }
+    let info = nats.json(&["stream", "info", "ORDERS", "--json"]);
+    assert_eq!(info["state"]["messages"], json!(5));
+    assert_eq!(info["state"]["num_subjects"], json!(2));
+    assert_eq!(info["config"]["max_age"], json!(86_400_000_000_000_u64));
+    nats.says(
+        &["stream", "info", "ORDERS"],
+        &["Information for Stream ORDERS", "Messages: 5"],
+    );
+    nats.says(&["stream", "state", "ORDERS"], &["Messages: 5"]);
+    nats.says(&["stream", "ls"], &["ORDERS"]);
+    nats.says(&["stream", "find"], &["ORDERS"]);
+    nats.says(&["stream", "report"], &["ORDERS"]);
+    nats.says(&["stream", "subjects", "ORDERS"], &["orders.0", "orders.1"]);
+    nats.says(&["stream", "get", "ORDERS", "2"], &["order 1"]);
+    nats.says(
+        &["stream", "get", "ORDERS", "--last-for=orders.0"],
+        &["order 4"],
+    );
+    nats.says(
+        &["stream", "view", "ORDERS", "--raw"],
+        &["order 0", "order 4"],
+    );
+    nats.says(&["stream", "rmm", "ORDERS", "2", "--force"], &[]);
+    nats.fails(&["stream", "get", "ORDERS", "2"], "no message found");
+    nats.says(
+        &["stream", "edit", "ORDERS", "--max-msgs=3", "--force"],
+        &["Stream ORDERS was updated"],
+    );
+    assert_eq!(
+        nats.json(&["stream", "info", "ORDERS", "--json"])["state"]["messages"],
+        json!(3)
+    );
+    nats.says(
+        &["stream", "purge", "ORDERS", "--subject=orders.0", "--force"],
+        &["Messages: "],
+    );
+    nats.says(&["stream", "purge", "ORDERS", "--force"], &["Messages: 0"]);
+    nats.says(
+        &["stream", "copy", "ORDERS", "COPY", "--subjects=copy.*"],
+        &["Stream COPY was created"],
+    );
+    nats.says(&["stream", "seal", "COPY", "--force"], &[]);
+    nats.fails(&["pub", "-J", "copy.a", "x"], "sealed");
+    nats.says(&["stream", "rm", "ORDERS", "--force"], &[]);
+    nats.fails(&["stream", "info", "ORDERS"], "not found");
+    nats.fails(
+        &["stream", "add", "X", "--subjects=copy.a", "--defaults"],
+        "subjects overlap",
+    );
+}
+
+#[test]
+fn consumers() {
+    let Some(nats) = Nats::start() else { return };
+    nats.good(&["stream", "add", "S", "--subjects=s.*", "--defaults"]);
+    for i in 0..10 {
+        nats.good(&["pub", "-J", "s.a", &format!("message {i}")]);
+    }
+    nats.says(
+        &[
+            "consumer",
+            "add",
+            "S",
+            "PULL",
+            "--pull",
+            "--ack=explicit",
+            "--deliver=all",
+            "--wait=30s",
+            "--filter=s.a",
+            "--defaults",
+        ],
+        &["Consumer S > PULL", "Pull Mode: true"],
+    );
+    nats.says(
+        &["consumer", "next", "S", "PULL", "--ack"],
+        &["message 0", "Acknowledged message"],
+    );
+    nats.says(
+        &["consumer", "next", "S", "PULL", "--count=3", "--ack"],
+        &["message 1", "message 3"],
+    );
+    nats.says(
+        &["consumer", "next", "S", "PULL", "--no-ack"],
+        &["message 4"],
+    );
+    let info = nats.json(&["consumer", "info", "S", "PULL", "--json"]);
+    assert_eq!(info["num_ack_pending"], json!(1), "{info}");
+    assert_eq!(info["num_pending"], json!(5), "{info}");
+    assert_eq!(info["ack_floor"]["stream_seq"], json!(4), "{info}");
+    nats.says(&["consumer", "ls", "S"], &["PULL"]);
+    nats.says(&["consumer", "report", "S"], &["PULL"]);
+    nats.says(
+        &["consumer", "edit", "S", "PULL", "--wait=10s", "--force"],
+        &["PULL"],
+    );
+    assert_eq!(
+        nats.json(&["consumer", "info", "S", "PULL", "--json"])["config"]["ack_wait"],
+        json!(10_000_000_000_u64)
+    );
+    nats.says(
+        &[
+            "consumer",
+            "add",
+            "S",
+            "PUSH",
+            "--target=deliver.here",
+            "--ack=none",
+            "--deliver=last",
+            "--replay=instant",
+            "--defaults",
+        ],
+        &["Consumer S > PUSH"],
+    );
+    nats.says(&["consumer", "rm", "S", "PUSH", "--force"], &[]);
+    nats.says(&["consumer", "rm", "S", "PULL", "--force"], &[]);
+    nats.fails(&["consumer", "info", "S", "PULL"], "not found");
+    // An ordered consumer of the program's own.
+    nats.says(
+        &["sub", "s.*", "--stream=S", "--count=10", "--all", "--raw"],
+        &["message 0", "message 9"],
+    );
+}
+
+#[test]
+fn key_value() {
+    let Some(nats) = Nats::start() else { return };
+    nats.says(
+        &["kv", "add", "CONF", "--history=5", "--ttl=1h"],
+        &["CONF", "History Kept: 5"],
+    );
+    nats.says(&["kv", "put", "CONF", "a", "one"], &["one"]);
+    nats.says(&["kv", "put", "CONF", "a", "two"], &["two"]);
+    nats.says(&["kv", "create", "CONF", "b", "new"], &["new"]);
+    nats.fails(&["kv", "create", "CONF", "b", "newer"], "key exists");
+    nats.says(&["kv", "update", "CONF", "a", "three", "2"], &["three"]);
+    nats.fails(
+        &["kv", "update", "CONF", "a", "four", "2"],
+        "wrong last sequence",
+    );
+    nats.says(&["kv", "get", "CONF", "a", "--raw"], &["three"]);
+    nats.says(&["kv", "history", "CONF", "a"], &["one", "two", "three"]);
+    nats.says(&["kv", "ls", "CONF"], &["a", "b"]);
+    nats.says(&["kv", "del", "CONF", "b", "--force"], &[]);
+    nats.fails(&["kv", "get", "CONF", "b"], "key not found");
+    nats.says(&["kv", "revert", "CONF", "a", "1", "--force"], &["one"]);
+    nats.says(&["kv", "purge", "CONF", "a", "--force"], &[]);
+    nats.says(&["kv", "info", "CONF"], &["CONF"]);
+    nats.says(&["kv", "compact", "CONF", "--force"], &[]);
+    nats.says(&["kv", "ls"], &["CONF"]);
+    nats.says(&["kv", "rm", "CONF", "--force"], &[]);
+    nats.fails(&["kv", "get", "CONF", "a"], "not found");
+}
+
+#[test]
+fn benches() {
+    let Some(nats) = Nats::start() else { return };
+    let bench = |args: &[&str]| {
+        let common = ["--msgs=2000", "--no-progress", "--stream=B"];
+        nats.says(&[&["bench", "js"], args, &common].concat(), &["msgs/sec"]);
+    };
+    for how in ["async", "sync", "batch"] {
+        bench(&[
+            "pub",
+            how,
+            "b",
+            "--create",
+            "--purge",
+            "--clients=4",
+            "--size=100",
+        ]);
+    }
+    bench(&["consume", "--clients=2"]);
+    bench(&["fetch", "--clients=2"]);
+    bench(&["ordered"]);
+    bench(&["get", "sync"]);
+    bench(&["get", "batch"]);
+    for what in ["put", "get"] {
+        nats.says(
+            &[
+                "bench",
+                "kv",
+                what,
+                "--msgs=500",
+                "--no-progress",
+                "--bucket=BENCH",
+            ],
+            &["msgs/sec"],
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! A server under test: started on free ports, its log read, killed when the test ends.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use tempfile::TempDir;
+
+/// The nats-server to test instead of ours.
+pub(crate) fn other() -> Option<PathBuf> {
+    let program = std::env::var_os("STREAM_SERVER")?;
+    Some(PathBuf::from(program))
+}
+
+/// A server that is ready.
+pub(crate) struct Server {
+    child: Child,
+    /// `host:port`.
+    pub(crate) url: String,
+    /// What it said last, for a test that fails.
+    log: Arc<Mutex<VecDeque<String>>>,
+    data: PathBuf,
+    owned: Option<TempDir>,
+}
+
+impl Server {
+    /// One with a directory of its own.
+    pub(crate) fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = Self::start_in(&directory.path().join("data"), "");
+        server.owned = Some(directory);
+        server
+    }
+
+    /// One with its data in `data`, and a configuration besides.
+    pub(crate) fn start_in(data: &Path, config: &str) -> Self {
+        let mut child = Self::spawn(data, config, &[]);
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self::ready(child, log, data)
+    }
+
+    /// One under the program given with its arguments, such as a tracer; what that says goes to the same log.
+    pub(crate) fn start_under(data: &Path, tracer: &[&str]) -> Self {
+        let mut child = Self::spawn(data, "", tracer);
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self::ready(child, log, data)
+    }
+
+    /// One that may not be ready for long.
+    pub(crate) fn spawn(data: &Path, config: &str, tracer: &[&str]) -> Child {
+        let file = data.with_extension("conf");
+        let mut args: Vec<&Path> = Vec::new();
+        let program = match other() {
+            None => {
+                args.extend(["serve", "--data"].map(Path::new));
+                PathBuf::from(env!("CARGO_BIN_EXE_tidegate"))
+            }
+            Some(program) => {
+                args.extend(["-js", "-sd"].map(Path::new));
+                program
+            }
+        };
+        args.push(data);
+        args.extend(["-a", "127.0.0.1", "-p", "-1", "-m", "-1"].map(Path::new));
+        if !config.is_empty() {
+            std::fs::write(&file, config).unwrap();
+            args.extend([Path::new("-c"), &file]);
+        }
+        let mut command = match tracer.split_first() {
+            None => Command::new(program),
+            Some((tracer, more)) => {
+                let mut command = Command::new(tracer);
+                command.args(more).arg(program);
+                command
+            }
+        };
+        for variable in [
+            "TIDEGATE_ADDR",
+            "TIDEGATE_PORT",
+            "TIDEGATE_CONFIG",
+            "TIDEGATE_DATA",
+        ] {
+            command.env_remove(variable);
+        }
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn ready(child: Child, mut log: BufReader<ChildStderr>, data: &Path) -> Self {
+        let mut seen = String::new();
+        while !seen.contains("Server is ready") {
+            let n = log.read_line(&mut seen).unwrap();
+            assert!(n > 0, "the server ended before it was ready: {seen}");
+        }
+        let after = |mark: &str| {
+            let (_, rest) = seen.split_once(mark)?;
+            Some(rest.split_whitespace().next()?.to_owned())
+        };
+        let url = after("Listening for client connections on ").unwrap();
+        let kept = Arc::new(Mutex::new(VecDeque::new()));
+        let keep = Arc::clone(&kept);
+        // Read to its end, or it would block whoever writes it.
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                let mut kept = keep.lock().unwrap();
+                if kept.len() == 20 {
+                    kept.pop_front();
+                }
+                kept.push_back(line);
+            }
+        });
+        Self {
+            child,
+            url,
+            log: kept,
+            data: data.to_path_buf(),
+            owned: None,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its last words.
+    pub(crate) fn log(&self) -> String {
+        self.log
+            .lock()
+            .unwrap()
+            .iter()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// Ends it as a crash would, and starts another on what is left.
+    pub(crate) fn restart(mut self) -> Self {
+        self.kill();
+        let (owned, data) = (self.owned.take(), self.data.clone());
+        let mut next = Self::start_in(&data, "");
+        next.owned = owned;
+        next
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Runs `tidegate ARGS -s URL`: the exit code, standard output and standard error.
+    pub(crate) fn tidegate(&self, args: &[&str]) -> (Option<i32>, Vec<u8>, String) {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = tidegate(&self.url, args).output().unwrap();
+        (status.code(), stdout, String::from_utf8(stderr).unwrap())
+    }
+
+    /// The same, where it must succeed: its standard output.
+    pub(crate) fn good(&self, args: &[&str]) -> String {
+        let (code, out, err) = self.tidegate(args);
+        assert_eq!(code, Some(0), "{args:?}: {err}\n{}", self.log());
+        String::from_utf8(out).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// `tidegate ARGS -s URL`.
+pub(crate) fn tidegate(url: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(args).args(["-s", url]).stdin(Stdio::null());
+    command.env_remove("NATS_URL");
+    command
+}
+
+/// A program built by bench/peers/install.sh, or nothing but a word about it.
+pub(crate) fn peer(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../bench/peers/go-nats/bin")
+        .join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    println!(
+        "not built (bench/peers/install.sh go-nats), so not run: {}",
+        path.display()
+    );
+    None
+}

@@ -1,0 +1,88 @@
+//! A disk that is slower than it is: each sync takes longer by a fixed time. For measuring what waiting for callers gains where
+//! syncs are dear; nobody serves with it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_log::{Storage, StorageFile};
+
+/// See the module.
+pub(super) struct Slow<S> {
+    inner: S,
+    delay: Duration,
+}
+
+impl<S: Storage> Slow<S> {
+    pub(super) const fn new(inner: S, delay: Duration) -> Self {
+        Self { inner, delay }
+    }
+
+    fn slowed(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        let delay = self.delay;
+        Arc::new(SlowFile { inner, delay })
+    }
+}
+
+struct SlowFile {
+    inner: Arc<dyn StorageFile>,
+    delay: Duration,
+}
+
+impl<S: Storage> Storage for Slow<S> {
+    fn lock(&self) -> io::Result<bool> {
+        self.inner.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.slowed(self.inner.open(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(self.slowed(self.inner.create(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.inner.sync_names()
+    }
+}
+
+impl StorageFile for SlowFile {
+    fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
+        self.inner.write_at(parts, at)
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        self.inner.read_at(into, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()?;
+        std::thread::sleep(self.delay);
+        Ok(())
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        self.inner.forget_cached()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.inner.reserve(bytes)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.inner.bytes()
+    }
+}
