@@ -64,6 +64,8 @@ pub struct Server {
     hellos: VecDeque<(Time, usize)>,
     /// Where streams are kept.
     store: Option<Store>,
+    /// When a full disk is looked at again.
+    look_for_space: Option<Time>,
     /// Until when a drain reads on; then everything is closed.
     draining: Option<Time>,
     stopping: bool,
@@ -137,6 +139,7 @@ impl Server {
             accept_again: None,
             hellos: VecDeque::new(),
             store,
+            look_for_space: None,
             draining: None,
             stopping: false,
             turns: 0,
@@ -202,6 +205,7 @@ impl Server {
             hold,
             self.accept_again,
             self.draining,
+            self.look_for_space,
             hello,
         ];
         let at = times.into_iter().flatten().min()?;

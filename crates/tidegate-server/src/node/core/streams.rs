@@ -46,6 +46,13 @@ impl Node {
         }
     }
 
+    /// Whether the disk has no space for more messages.
+    pub fn set_space(&mut self, low: bool) {
+        if let Some(streams) = &mut self.streams {
+            streams.set_space(low);
+        }
+    }
+
     /// The next entry to propose, and for how many callers; [`Node::handle_proposed`] or [`Node::handle_refused`] must follow
     /// before it is asked again. The same entry comes again if neither did.
     pub fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {

@@ -4,6 +4,7 @@
 //! sync made durable is applied and answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::{Clock, Time};
 use tidegate_log::Verdict;
@@ -14,8 +15,11 @@ use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
-use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Store, WriteError};
+use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Space, Store, WriteError};
 use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
+
+/// How often a full disk is looked at again.
+const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
 impl Messages for Store {
     fn read(&mut self, place: Place) -> Fetch {
@@ -176,6 +180,14 @@ impl Server {
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         checkpoint(node, store);
+        let low = store.space() == Space::Low;
+        node.set_space(low);
+        if low && self.look_for_space.is_none_or(|at| at <= now) {
+            store.ask_for_space();
+            self.look_for_space = Some(now + LOOK_FOR_SPACE);
+        } else if !low {
+            self.look_for_space = None;
+        }
         Ok(())
     }
 

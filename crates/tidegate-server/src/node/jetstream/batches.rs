@@ -6,6 +6,7 @@ use tidegate::Time;
 
 use super::outcome::Then;
 use super::{JetStream, Voice, speak};
+use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
 use crate::ingest::{
     Abandoned, Answer, AtomicBatch, Control, Held, Incoming, PatternError, Persisted, Staged,
@@ -82,19 +83,24 @@ impl JetStream {
         let staged =
             self.atomic
                 .handle_message(now, stream, of.config(), id, &incoming(message));
-        let answer = |to: &[u8], body| (to.into(), body);
         match (staged, message.reply) {
-            (Staged::Kept, Some(reply)) => self.batches.plain.push(answer(reply, Vec::new())),
+            (Staged::Kept, Some(reply)) => self.batches.plain.push((reply.into(), Vec::new())),
             (Staged::Kept, None) => {}
             (Staged::Commit(batch), reply) => self.propose_batch(now, volatile, &batch, reply),
             (Staged::Refused { error, abandoned }, reply) => {
                 self.batches.abandoned.extend(abandoned);
-                if let Some(reply) = reply {
-                    let mut body = Vec::new();
-                    self.pub_ack(stream).refused(&mut body, &error);
-                    self.batches.plain.push(answer(reply, body));
-                }
+                self.refuse(stream, reply, &error);
             }
+        }
+    }
+
+    /// A message was not taken.
+    pub(super) fn refuse(&mut self, stream: u32, reply: Option<&[u8]>, error: &ApiError) {
+        self.stats.refused += 1;
+        if let Some(reply) = reply {
+            let mut body = Vec::new();
+            self.pub_ack(stream).refused(&mut body, error);
+            self.batches.plain.push((reply.into(), body));
         }
     }
 

@@ -102,6 +102,8 @@ pub struct JetStream {
     /// Acknowledgements of fast-ingest batches were said and are not written yet.
     acked_fast: bool,
     pub_acks: HashMap<u32, PubAck, RandomState>,
+    /// The disk has no space for more messages.
+    space_low: bool,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
     /// An expiry was proposed and has not come back.
@@ -150,6 +152,7 @@ impl JetStream {
             batches: batches::Pending::default(),
             acked_fast: false,
             pub_acks: HashMap::default(),
+            space_low: false,
             held_back: Vec::new(),
             expiring: false,
             next_expiry: None,
@@ -208,6 +211,17 @@ impl JetStream {
 
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         self.consumers.handle_subscribed(pattern);
+    }
+
+    /// Whether the disk has space for more messages.
+    pub(super) fn set_space(&mut self, low: bool) {
+        if low != self.space_low {
+            self.space_low = low;
+            match low {
+                true => tracing::error!("no space for more messages: publishing is refused"),
+                false => tracing::info!("there is space again: publishing goes on"),
+            }
+        }
     }
 
     pub(super) fn set_wall_clock(&mut self, now: Time, us: u64) {

@@ -5,6 +5,7 @@ use tidegate::Time;
 use super::outcome::Then;
 use super::{JetStream, WAITING_BYTES_MAX};
 use crate::api::config::Storage;
+use crate::api::error::ApiError;
 use crate::ingest;
 use crate::nats::parse::Publish;
 use crate::stream::{Command, Kind};
@@ -31,6 +32,11 @@ impl JetStream {
         };
         let config = stream.config();
         let volatile = config.storage == Storage::Memory;
+        let no_ack = config.no_ack;
+        if let Err(error) = self.admits(id, volatile, message.size()) {
+            self.refuse(id, message.reply.filter(|_| !no_ack), &error);
+            return Taken::Yes;
+        }
         if let Some(control) = message.reply.and_then(ingest::control) {
             self.ingest_fast(now, id, volatile, control, message);
             return self.taken();
@@ -39,13 +45,21 @@ impl JetStream {
             self.ingest_atomic(now, id, volatile, batch, message);
             return self.taken();
         }
-        let reply = message.reply.filter(|_| !config.no_ack);
+        let reply = message.reply.filter(|_| !no_ack);
         let command = Command {
             headers: message.headers,
             ..Command::new(Kind::Publish, id, message.subject, message.payload)
         };
         self.command(now, volatile, &command, reply.map(|r| (r, Then::Publish)));
         self.taken()
+    }
+
+    /// Whether there is space for a message of so many bytes, as the operator and the disk have it.
+    fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
+        if self.space_low && !volatile {
+            return Err(ApiError::STORAGE_EXCEEDED);
+        }
+        self.streams.check_quota(stream, bytes)
     }
 
     fn taken(&self) -> Taken {
