@@ -71,39 +71,56 @@ impl<'a> AckSubject<'a> {
     #[must_use]
     pub fn parse(subject: &'a [u8]) -> Option<Self> {
         let rest = subject.strip_prefix(b"$JS.ACK.")?;
-        let mut tokens = rest.split(|b| *b == b'.');
-        // `$JS` and `ACK` count as tokens too: nine, or eleven and more.
-        match rest.iter().filter(|b| **b == b'.').count() + 3 {
-            9 => {}
-            n if n >= 11 => {
-                tokens.nth(1)?;
-            }
-            _ => return None,
+        let mut dots = [rest.len(); TOKENS_MAX];
+        let mut len = 1;
+        for dot in memchr::memchr_iter(b'.', rest).take(TOKENS_MAX - 1) {
+            dots[len - 1] = dot;
+            len += 1;
         }
-        let (stream, consumer) = (tokens.next()?, tokens.next()?);
-        let mut number = || decimal(tokens.next()?);
+        // `$JS` and `ACK` count as tokens too: nine, or eleven and more.
+        let first = match len {
+            7 => 0,
+            9.. => 2,
+            _ => return None,
+        };
+        let token = |n: usize| {
+            let at = first + n;
+            let from = if at == 0 { 0 } else { dots[at - 1] + 1 };
+            &rest[from..dots[at]]
+        };
         Some(Self {
-            stream,
-            consumer,
+            stream: token(0),
+            consumer: token(1),
             numbers: AckNumbers {
-                deliveries: number()?,
-                stream_seq: number()?,
-                consumer_seq: number()?,
-                time_ns: number()?,
-                pending: number()?,
+                deliveries: decimal(token(2))?,
+                stream_seq: decimal(token(3))?,
+                consumer_seq: decimal(token(4))?,
+                time_ns: decimal(token(5))?,
+                pending: decimal(token(6))?,
             },
         })
     }
 }
 
+/// Tokens after `$JS.ACK.` that are looked at: those of the longer form, and one more that says there are more.
+const TOKENS_MAX: usize = 10;
+
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    digits.iter().try_fold(0_u64, |n, b| {
-        let digit = b.checked_sub(b'0').filter(|d| *d < 10)?;
-        n.checked_mul(10)?.checked_add(u64::from(digit))
-    })
+    // Nineteen digits always fit.
+    let (sure, rest) = digits.split_at(digits.len().min(19));
+    let mut n = 0;
+    for b in sure {
+        n = n * 10 + digit(*b)?;
+    }
+    let more = |n: u64, b: &u8| n.checked_mul(10)?.checked_add(digit(*b)?);
+    rest.iter().try_fold(n, more)
+}
+
+fn digit(b: u8) -> Option<u64> {
+    b.is_ascii_digit().then(|| u64::from(b - b'0'))
 }
 
 /// Appends `n` in decimal, two digits a step.
