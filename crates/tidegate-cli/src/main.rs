@@ -42,7 +42,7 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(serve::with_two_dashes(std::env::args_os()));
     let outcome = interrupt::listen()
         .map_err(Into::into)
         .and_then(|()| match &cli.command {

@@ -3,6 +3,7 @@
 //! Owns the order in which settings override each other (defaults, file, environment and flags), where the log goes, and
 //! what each signal means. The server itself is `tidegate-server`.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
 use tidegate_server::config::apply::{ConfigError, read_file};
-use tidegate_server::config::{HandshakeFirst, Secret, Settings, TlsSettings, User};
+use tidegate_server::config::{
+    DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User,
+};
 use tidegate_server::{Handle, Monitor, Server};
 use tracing::level_filters::LevelFilter;
 
@@ -105,6 +108,21 @@ pub(crate) struct ServeArgs {
     /// Told to clients as the address to connect to.
     #[arg(long = "client_advertise", value_name = "HOST:PORT")]
     client_advertise: Option<String>,
+    /// Keep streams in this directory, which belongs to one server at a time; `tidegate-data` here if nothing is said.
+    #[arg(
+        long,
+        alias = "store_dir",
+        visible_alias = "sd",
+        value_name = "DIR",
+        env = "TIDEGATE_DATA"
+    )]
+    data: Option<PathBuf>,
+    /// No streams: what is published reaches who listens then, and nobody later.
+    #[arg(long, conflicts_with = "data")]
+    no_streams: bool,
+    /// As nats-server's: streams are served anyway.
+    #[arg(long = "jetstream", alias = "js", hide = true)]
+    jetstream: bool,
     /// Listen beyond this machine although anybody may connect.
     #[arg(long)]
     insecure: bool,
@@ -116,12 +134,24 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// Defaults, then the file, then what was said here.
     fn settings(&self) -> anyhow::Result<Settings> {
-        let mut s = Settings::default();
+        let mut s = Settings {
+            streams: Some(StreamSettings::new(DATA_DIRECTORY.into())),
+            ..Settings::default()
+        };
         if let Some(path) = &self.config {
             read_file(path, &mut s).map_err(|e| match e {
                 ConfigError::Read { .. } => anyhow::Error::new(e),
                 e => Usage::new(e).into(),
             })?;
+        }
+        if let Some(directory) = &self.data {
+            s.streams
+                .get_or_insert_with(|| StreamSettings::new(DATA_DIRECTORY.into()))
+                .directory
+                .clone_from(directory);
+        }
+        if self.no_streams {
+            s.streams = None;
         }
         if let Some(addr) = &self.addr {
             s.host.clone_from(addr);
@@ -179,6 +209,36 @@ fn free_or(port: i32) -> anyhow::Result<u16> {
             .into()
         }),
     }
+}
+
+/// The arguments with Go's spelling of `serve`'s long flags, one dash (`-js`, `-sd DIR`), as they are spelled here.
+pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let command = ServeArgs::augment_args(clap::Command::new("serve"));
+    let longs: Vec<&str> = command
+        .get_arguments()
+        .flat_map(|a| {
+            let aliases = a.get_all_aliases().unwrap_or_default();
+            a.get_long().into_iter().chain(aliases)
+        })
+        .filter(|long| long.len() > 1)
+        .collect();
+    let mut serves = false;
+    let respelled = |arg: OsString| {
+        let name = arg.to_str().and_then(|a| a.strip_prefix('-'));
+        match name.and_then(|name| name.split('=').next()) {
+            Some(name) if longs.contains(&name) => {
+                let mut long = OsString::from("-");
+                long.push(arg);
+                long
+            }
+            _ => arg,
+        }
+    };
+    args.map(|arg| {
+        serves |= arg == "serve";
+        if serves { respelled(arg) } else { arg }
+    })
+    .collect()
 }
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {

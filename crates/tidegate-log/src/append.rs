@@ -92,24 +92,40 @@ impl Appender {
         }
     }
 
+    /// Whether a batch of so many bytes ([`batch_bytes`]) would be accepted now, for whoever has to know before there is one. It
+    /// stays so until the next append, unless the log fails.
+    ///
+    /// # Errors
+    /// Why it would not, as [`append`](Self::append) would say.
+    pub fn check(&self, bytes: u64) -> Result<(), AppendError> {
+        self.place(&mut self.planner.clone(), bytes).map(drop)
+    }
+
     fn admit(&mut self, records: &[Record], bytes: u64) -> Result<Place, AppendError> {
-        let shared = &self.shared;
-        if let Some(failure) = shared.failure() {
-            return Err(AppendError::Failed(failure.clone()));
-        }
         if records.is_empty() {
             return Err(AppendError::Empty);
         }
         if records.iter().any(|r| r.kind == KIND_LOST) {
             return Err(AppendError::Kind);
         }
-        let most = self.planner.most();
+        let mut planner = self.planner.clone();
+        let place = self.place(&mut planner, bytes)?;
+        self.planner = planner;
+        Ok(place)
+    }
+
+    fn place(&self, planner: &mut Planner, bytes: u64) -> Result<Place, AppendError> {
+        let shared = &self.shared;
+        if let Some(failure) = shared.failure() {
+            return Err(AppendError::Failed(failure.clone()));
+        }
+        let most = planner.most();
         if bytes > most {
             return Err(AppendError::TooLarge { bytes, most });
         }
         self.room_for(bytes)?;
         let ready = shared.ready.load(Ordering::Acquire);
-        self.planner.place(bytes, ready).map_err(|NoSegment| {
+        planner.place(bytes, ready).map_err(|NoSegment| {
             let full = shared.disk_full.load(Ordering::Acquire);
             shared.errands.ask(|errand| errand.top_up = true);
             match full {

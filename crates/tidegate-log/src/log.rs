@@ -150,6 +150,17 @@ impl Log {
         old.filter(|s| self.release(s.segment).is_ok()).count()
     }
 
+    /// Whether the last try to allocate a segment ahead found no space. What is left of the present one can still be used.
+    #[must_use]
+    pub fn disk_full(&self) -> bool {
+        self.shared.disk_full.load(Ordering::Acquire)
+    }
+
+    /// Has a thread of the log's try again to allocate what is missing; the waker is called when it has.
+    pub fn ask_for_space(&self) {
+        self.shared.errands.ask(|errand| errand.top_up = true);
+    }
+
     /// What it did since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {

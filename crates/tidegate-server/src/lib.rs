@@ -13,6 +13,8 @@ pub mod ingest;
 mod monitor;
 pub mod nats;
 pub mod node;
+pub mod replica;
+pub mod store;
 pub mod stream;
 
 pub use monitor::Monitor;

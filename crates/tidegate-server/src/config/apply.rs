@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tree::{self, Item, Map, SyntaxError, System, Value};
-use super::{HandshakeFirst, Secret, Settings, TlsSettings, User};
+use super::{DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User};
 use crate::nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
 use crate::nats::subject;
 
@@ -76,6 +76,13 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             "ping_max" => s.ping_max = number(key, item, 1)?,
             "write_deadline" => s.write_deadline = positive(key, item)?,
             "authorization" => authorization(key, item, s)?,
+            "jetstream" => jetstream(key, item, s)?,
+            "store_dir" => {
+                let directory = PathBuf::from(text(key, item)?);
+                s.streams
+                    .get_or_insert_with(|| StreamSettings::new(PathBuf::new()))
+                    .directory = directory;
+            }
             "no_auth_user" => s.no_auth_user = Some(text(key, item)?),
             "tls" => s.tls = Some(tls(key, item)?),
             "allow_non_tls" => s.allow_non_tls = boolean(key, item)?,
@@ -158,6 +165,71 @@ fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxE
         return Err(error(item, "a user is named twice"));
     }
     Ok(())
+}
+
+/// `jetstream: enabled`, or a map with nats-server's names.
+fn jetstream(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError> {
+    let default = || StreamSettings::new(DATA_DIRECTORY.into());
+    let map = match &item.value {
+        Value::Map(map) => map,
+        Value::Bool(on) => {
+            s.streams = on.then(|| s.streams.take().unwrap_or_else(default));
+            return Ok(());
+        }
+        Value::Text(word) if matches!(word.as_str(), "enabled" | "enable") => {
+            s.streams.get_or_insert_with(default);
+            return Ok(());
+        }
+        Value::Text(word) if matches!(word.as_str(), "disabled" | "disable") => {
+            s.streams = None;
+            return Ok(());
+        }
+        _ => {
+            return Err(wrong(
+                key,
+                item,
+                "enabled, disabled, or a map such as { store_dir: DIR }",
+            ));
+        }
+    };
+    let mut streams = s.streams.take().unwrap_or_else(default);
+    let mut on = true;
+    for (key, item) in map {
+        match key.as_str() {
+            "enabled" | "enable" => on = boolean(key, item)?,
+            "store_dir" | "storedir" | "store" => streams.directory = text(key, item)?.into(),
+            "max_memory_store" | "max_mem_store" | "max_mem" => {
+                streams.max_memory_bytes = bytes(key, item)?
+            }
+            "max_file_store" | "max_file" => streams.max_file_bytes = bytes(key, item)?,
+            "domain" => streams.domain = Some(name(key, item)?),
+            // Every acknowledgement follows its sync: whatever interval is asked for is kept.
+            "sync_interval" | "sync" if matches!(&item.value, Value::Text(t) if t == "always") => {}
+            "sync_interval" | "sync" => drop(duration(key, item)?),
+            "limits" => {
+                for (key, item) in entries(key, item)? {
+                    match key.as_str() {
+                        "max_streams" => {
+                            streams.max_streams = Some(count(key, item, 0)?).filter(|n| *n > 0)
+                        }
+                        "max_consumers" => {
+                            streams.max_consumers = Some(count(key, item, 0)?).filter(|n| *n > 0)
+                        }
+                        _ => return Err(unknown(&format!("jetstream.limits.{key}"), item)),
+                    }
+                }
+            }
+            _ => return Err(unknown(&format!("jetstream.{key}"), item)),
+        }
+    }
+    s.streams = on.then_some(streams);
+    Ok(())
+}
+
+/// An amount, 0 or -1 meaning no bound.
+fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
+    let n: i64 = number(key, item, -1)?;
+    Ok(u64::try_from(n).ok().filter(|n| *n > 0))
 }
 
 fn one_user(key: &str, item: &Item) -> Result<User, SyntaxError> {
@@ -512,10 +584,13 @@ mod tests {
     fn what_does_not_exist_is_refused_by_name_and_line() {
         for (text, part) in [
             (
-                "port: 1\njetstream: true",
-                "line 2: the setting `jetstream` does not exist here",
+                "port: 1\nleafnodes: {}",
+                "line 2: the setting `leafnodes` does not exist here",
             ),
             ("cluster { port: 1 }", "`cluster`"),
+            ("jetstream { cipher: aes }", "`jetstream.cipher`"),
+            ("jetstream: maybe", "enabled, disabled"),
+            ("jetstream { max_file: -2 }", "not below -1"),
             (
                 "tls { cert_file: a, key_file: b, pinned_certs: [] }",
                 "`tls.pinned_certs`",
@@ -542,6 +617,26 @@ mod tests {
             let e = read(text).unwrap_err();
             assert!(e.contains(part), "{text:?}: {e}");
         }
+    }
+
+    #[test]
+    fn streams_as_nats_server_names_them() {
+        let streams = |text| read(text).unwrap().streams;
+        assert_eq!(streams("port: 1"), None);
+        assert_eq!(
+            streams("jetstream: enabled"),
+            Some(StreamSettings::new(DATA_DIRECTORY.into()))
+        );
+        assert_eq!(streams("store_dir: /d\njetstream: disabled"), None);
+        let s = streams(
+            "jetstream { store_dir: /d, max_mem: 1MB, max_file: 1GB, domain: hub, sync_interval: always, limits { max_streams: 3 } }",
+        );
+        let s = s.unwrap();
+        assert_eq!((s.directory, s.domain), ("/d".into(), Some("hub".into())));
+        assert_eq!(
+            (s.max_memory_bytes, s.max_file_bytes, s.max_streams),
+            (Some(1 << 20), Some(1 << 30), Some(3))
+        );
     }
 
     #[test]

@@ -15,6 +15,9 @@ use tidegate::controller::Choice;
 
 use crate::nats::permissions::Permissions;
 
+/// Where streams are kept if nothing is said: in the directory the server was started in.
+pub const DATA_DIRECTORY: &str = "tidegate-data";
+
 /// Everything a server can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -72,6 +75,41 @@ pub struct Settings {
     pub controller: Choice,
     /// Listen beyond this machine without credentials.
     pub insecure: bool,
+    /// Durable streams; without them only what is published now reaches who listens now.
+    pub streams: Option<StreamSettings>,
+}
+
+/// Where streams are kept, and how much of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// The data directory. It belongs to one server at a time.
+    pub directory: PathBuf,
+    /// Bytes all streams on disk may take together; `None` is as much as the disk has.
+    pub max_file_bytes: Option<u64>,
+    /// Bytes all streams in memory may take together.
+    pub max_memory_bytes: Option<u64>,
+    /// Streams there may be.
+    pub max_streams: Option<usize>,
+    /// Consumers a stream may have.
+    pub max_consumers: Option<usize>,
+    /// The domain: the API also answers at `$JS.<domain>.API.>`.
+    pub domain: Option<String>,
+}
+
+impl StreamSettings {
+    /// Streams in `directory`, with the bounds that apply if nothing is said: the memory streams of a machine that is used for
+    /// more than that.
+    #[must_use]
+    pub const fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            max_file_bytes: None,
+            max_memory_bytes: Some(1 << 30),
+            max_streams: None,
+            max_consumers: None,
+            domain: None,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -104,6 +142,7 @@ impl Default for Settings {
             debug: false,
             controller: Choice::KNEE,
             insecure: false,
+            streams: None,
         }
     }
 }

@@ -23,6 +23,9 @@ pub const UNACKED_MAX: usize = 1 << 20;
 
 const VERSION: u8 = 1;
 
+/// No delivery and no message ever has this number, so that one more can always be said.
+const NUMBER_END: u64 = 1 << 62;
+
 /// What changed in a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
@@ -104,7 +107,11 @@ impl Delta {
             ack_floor: position(rest)?,
             ..Self::default()
         };
-        if delta.ack_floor.max(delta.delivered) != delta.delivered {
+        let possible = |n: u64| n < NUMBER_END;
+        if delta.ack_floor.max(delta.delivered) != delta.delivered
+            || !possible(delta.delivered.consumer_seq)
+            || !possible(delta.delivered.stream_seq)
+        {
             return Err(DeltaError::Inconsistent);
         }
         delta.decode_runs(rest)?;
@@ -136,6 +143,8 @@ impl Delta {
                 .checked_add(len)
                 .ok_or(DeltaError::Inconsistent)?;
             if len == 0
+                || first == 0
+                || consumer_seq == 0
                 || deliveries == 0
                 || end - 1 > self.delivered.stream_seq
                 || last_delivery - 1 > self.delivered.consumer_seq
@@ -249,6 +258,15 @@ mod tests {
             case(&[1, 9, 9, 0, 0, 1, 9, 1, 1, 0, 0, 0]),
             DeltaError::Inconsistent
         );
+        for zero in [[0, 1, 1], [1, 1, 0]] {
+            let [first, len, consumer_seq] = zero;
+            let bytes = [1, 9, 9, 0, 0, 1, first, len, consumer_seq, 0, 1, 0];
+            assert_eq!(case(&bytes), DeltaError::Inconsistent);
+        }
+        let mut huge = vec![1];
+        put(&mut huge, NUMBER_END);
+        huge.extend([0, 0, 0, 0, 0]);
+        assert_eq!(case(&huge), DeltaError::Inconsistent);
         assert_eq!(case(&[1, 9, 9, 0, 0, 0, 0, 0]), DeltaError::Long);
         assert_eq!(
             case(&[1, 9, 9, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0x7f, 1, 0, 1, 0]),

@@ -247,19 +247,23 @@ impl Consumer {
 
     /// Drops the pulls nobody listens for, so that they are not counted, and sees whether somebody listens to what is pushed.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
+        let used = self.is_used();
         match &mut self.receiver {
-            Receiver::Pull(pulls) => {
-                if pulls.len() > 0 {
-                    self.used_us = now;
-                }
-                pulls.prune(now, sink);
-            }
+            Receiver::Pull(pulls) => pulls.prune(now, sink),
             Receiver::Push(push) => {
-                if push.active {
-                    self.used_us = now;
-                }
                 push.ready(sink);
             }
+        }
+        if used || self.is_used() {
+            self.used_us = now;
+        }
+    }
+
+    /// Whether a pull waits, or somebody listens to what is pushed.
+    fn is_used(&self) -> bool {
+        match &self.receiver {
+            Receiver::Pull(pulls) => pulls.len() > 0,
+            Receiver::Push(push) => push.active,
         }
     }
 
@@ -274,11 +278,7 @@ impl Consumer {
     pub fn handle_stored(&mut self, seq: u64, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
         self.ahead += u64::from(wanted);
-        wanted
-            && match &self.receiver {
-                Receiver::Pull(pulls) => pulls.len() > 0,
-                Receiver::Push(push) => push.active,
-            }
+        wanted && self.is_used()
     }
 
     /// A message was removed from the stream.
@@ -316,12 +316,27 @@ impl Consumer {
         let last = (self.delivered.consumer_seq, self.delivered.stream_seq);
         match &mut self.receiver {
             Receiver::Pull(pulls) => {
-                if pulls.len() > 0 {
+                if pulls.handle_timeouts(now, last, sink) {
                     self.used_us = now;
                 }
-                pulls.handle_timeouts(now, last, sink);
             }
             Receiver::Push(push) => push.handle_timeouts(now, last, sink),
+        }
+        if self.unused_us().is_some_and(|at| at <= now) && self.is_used() {
+            self.look_for_users(now, sink);
+        }
+    }
+
+    /// Nothing has come for as long as a consumer stays that nobody uses: whether somebody still listens.
+    fn look_for_users(&mut self, now: u64, sink: &mut impl Sink) {
+        match &mut self.receiver {
+            Receiver::Pull(pulls) => pulls.prune(now, sink),
+            Receiver::Push(push) => {
+                push.ready(sink);
+            }
+        }
+        if self.is_used() {
+            self.used_us = now;
         }
     }
 
@@ -339,7 +354,7 @@ impl Consumer {
             self.changes.deadline(),
             self.replay.and_then(|r| r.due_us),
             Some(self.settings.pause_until_us),
-            self.abandoned_us(),
+            self.unused_us(),
         ];
         deadlines.into_iter().flatten().filter(|at| *at > now).min()
     }
@@ -347,15 +362,12 @@ impl Consumer {
     /// Whether nobody has used it for as long as its configuration says: it should be deleted.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
-        self.abandoned_us().is_some_and(|at| at <= now)
+        !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
     }
 
-    fn abandoned_us(&self) -> Option<u64> {
-        let used = match &self.receiver {
-            Receiver::Pull(pulls) => pulls.len() > 0,
-            Receiver::Push(push) => push.active,
-        };
-        let inactive = self.settings.inactive_us.filter(|_| !used)?;
+    /// When nothing will have come for as long as a consumer stays that nobody uses.
+    fn unused_us(&self) -> Option<u64> {
+        let inactive = self.settings.inactive_us?;
         Some(self.used_us.saturating_add(inactive))
     }
 
@@ -439,9 +451,7 @@ impl Consumer {
         self.redelivery.check_invariants(&self.pending);
         assert!(self.ack_floor.consumer_seq <= self.delivered.consumer_seq);
         assert!(self.ack_floor.stream_seq <= self.delivered.stream_seq);
-        assert!(
-            self.pending.len() <= self.settings.max_unacked.min(UNACKED_MAX) || !self.awaits_acks()
-        );
+        assert!(self.pending.len() <= UNACKED_MAX);
         for unacked in self.pending.iter() {
             assert!(unacked.stream_seq > self.ack_floor.stream_seq);
             assert!(unacked.stream_seq <= self.delivered.stream_seq);

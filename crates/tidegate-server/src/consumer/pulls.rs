@@ -274,22 +274,35 @@ impl Pulls {
         self.no_wait = self.queue.iter().any(|p| p.no_wait);
     }
 
-    /// Ends what has expired, and gives signs of life where the silence was long: `last` holds the last numbers given.
-    pub(super) fn handle_timeouts(&mut self, now: u64, last: (u64, u64), sink: &mut impl Sink) {
+    /// Ends what has expired, and gives signs of life where the silence was long, if somebody listens: `last` holds the last
+    /// numbers given. Says whether a pull ended.
+    pub(super) fn handle_timeouts(
+        &mut self,
+        now: u64,
+        last: (u64, u64),
+        sink: &mut impl Sink,
+    ) -> bool {
         if now < self.deadline_us {
-            return;
+            return false;
         }
+        let before = self.queue.len();
         self.retain(|pull| {
-            let expired = pull.expires_us <= now;
-            if expired {
+            if pull.expires_us <= now {
                 pull.end(408, REQUEST_TIMEOUT, sink);
-            } else if pull.beat_us <= now {
-                sink.status(&pull.reply, b"", &status::heartbeat(last.0, last.1, None));
-                pull.beat_us = now.saturating_add(pull.heartbeat_us);
+                return false;
             }
-            !expired
+            if pull.beat_us > now {
+                return true;
+            }
+            pull.beat_us = now.saturating_add(pull.heartbeat_us);
+            let heard = sink.ready(&pull.reply, None) != Ready::Nobody;
+            if heard {
+                sink.status(&pull.reply, b"", &status::heartbeat(last.0, last.1, None));
+            }
+            heard
         });
         self.deadline_us = self.first_deadline();
+        self.queue.len() < before
     }
 
     /// Drops the pulls nobody listens for, and ends what has expired.

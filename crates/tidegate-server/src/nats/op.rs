@@ -95,24 +95,20 @@ impl Delivery {
             self.tail.push(b' ');
         }
         if let Some(headers) = headers {
-            let at = self.digits.write(headers as u64);
+            let at = self.digits.write(headers.len() as u64);
             self.tail.extend_from_slice(self.digits.get(at));
             self.tail.push(b' ');
         }
-        let size = if headers.is_some() {
-            message.size()
-        } else {
-            message.payload_crlf().len() - 2
-        };
+        let size = headers.map_or(0, <[u8]>::len) + message.payload.len();
         let at = self.digits.write(size as u64);
         self.tail.extend_from_slice(self.digits.get(at));
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the message for the subscription `sid`; `body_crlf` is the part of it that was prepared for.
+    /// Appends the message for the subscription `sid`; `headers` is empty if it was prepared without.
     #[inline]
-    pub fn write(&self, out: &mut Outbox, sid: &[u8], body_crlf: &[u8]) {
-        out.append(&[&self.head, sid, &self.tail, body_crlf]);
+    pub fn write(&self, out: &mut Outbox, sid: &[u8], headers: &[u8], payload: &[u8]) {
+        out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
     }
 }
 
@@ -151,28 +147,28 @@ mod tests {
 
     #[test]
     fn messages() {
-        let message = |headers, body_crlf| Publish {
+        let message = |headers, payload| Publish {
             subject: b"a.b",
             reply: Some(b"r"),
             headers,
-            body_crlf,
+            payload,
         };
         let mut d = Delivery::default();
-        let plain = message(None, b"hello\r\n");
+        let plain = message(None, b"hello");
         d.prepare(&plain, true);
         assert_eq!(
-            written(|out| d.write(out, b"12", plain.body_crlf)),
+            written(|out| d.write(out, b"12", b"", plain.payload)),
             "MSG a.b 12 r 5\r\nhello\r\n"
         );
-        let headed = message(Some(12), b"NATS/1.0\r\n\r\nhi\r\n");
+        let headed = message(Some(&b"NATS/1.0\r\n\r\n"[..]), b"hi");
         d.prepare(&headed, true);
         assert_eq!(
-            written(|out| d.write(out, b"1", headed.body_crlf)),
+            written(|out| d.write(out, b"1", headed.header_block(), headed.payload)),
             "HMSG a.b 1 r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"
         );
         d.prepare(&headed, false);
         assert_eq!(
-            written(|out| d.write(out, b"1", headed.payload_crlf())),
+            written(|out| d.write(out, b"1", b"", headed.payload)),
             "MSG a.b 1 r 2\r\nhi\r\n"
         );
     }

@@ -54,23 +54,26 @@ pub struct Publish<'a> {
     pub subject: &'a [u8],
     /// Where answers go.
     pub reply: Option<&'a [u8]>,
-    /// Bytes of the header block at the front of the body; `None` for a `PUB`.
-    pub headers: Option<usize>,
-    /// Header block, payload and the line end that closes them, as they came.
-    pub body_crlf: &'a [u8],
+    /// The header block, whole; `None` for a `PUB`.
+    pub headers: Option<&'a [u8]>,
+    /// The payload.
+    pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
     /// Bytes of header block and payload.
     #[must_use]
     pub const fn size(&self) -> usize {
-        self.body_crlf.len() - 2
+        self.header_block().len() + self.payload.len()
     }
 
-    /// The payload and its line end, without headers.
+    /// The header block; empty if there is none.
     #[must_use]
-    pub fn payload_crlf(&self) -> &'a [u8] {
-        &self.body_crlf[self.headers.unwrap_or(0)..]
+    pub const fn header_block(&self) -> &'a [u8] {
+        match self.headers {
+            Some(headers) => headers,
+            None => b"",
+        }
     }
 }
 
@@ -197,16 +200,23 @@ impl Parser {
             self.need = total;
             return Ok(None);
         }
-        let body_crlf = &buf[after..total];
-        if !body_crlf.ends_with(b"\r\n") {
+        let (body, end) = buf[after..total].split_at(size);
+        if end != b"\r\n" {
             return Err(ParseError::Operation);
         }
         self.need = 0;
+        let (headers, payload) = match headers {
+            Some(len) => {
+                let (headers, payload) = body.split_at(len);
+                (Some(headers), payload)
+            }
+            None => (None, body),
+        };
         let publish = Publish {
             subject: args[0],
             reply,
             headers,
-            body_crlf,
+            payload,
         };
         Ok(Some((Op::Publish(publish), total)))
     }
@@ -305,19 +315,19 @@ mod tests {
         assert_eq!(op("PING\r\n"), Op::Ping);
         assert_eq!(op("pong\n"), Op::Pong);
         assert_eq!(op("CONNECT  {\"a\": 1}\r\n"), Op::Connect(b"{\"a\": 1}"));
-        let p = |headers, reply, body_crlf| {
+        let p = |headers, reply, payload| {
             Op::Publish(Publish {
                 subject: b"a.b",
                 reply,
                 headers,
-                body_crlf,
+                payload,
             })
         };
-        assert_eq!(op("PUB a.b 5\r\nhello\r\n"), p(None, None, b"hello\r\n"));
-        assert_eq!(op("pub  a.b\tr \t0 \r\n\r\n"), p(None, Some(b"r"), b"\r\n"));
+        assert_eq!(op("PUB a.b 5\r\nhello\r\n"), p(None, None, b"hello"));
+        assert_eq!(op("pub  a.b\tr \t0 \r\n\r\n"), p(None, Some(b"r"), b""));
         assert_eq!(
             op("HPUB a.b r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
-            p(Some(12), Some(b"r"), b"NATS/1.0\r\n\r\nhi\r\n")
+            p(Some(b"NATS/1.0\r\n\r\n"), Some(b"r"), b"hi")
         );
         let sub = |queue| Op::Subscribe {
             subject: b"a.*",

@@ -12,6 +12,7 @@
 
 mod changes;
 mod fanout;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -28,6 +29,7 @@ use tidegate::controller::Load;
 
 use self::fanout::{Entry, Fanout, Subscription};
 pub use self::view::SubscriptionView;
+use super::jetstream::JetStream;
 use super::timers::Timers;
 use crate::config::Settings;
 use crate::nats::connect::Info;
@@ -39,6 +41,8 @@ use crate::nats::sublist::{SubKey, Sublist};
 
 /// What may wait for a receiver before its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
+/// The connection of what the node itself says.
+const NOBODY: usize = usize::MAX;
 /// How long a publisher pauses at most for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 
@@ -105,6 +109,8 @@ pub struct Node {
     next_cid: u64,
     stats: NodeStats,
     lame: Option<Lame>,
+    /// `None` also while they speak.
+    streams: Option<Box<JetStream>>,
 }
 
 /// Lame duck mode: when the next connection is closed, and how long until the one after it.
@@ -139,6 +145,7 @@ impl Node {
             next_cid: 1,
             stats: NodeStats::default(),
             lame: None,
+            streams: None,
         }
     }
 
@@ -412,8 +419,9 @@ impl Node {
             let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
             session.subs.insert(sid.into(), sub);
             self.sublist.insert(pattern, queue, sub);
+            self.subscribed(pattern);
         }
-        session.ok();
+        self.entries[key].session.ok();
     }
 
     fn unsubscribe(&mut self, key: usize, sid: &[u8], max: u64) {
@@ -437,49 +445,63 @@ impl Node {
     fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
-        let matches = self.sublist.matches(message.subject);
-        let mut delivered = false;
-        if !matches.is_empty() {
-            self.whole.prepare(message, true);
-            let mut fanout = Fanout {
-                now,
-                from,
-                echo: self.entries[from].session.options.echo,
-                message,
-                max_pending: self.settings.max_pending,
-                stall_bytes: stall_bytes(&self.settings),
-                whole: &self.whole,
-                bare: &mut self.bare,
-                bare_ready: false,
-                entries: &mut self.entries,
-                subs: &mut self.subs,
-                pool: &mut self.pool,
-                dirty: &mut self.dirty,
-                ended: &mut self.ended,
-                slow: &mut self.slow,
-                copies: 0,
-                behind: None,
-            };
-            for sub in &matches.plain {
-                delivered |= fanout.deliver(*sub);
-            }
-            for group in matches.groups() {
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                delivered |= fanout.deliver_to_one(group, self.random);
-            }
-            let (copies, behind) = (fanout.copies, fanout.behind);
-            let bytes = copies * message.size() as u64;
-            self.stats.traffic.out_msgs += copies;
-            self.stats.traffic.out_bytes += bytes;
-            self.gathered.items += copies;
-            self.gathered.bytes += bytes;
-            self.settle(now, from, behind);
-        }
-        if !delivered && message.reply.is_some() {
+        let delivered = self.route(now, from, message.subject, message).is_some();
+        let taken = self.capture(now, from, message);
+        if !delivered && !taken && message.reply.is_some() {
             self.no_responders(from, message);
         }
+    }
+
+    /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`] where the node
+    /// itself speaks. What the fullest receiver has waiting by then; `None` if there was nobody.
+    fn route(&mut self, now: Time, from: usize, to: &[u8], message: &Publish<'_>) -> Option<usize> {
+        let matches = self.sublist.matches(to);
+        if matches.is_empty() {
+            return None;
+        }
+        let mut delivered = false;
+        self.whole.prepare(message, true);
+        let mut fanout = Fanout {
+            now,
+            from,
+            echo: self
+                .entries
+                .get(from)
+                .is_none_or(|entry| entry.session.options.echo),
+            to,
+            message,
+            max_pending: self.settings.max_pending,
+            stall_bytes: stall_bytes(&self.settings),
+            whole: &self.whole,
+            bare: &mut self.bare,
+            bare_ready: false,
+            entries: &mut self.entries,
+            subs: &mut self.subs,
+            pool: &mut self.pool,
+            dirty: &mut self.dirty,
+            ended: &mut self.ended,
+            slow: &mut self.slow,
+            copies: 0,
+            pending_bytes: 0,
+            behind: None,
+        };
+        for sub in &matches.plain {
+            delivered |= fanout.deliver(*sub);
+        }
+        for group in matches.groups() {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            delivered |= fanout.deliver_to_one(group, self.random);
+        }
+        let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
+        let bytes = copies * message.size() as u64;
+        self.stats.traffic.out_msgs += copies;
+        self.stats.traffic.out_bytes += bytes;
+        self.gathered.items += copies;
+        self.gathered.bytes += bytes;
+        self.settle(now, from, behind);
+        delivered.then_some(pending_bytes)
     }
 
     /// What a fan-out leaves to do once it has let go of the sublist.

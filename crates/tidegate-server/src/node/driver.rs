@@ -4,7 +4,7 @@
 //! that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in between.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,20 @@ use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
 
 mod opening;
+mod streams;
 
 use self::opening::Opening;
-use super::StartError;
 use super::core::Node;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
 use super::socket::Socket;
 use super::verify::Verifier;
+use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
 use crate::monitor::snapshot::Report;
 use crate::nats::session::CloseReason;
+use crate::store::Store;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
@@ -60,6 +62,8 @@ pub struct Server {
     accept_again: Option<Time>,
     /// Connections that get their INFO then if they have not begun with TLS, in order.
     hellos: VecDeque<(Time, usize)>,
+    /// Where streams are kept.
+    store: Option<Store>,
     /// Until when a drain reads on; then everything is closed.
     draining: Option<Time>,
     stopping: bool,
@@ -110,12 +114,19 @@ impl Server {
         let flow = Flow::new(settings.controller)?;
         let id = super::server_id();
         let info = server_info(&settings, address, &id);
+        let clock = Clock::start();
+        let kept = settings.streams.clone();
+        let mut node = Node::new(settings, info, super::seed());
+        let store = match kept {
+            Some(kept) => Some(streams::open(&mut node, clock.now(), kept, &handle)?),
+            None => None,
+        };
         Ok(Self {
             poll,
-            clock: Clock::start(),
+            clock,
             listener: Some(listener),
             address,
-            node: Node::new(settings, info, super::seed()),
+            node,
             conns: Vec::new(),
             ready: Vec::new(),
             flow,
@@ -125,6 +136,7 @@ impl Server {
             scratch: vec![0; READ_BYTES],
             accept_again: None,
             hellos: VecDeque::new(),
+            store,
             draining: None,
             stopping: false,
             turns: 0,
@@ -146,13 +158,13 @@ impl Server {
     /// Serves until it is told to stop and everybody is gone.
     ///
     /// # Errors
-    /// Waiting for sockets fails: nothing can be served.
-    pub fn run(mut self) -> io::Result<()> {
+    /// See [`RunError`]: nothing can be served any more.
+    pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_LEN);
         let mut wait = None;
         loop {
             match self.poll.poll(&mut events, wait) {
-                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
+                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
                 _ => {}
             }
             self.turns += 1;
@@ -164,6 +176,7 @@ impl Server {
             self.read_ready(now);
             let now = self.clock.now();
             self.node.handle_timeouts(now);
+            self.turn_streams(now)?;
             self.go_on(now);
             let hold = self.flow.wait(now, self.node.gathered());
             if hold.is_none() {
@@ -171,7 +184,7 @@ impl Server {
             }
             self.drop_closed();
             if self.is_over(now) {
-                return Ok(());
+                return self.close_streams();
             }
             wait = self.wait(now, hold);
         }
@@ -185,6 +198,7 @@ impl Server {
         let hello = self.hellos.front().map(|(at, _)| *at);
         let times = [
             self.node.deadline(),
+            self.node.streams_deadline(),
             hold,
             self.accept_again,
             self.draining,
@@ -437,6 +451,7 @@ impl Server {
         if batch.items > 0 {
             let end = self.clock.now();
             self.flow.done(end, end.since(now));
+            self.node.handle_flushed(end, end.since(now));
         }
     }
 
@@ -492,9 +507,10 @@ impl Server {
     /// Whether there is nothing left to do.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
-            && (self.ready.is_empty() || until <= now)
+            && ((self.ready.is_empty() && self.node.streams_idle()) || until <= now)
         {
             self.draining = None;
+            self.node.stop_streams(now);
             self.node.close_all(now);
             self.flush(now, Reason::Closing);
             self.drop_closed();

@@ -83,9 +83,14 @@ impl Handle {
         }
         commands.push_back(command);
         drop(commands);
+        self.wake();
+        Ok(())
+    }
+
+    /// Makes the loop take a turn.
+    pub(super) fn wake(&self) {
         // Fails only where the loop is gone.
         let _ = self.waker.wake();
-        Ok(())
     }
 
     pub(super) fn take(&self) -> VecDeque<Command> {

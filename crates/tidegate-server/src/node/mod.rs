@@ -5,6 +5,7 @@ pub mod core;
 mod driver;
 mod flow;
 mod handle;
+pub mod jetstream;
 mod socket;
 mod timers;
 mod tls;
@@ -13,11 +14,13 @@ mod verify;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use tidegate::controller::ChoiceError;
 
 pub use driver::Server;
 pub use handle::{Busy, Handle};
+pub use jetstream::{Messages, StreamStats};
 pub use tls::TlsError;
 
 use crate::config::{ExposureError, Settings};
@@ -52,6 +55,41 @@ pub enum StartError {
     /// The controller cannot be built.
     #[error(transparent)]
     Controller(#[from] ChoiceError),
+    /// The data directory cannot be opened.
+    #[error("{}: {source}", directory.display())]
+    Streams {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        source: crate::store::OpenError,
+    },
+    /// What the data directory holds is not what this version writes.
+    #[error("{}: the streams cannot be read: {what}", directory.display())]
+    State {
+        /// Which.
+        directory: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Why a server cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Waiting for sockets fails.
+    #[error("the system refuses to wait for sockets: {0}")]
+    Loop(io::Error),
+    /// A write or a sync failed: what was acknowledged is safe, nothing else can be promised.
+    #[error(
+        "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
+    )]
+    Log(#[from] tidegate_log::Failure),
+    /// A committed entry cannot be applied.
+    #[error(
+        "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
+    )]
+    Entry(#[from] crate::stream::EntryError),
 }
 
 fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
@@ -65,7 +103,7 @@ fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
         port: address.port(),
         headers: true,
         max_payload: settings.max_payload,
-        jetstream: false,
+        jetstream: settings.streams.is_some(),
         auth_required: settings.needs_credentials() && settings.no_auth_user.is_none(),
         tls_required: settings.tls.is_some() && !settings.allow_non_tls,
         tls_verify: settings.tls.as_ref().is_some_and(|t| t.verify),

@@ -6,6 +6,8 @@
 
 use super::bits::{self, Bits};
 use super::command::Place;
+use super::snapshot::RestoreError;
+use super::wire::{Reader, put_len, put_u32, put_u64};
 
 /// Records of the log begin at multiples of this, so that a difference of 32 bits spans 32 GiB.
 const LSN_UNIT: u64 = 8;
@@ -107,6 +109,11 @@ impl Block {
         self.time_base
     }
 
+    /// No message of the block lies before this position.
+    pub(super) const fn lsn_base(&self) -> u64 {
+        self.lsn_base
+    }
+
     pub(super) const fn live(&self) -> &Bits {
         &self.live
     }
@@ -119,6 +126,12 @@ impl Block {
     pub(super) fn bit(&self, seq: u64) -> Option<usize> {
         let bit = usize::try_from(seq.checked_sub(self.first)?).ok()?;
         (bit < bits::LEN).then_some(bit)
+    }
+
+    /// The number behind the last message that has a row.
+    pub(super) fn end(&self) -> u64 {
+        let last = self.rows_of.prev(bits::LEN - 1);
+        last.map_or(self.first, |bit| self.seq(bit) + 1)
     }
 
     /// The number of the message at `bit`.
@@ -264,6 +277,72 @@ impl Block {
             + self.rows.capacity() * size_of::<Row>()
             + self.subjects.capacity() * size_of::<u32>()
             + (self.far.capacity() + self.dues.capacity()) * size_of::<(u8, u64)>()
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        for n in [self.first, self.lsn_base, self.time_base] {
+            put_u64(out, n);
+        }
+        for word in self.rows_of.0.iter().chain(&self.live.0) {
+            put_u64(out, *word);
+        }
+        for (row, subject) in self.rows.iter().zip(&self.subjects) {
+            for n in [row.lsn, row.offset, row.time, row.bytes, *subject] {
+                put_u32(out, n);
+            }
+        }
+        for list in [&self.far, &self.dues] {
+            put_len(out, list.len());
+            for (bit, value) in list {
+                out.push(*bit);
+                put_u64(out, *value);
+            }
+        }
+    }
+
+    /// A block whose messages have numbers up to `last`, and subjects that `known` knows.
+    pub(super) fn decode(
+        from: &mut Reader<'_>,
+        last: u64,
+        mut known: impl FnMut(u32) -> bool,
+    ) -> Result<Self, RestoreError> {
+        let mut block = Self::new(from.u64()?);
+        (block.lsn_base, block.time_base) = (from.u64()?, from.u64()?);
+        for bits in [&mut block.rows_of, &mut block.live] {
+            for word in &mut bits.0 {
+                *word = from.u64()?;
+            }
+        }
+        let rows = block.rows_of.count();
+        (block.rows, block.subjects) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        for _ in 0..rows {
+            block.rows.push(Row {
+                lsn: from.u32()?,
+                offset: from.u32()?,
+                time: from.u32()?,
+                bytes: from.u32()?,
+            });
+            block.subjects.push(from.u32()?);
+        }
+        for list in [&mut block.far, &mut block.dues] {
+            for _ in 0..from.len(9)? {
+                list.push((from.u8()?, from.u64()?));
+            }
+        }
+        let fits = |base: u64, span: u64| base.checked_add(span).is_some();
+        let live = (0..4).all(|w| block.live.0[w] & !block.rows_of.0[w] == 0)
+            && fits(block.first, bits::LEN as u64)
+            && block
+                .live
+                .iter()
+                .all(|bit| block.seq(bit) <= last && known(block.subject(bit)));
+        let bases = fits(block.lsn_base, u64::from(FAR) * LSN_UNIT)
+            && fits(block.time_base, u32::MAX.into());
+        if live && bases {
+            Ok(block)
+        } else {
+            Err(RestoreError::Inconsistent("a block of messages"))
+        }
     }
 
     pub(super) fn check_invariants(&self) {

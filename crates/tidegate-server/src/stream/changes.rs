@@ -120,5 +120,7 @@ impl Stream {
 }
 
 fn consumer_name<'a>(command: &Command<'a>) -> Result<&'a str, ApiError> {
-    std::str::from_utf8(command.subject).map_err(|_| ApiError::BAD_REQUEST)
+    let name = std::str::from_utf8(command.subject).ok();
+    name.filter(|name| !name.is_empty())
+        .ok_or(ApiError::BAD_REQUEST)
 }

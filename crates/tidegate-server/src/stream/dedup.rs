@@ -10,6 +10,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
+use super::snapshot::RestoreError;
+use super::wire::{Reader, put_bytes, put_len, put_u64};
+
 /// Ids in a page.
 const PAGE_LEN: usize = 256;
 
@@ -28,7 +31,7 @@ pub(super) struct Dedup {
 
 /// Ids in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Page {
+struct Page {
     ids: Vec<u8>,
     rows: Vec<Row>,
 }
@@ -112,9 +115,13 @@ impl Dedup {
         self.by_id.len()
     }
 
-    /// The pages, and how many ids of the first are not remembered any more: for a snapshot.
-    pub(super) fn shared(&self) -> (VecDeque<Arc<Page>>, usize) {
-        (self.pages.clone(), (self.oldest - self.base) as usize)
+    /// The ids remembered: for a snapshot.
+    pub(super) fn shared(&self) -> Ids {
+        Ids {
+            pages: self.pages.clone(),
+            skip: (self.oldest - self.base) as usize,
+            len: self.len(),
+        }
     }
 
     fn get(&self, n: u64) -> Option<(&[u8], u64, u64)> {
@@ -122,15 +129,48 @@ impl Dedup {
     }
 }
 
-/// The ids of shared pages, with number and time of their messages.
-pub(super) fn entries(
-    pages: &VecDeque<Arc<Page>>,
+/// Ids in order, shared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ids {
+    pages: VecDeque<Arc<Page>>,
+    /// So many of the first page are not remembered any more.
     skip: usize,
-) -> impl Iterator<Item = (&[u8], u64, u64)> {
-    let all = pages
-        .iter()
-        .flat_map(|page| (0..page.rows.len()).filter_map(|at| page.get(at)));
-    all.skip(skip)
+    len: usize,
+}
+
+impl Ids {
+    pub(super) fn pages_len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
+        put_len(out, self.len);
+    }
+
+    pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
+        let skip = if page == 0 { self.skip } else { 0 };
+        let page = &self.pages[page];
+        for (id, seq, time_us) in (skip..page.rows.len()).filter_map(|at| page.get(at)) {
+            put_bytes(out, id);
+            put_u64(out, seq);
+            put_u64(out, time_us);
+        }
+    }
+
+    /// Remembers the ids again.
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Dedup, RestoreError> {
+        let mut dedup = Dedup::new();
+        let mut last = 0;
+        for _ in 0..from.len(20)? {
+            let (id, seq, time_us) = (from.bytes()?, from.u64()?, from.u64()?);
+            if time_us < last || dedup.find(id).is_some() {
+                return Err(RestoreError::Inconsistent("the ids of a stream's messages"));
+            }
+            last = time_us;
+            dedup.add(id, seq, time_us);
+        }
+        Ok(dedup)
+    }
 }
 
 fn get(pages: &VecDeque<Arc<Page>>, base: u64, n: u64) -> Option<(&[u8], u64, u64)> {
@@ -155,10 +195,13 @@ mod tests {
             (dedup.find(b"id-699"), dedup.find(b"id-700")),
             (None, Some(701))
         );
-        let (pages, skip) = dedup.shared();
-        let first = entries(&pages, skip).next();
-        assert_eq!(first, Some((&b"id-700"[..], 701, 700)));
-        assert_eq!(entries(&pages, skip).count(), 300);
+        let ids = dedup.shared();
+        let mut bytes = Vec::new();
+        ids.encode_head(&mut bytes);
+        (0..ids.pages_len()).for_each(|page| ids.encode_page(page, &mut bytes));
+        let again = Ids::decode(&mut Reader(&bytes)).unwrap();
+        assert_eq!(again.find(b"id-700"), Some(701));
+        assert_eq!(again.len(), 300);
         dedup.forget_before(2000);
         assert_eq!(dedup.len(), 0);
         dedup.add(b"id-5", 2000, 2000);

@@ -322,11 +322,6 @@ impl Index {
             + self.blocks.capacity() * size_of::<usize>()
     }
 
-    #[cfg(test)]
-    pub(super) fn blocks_len(&self) -> usize {
-        self.blocks.len()
-    }
-
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.heads.len(), self.blocks.len());
         let mut behind = 0;

@@ -14,15 +14,21 @@ mod dedup;
 mod expiry;
 mod filter;
 mod headers;
+mod history;
 mod index;
+mod lying;
+#[cfg(test)]
+mod model;
 mod one;
 mod outcome;
 mod publish;
 pub mod rules;
+mod snapshot;
 mod streams;
 mod subjects;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use command::{
     Buffer, COMMAND_HEADER_BYTES, Command, Commands, ENTRY_HEADER_BYTES, EncodeError, Encoder,
@@ -32,7 +38,9 @@ pub use consumers::{ConsumerRequest, StreamConsumer, StreamView, consumer_filter
 pub use filter::Filter;
 pub use headers::Asked;
 pub use index::Bulk;
+pub use lying::Lying;
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
+pub use snapshot::{Chunks, RestoreError, Snapshot};
 pub use streams::{AccountLimits, DeleteRequest, PurgeRequest, Streams, Usage};
 pub use subjects::Name;

@@ -449,13 +449,7 @@ impl Stream {
     pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
         self.config = config;
         self.limits = Limits::of(&self.config);
-        let chained = is_chained(&self.limits);
-        if chained != self.content.subjects.is_chained() {
-            let blocks = self.content.index.blocks_from(0);
-            let messages =
-                blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
-            self.content.subjects.set_chained(chained, messages);
-        }
+        self.renew_chains();
         let per_subject = self.limits.per_subject;
         let stats = self.content.subjects.iter();
         let mut over: Vec<u64> = Vec::new();
@@ -476,6 +470,17 @@ impl Stream {
         }
         if let Some(to) = self.surplus_end() {
             self.remove_range(0, to, effects);
+        }
+    }
+
+    /// Keeps the numbers of each subject's messages if they will be asked for.
+    pub(super) fn renew_chains(&mut self) {
+        let chained = is_chained(&self.limits);
+        if chained != self.content.subjects.is_chained() {
+            let blocks = self.content.index.blocks_from(0);
+            let messages =
+                blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
+            self.content.subjects.set_chained(chained, messages);
         }
     }
 

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
+use super::snapshot::RestoreError;
+use super::wire::{Reader, put_bytes, put_len, put_u32};
+
 /// A subject's bytes, shared.
 pub type Name = Arc<[u8]>;
 
@@ -19,7 +22,7 @@ pub type Name = Arc<[u8]>;
 const PAGE_LEN: usize = 256;
 
 /// A page of names, by number.
-pub(super) type Page = [Option<Name>; PAGE_LEN];
+type Page = [Option<Name>; PAGE_LEN];
 
 /// The subjects of a stream's messages.
 #[derive(Debug)]
@@ -33,6 +36,70 @@ pub(super) struct Subjects {
     births: u32,
     /// Of each subject the numbers of its messages, where they are kept.
     chains: Option<Vec<VecDeque<u64>>>,
+}
+
+/// Names by number, shared.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pages: Vec<Arc<Page>>,
+    /// How many numbers were given.
+    len: usize,
+    /// Numbers to use again, the last first.
+    free: Vec<u32>,
+}
+
+impl Names {
+    /// How many pages there are.
+    pub(super) fn pages_len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
+        put_len(out, self.len);
+        put_len(out, self.free.len());
+        self.free.iter().for_each(|id| put_u32(out, *id));
+    }
+
+    /// Writes the names of one page, without those there are none of: the free numbers say which.
+    pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
+        for name in self.pages[page].iter().flatten() {
+            put_bytes(out, name);
+        }
+    }
+
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Self, RestoreError> {
+        let inconsistent = || RestoreError::Inconsistent("the subjects of a stream");
+        let len = from.len(4)?;
+        let mut names = Self {
+            pages: Vec::with_capacity(len.div_ceil(PAGE_LEN)),
+            len,
+            free: Vec::new(),
+        };
+        let mut is_free = vec![false; len];
+        for _ in 0..from.len(4)? {
+            let id = from.u32()?;
+            let slot = is_free.get_mut(id as usize).ok_or_else(inconsistent)?;
+            if std::mem::replace(slot, true) {
+                return Err(inconsistent());
+            }
+            names.free.push(id);
+        }
+        for free in is_free.chunks(PAGE_LEN) {
+            let mut page = [const { None }; PAGE_LEN];
+            for (name, free) in page.iter_mut().zip(free) {
+                if !free {
+                    *name = Some(from.bytes()?.into());
+                }
+            }
+            names.pages.push(Arc::new(page));
+        }
+        Ok(names)
+    }
+
+    /// Whether the number stands for a subject.
+    pub(super) fn has(&self, id: u32) -> bool {
+        name_in(&self.pages, id).is_some()
+    }
 }
 
 /// What is known of a subject.
@@ -61,13 +128,13 @@ impl Subjects {
     }
 
     /// Brings back the numbers that were given, without messages.
-    pub(super) fn restored(pages: Vec<Arc<Page>>, free: Vec<u32>, len: usize) -> Self {
+    pub(super) fn restored(names: Names) -> Self {
         let mut all = Self {
-            pages,
-            free,
+            pages: names.pages,
+            free: names.free,
             ..Self::new()
         };
-        for id in 0..len as u32 {
+        for id in 0..names.len as u32 {
             all.births += 1;
             all.stats.push(Stat {
                 first: 0,
@@ -78,16 +145,25 @@ impl Subjects {
             if let Some(name) = name_in(&all.pages, id) {
                 let (pages, hasher) = (&all.pages, &all.hasher);
                 let rehash = |id: &u32| hash_in(hasher, pages, *id);
-                all.by_name
-                    .insert_unique(hasher.hash_one(&**name), id, rehash);
+                let hash = hasher.hash_one(&**name);
+                all.by_name.insert_unique(hash, id, rehash);
             }
         }
         all
     }
 
-    /// Names by page, numbers to use again, and how many numbers were given: for a snapshot.
-    pub(super) fn shared(&self) -> (Vec<Arc<Page>>, Vec<u32>, usize) {
-        (self.pages.clone(), self.free.clone(), self.stats.len())
+    /// Whether each subject with a number has messages.
+    pub(super) fn all_used(&self) -> bool {
+        self.iter().all(|(_, _, stat)| stat.count > 0)
+    }
+
+    /// Names by number, and numbers to use again: for a snapshot.
+    pub(super) fn shared(&self) -> Names {
+        Names {
+            pages: self.pages.clone(),
+            len: self.stats.len(),
+            free: self.free.clone(),
+        }
     }
 
     /// How many subjects have messages.

@@ -369,6 +369,8 @@ impl World {
         if self.config.ack_policy != AckPolicy::None {
             let due = self.now + self.wait_us(deliveries);
             self.known.pending.insert(seq, (deliveries, due));
+            let max = usize::try_from(self.config.max_ack_pending).unwrap_or(usize::MAX);
+            assert!(deliveries > 1 || self.known.pending.len() <= max.max(1));
         }
     }
 

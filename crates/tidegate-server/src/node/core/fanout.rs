@@ -54,6 +54,8 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) now: Time,
     pub(super) from: usize,
     pub(super) echo: bool,
+    /// The subject subscriptions are matched by: that of the message, but for what a consumer delivers.
+    pub(super) to: &'a [u8],
     pub(super) message: &'a Publish<'m>,
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
@@ -69,6 +71,8 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) slow: &'a mut Vec<usize>,
     /// Copies made.
     pub(super) copies: u64,
+    /// What waits for the fullest receiver, with this message.
+    pub(super) pending_bytes: usize,
     /// A receiver that has much to read still.
     pub(super) behind: Option<usize>,
 }
@@ -85,11 +89,11 @@ impl Fanout<'_, '_> {
         let session = &mut entry.session;
         if sub.filtered
             && let Some(permissions) = session.permissions()
-            && !permissions.may_receive(self.message.subject, sub.queue.as_deref())
+            && !permissions.may_receive(self.to, sub.queue.as_deref())
         {
             return false;
         }
-        let pending = session.out.len() + self.message.body_crlf.len();
+        let pending = session.out.len() + self.message.size();
         if pending > self.stall_bytes {
             if pending > self.max_pending {
                 self.slow.push(sub.conn);
@@ -97,18 +101,23 @@ impl Fanout<'_, '_> {
             }
             self.behind = Some(sub.conn);
         }
+        self.pending_bytes = self.pending_bytes.max(pending);
         if session.out.wants_chunk() {
             session.out.give_chunk(self.pool.get());
         }
         if self.message.headers.is_none() || session.options.headers {
-            self.whole
-                .write(&mut session.out, &sub.sid, self.message.body_crlf);
+            self.whole.write(
+                &mut session.out,
+                &sub.sid,
+                self.message.header_block(),
+                self.message.payload,
+            );
         } else {
             if !std::mem::replace(&mut self.bare_ready, true) {
                 self.bare.prepare(self.message, false);
             }
             self.bare
-                .write(&mut session.out, &sub.sid, self.message.payload_crlf());
+                .write(&mut session.out, &sub.sid, b"", self.message.payload);
         }
         session.may_answer(self.now, self.message.reply);
         session.traffic.out_msgs += 1;

@@ -1,0 +1,134 @@
+//! What applying costs: time a message of 128 bytes with few and many subjects, memory a message with ten million, and what a snapshot
+//! of those takes.
+//!
+//!     cargo run --release -p tidegate-server --example apply [messages]
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tidegate_server::api::config::StreamConfig;
+use tidegate_server::stream::{AccountLimits, Command, Encoder, Filter, Kind, Streams};
+
+const BATCH: usize = 256;
+const PAYLOAD: [u8; 128] = [b'x'; 128];
+/// Messages a subject keeps, or as many as there are.
+const ALL: i64 = -1;
+
+fn main() {
+    let messages = std::env::args().nth(1);
+    let messages = messages.map_or(10_000_000, |n| {
+        n.parse().expect("expected a number of messages")
+    });
+    println!("apply, plain publishes of 128 bytes, {BATCH} an entry:");
+    for subjects in [1, 1000, 1_000_000] {
+        for (kept, what) in [(ALL, "all kept"), (1, "one a subject kept")] {
+            let mut rounds: Vec<f64> = (0..3)
+                .map(|_| nanos(publish(1_000_000, subjects, kept).1, 1_000_000))
+                .collect();
+            rounds.sort_by(f64::total_cmp);
+            println!(
+                "  {subjects:>8} subjects, {what:<20} {:>6.0} ns a message",
+                rounds[1]
+            );
+        }
+    }
+    for subjects in [1, 1_000_000] {
+        big(messages, subjects);
+    }
+}
+
+fn big(messages: usize, subjects: usize) {
+    let before = resident_bytes();
+    let (mut streams, took) = publish(messages, subjects, ALL);
+    let resident = resident_bytes().saturating_sub(before);
+    let stream = streams.get(1).expect("it was made");
+    let state = stream.state();
+    println!("{messages} messages, {} subjects:", state.num_subjects);
+    println!("  {:.0} ns a message", nanos(took, messages));
+    println!(
+        "  {:.1} bytes a message counted, {:.1} resident",
+        stream.memory_bytes() as f64 / messages as f64,
+        resident as f64 / messages as f64
+    );
+    let at = Instant::now();
+    let mut pattern = Filter::new(["s.*7"]);
+    let found = stream.count_from(2, &mut pattern);
+    println!("  counting {found} wanted: {:?}", at.elapsed());
+    let at = Instant::now();
+    let snapshot = streams.snapshot();
+    println!("  taking a snapshot: {:?}", at.elapsed());
+    let at = Instant::now();
+    let bytes: Vec<u8> = snapshot.chunks().flatten().collect();
+    println!(
+        "  encoding it: {:?}, {:.1} bytes a message",
+        at.elapsed(),
+        bytes.len() as f64 / messages as f64
+    );
+    drop(snapshot);
+    let at = Instant::now();
+    let restored = Streams::restore(&bytes, AccountLimits::NONE).expect("it was just made");
+    println!("  restoring it: {:?}", at.elapsed());
+    drop((restored, bytes));
+    let at = Instant::now();
+    let mut entry = Vec::new();
+    let mut encoder = Encoder::begin(&mut entry, 1);
+    let purge = Command::new(Kind::Purge, 1, b"", b"{}");
+    encoder.command(&purge).expect("it fits");
+    apply(&mut streams, 1 << 60, entry.into());
+    println!("  purging all: {:?}", at.elapsed());
+}
+
+/// Streams with so many messages, and how long applying took.
+fn publish(messages: usize, subjects: usize, kept: i64) -> (Streams, Duration) {
+    let mut streams = Streams::new(AccountLimits::NONE);
+    let config = StreamConfig {
+        name: "S".to_owned(),
+        subjects: vec!["s.>".to_owned()],
+        max_msgs_per_subject: kept,
+        ..StreamConfig::default()
+    };
+    let config = serde_json::to_vec(&config).expect("plain data");
+    let mut entry = Vec::new();
+    let mut encoder = Encoder::begin(&mut entry, 1);
+    let create = Command::new(Kind::CreateStream, 0, b"", &config);
+    encoder.command(&create).expect("it fits");
+    apply(&mut streams, 0, entry.into());
+    let (mut took, mut lsn, mut subject) = (Duration::ZERO, 64, 0_usize);
+    let mut name = Vec::new();
+    for batch in 0..messages.div_ceil(BATCH) {
+        let mut entry = Vec::new();
+        let mut encoder = Encoder::begin(&mut entry, 1_700_000_000_000_000 + batch as u64);
+        for _ in 0..BATCH.min(messages - batch * BATCH) {
+            // Jumps about, so that a million subjects do not come in order.
+            subject = (subject + 611_953) % subjects;
+            name.clear();
+            name.extend_from_slice(b"s.");
+            name.extend_from_slice(subject.to_string().as_bytes());
+            encoder.publish(1, &name, None, &PAYLOAD).expect("it fits");
+        }
+        let len = entry.len() as u64;
+        let entry = Bytes::from(entry);
+        let at = Instant::now();
+        apply(&mut streams, lsn, entry);
+        took += at.elapsed();
+        lsn += len.next_multiple_of(8) + 32;
+    }
+    (streams, took)
+}
+
+fn apply(streams: &mut Streams, lsn: u64, entry: Bytes) {
+    let (mut out, mut effects) = (Vec::with_capacity(BATCH), Vec::with_capacity(2 * BATCH));
+    streams
+        .apply(lsn, &entry, &mut out, &mut effects)
+        .expect("well-formed");
+}
+
+fn nanos(took: Duration, messages: usize) -> f64 {
+    took.as_nanos() as f64 / messages as f64
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|n| n.parse().ok());
+    pages.unwrap_or(0) * rustix::param::page_size()
+}

@@ -1,0 +1,196 @@
+//! What a consumer's own code costs a message on this machine: pulls of 500 messages of 1 KiB, acknowledged one by one, all at
+//! once, or not at all; beside the same messages handed from a stream to a connection with no consumer between.
+//!
+//! `cargo run --release -p tidegate-server --example consume`
+
+use std::time::{Duration, Instant};
+
+use tidegate_server::api::config::ConsumerConfig;
+use tidegate_server::consumer::{
+    AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
+};
+
+/// A stream of equal messages.
+struct Equal {
+    last: u64,
+    payload: Vec<u8>,
+}
+
+impl Source for Equal {
+    fn first_seq(&self) -> u64 {
+        1
+    }
+    fn last_seq(&self) -> u64 {
+        self.last
+    }
+    fn next_at(&mut self, seq: u64) -> Option<u64> {
+        (seq <= self.last).then_some(seq)
+    }
+    fn count_from(&mut self, seq: u64) -> u64 {
+        (self.last + 1).saturating_sub(seq)
+    }
+    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+        None
+    }
+    fn contains(&self, seq: u64) -> bool {
+        (1..=self.last).contains(&seq)
+    }
+    fn message(&mut self, seq: u64) -> Fetch<'_> {
+        Fetch::Ready(Message {
+            subject: b"orders.new",
+            headers: b"",
+            payload: &self.payload,
+            time_us: 1_700_000_000_000_000 + seq,
+        })
+    }
+}
+
+/// A connection that copies what it is given, and keeps the subjects to acknowledge.
+#[derive(Default)]
+struct Connection {
+    out: Vec<u8>,
+    acks: Vec<u8>,
+}
+
+impl Sink for Connection {
+    fn ready(&mut self, _: &[u8], _: Option<&[u8]>) -> Ready {
+        Ready::Yes
+    }
+    fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready {
+        for part in [
+            delivery.subject,
+            to,
+            delivery.reply,
+            delivery.headers,
+            delivery.payload,
+        ] {
+            self.out.extend_from_slice(part);
+        }
+        self.acks.extend_from_slice(delivery.reply);
+        self.acks.push(b'\n');
+        Ready::Yes
+    }
+    fn status(&mut self, _: &[u8], _: &[u8], headers: &[u8]) {
+        self.out.extend_from_slice(headers);
+    }
+    fn answer(&mut self, to: &[u8]) {
+        self.out.extend_from_slice(to);
+    }
+    fn advisory(&mut self, _: &Advisory<'_>) {}
+}
+
+const BATCH: u64 = 500;
+const MESSAGES: u64 = 500_000;
+
+fn main() {
+    let bare = median(|| {
+        let (mut stream, mut net) = (stream(), Connection::default());
+        for seq in 1..=MESSAGES {
+            if let Fetch::Ready(m) = stream.message(seq) {
+                let delivery = Delivery {
+                    subject: m.subject,
+                    reply: b"$JS.ACK.ORDERS.worker.1.100000.100000.1700000000000000000.400000",
+                    headers: m.headers,
+                    payload: m.payload,
+                };
+                net.message(b"_INBOX.abcdefghijklmnop.1", &delivery);
+            }
+            if seq % BATCH == 0 {
+                std::hint::black_box(&net.out);
+                net.out.clear();
+                net.acks.clear();
+            }
+        }
+    });
+    println!("no consumer between: {bare:.0} ns a message");
+    for (name, json) in [
+        ("no acknowledgements", r#"{"ack_policy":"none"}"#),
+        (
+            "explicit, each acknowledged",
+            r#"{"ack_policy":"explicit","ack_wait":30000000000}"#,
+        ),
+        (
+            "all, the last of a batch acknowledged",
+            r#"{"ack_policy":"all","ack_wait":30000000000}"#,
+        ),
+    ] {
+        let config: ConsumerConfig = serde_json::from_str(json).expect("a configuration");
+        let ns = median(|| consume(&config));
+        println!(
+            "{name}: {ns:.0} ns a message, {:.0} of them the consumer's",
+            ns - bare
+        );
+    }
+}
+
+fn stream() -> Equal {
+    Equal {
+        last: MESSAGES,
+        payload: vec![b'x'; 1024],
+    }
+}
+
+/// One receiver pulls everything; deltas are taken when they are due.
+fn consume(config: &ConsumerConfig) {
+    let (mut stream, mut net) = (stream(), Connection::default());
+    let identity = Identity {
+        stream: "ORDERS",
+        consumer: "worker",
+        logged: true,
+    };
+    let mut now = 1_700_000_000_000_000;
+    let mut state = State::starting_at(1);
+    let mut consumer = Consumer::new(now, identity, config, &state, &mut stream);
+    let mut acks = Vec::new();
+    for _ in 0..MESSAGES / BATCH {
+        now += 1000;
+        consumer.handle_pull(
+            now,
+            b"_INBOX.abcdefghijklmnop.1",
+            br#"{"batch":500,"expires":30000000000}"#,
+            &mut net,
+        );
+        consumer.deliver(now, 1000, &mut stream, &mut net);
+        std::mem::swap(&mut acks, &mut net.acks);
+        net.out.clear();
+        net.acks.clear();
+        let ack = |consumer: &mut Consumer, net: &mut Connection, subject: &[u8]| {
+            let numbers = AckSubject::parse(subject)
+                .expect("an acknowledgement")
+                .numbers;
+            consumer.handle_ack(now, &numbers, b"", b"+ACK", net);
+        };
+        let mut subjects = acks.split(|b| *b == b'\n').filter(|s| !s.is_empty());
+        match config.ack_policy {
+            tidegate_server::api::config::AckPolicy::None => {}
+            tidegate_server::api::config::AckPolicy::Explicit => {
+                subjects.for_each(|s| ack(&mut consumer, &mut net, s));
+            }
+            tidegate_server::api::config::AckPolicy::All => {
+                ack(
+                    &mut consumer,
+                    &mut net,
+                    subjects.next_back().expect("a batch"),
+                );
+            }
+        }
+        if let Some(delta) = consumer.poll_delta(now) {
+            state.apply(&delta).expect("its own delta");
+            consumer.handle_delta_durable(&mut net);
+        }
+    }
+    assert_eq!(consumer.info(now).delivered.stream_seq, MESSAGES);
+}
+
+/// The median of some rounds, in nanoseconds a message.
+fn median(mut f: impl FnMut()) -> f64 {
+    let mut rounds: Vec<Duration> = (0..7)
+        .map(|_| {
+            let start = Instant::now();
+            f();
+            start.elapsed()
+        })
+        .collect();
+    rounds.sort();
+    rounds[3].as_nanos() as f64 / MESSAGES as f64
+}

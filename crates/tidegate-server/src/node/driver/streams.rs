@@ -1,0 +1,235 @@
+//! The loop's part in streams: entries to the group and back, once a turn.
+//!
+//! Decides nothing but the order: first what gathered is handed to the log, so that it can begin the next sync, then what the last
+//! sync made durable is applied and answered.
+
+use std::sync::Arc;
+
+use tidegate::Time;
+use tidegate_log::Verdict;
+
+use super::{RunError, Server, StartError};
+use crate::api::error::ApiError;
+use crate::config::StreamSettings;
+use crate::node::core::Node;
+use crate::node::handle::Handle;
+use crate::node::jetstream::{JetStream, Messages};
+use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Store, WriteError};
+use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
+
+impl Messages for Store {
+    fn read(&mut self, place: Place) -> Fetch {
+        Self::read(self, place)
+    }
+}
+
+/// Opens the data directory and gives the node the streams in it.
+pub(super) fn open(
+    node: &mut Node,
+    now: Time,
+    kept: StreamSettings,
+    handle: &Handle,
+) -> Result<Store, StartError> {
+    let directory = kept.directory.clone();
+    let failed = |source| StartError::Streams {
+        directory: directory.clone(),
+        source,
+    };
+    let waking = handle.clone();
+    let options = Options {
+        max_file_store: kept.max_file_bytes,
+        ..Options::default()
+    };
+    let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
+    let mut opening = opening.map_err(failed)?;
+    tell_verdict(&opening);
+    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
+    let limits = AccountLimits {
+        streams: bound(kept.max_streams.map(|n| n as u64)),
+        file_bytes: bound(kept.max_file_bytes),
+        memory_bytes: bound(kept.max_memory_bytes),
+    };
+    let unreadable = |what: String| StartError::State {
+        directory: directory.clone(),
+        what,
+    };
+    let mut streams = match opening.take_state() {
+        Some(state) => Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?,
+        None => Streams::new(limits),
+    };
+    let mut replaying = Replaying::default();
+    let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live));
+    let store = store.map_err(failed)?;
+    if let Some(error) = replaying.failed {
+        return Err(unreadable(error.to_string()));
+    }
+    tracing::info!(
+        "Streams are kept in {}: {} streams, {} entries replayed",
+        kept.directory.display(),
+        streams.len(),
+        replaying.entries
+    );
+    node.attach_streams(JetStream::new(kept, streams, super::super::seed()));
+    node.set_wall_clock(now, wall_clock_us());
+    node.handle_leading(now);
+    Ok(store)
+}
+
+/// Says how the end of the log was found, where that is of interest.
+fn tell_verdict(opening: &Opening) {
+    match &opening.recovery().verdict {
+        Verdict::Clean => {}
+        Verdict::Torn { .. } => {
+            tracing::info!("the log's end was being written when the last process ended: cut off");
+        }
+        verdict => tracing::warn!("the log's end: {verdict}"),
+    }
+}
+
+/// What a replay has done so far.
+#[derive(Default)]
+struct Replaying {
+    entries: u64,
+    outcomes: Vec<Outcome>,
+    effects: Vec<Effect>,
+    failed: Option<EntryError>,
+}
+
+impl Replaying {
+    fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
+        match due {
+            Due::Entry(entry) if self.failed.is_none() => {
+                self.entries += 1;
+                self.outcomes.clear();
+                self.effects.clear();
+                let applied = streams.apply(
+                    entry.lsn.get(),
+                    &entry.data,
+                    &mut self.outcomes,
+                    &mut self.effects,
+                );
+                self.failed = applied.err();
+                account(&self.effects, live);
+            }
+            Due::Relocated(moved) => relocate(streams, moved, live),
+            _ => {}
+        }
+    }
+}
+
+/// Which segments' messages came and went.
+fn account(effects: &[Effect], live: &mut Live) {
+    // Messages in memory lie nowhere.
+    let nowhere = Place::default();
+    for effect in effects {
+        match effect {
+            Effect::Stored { place, bytes, .. } if *place != nowhere => live.stored(*place, *bytes),
+            Effect::Removed { place, bytes, .. } if *place != nowhere => {
+                live.removed(*place, *bytes);
+            }
+            Effect::Purged { messages, .. } | Effect::StreamDeleted { messages, .. } => {
+                let gone = messages.iter().filter(|(_, place, _)| *place != nowhere);
+                gone.for_each(|(_, place, bytes)| live.removed(place, bytes));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A message lies elsewhere now.
+fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
+    let stored = streams.get(moved.stream).and_then(|s| s.message(moved.seq));
+    if let Some(old) = stored
+        && streams.relocate(moved.stream, moved.seq, old.place, moved.place)
+    {
+        live.removed(old.place, old.bytes);
+        live.stored(moved.place, old.bytes);
+    }
+}
+
+impl Server {
+    /// One turn's work for streams.
+    pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
+        let Some(store) = self.store.as_mut() else {
+            return Ok(());
+        };
+        let node = &mut self.node;
+        node.set_wall_clock(now, wall_clock_us());
+        propose(node, store, now);
+        store.poll()?;
+        while let Some(due) = store.poll_due() {
+            match &due {
+                Due::Entry(committed) => {
+                    let effects = node.handle_committed(now, committed)?;
+                    account(effects, store.live_mut());
+                }
+                Due::Relocated(moved) => {
+                    if let Some(streams) = node.streams_mut() {
+                        relocate(streams.applied_mut(), moved, store.live_mut());
+                    }
+                }
+            }
+        }
+        node.serve_streams(now, store)?;
+        // What was served may have led to more: what consumers did, messages that went into streams.
+        propose(node, store, now);
+        checkpoint(node, store);
+        Ok(())
+    }
+
+    /// The streams' end: what is in flight becomes durable, and the state is written down so that the next start is quick.
+    pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
+        let Some(mut store) = self.store.take() else {
+            return Ok(());
+        };
+        let now = self.clock.now();
+        self.node.stop_streams(now);
+        propose(&mut self.node, &mut store, now);
+        if let Some(streams) = self.node.streams()
+            && !store.is_checkpointing()
+        {
+            let parts = streams.applied().snapshot().chunks();
+            store.checkpoint(Box::new(parts));
+        }
+        Ok(store.close()?)
+    }
+}
+
+/// Hands what is gathered to the group, as far as it takes it.
+fn propose(node: &mut Node, store: &mut Store, now: Time) {
+    while let Some((entry, callers)) = node.poll_proposal(now) {
+        match store.propose(entry, callers) {
+            Ok(proposed) => node.handle_proposed(proposed.index),
+            // The next wake-up tries again; a failure is what `poll` tells.
+            Err(WriteError::Full | WriteError::Failed(_)) => return,
+            Err(WriteError::DiskFull) => {
+                node.handle_refused(now, &ApiError::STORAGE_EXCEEDED);
+            }
+            Err(WriteError::TooLarge { .. }) => {
+                node.handle_refused(now, &ApiError::MESSAGE_TOO_LARGE);
+            }
+            Err(WriteError::NotLeader) => node.handle_refused(now, &ApiError::SYSTEM_UNAVAILABLE),
+        }
+    }
+}
+
+/// Has the state written down when that is due, and answers what segments still hold.
+fn checkpoint(node: &mut Node, store: &mut Store) {
+    let Some(streams) = node.streams() else {
+        return;
+    };
+    if store.wants_checkpoint() {
+        let parts = streams.applied().snapshot().chunks();
+        store.checkpoint(Box::new(parts));
+    }
+    if let Some(asked) = store.poll_lying() {
+        let (lying, next) = streams.applied().lying_in(&asked.lsns, asked.from);
+        store.handle_lying(lying, next);
+    }
+}
+
+/// Microseconds since the Unix epoch, as the machine has it.
+pub(super) fn wall_clock_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
+}

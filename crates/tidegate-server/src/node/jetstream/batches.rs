@@ -1,0 +1,195 @@
+//! Messages that belong to a batch: where they go, and what their publishers are told.
+//!
+//! What a batch is stands in [`crate::ingest`]; here its messages become commands, and its answers are spoken.
+
+use tidegate::Time;
+
+use super::outcome::Then;
+use super::{JetStream, Voice, speak};
+use crate::api::timestamp::Timestamp;
+use crate::ingest::{
+    Abandoned, Answer, AtomicBatch, Control, Held, Incoming, PatternError, Persisted, Staged,
+    Ticket, Verdict,
+};
+use crate::nats::parse::Publish;
+use crate::node::core::Node;
+use crate::stream::{Command, Kind, Outcome};
+
+/// Something to be said to publishers of batches once streams have a voice again.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) answers: Vec<Answer>,
+    /// Where to, and what.
+    plain: Vec<(Box<[u8]>, Vec<u8>)>,
+    abandoned: Vec<Abandoned>,
+}
+
+impl Pending {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.plain.is_empty() && self.abandoned.is_empty()
+    }
+}
+
+/// A message as batches look at it.
+fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
+    Incoming {
+        subject: message.subject,
+        reply: message.reply.unwrap_or_default(),
+        headers: message.header_block(),
+        payload: message.payload,
+    }
+}
+
+impl JetStream {
+    /// A message of a fast-ingest batch.
+    pub(super) fn ingest_fast(
+        &mut self,
+        now: Time,
+        stream: u32,
+        volatile: bool,
+        control: Result<Control<'_>, PatternError>,
+        message: &Publish<'_>,
+    ) {
+        let Some(of) = self.streams.get(stream) else {
+            return;
+        };
+        let answers = &mut self.batches.answers;
+        let verdict =
+            self.fast
+                .handle_message(now, stream, of.config(), control, &incoming(message), answers);
+        if let Verdict::Store(ticket) = verdict {
+            let command = Command {
+                headers: message.headers,
+                ..Command::new(Kind::Publish, stream, message.subject, message.payload)
+            };
+            let waiter = Some((&b""[..], Then::Fast(ticket)));
+            self.command(now, volatile, &command, waiter);
+        }
+    }
+
+    /// A message of an atomic batch.
+    pub(super) fn ingest_atomic(
+        &mut self,
+        now: Time,
+        stream: u32,
+        volatile: bool,
+        id: &[u8],
+        message: &Publish<'_>,
+    ) {
+        let Some(of) = self.streams.get(stream) else {
+            return;
+        };
+        let staged =
+            self.atomic
+                .handle_message(now, stream, of.config(), id, &incoming(message));
+        let answer = |to: &[u8], body| (to.into(), body);
+        match (staged, message.reply) {
+            (Staged::Kept, Some(reply)) => self.batches.plain.push(answer(reply, Vec::new())),
+            (Staged::Kept, None) => {}
+            (Staged::Commit(batch), reply) => self.propose_batch(now, volatile, &batch, reply),
+            (Staged::Refused { error, abandoned }, reply) => {
+                self.batches.abandoned.extend(abandoned);
+                if let Some(reply) = reply {
+                    let mut body = Vec::new();
+                    self.pub_ack(stream).refused(&mut body, &error);
+                    self.batches.plain.push(answer(reply, body));
+                }
+            }
+        }
+    }
+
+    /// A whole batch goes into one entry.
+    fn propose_batch(
+        &mut self,
+        now: Time,
+        volatile: bool,
+        batch: &AtomicBatch,
+        reply: Option<&[u8]>,
+    ) {
+        let (stream, count) = (batch.stream, batch.len());
+        let proposals = match volatile {
+            true => &mut self.volatile,
+            false => &mut self.durable,
+        };
+        if !volatile && proposals.is_full_for(batch.bytes()) {
+            self.seal(now);
+        }
+        let waiter = reply.map(|reply| (reply, Then::Atomic(batch.id.as_slice().into())));
+        let count = count.to_le_bytes();
+        self.add(volatile, &Command::new(Kind::Atomic, stream, b"", &count), waiter);
+        for (subject, headers, payload) in batch.messages() {
+            let command = Command {
+                headers,
+                ..Command::new(Kind::Publish, stream, subject, payload)
+            };
+            self.add(volatile, &command, None);
+        }
+    }
+
+    /// What became of a message of a fast-ingest batch.
+    pub(super) fn fast_outcome(&mut self, now: Time, ticket: Ticket, outcome: &Outcome) {
+        let persisted = match outcome {
+            Outcome::Stored { seq, .. } => Persisted::Stored(*seq),
+            Outcome::Duplicate { seq, .. } => Persisted::Duplicate(*seq),
+            Outcome::Refused { error, .. } => Persisted::Refused(error),
+            // What a published message cannot come to.
+            _ => return,
+        };
+        let answers = &mut self.batches.answers;
+        self.fast.handle_outcome(now, ticket, persisted, answers);
+    }
+
+    /// Answers publishers of batches, and forgets batches that fell silent.
+    pub(super) fn serve_batches(&mut self, node: &mut Node, now: Time) {
+        self.atomic
+            .handle_timeouts(now, &mut self.batches.abandoned);
+        self.fast.handle_timeouts(now);
+        while let Some(held) = self.fast.poll_released() {
+            self.release(now, &held);
+        }
+        self.acked_fast |= self.fast.poll_acks(now, &mut self.batches.answers);
+        if self.batches.is_empty() {
+            return;
+        }
+        let batches = std::mem::take(&mut self.batches);
+        for answer in &batches.answers {
+            let mut body = std::mem::take(&mut self.body);
+            body.clear();
+            answer.write(self.pub_ack(answer.stream), &mut body);
+            self.voice(node, now).answer_with(&answer.to, &body);
+            self.body = body;
+        }
+        for (to, body) in &batches.plain {
+            self.voice(node, now).answer_with(to, body);
+        }
+        for abandoned in &batches.abandoned {
+            let Some(stream) = self.streams.get(abandoned.stream) else {
+                continue;
+            };
+            let (name, domain) = (stream.name().to_owned(), self.settings.domain.clone());
+            let mut voice: Voice<'_> = self.voice(node, now);
+            *voice.advisories += 1;
+            let id = speak::unique(voice.wall_us, *voice.advisories, 22);
+            let time = Timestamp::from_micros(voice.wall_us).to_string();
+            let body = abandoned.json(&name, domain.as_deref(), &id, &time);
+            voice.answer_with(Abandoned::subject(&name).as_bytes(), &body);
+        }
+    }
+
+    fn release(&mut self, now: Time, held: &Held) {
+        let volatile = self.streams.get(held.stream).is_some_and(|s| s.in_memory());
+        let command = Command {
+            headers: Some(&held.headers[..]).filter(|h| !h.is_empty()),
+            ..Command::new(Kind::Publish, held.stream, &held.subject, &held.payload)
+        };
+        let waiter = Some((&b""[..], Then::Fast(held.ticket)));
+        self.command(now, volatile, &command, waiter);
+    }
+
+    /// What was said is written; that took so long.
+    pub(in crate::node) fn handle_flushed(&mut self, now: Time, cost_ns: u64) {
+        if std::mem::take(&mut self.acked_fast) {
+            self.fast.handle_acks_sent(now, cost_ns);
+        }
+    }
+}

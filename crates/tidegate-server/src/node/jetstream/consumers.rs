@@ -1,0 +1,581 @@
+//! The consumers this node serves: found by name, woken by messages, pulls and time, given their streams and a voice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use tidegate::Time;
+
+use super::reads::{Fetched, Held, fetch};
+use super::{JetStream, Messages, Voice};
+use crate::api::config::{AckPolicy, ConsumerConfig};
+use crate::api::view::{ConsumerCounts, ConsumerView};
+use crate::api::{answer, timestamp::Timestamp};
+use crate::consumer::{Consumer, Ending, Fetch, Identity, Position, Progress, Source, State};
+use crate::node::core::Node;
+use crate::stream::{Command, Effect, Filter, Kind, Stream, consumer_filter};
+
+use super::outcome::Then;
+
+/// Names a consumer on this node; never used again.
+pub(super) type Key = u64;
+
+/// Messages one consumer is given before the others have their turn.
+const BUDGET: usize = 1024;
+
+/// The consumers of a node.
+#[derive(Default)]
+pub(super) struct Consumers {
+    live: HashMap<Key, Live, RandomState>,
+    names: HashMap<u32, BTreeMap<Box<str>, Key>, RandomState>,
+    /// Those that messages are pushed from, by where to.
+    pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
+    /// To be served in this turn.
+    due: Vec<Key>,
+    /// To be served when something was read, or written.
+    waiting: Vec<Key>,
+    /// When each is to be looked after; at most one entry a consumer, as its `armed` says.
+    timers: BTreeSet<(Time, Key)>,
+    next: Key,
+}
+
+/// One of them.
+pub(super) struct Live {
+    pub(super) consumer: Consumer,
+    stream: u32,
+    name: Box<str>,
+    pub(super) config: ConsumerConfig,
+    created_us: u64,
+    filter: Filter,
+    /// The log knows it.
+    pub(super) logged: bool,
+    /// In `due`.
+    listed: bool,
+    /// Its entry in `timers`.
+    armed: Time,
+    /// Its end was asked for.
+    ending: bool,
+}
+
+impl Consumers {
+    /// How many of this stream.
+    pub(super) fn len_of(&self, stream: u32) -> usize {
+        self.names.get(&stream).map_or(0, BTreeMap::len)
+    }
+
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    pub(super) fn find(&self, stream: u32, name: &str) -> Option<Key> {
+        self.names.get(&stream)?.get(name).copied()
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Live> {
+        self.live.get(&key)
+    }
+
+    /// Those of a stream, by name.
+    pub(super) fn of(&self, stream: u32) -> impl Iterator<Item = &Live> {
+        let names = self.names.get(&stream).into_iter().flatten();
+        names.filter_map(|(_, key)| self.live.get(key))
+    }
+
+    fn keys_of(&self, stream: u32) -> Vec<Key> {
+        let names = self.names.get(&stream).into_iter();
+        names.flat_map(|names| names.values().copied()).collect()
+    }
+
+    /// Has it served in this turn.
+    pub(super) fn wake(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key)
+            && !std::mem::replace(&mut live.listed, true)
+        {
+            self.due.push(key);
+        }
+    }
+
+    /// Somebody began to listen: whoever pushes there has a receiver.
+    pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        if self.pushed.is_empty() {
+            return;
+        }
+        let keys: Vec<Key> = match crate::nats::subject::has_wildcard(pattern) {
+            false => self.pushed.get(pattern).cloned().unwrap_or_default(),
+            true => self
+                .pushed
+                .iter()
+                .filter(|(to, _)| crate::nats::subject::contains(pattern, to))
+                .flat_map(|(_, keys)| keys.iter().copied())
+                .collect(),
+        };
+        for key in keys {
+            self.wake(key);
+        }
+    }
+
+    fn note_push(&mut self, to: &str, key: Key) {
+        if !to.is_empty() {
+            self.pushed
+                .entry(to.as_bytes().into())
+                .or_default()
+                .push(key);
+        }
+    }
+
+    fn forget_push(&mut self, to: &str, key: Key) {
+        if let Some(keys) = self.pushed.get_mut(to.as_bytes()) {
+            keys.retain(|k| *k != key);
+            if keys.is_empty() {
+                self.pushed.remove(to.as_bytes());
+            }
+        }
+    }
+
+    pub(super) const fn is_busy(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn arm(&mut self, key: Key, at: Time) {
+        let Some(live) = self.live.get_mut(&key) else {
+            return;
+        };
+        let old = std::mem::replace(&mut live.armed, at);
+        if old == at {
+            return;
+        }
+        self.timers.remove(&(old, key));
+        if at != Time::NEVER {
+            self.timers.insert((at, key));
+        }
+    }
+}
+
+impl Live {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl ConsumerView for (&Live, u64) {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn config(&self) -> &ConsumerConfig {
+        &self.0.config
+    }
+
+    fn created_us(&self) -> u64 {
+        self.0.created_us
+    }
+
+    fn counts(&self) -> ConsumerCounts {
+        let info = self.0.consumer.info(self.1);
+        let at = |p: Position, us: Option<u64>| answer::Sequences {
+            consumer_seq: p.consumer_seq,
+            stream_seq: p.stream_seq,
+            last_active: us.map(Timestamp::from_micros),
+        };
+        ConsumerCounts {
+            delivered: at(info.delivered, info.last_delivery_us),
+            ack_floor: at(info.ack_floor, info.last_ack_us),
+            ack_pending: info.num_ack_pending,
+            redelivered: info.num_redelivered,
+            waiting: info.num_waiting,
+            pending: info.num_pending,
+            push_bound: info.push_bound,
+        }
+    }
+}
+
+/// A stream as a consumer sees it.
+pub(super) struct Seen<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) filter: &'a mut Filter,
+    pub(super) messages: &'a mut dyn Messages,
+    pub(super) held: Held,
+}
+
+impl Source for Seen<'_> {
+    fn first_seq(&self) -> u64 {
+        self.stream.first_seq()
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.stream.last_seq()
+    }
+
+    fn next_at(&mut self, seq: u64) -> Option<u64> {
+        self.stream.next_at(seq, self.filter)
+    }
+
+    fn count_from(&mut self, seq: u64) -> u64 {
+        self.stream.count_from(seq, self.filter)
+    }
+
+    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+        // Where one message a subject is kept, each is the last of its own.
+        (self.stream.config().max_msgs_per_subject != 1)
+            .then(|| self.stream.last_per_subject(self.filter))
+    }
+
+    fn contains(&self, seq: u64) -> bool {
+        self.stream.contains(seq)
+    }
+
+    fn message(&mut self, seq: u64) -> Fetch<'_> {
+        match fetch(self.stream, seq, self.messages, &mut self.held) {
+            Fetched::Ready(message) => Fetch::Ready(message),
+            Fetched::Pending => Fetch::Pending,
+            Fetched::Gone => Fetch::Gone,
+        }
+    }
+}
+
+/// Nothing can be read: for what only looks at numbers.
+pub(super) struct Unread;
+
+impl Messages for Unread {
+    fn read(&mut self, _: crate::stream::Place) -> crate::store::Fetch {
+        crate::store::Fetch::Pending
+    }
+}
+
+impl JetStream {
+    /// Takes up a consumer that the log or a request made.
+    pub(super) fn take_up(
+        &mut self,
+        now: Time,
+        stream: u32,
+        name: &str,
+        config: &ConsumerConfig,
+        created_us: u64,
+        state: &State,
+        logged: bool,
+    ) -> Option<Key> {
+        let wall_us = self.wall.tell(now);
+        let of = self.streams.get(stream)?;
+        let mut filter = consumer_filter(config);
+        let identity = Identity {
+            stream: of.name(),
+            consumer: name,
+            logged: logged && yields_deltas(config),
+        };
+        let mut source = Seen {
+            stream: of,
+            filter: &mut filter,
+            messages: &mut Unread,
+            held: Held::default(),
+        };
+        let consumer = Consumer::new(wall_us, identity, config, state, &mut source);
+        let all = &mut self.consumers;
+        let key = all.next;
+        all.next += 1;
+        all.note_push(&config.deliver_subject, key);
+        all.names
+            .entry(stream)
+            .or_default()
+            .insert(name.into(), key);
+        all.live.insert(
+            key,
+            Live {
+                consumer,
+                stream,
+                name: name.into(),
+                config: config.clone(),
+                created_us,
+                filter,
+                logged,
+                listed: false,
+                armed: Time::NEVER,
+                ending: false,
+            },
+        );
+        all.wake(key);
+        Some(key)
+    }
+
+    /// Lets go of a consumer: its pulls are told why.
+    pub(super) fn let_go(&mut self, node: &mut Node, now: Time, key: Key, why: Ending) {
+        self.with_consumer(node, now, key, |live, voice| {
+            live.consumer.handle_end(why, voice);
+        });
+        let all = &mut self.consumers;
+        all.arm(key, Time::NEVER);
+        let Some(live) = all.live.remove(&key) else {
+            return;
+        };
+        if let Some(names) = all.names.get_mut(&live.stream) {
+            names.remove(&live.name);
+            if names.is_empty() {
+                all.names.remove(&live.stream);
+            }
+        }
+        let to = live.config.deliver_subject;
+        all.forget_push(&to, key);
+    }
+
+    /// Gives a consumer a voice, and has it served in this turn.
+    pub(super) fn with_consumer<R>(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        key: Key,
+        f: impl FnOnce(&mut Live, &mut Voice<'_>) -> R,
+    ) -> Option<R> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key)?;
+        let mut voice = Voice {
+            node,
+            now,
+            wall_us,
+            said: &mut self.said,
+            advisories: &mut self.advisories,
+        };
+        let result = f(live, &mut voice);
+        self.consumers.wake(key);
+        Some(result)
+    }
+
+    /// A delta of this consumer's is durable.
+    pub(super) fn delta_durable(&mut self, node: &mut Node, now: Time, key: Key) {
+        self.with_consumer(node, now, key, |live, voice| {
+            live.consumer.handle_delta_durable(voice);
+        });
+    }
+
+    /// What an entry changed, as consumers see it.
+    pub(super) fn tell_consumers(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Stored {
+                    stream,
+                    seq,
+                    subject,
+                    ..
+                } => {
+                    let Some(names) = self.consumers.names.get(stream) else {
+                        continue;
+                    };
+                    for key in names.values() {
+                        if let Some(live) = self.consumers.live.get_mut(key)
+                            && live.consumer.handle_stored(*seq, subject)
+                            && !std::mem::replace(&mut live.listed, true)
+                        {
+                            self.consumers.due.push(*key);
+                        }
+                    }
+                }
+                Effect::Removed {
+                    stream,
+                    seq,
+                    subject,
+                    ..
+                } => {
+                    if self.consumers.len_of(*stream) == 0 {
+                        continue;
+                    }
+                    for key in self.consumers.keys_of(*stream) {
+                        self.with_consumer(node, now, key, |live, voice| {
+                            let wall_us = voice.wall_us;
+                            live.consumer.handle_removed(wall_us, *seq, subject, voice);
+                        });
+                    }
+                }
+                Effect::Purged { stream, .. } => {
+                    let wall_us = self.wall.tell(now);
+                    for key in self.consumers.keys_of(*stream) {
+                        let (Some(live), Some(of)) =
+                            (self.consumers.live.get_mut(&key), self.streams.get(*stream))
+                        else {
+                            continue;
+                        };
+                        let mut source = Seen {
+                            stream: of,
+                            filter: &mut live.filter,
+                            messages: &mut Unread,
+                            held: Held::default(),
+                        };
+                        live.consumer.handle_purged(wall_us, &mut source);
+                        self.consumers.wake(key);
+                    }
+                }
+                Effect::StreamDeleted { stream, .. } => {
+                    self.pub_acks.remove(stream);
+                    self.atomic.handle_stream_gone(*stream);
+                    self.fast.handle_stream_gone(*stream);
+                    for key in self.consumers.keys_of(*stream) {
+                        self.let_go(node, now, key, Ending::Deleted);
+                    }
+                }
+                Effect::ConsumerCreated { stream, name } if self.serves => {
+                    self.take_up_logged(now, *stream, name);
+                }
+                Effect::ConsumerUpdated { stream, name } => {
+                    self.update_consumer(now, *stream, name);
+                }
+                Effect::ConsumerDeleted { stream, name } => {
+                    if let Some(key) = self.consumers.find(*stream, name) {
+                        self.let_go(node, now, key, Ending::Deleted);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes up a consumer as the log has it.
+    pub(super) fn take_up_logged(&mut self, now: Time, stream: u32, name: &str) -> Option<Key> {
+        let known = self.streams.get(stream)?.consumer(name)?;
+        let (config, created_us) = (known.config().clone(), known.created_us());
+        let state = known.state().clone();
+        self.take_up(now, stream, name, &config, created_us, &state, true)
+    }
+
+    fn update_consumer(&mut self, now: Time, stream: u32, name: &str) -> Option<()> {
+        let key = self.consumers.find(stream, name)?;
+        let config = self.streams.get(stream)?.consumer(name)?.config().clone();
+        self.reconfigure(now, key, &config)
+    }
+
+    /// Takes over a consumer's changed configuration.
+    pub(super) fn reconfigure(
+        &mut self,
+        now: Time,
+        key: Key,
+        config: &ConsumerConfig,
+    ) -> Option<()> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key)?;
+        let of = self.streams.get(live.stream)?;
+        let old = std::mem::replace(&mut live.config, config.clone()).deliver_subject;
+        live.filter = consumer_filter(config);
+        let mut source = Seen {
+            stream: of,
+            filter: &mut live.filter,
+            messages: &mut Unread,
+            held: Held::default(),
+        };
+        live.consumer.handle_update(wall_us, config, &mut source);
+        if old != config.deliver_subject {
+            self.consumers.forget_push(&old, key);
+            self.consumers.note_push(&config.deliver_subject, key);
+        }
+        self.consumers.wake(key);
+        Some(())
+    }
+
+    /// The node ends: pulls are told, and what consumers did since their last deltas is proposed.
+    pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
+        let keys: Vec<Key> = self.consumers.live.keys().copied().collect();
+        for key in keys {
+            let delta = self.with_consumer(node, now, key, |live, voice| {
+                let wall_us = voice.wall_us;
+                live.consumer.handle_end(why, voice);
+                let delta = live.logged.then(|| live.consumer.take_delta(wall_us));
+                (live.stream, live.name.clone(), delta.flatten())
+            });
+            if let Some((stream, name, Some(delta))) = delta {
+                let kind = Kind::ConsumerDelta;
+                let command = Command::new(kind, stream, name.as_bytes(), &delta);
+                self.command(now, false, &command, Some((b"", Then::Delta(key))));
+            }
+        }
+    }
+
+    /// Serves every consumer that has something to do.
+    pub(super) fn serve_consumers(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        messages: &mut dyn Messages,
+    ) {
+        while let Some((at, key)) = self.consumers.timers.first().copied()
+            && at <= now
+        {
+            self.consumers.arm(key, Time::NEVER);
+            self.with_consumer(node, now, key, |live, voice| {
+                let wall_us = voice.wall_us;
+                live.consumer.handle_timeouts(wall_us, voice);
+            });
+        }
+        for key in std::mem::take(&mut self.consumers.waiting) {
+            self.consumers.wake(key);
+        }
+        for key in std::mem::take(&mut self.consumers.due) {
+            self.serve_one(node, now, key, messages);
+        }
+    }
+
+    fn serve_one(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        key: Key,
+        messages: &mut dyn Messages,
+    ) -> Option<()> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key)?;
+        live.listed = false;
+        let stream = self.streams.get(live.stream)?;
+        let mut source = Seen {
+            stream,
+            filter: &mut live.filter,
+            messages,
+            held: Held::default(),
+        };
+        let mut voice = Voice {
+            node,
+            now,
+            wall_us,
+            said: &mut self.said,
+            advisories: &mut self.advisories,
+        };
+        let progress = live
+            .consumer
+            .deliver(wall_us, BUDGET, &mut source, &mut voice);
+        let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
+        let room = !self.is_full();
+        let live = self.consumers.live.get_mut(&key)?;
+        let delta = match room && live.logged {
+            true => live.consumer.poll_delta(wall_us),
+            false => None,
+        };
+        let at = live.consumer.deadline(wall_us);
+        let name = live.name.clone();
+        let ends = ends && !std::mem::replace(&mut live.ending, ends);
+        let logged = live.logged;
+        match progress {
+            Progress::Idle => {}
+            Progress::More => self.consumers.wake(key),
+            Progress::Reading | Progress::Behind => self.consumers.waiting.push(key),
+        }
+        let at = at.map_or(Time::NEVER, |us| self.wall.when(us));
+        self.consumers.arm(key, at);
+        if let Some(delta) = delta {
+            let command = Command::new(Kind::ConsumerDelta, id, name.as_bytes(), &delta);
+            self.command(now, false, &command, Some((b"", Then::Delta(key))));
+        }
+        if ends {
+            match logged {
+                true => {
+                    let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
+                    self.command(now, false, &command, None);
+                }
+                false => self.let_go(node, now, key, Ending::Deleted),
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether what this consumer does is worth the log: nothing of one that expects no acknowledgements and is gone with its user.
+fn yields_deltas(config: &ConsumerConfig) -> bool {
+    config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
+}

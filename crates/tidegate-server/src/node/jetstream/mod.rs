@@ -1,0 +1,442 @@
+//! Streams on the node: what clients publish into them and ask of them, and what they are told.
+//!
+//! Pure, like the node it speaks through. Owns the order of things: a command gathers in an entry ([`proposals`]), the entry goes to
+//! the group, comes back committed and is applied ([`crate::stream`]), and only then whoever waits is answered ([`outcome`]). Requests
+//! that change nothing are answered at once or, where a message must be read, at the end of the turn ([`reads`]). Consumers are
+//! served then, too ([`consumers`]).
+//!
+//! Polling order, once a turn: [`Node::poll_proposal`] until it answers `None` (each followed by [`Node::handle_proposed`] or
+//! [`Node::handle_refused`]), [`Node::handle_committed`] for what the group hands out, [`Node::serve_streams`].
+
+mod acks;
+mod batches;
+mod consumers;
+mod outcome;
+mod proposals;
+mod publish;
+mod reads;
+mod requests;
+mod speak;
+mod views;
+mod wall;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use tidegate::Time;
+
+use self::consumers::Consumers;
+use self::outcome::Then;
+use self::proposals::{InFlight, Proposals, Sealed, Waiters};
+pub(in crate::node) use self::publish::Taken;
+use self::reads::Reads;
+use self::speak::{Said, Voice};
+use self::wall::Wall;
+use super::core::Node;
+use crate::api::config::Storage;
+use crate::api::error::ApiError;
+use crate::api::puback::PubAck;
+use crate::api::timestamp::Timestamp;
+use crate::api::view::Server;
+use crate::config::StreamSettings;
+use crate::consumer::Ending;
+use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
+use crate::nats::parse::Publish;
+use crate::replica::Committed;
+use crate::store::Fetch;
+use crate::stream::{Command, Effect, EntryError, Outcome, Place, Streams};
+
+/// Bytes of entries that may wait for the log before publishers are not read any more.
+const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of an atomic batch: half of what a segment of the log holds.
+const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Where applied messages are read from.
+pub trait Messages {
+    /// The bytes of the message at this place, with whatever follows it.
+    fn read(&mut self, place: Place) -> Fetch;
+}
+
+/// Counts of what streams did on this node since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamStats {
+    /// Requests of the API.
+    pub api_requests: u64,
+    /// Of those, refused.
+    pub api_errors: u64,
+    /// Entries proposed.
+    pub entries: u64,
+    /// Commands in them.
+    pub commands: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Publishers that were not read for a while because too much waited for the log.
+    pub held_back: u64,
+    /// Requests refused because too much waited for the log.
+    pub refused: u64,
+}
+
+/// The streams of a node.
+pub struct JetStream {
+    streams: Streams,
+    settings: StreamSettings,
+    wall: Wall,
+    /// Goes into the log.
+    durable: Proposals<Then>,
+    /// Concerns streams in memory: applied at the turn's end, never written.
+    volatile: Proposals<Then>,
+    /// Closed and not yet taken by the group.
+    sealed: VecDeque<Sealed<Then>>,
+    sealed_bytes: usize,
+    in_flight: InFlight<Then>,
+    consumers: Consumers,
+    reads: Reads,
+    atomic: Atomic,
+    fast: Fast,
+    batches: batches::Pending,
+    /// Acknowledgements of fast-ingest batches were said and are not written yet.
+    acked_fast: bool,
+    pub_acks: HashMap<u32, PubAck, RandomState>,
+    /// Connections that are not read until there is room.
+    held_back: Vec<usize>,
+    /// An expiry was proposed and has not come back.
+    expiring: bool,
+    /// When messages may go of age next, in microseconds since the Unix epoch.
+    next_expiry: Option<u64>,
+    /// What was in the log is applied: consumers are served.
+    serves: bool,
+    /// Names consumers that nobody named, and advisories.
+    seed: u64,
+    named: u64,
+    advisories: u64,
+    stats: StreamStats,
+    /// Said to subjects that streams may take.
+    said: Vec<Said>,
+    /// Scratch of one entry.
+    outcomes: Vec<Outcome>,
+    effects: Vec<Effect>,
+    /// Scratch of one answer.
+    body: Vec<u8>,
+}
+
+impl JetStream {
+    /// Streams as the log has them. `seed` makes names unique.
+    #[must_use]
+    pub fn new(settings: StreamSettings, streams: Streams, seed: u64) -> Self {
+        let mut wall = Wall::default();
+        wall.not_before(streams.now_us());
+        Self {
+            streams,
+            settings,
+            wall,
+            durable: Proposals::default(),
+            volatile: Proposals::default(),
+            sealed: VecDeque::new(),
+            sealed_bytes: 0,
+            in_flight: InFlight::default(),
+            consumers: Consumers::default(),
+            reads: Reads::default(),
+            atomic: Atomic::new(AtomicLimits {
+                batch_bytes_max: BATCH_BYTES_MAX,
+                ..AtomicLimits::default()
+            }),
+            fast: Fast::new(FastLimits::default()),
+            batches: batches::Pending::default(),
+            acked_fast: false,
+            pub_acks: HashMap::default(),
+            held_back: Vec::new(),
+            expiring: false,
+            next_expiry: None,
+            serves: false,
+            seed,
+            named: 0,
+            advisories: 0,
+            stats: StreamStats::default(),
+            said: Vec::new(),
+            outcomes: Vec::new(),
+            effects: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    /// The streams as applied.
+    #[must_use]
+    pub const fn applied(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// The same, to say where messages lie.
+    pub const fn applied_mut(&mut self) -> &mut Streams {
+        &mut self.streams
+    }
+
+    /// Counts.
+    #[must_use]
+    pub const fn stats(&self) -> StreamStats {
+        self.stats
+    }
+
+    /// Consumers served.
+    #[must_use]
+    pub fn consumers_len(&self) -> usize {
+        self.consumers.len()
+    }
+
+    /// What the last entry changed.
+    #[must_use]
+    pub fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        self.consumers.handle_subscribed(pattern);
+    }
+
+    pub(super) fn set_wall_clock(&mut self, now: Time, us: u64) {
+        self.wall.set(now, us);
+    }
+
+    /// Everything that was in the log is applied: from now on this node decides, and serves consumers.
+    pub(super) fn handle_leading(&mut self, now: Time) {
+        self.serves = true;
+        let known: Vec<(u32, String)> = self
+            .streams
+            .iter()
+            .flat_map(|s| s.consumers().map(|(name, _)| (s.id(), name.to_owned())))
+            .collect();
+        for (stream, name) in known {
+            self.take_up_logged(now, stream, &name);
+        }
+    }
+
+    /// The next entry to propose and for how many callers.
+    pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
+        if self.sealed.is_empty() {
+            self.seal(now);
+        }
+        let sealed = self.sealed.front()?;
+        Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
+    }
+
+    pub(super) fn handle_proposed(&mut self, index: u64) {
+        if let Some(sealed) = self.sealed.pop_front() {
+            self.sealed_bytes -= sealed.entry.len();
+            self.in_flight.push(index, sealed.waiters);
+        }
+    }
+
+    /// Connections that may be read again.
+    pub(super) fn take_resumed(&mut self) -> Vec<usize> {
+        match self.is_full() {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.held_back),
+        }
+    }
+
+    pub(super) fn handle_held_back(&mut self, connection: usize) {
+        self.stats.held_back += 1;
+        if !self.held_back.contains(&connection) {
+            self.held_back.push(connection);
+        }
+    }
+
+    pub(super) fn handle_refused(&mut self, node: &mut Node, now: Time, error: &ApiError) {
+        let Some(mut sealed) = self.sealed.pop_front() else {
+            return;
+        };
+        self.sealed_bytes -= sealed.entry.len();
+        self.stats.refused += 1;
+        let streams = stream_of_each(&sealed.entry);
+        for (command, reply, then) in sealed.waiters.drain() {
+            let outcome = Outcome::Refused {
+                stream: streams.get(command).copied().unwrap_or(0),
+                error: error.clone(),
+            };
+            self.tell(node, now, reply, then, &outcome);
+        }
+        self.durable.recycle(sealed.waiters);
+    }
+
+    /// Applies an entry of the log.
+    ///
+    /// # Errors
+    /// It holds what this version does not know: the node must not go on.
+    pub(super) fn handle_committed(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        committed: &Committed,
+    ) -> Result<(), EntryError> {
+        self.outcomes.clear();
+        self.effects.clear();
+        let lsn = committed.lsn.get();
+        self.streams
+            .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
+        let waiters = self.in_flight.take(committed.index);
+        self.conclude(node, now, waiters);
+        Ok(())
+    }
+
+    /// Applies what gathered for streams in memory.
+    fn apply_volatile(&mut self, node: &mut Node, now: Time) -> Result<(), EntryError> {
+        let time_us = self.wall.tell(now);
+        while let Some(sealed) = self.volatile.seal(time_us) {
+            self.outcomes.clear();
+            self.effects.clear();
+            self.streams
+                .apply_memory(&sealed.entry, &mut self.outcomes, &mut self.effects)?;
+            self.conclude(node, now, Some(sealed.waiters));
+        }
+        Ok(())
+    }
+
+    /// Tells consumers and whoever waits what became of an entry.
+    fn conclude(&mut self, node: &mut Node, now: Time, waiters: Option<Waiters<Then>>) {
+        let effects = std::mem::take(&mut self.effects);
+        self.tell_consumers(node, now, &effects);
+        self.effects = effects;
+        let Some(mut waiters) = waiters else {
+            return;
+        };
+        let outcomes = std::mem::take(&mut self.outcomes);
+        for (command, reply, then) in waiters.drain() {
+            match outcomes.get(command) {
+                Some(outcome) => self.tell(node, now, reply, then, outcome),
+                None => debug_assert!(false, "each command has an outcome"),
+            }
+        }
+        self.outcomes = outcomes;
+        self.durable.recycle(waiters);
+    }
+
+    /// What is to be done besides entries of the log.
+    pub(super) fn serve(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        messages: &mut dyn Messages,
+    ) -> Result<(), EntryError> {
+        self.propose_expiry(now);
+        self.apply_volatile(node, now)?;
+        self.serve_batches(node, now);
+        self.serve_reads(node, now, messages);
+        self.serve_consumers(node, now, messages);
+        self.take_said(now);
+        self.apply_volatile(node, now)
+    }
+
+    /// What was said to subjects that streams take goes into them.
+    fn take_said(&mut self, now: Time) {
+        for said in std::mem::take(&mut self.said) {
+            let message = Publish {
+                subject: &said.to,
+                reply: None,
+                headers: said.headers.as_deref(),
+                payload: &said.payload,
+            };
+            self.publish(now, &message);
+        }
+    }
+
+    /// Messages that went of age are removed by entries, like everything else: asked for once, until that has been applied.
+    fn propose_expiry(&mut self, now: Time) {
+        let now_us = self.wall.tell(now);
+        if self.expiring {
+            self.next_expiry = None;
+            return;
+        }
+        self.next_expiry = self.streams.next_expiry(now_us);
+        if self.next_expiry.is_none_or(|due| due > now_us) {
+            return;
+        }
+        let streams = &mut self.streams;
+        let mut write = |proposals: &mut Proposals<Then>, storage| {
+            proposals.add_written(Then::Expired, |entry| {
+                streams.propose_expiry(now_us, storage, entry)
+            })
+        };
+        write(&mut self.volatile, Storage::Memory);
+        self.expiring = write(&mut self.durable, Storage::File);
+    }
+
+    /// When to be served next.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty()
+            || !self.batches.is_empty()
+        {
+            return Some(Time::ZERO);
+        }
+        let expiry = self.next_expiry.map(|us| self.wall.when(us));
+        let all = [
+            self.consumers.deadline(),
+            expiry,
+            self.atomic.deadline(),
+            self.fast.deadline(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Nothing is on its way into a stream.
+    pub(super) fn is_idle(&self) -> bool {
+        self.durable.is_empty()
+            && self.volatile.is_empty()
+            && self.sealed.is_empty()
+            && self.in_flight.len() == 0
+    }
+
+    /// The node ends: consumers' pulls are told, and what they did since the last delta is kept.
+    pub(super) fn handle_stopping(&mut self, node: &mut Node, now: Time) {
+        self.end_consumers(node, now, Ending::Shutdown);
+    }
+
+    /// Who answers requests, and when.
+    fn server(&self, now: Time) -> Server<'_> {
+        Server {
+            version: super::PROTOCOL_VERSION,
+            domain: self.settings.domain.as_deref(),
+            now: self.timestamp(now),
+        }
+    }
+
+    fn timestamp(&self, now: Time) -> Timestamp {
+        Timestamp::from_micros(self.wall.peek(now))
+    }
+
+    /// A voice for whatever is said now.
+    fn voice<'a>(&'a mut self, node: &'a mut Node, now: Time) -> Voice<'a> {
+        Voice {
+            wall_us: self.wall.tell(now),
+            node,
+            now,
+            said: &mut self.said,
+            advisories: &mut self.advisories,
+        }
+    }
+
+    /// A name that nobody has.
+    fn unique_name(&mut self) -> String {
+        self.named += 1;
+        speak::unique(self.seed, self.named, 8)
+    }
+}
+
+/// The stream each command of an entry is about.
+fn stream_of_each(entry: &[u8]) -> Vec<u32> {
+    let decoded = crate::stream::Entry::decode(entry);
+    let commands = decoded.ok().map(|e| e.commands()).into_iter().flatten();
+    commands
+        .map(|c| c.map_or(0, |c: Command<'_>| c.stream))
+        .collect()
+}
+
+impl std::fmt::Debug for JetStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JetStream")
+            .field("streams", &self.streams.len())
+            .field("consumers", &self.consumers.len())
+            .finish_non_exhaustive()
+    }
+}

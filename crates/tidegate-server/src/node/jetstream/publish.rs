@@ -1,0 +1,104 @@
+//! A published message's way into a stream: from the connection into the entry that gathers.
+
+use tidegate::Time;
+
+use super::outcome::Then;
+use super::{JetStream, WAITING_BYTES_MAX};
+use crate::api::config::Storage;
+use crate::ingest;
+use crate::nats::parse::Publish;
+use crate::stream::{Command, Kind};
+
+/// What a message did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum Taken {
+    /// No stream wants it.
+    No,
+    /// It is on its way.
+    Yes,
+    /// It is on its way, and enough is: its publisher is to pause.
+    Full,
+}
+
+impl JetStream {
+    /// Takes a message if a stream wants it.
+    pub(in crate::node) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
+        let Some(id) = self.streams.capture(message.subject) else {
+            return Taken::No;
+        };
+        let Some(stream) = self.streams.get(id) else {
+            return Taken::No;
+        };
+        let config = stream.config();
+        let volatile = config.storage == Storage::Memory;
+        if let Some(control) = message.reply.and_then(ingest::control) {
+            self.ingest_fast(now, id, volatile, control, message);
+            return self.taken();
+        }
+        if let Some(batch) = message.headers.and_then(ingest::batch_id) {
+            self.ingest_atomic(now, id, volatile, batch, message);
+            return self.taken();
+        }
+        let reply = message.reply.filter(|_| !config.no_ack);
+        let command = Command {
+            headers: message.headers,
+            ..Command::new(Kind::Publish, id, message.subject, message.payload)
+        };
+        self.command(now, volatile, &command, reply.map(|r| (r, Then::Publish)));
+        self.taken()
+    }
+
+    fn taken(&self) -> Taken {
+        match self.is_full() {
+            true => Taken::Full,
+            false => Taken::Yes,
+        }
+    }
+
+    /// Adds a command to the entry that gathers, for whoever is to be answered.
+    pub(super) fn command(
+        &mut self,
+        now: Time,
+        volatile: bool,
+        command: &Command<'_>,
+        waiter: Option<(&[u8], Then)>,
+    ) {
+        if !volatile && self.durable.is_full_for(command.encoded_bytes()) {
+            self.seal(now);
+        }
+        self.add(volatile, command, waiter);
+    }
+
+    /// Adds a command to the entry that gathers, however full that is.
+    pub(super) fn add(
+        &mut self,
+        volatile: bool,
+        command: &Command<'_>,
+        waiter: Option<(&[u8], Then)>,
+    ) {
+        let proposals = match volatile {
+            true => &mut self.volatile,
+            false => &mut self.durable,
+        };
+        self.stats.commands += 1;
+        // Subjects and payloads are bounded by the protocol's limits, far below what an entry can hold.
+        let added = proposals.add(command, waiter);
+        debug_assert!(added.is_ok(), "{added:?}");
+    }
+
+    /// Closes the entry that gathers.
+    pub(super) fn seal(&mut self, now: Time) {
+        let time_us = self.wall.tell(now);
+        if let Some(sealed) = self.durable.seal(time_us) {
+            self.sealed_bytes += sealed.entry.len();
+            self.stats.entries += 1;
+            self.stats.bytes += sealed.entry.len() as u64;
+            self.sealed.push_back(sealed);
+        }
+    }
+
+    /// Whether so much waits for the log that nothing more should come in.
+    pub(super) fn is_full(&self) -> bool {
+        self.sealed_bytes + self.durable.bytes() > WAITING_BYTES_MAX
+    }
+}

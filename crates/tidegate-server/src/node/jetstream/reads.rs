@@ -1,0 +1,275 @@
+//! Requests for stored messages, answered as their messages are read.
+//!
+//! Bounded: what finds no room is refused with what says so.
+
+use std::collections::VecDeque;
+
+use tidegate::Time;
+
+use super::{JetStream, Messages, Voice};
+use crate::api::answer::{self, Kind};
+use crate::api::direct::{Index, Reading, Step};
+use crate::api::error::ApiError;
+use crate::consumer::Message;
+use crate::node::core::Node;
+use crate::store::Fetch;
+use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Stream};
+
+/// Requests that may wait for their messages.
+const READS_MAX: usize = 16 * 1024;
+/// Bytes that may wait for one connection before its answers do.
+pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
+
+/// Requests for messages, in the order they came.
+#[derive(Debug, Default)]
+pub(super) struct Reads(VecDeque<Read>);
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Read {
+    stream: u32,
+    reply: Box<[u8]>,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Messages as they are stored.
+    Direct(Box<Reading>),
+    /// One message as JSON, with or without its headers.
+    Json { seq: u64, no_headers: bool },
+}
+
+impl Reads {
+    fn add(&mut self, read: Read) -> bool {
+        let room = self.0.len() < READS_MAX;
+        if room {
+            self.0.push_back(read);
+        }
+        room
+    }
+
+    /// Messages as they are stored, for whoever listens at `reply`; whether there was room.
+    pub(super) fn direct(&mut self, stream: u32, reply: &[u8], reading: Reading) -> bool {
+        self.add(Read {
+            stream,
+            reply: reply.into(),
+            what: What::Direct(Box::new(reading)),
+        })
+    }
+
+    /// One message as JSON; whether there was room.
+    pub(super) fn json(&mut self, stream: u32, reply: &[u8], seq: u64, no_headers: bool) -> bool {
+        self.add(Read {
+            stream,
+            reply: reply.into(),
+            what: What::Json { seq, no_headers },
+        })
+    }
+}
+
+/// How far one request came.
+enum Came {
+    ToItsEnd,
+    /// Its message is being read, or its receiver has enough to read.
+    NotYet,
+}
+
+impl JetStream {
+    /// Answers requests for messages as far as they can be read now.
+    pub(super) fn serve_reads(&mut self, node: &mut Node, now: Time, messages: &mut dyn Messages) {
+        for _ in 0..self.reads.0.len() {
+            let Some(mut read) = self.reads.0.pop_front() else {
+                return;
+            };
+            let came = match &mut read.what {
+                What::Json { seq, no_headers } => {
+                    let (seq, no_headers) = (*seq, *no_headers);
+                    self.read_json(
+                        node,
+                        now,
+                        messages,
+                        &read.reply,
+                        read.stream,
+                        seq,
+                        no_headers,
+                    )
+                }
+                What::Direct(reading) => {
+                    self.read_direct(node, now, messages, &read.reply, read.stream, reading)
+                }
+            };
+            if matches!(came, Came::NotYet) {
+                self.reads.0.push_back(read);
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // The parts of one request.
+    fn read_json(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        messages: &mut dyn Messages,
+        reply: &[u8],
+        stream: u32,
+        seq: u64,
+        no_headers: bool,
+    ) -> Came {
+        let mut held = Held::default();
+        let fetched = self
+            .streams
+            .get(stream)
+            .map_or(Fetched::Gone, |s| fetch(s, seq, messages, &mut held));
+        let body = match fetched {
+            Fetched::Pending => return Came::NotYet,
+            Fetched::Gone => {
+                answer::refused(Kind::MessageGet.as_str(), &ApiError::NO_MESSAGE_FOUND)
+            }
+            Fetched::Ready(message) => answer::message(seq, &message, no_headers),
+        };
+        self.voice(node, now).answer_with(reply, &body);
+        Came::ToItsEnd
+    }
+
+    fn read_direct(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        messages: &mut dyn Messages,
+        reply: &[u8],
+        stream: u32,
+        reading: &mut Reading,
+    ) -> Came {
+        let mut block = Vec::new();
+        let mut held = Held::default();
+        loop {
+            let Some(stream) = self.streams.get(stream) else {
+                return Came::ToItsEnd;
+            };
+            match node.pending_at(reply, None) {
+                None => return Came::ToItsEnd,
+                Some(pending) if pending > BEHIND_BYTES => return Came::NotYet,
+                Some(_) => {}
+            }
+            match reading.poll(&mut Indexed(stream)) {
+                Step::End => return Came::ToItsEnd,
+                Step::Status(block) => {
+                    self.voice(node, now).status_to(reply, &block);
+                    return Came::ToItsEnd;
+                }
+                Step::Read(seq) => match fetch(stream, seq, messages, &mut held) {
+                    Fetched::Pending => return Came::NotYet,
+                    Fetched::Gone => reading.handle_gone(),
+                    Fetched::Ready(message) => {
+                        block.clear();
+                        reading.handle_message(stream.name(), seq, &message, &mut block);
+                        let mut voice = Voice {
+                            wall_us: 0,
+                            node: &mut *node,
+                            now,
+                            said: &mut self.said,
+                            advisories: &mut self.advisories,
+                        };
+                        voice.say(reply, message.subject, None, &block, message.payload);
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// What a message was read into: it is borrowed from there.
+#[derive(Debug, Default)]
+pub(super) struct Held(bytes::Bytes);
+
+/// What reading a message came to.
+pub(super) enum Fetched<'a> {
+    Ready(Message<'a>),
+    Pending,
+    Gone,
+}
+
+/// Reads a stream's message.
+pub(super) fn fetch<'a>(
+    stream: &Stream,
+    seq: u64,
+    messages: &mut dyn Messages,
+    held: &'a mut Held,
+) -> Fetched<'a> {
+    let Some(stored) = stream.message(seq) else {
+        return Fetched::Gone;
+    };
+    held.0 = match stream.in_memory() {
+        true => match stream.body(seq) {
+            Some(body) => body.clone(),
+            None => return Fetched::Gone,
+        },
+        false => match messages.read(stored.place) {
+            Fetch::Ready(bytes) => bytes,
+            Fetch::Pending => return Fetched::Pending,
+            Fetch::Gone => return Fetched::Gone,
+            Fetch::Damaged => {
+                tracing::error!(
+                    "message {seq} of stream {} is damaged and is not served",
+                    stream.name()
+                );
+                return Fetched::Gone;
+            }
+        },
+    };
+    debug_assert!(held.0.len() >= COMMAND_HEADER_BYTES);
+    match Command::read(&held.0, 0) {
+        Ok(command) => Fetched::Ready(Message {
+            subject: command.subject,
+            headers: command.headers.unwrap_or_default(),
+            payload: command.payload,
+            time_us: stored.time_us,
+        }),
+        Err(e) => {
+            tracing::error!(
+                "message {seq} of stream {} cannot be read: {e}",
+                stream.name()
+            );
+            Fetched::Gone
+        }
+    }
+}
+
+/// A stream as requests for messages look at it.
+pub(super) struct Indexed<'a>(pub(super) &'a Stream);
+
+impl Index for Indexed<'_> {
+    fn first_seq(&self) -> u64 {
+        self.0.state().first_seq
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.0.state().last_seq
+    }
+
+    fn contains(&self, seq: u64) -> bool {
+        self.0.contains(seq)
+    }
+
+    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64> {
+        self.0.next_at(seq, &mut Filter::new([pattern]))
+    }
+
+    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64 {
+        self.0.count_from(seq, &mut Filter::new([pattern]))
+    }
+
+    fn last_of(&mut self, pattern: &[u8]) -> Option<u64> {
+        self.0.last_of(pattern)
+    }
+
+    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+        self.0.seq_at_time(time_us)
+    }
+
+    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>> {
+        self.0
+            .last_per_subject_up_to(&Filter::new([pattern]), up_to, max)
+    }
+}

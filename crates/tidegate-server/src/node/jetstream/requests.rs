@@ -1,0 +1,566 @@
+//! Requests at `$JS.API.>`: what only looks is answered at once, what changes something is proposed and answered once it is done.
+//!
+//! What a configuration may be is the streams' and consumers' to say; they are asked before anything is proposed, so that most
+//! of what is refused costs the log nothing, and once more when it is applied.
+
+use serde::Serialize;
+use tidegate::Time;
+
+use super::consumers::Key;
+use super::outcome::Then;
+use super::views::Shown;
+use super::{JetStream, Taken};
+use crate::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
+use crate::api::body::Action;
+use crate::api::config::{AckPolicy, ConsumerConfig, Storage};
+use crate::api::direct::DirectGet;
+use crate::api::error::ApiError;
+use crate::api::timestamp::Timestamp;
+use crate::api::view;
+use crate::api::{Refusal, Request, strip};
+use crate::consumer::rules::{self, Admission};
+use crate::consumer::{Ending, State};
+use crate::nats::parse::Publish;
+use crate::node::core::Node;
+use crate::stream::{
+    Command, ConsumerRequest, DeleteRequest, Kind, Outcome, PurgeRequest, Stream, StreamView,
+};
+
+use super::reads::Indexed;
+
+/// What comes of a request.
+enum Reply {
+    /// This is the answer.
+    Now(Vec<u8>),
+    /// It is refused.
+    Error(ApiError),
+    /// The answer comes later, or none is due.
+    Later,
+    /// As if nobody were there.
+    Nobody,
+}
+
+impl From<Result<Self, ApiError>> for Reply {
+    fn from(result: Result<Self, ApiError>) -> Self {
+        result.unwrap_or_else(Self::Error)
+    }
+}
+
+impl JetStream {
+    /// A message at `$JS.>`; whether somebody takes it.
+    pub(in crate::node) fn handle_request(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        message: &Publish<'_>,
+    ) -> Taken {
+        if message.subject.starts_with(b"$JS.ACK.") {
+            self.acknowledged(node, now, message);
+            return Taken::Yes;
+        }
+        if message.subject.starts_with(b"$JS.FC.") {
+            self.flow_answered(node, now, message.subject);
+            return Taken::Yes;
+        }
+        let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
+            // An advisory, perhaps, that a stream collects.
+            return self.publish(now, message);
+        };
+        // Without somebody to answer there is nothing to ask.
+        let Some(reply) = message.reply else {
+            return Taken::Yes;
+        };
+        self.stats.api_requests += 1;
+        let (kind, outcome) = match Request::parse(asked, message.header_block(), message.payload) {
+            Ok(request) => {
+                let kind = kind_of(&request);
+                (
+                    kind.as_str(),
+                    self.answer(node, now, message, reply, request),
+                )
+            }
+            Err(Refusal::Status(headers)) => {
+                self.stats.api_errors += 1;
+                self.voice(node, now).status_to(reply, headers);
+                return Taken::Yes;
+            }
+            Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
+        };
+        let body = match outcome {
+            Reply::Later => return Taken::Yes,
+            Reply::Nobody => return Taken::No,
+            Reply::Now(body) => body,
+            Reply::Error(error) => {
+                self.stats.api_errors += 1;
+                answer::refused(kind, &error)
+            }
+        };
+        self.voice(node, now).answer_with(reply, &body);
+        Taken::Yes
+    }
+
+    fn answer(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        message: &Publish<'_>,
+        reply: &[u8],
+        request: Request<'_>,
+    ) -> Reply {
+        let kind = kind_of(&request);
+        match request {
+            Request::AccountInfo => Reply::Now(view::account_info(&self.account())),
+            Request::StreamInfo { stream, details } => {
+                let info =
+                    |s: &Stream| view::stream_info(&self.server(now), &self.shown(s), &details);
+                self.stream(stream).and_then(info).map(Reply::Now).into()
+            }
+            Request::StreamNames(ask) => {
+                let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
+                Reply::Now(view::stream_names(all.iter(), &ask))
+            }
+            Request::StreamList(ask) => {
+                let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
+                Reply::Now(view::stream_list(&self.server(now), all.iter(), &ask))
+            }
+            Request::ConsumerInfo { stream, consumer } => {
+                self.consumer_info(node, now, kind, stream, consumer).into()
+            }
+            Request::ConsumerNames { stream, offset } => {
+                let names = |s: &Stream| {
+                    let all: Vec<&str> =
+                        self.consumers.of(s.id()).map(|live| live.name()).collect();
+                    view::consumer_names(all.into_iter(), offset)
+                };
+                self.stream(stream).map(names).map(Reply::Now).into()
+            }
+            Request::ConsumerList { stream, offset } => {
+                let wall_us = self.wall.peek(now);
+                let list = |s: &Stream| {
+                    let all: Vec<_> = self.consumers.of(s.id()).map(|l| (l, wall_us)).collect();
+                    view::consumer_list(&self.server(now), s.name(), all.iter(), offset)
+                };
+                self.stream(stream).map(list).map(Reply::Now).into()
+            }
+            Request::MessageGet { stream, get } => self.message_get(stream, &get, reply).into(),
+            Request::DirectGet { stream, get } => self.direct_get(stream, &get, reply),
+            Request::ConsumerNext { stream, consumer } => {
+                match self.find_consumer(stream, consumer) {
+                    Ok(key) => {
+                        self.with_consumer(node, now, key, |live, voice| {
+                            let wall_us = voice.wall_us;
+                            live.consumer
+                                .handle_pull(wall_us, reply, message.payload, voice);
+                        });
+                        Reply::Later
+                    }
+                    Err(_) => Reply::Nobody,
+                }
+            }
+            change => self.change(node, now, reply, kind, change).into(),
+        }
+    }
+
+    /// What changes something: proposed, and answered once it is done.
+    fn change(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        kind: Answer,
+        request: Request<'_>,
+    ) -> Result<Reply, ApiError> {
+        if self.is_full() {
+            self.stats.refused += 1;
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        match request {
+            Request::StreamCreate { config, .. } => {
+                let config = self.streams.check_create(&config)?;
+                self.propose(
+                    now,
+                    Kind::CreateStream,
+                    0,
+                    b"",
+                    &config,
+                    (reply, Then::Api(kind)),
+                );
+            }
+            Request::StreamUpdate { config, .. } => {
+                let config = self.streams.check_update(&config)?;
+                let id = self.stream(&config.name)?.id();
+                self.propose(
+                    now,
+                    Kind::UpdateStream,
+                    id,
+                    b"",
+                    &config,
+                    (reply, Then::Api(kind)),
+                );
+            }
+            Request::StreamDelete { stream } => {
+                let id = self.stream(stream)?.id();
+                self.propose(
+                    now,
+                    Kind::DeleteStream,
+                    id,
+                    b"",
+                    &(),
+                    (reply, Then::Api(kind)),
+                );
+            }
+            Request::StreamPurge { stream, purge } => {
+                let purge = PurgeRequest {
+                    filter: purge.filter,
+                    seq: purge.seq,
+                    keep: purge.keep,
+                };
+                let id = self.stream(stream)?.id();
+                self.propose(now, Kind::Purge, id, b"", &purge, (reply, Then::Api(kind)));
+            }
+            Request::MessageDelete { stream, delete } => {
+                let delete = DeleteRequest {
+                    seq: delete.seq,
+                    no_erase: delete.no_erase,
+                };
+                let id = self.stream(stream)?.id();
+                self.propose(
+                    now,
+                    Kind::DeleteMessage,
+                    id,
+                    b"",
+                    &delete,
+                    (reply, Then::Api(kind)),
+                );
+            }
+            Request::ConsumerCreate {
+                stream,
+                config,
+                action,
+                ..
+            } => return self.create_consumer(node, now, reply, stream, *config, action),
+            Request::ConsumerDelete { stream, consumer } => {
+                let id = self.stream(stream)?.id();
+                let key = self.find_consumer(stream, consumer)?;
+                if !self.consumers.get(key).is_some_and(|live| live.logged) {
+                    self.let_go(node, now, key, Ending::Deleted);
+                    return Ok(Reply::Now(answer::success(kind)));
+                }
+                let name = consumer.as_bytes();
+                self.propose(
+                    now,
+                    Kind::DeleteConsumer,
+                    id,
+                    name,
+                    &(),
+                    (reply, Then::Api(kind)),
+                );
+            }
+            Request::ConsumerPause {
+                stream,
+                consumer,
+                until,
+            } => return self.pause(now, reply, stream, consumer, until),
+            _ => return Err(ApiError::BAD_REQUEST),
+        }
+        Ok(Reply::Later)
+    }
+
+    /// Proposes a command with a JSON payload, none for `()`.
+    fn propose<P: Serialize>(
+        &mut self,
+        now: Time,
+        kind: Kind,
+        stream: u32,
+        subject: &[u8],
+        payload: &P,
+        waiter: (&[u8], Then),
+    ) {
+        let payload = match serde_json::to_vec(payload) {
+            Ok(json) if json == b"null" => Vec::new(),
+            Ok(json) => json,
+            Err(e) => unreachable!("what was read as JSON can be written as JSON: {e}"),
+        };
+        // Messages of streams in memory go past the log; the streams themselves do not.
+        let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)
+            && self.streams.get(stream).is_some_and(Stream::in_memory);
+        let command = Command::new(kind, stream, subject, &payload);
+        self.command(now, volatile, &command, Some(waiter));
+    }
+
+    pub(super) fn shown<'a>(&self, stream: &'a Stream) -> Shown<'a> {
+        Shown {
+            stream,
+            consumers: self.consumers.len_of(stream.id()),
+        }
+    }
+
+    fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
+        let id = self.streams.by_name(name);
+        id.and_then(|id| self.streams.get(id))
+            .ok_or(ApiError::STREAM_NOT_FOUND)
+    }
+
+    fn find_consumer(&self, stream: &str, name: &str) -> Result<Key, ApiError> {
+        let id = self.stream(stream)?.id();
+        self.consumers
+            .find(id, name)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)
+    }
+
+    fn account(&self) -> AccountInfo<'_> {
+        let bound = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
+        let (file, memory) = (
+            self.streams.usage(Storage::File),
+            self.streams.usage(Storage::Memory),
+        );
+        let count = |n: Option<usize>| bound(n.map(|n| n as u64));
+        AccountInfo {
+            memory: memory.bytes,
+            storage: file.bytes,
+            reserved_memory: memory.reserved,
+            reserved_storage: file.reserved,
+            streams: self.streams.len(),
+            consumers: self.consumers.len(),
+            limits: AccountLimits {
+                max_memory: bound(self.settings.max_memory_bytes),
+                max_storage: bound(self.settings.max_file_bytes),
+                max_streams: count(self.settings.max_streams),
+                max_consumers: count(self.settings.max_consumers),
+                ..AccountLimits::default()
+            },
+            domain: self.settings.domain.as_deref(),
+            api: ApiCounts {
+                total: self.stats.api_requests,
+                errors: self.stats.api_errors,
+                ..ApiCounts::default()
+            },
+        }
+    }
+
+    fn message_get(
+        &mut self,
+        stream: &str,
+        get: &DirectGet,
+        reply: &[u8],
+    ) -> Result<Reply, ApiError> {
+        let of = self.stream(stream)?;
+        let (id, found) = (of.id(), get.find(&mut Indexed(of)));
+        let seq = found.ok_or(ApiError::NO_MESSAGE_FOUND)?;
+        match self.reads.json(id, reply, seq, get.no_headers()) {
+            true => Ok(Reply::Later),
+            false => Err(ApiError::TOO_MANY_REQUESTS),
+        }
+    }
+
+    fn direct_get(&mut self, stream: &str, get: &DirectGet, reply: &[u8]) -> Reply {
+        let Ok(of) = self.stream(stream) else {
+            return Reply::Nobody;
+        };
+        if !of.config().allow_direct {
+            return Reply::Nobody;
+        }
+        let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
+        // Without room nobody answers: the client asks again.
+        match self.reads.direct(id, reply, reading) {
+            true => Reply::Later,
+            false => Reply::Nobody,
+        }
+    }
+
+    fn consumer_info(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        kind: Answer,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<Reply, ApiError> {
+        let key = self.find_consumer(stream, consumer)?;
+        self.with_consumer(node, now, key, |live, voice| {
+            let wall_us = voice.wall_us;
+            live.consumer.handle_interest(wall_us, voice);
+        });
+        let live = self
+            .consumers
+            .get(key)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let seen = (live, self.wall.peek(now));
+        let body = view::consumer_info(kind, &self.server(now), stream, &seen);
+        Ok(Reply::Now(body))
+    }
+
+    fn create_consumer(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        stream: &str,
+        mut config: ConsumerConfig,
+        action: Action,
+    ) -> Result<Reply, ApiError> {
+        let kind = Answer::ConsumerCreate;
+        let of = self.stream(stream)?;
+        let id = of.id();
+        rules::set_defaults(&mut config, of.config());
+        rules::check(&config, of.config())?;
+        if config.name.is_empty() {
+            config.name = match config.durable_name.is_empty() {
+                true => self.unique_name(),
+                false => config.durable_name.clone(),
+            };
+        }
+        let name = config.name.clone();
+        let existing = self.consumers.find(id, &name);
+        let live = existing.and_then(|key| self.consumers.get(key));
+        let admission = rules::admit(action_text(action), live.map(|l| &l.config), &config)?;
+        let logged = live.map_or_else(|| is_logged(&config), |l| l.logged);
+        match admission {
+            Admission::Same => return self.consumer_info(node, now, kind, stream, &name),
+            Admission::Create => self.check_consumers_max(id)?,
+            Admission::Update => {}
+        }
+        if !logged {
+            if let Some(key) = existing {
+                self.reconfigure(now, key, &config);
+            } else {
+                let of = self.stream(stream)?;
+                let state = State::new(&config, &mut StreamView::new(of, &config));
+                let created_us = self.wall.tell(now);
+                self.take_up(now, id, &name, &config, created_us, &state, false);
+            }
+            return self.consumer_info(node, now, kind, stream, &name);
+        }
+        let request = ConsumerRequest {
+            config,
+            action: action_text(action).to_owned(),
+        };
+        let waiter = (reply, Then::Consumer(name.as_str().into()));
+        self.propose(
+            now,
+            Kind::CreateConsumer,
+            id,
+            name.as_bytes(),
+            &request,
+            waiter,
+        );
+        Ok(Reply::Later)
+    }
+
+    /// The answer to whoever made a consumer, once the log has it.
+    pub(super) fn consumer_made(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        name: &str,
+        outcome: &Outcome,
+    ) -> Vec<u8> {
+        let kind = Answer::ConsumerCreate;
+        let made = match outcome {
+            Outcome::ConsumerCreated { stream }
+            | Outcome::ConsumerExists { stream }
+            | Outcome::ConsumerUpdated { stream } => {
+                let stream = self.streams.get(*stream).map(|s| s.name().to_owned());
+                let stream = stream.ok_or(ApiError::STREAM_NOT_FOUND);
+                stream.and_then(|stream| self.consumer_info(node, now, kind, &stream, name))
+            }
+            Outcome::Refused { error, .. } => Err(error.clone()),
+            _ => Err(ApiError::BAD_REQUEST),
+        };
+        match made {
+            Ok(Reply::Now(body)) => body,
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                self.stats.api_errors += 1;
+                answer::refused(kind.as_str(), &error)
+            }
+        }
+    }
+
+    fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
+        let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
+        let most = of_stream
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| *n > 0);
+        let most = most.into_iter().chain(self.settings.max_consumers).min();
+        match most.is_some_and(|most| self.consumers.len_of(stream) >= most) {
+            true => Err(ApiError::MAXIMUM_CONSUMERS),
+            false => Ok(()),
+        }
+    }
+
+    fn pause(
+        &mut self,
+        now: Time,
+        reply: &[u8],
+        stream: &str,
+        consumer: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Reply, ApiError> {
+        let id = self.stream(stream)?.id();
+        let key = self.find_consumer(stream, consumer)?;
+        let live = self
+            .consumers
+            .get(key)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let config = ConsumerConfig {
+            pause_until: until,
+            ..live.config.clone()
+        };
+        if !live.logged {
+            self.reconfigure(now, key, &config);
+            return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
+        }
+        let request = ConsumerRequest {
+            config,
+            action: "update".into(),
+        };
+        let waiter = (reply, Then::Paused(until));
+        self.propose(
+            now,
+            Kind::CreateConsumer,
+            id,
+            consumer.as_bytes(),
+            &request,
+            waiter,
+        );
+        Ok(Reply::Later)
+    }
+}
+
+/// Whether the log is to know a consumer: not if it ends with its user anyway and keeps account of nothing, or asks to be kept in
+/// memory. Ordered consumers are made and deleted at each gap, which must not wait for a sync.
+fn is_logged(config: &ConsumerConfig) -> bool {
+    let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
+    !config.durable_name.is_empty() || !forgetful
+}
+
+const fn action_text(action: Action) -> &'static str {
+    match action {
+        Action::CreateOrUpdate => "",
+        Action::Create => "create",
+        Action::Update => "update",
+    }
+}
+
+const fn kind_of(request: &Request<'_>) -> Answer {
+    match request {
+        Request::AccountInfo => Answer::AccountInfo,
+        Request::StreamCreate { .. } => Answer::StreamCreate,
+        Request::StreamUpdate { .. } => Answer::StreamUpdate,
+        Request::StreamInfo { .. } => Answer::StreamInfo,
+        Request::StreamNames(_) => Answer::StreamNames,
+        Request::StreamList(_) => Answer::StreamList,
+        Request::StreamDelete { .. } => Answer::StreamDelete,
+        Request::StreamPurge { .. } => Answer::StreamPurge,
+        Request::MessageGet { .. } => Answer::MessageGet,
+        Request::MessageDelete { .. } => Answer::MessageDelete,
+        Request::ConsumerCreate { .. } => Answer::ConsumerCreate,
+        Request::ConsumerInfo { .. } => Answer::ConsumerInfo,
+        Request::ConsumerNames { .. } => Answer::ConsumerNames,
+        Request::ConsumerList { .. } => Answer::ConsumerList,
+        Request::ConsumerDelete { .. } => Answer::ConsumerDelete,
+        Request::ConsumerPause { .. } => Answer::ConsumerPause,
+        Request::ConsumerNext { .. } | Request::DirectGet { .. } => Answer::MessageGet,
+    }
+}

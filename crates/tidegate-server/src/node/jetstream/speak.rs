@@ -1,0 +1,129 @@
+//! What streams say: answers, statuses, messages, advisories, all through the node like anybody's messages.
+//!
+//! What is said to a subject that a stream takes goes into that stream, too. Nearly everything is said to inboxes, which cost nothing
+//! extra; the rest is kept until whoever speaks has finished.
+
+use tidegate::Time;
+
+use super::reads::BEHIND_BYTES;
+use crate::api::timestamp::Timestamp;
+use crate::consumer::{Advisory, Delivery, Ready, Sink};
+use crate::nats::parse::Publish;
+use crate::node::core::Node;
+
+/// Where clients wait for answers: streams that take these subjects are told no answers.
+const INBOX: &[u8] = b"_INBOX.";
+
+/// Something said where a stream may listen.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) to: Box<[u8]>,
+    pub(super) headers: Option<Box<[u8]>>,
+    pub(super) payload: Box<[u8]>,
+}
+
+/// A voice for one turn.
+pub(super) struct Voice<'a> {
+    pub(super) node: &'a mut Node,
+    pub(super) now: Time,
+    pub(super) wall_us: u64,
+    /// Kept for streams that may take it.
+    pub(super) said: &'a mut Vec<Said>,
+    /// Numbers advisories.
+    pub(super) advisories: &'a mut u64,
+}
+
+impl Voice<'_> {
+    /// A message to whoever listens at `to`, shown as one of `subject`.
+    pub(super) fn say(
+        &mut self,
+        to: &[u8],
+        subject: &[u8],
+        reply: Option<&[u8]>,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> Option<usize> {
+        let headers = Some(headers).filter(|h| !h.is_empty());
+        if !to.starts_with(INBOX) {
+            self.said.push(Said {
+                to: to.into(),
+                headers: headers.map(Into::into),
+                payload: payload.into(),
+            });
+        }
+        let message = Publish {
+            subject,
+            reply,
+            headers,
+            payload,
+        };
+        self.node.say(self.now, to, &message)
+    }
+
+    /// An answer without headers.
+    pub(super) fn answer_with(&mut self, to: &[u8], body: &[u8]) {
+        self.say(to, to, None, b"", body);
+    }
+
+    /// A message that has headers only.
+    pub(super) fn status_to(&mut self, to: &[u8], headers: &[u8]) {
+        self.say(to, to, None, headers, b"");
+    }
+}
+
+impl Sink for Voice<'_> {
+    fn ready(&mut self, to: &[u8], group: Option<&[u8]>) -> Ready {
+        match self.node.pending_at(to, group) {
+            None => Ready::Nobody,
+            Some(pending) if pending > BEHIND_BYTES => Ready::Behind,
+            Some(_) => Ready::Yes,
+        }
+    }
+
+    fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready {
+        let pending = self.say(
+            to,
+            delivery.subject,
+            Some(delivery.reply),
+            delivery.headers,
+            delivery.payload,
+        );
+        match pending {
+            None => Ready::Nobody,
+            Some(pending) if pending > BEHIND_BYTES => Ready::Behind,
+            Some(_) => Ready::Yes,
+        }
+    }
+
+    fn status(&mut self, to: &[u8], reply: &[u8], headers: &[u8]) {
+        let reply = (!reply.is_empty()).then_some(reply);
+        self.say(to, to, reply, headers, b"");
+    }
+
+    fn answer(&mut self, to: &[u8]) {
+        self.answer_with(to, b"");
+    }
+
+    fn advisory(&mut self, advisory: &Advisory<'_>) {
+        *self.advisories += 1;
+        let id = unique(self.wall_us, *self.advisories, 22);
+        let time = Timestamp::from_micros(self.wall_us).to_string();
+        let subject = advisory.subject();
+        let body = advisory.json(&id, &time);
+        self.answer_with(subject.as_bytes(), &body);
+    }
+}
+
+/// Letters and digits that no other number gives with this seed.
+pub(super) fn unique(seed: u64, number: u64, len: usize) -> String {
+    const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    // Multiplying by an odd number maps numbers one to one.
+    let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
+    let mut n = (u128::from(seed) << 64) | u128::from(scrambled);
+    let letter = |_| {
+        let letter = LETTERS[(n % 62) as usize];
+        n /= 62;
+        letter as char
+    };
+    (0..len).map(letter).collect()
+}

@@ -1,0 +1,199 @@
+//! A group before a log that only counts: what it wants written, in which order, and when it calls something committed.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use tidegate_log::Lsn;
+
+use super::*;
+use crate::replica::records::{KIND_ENTRY, KIND_HARD_STATE};
+
+fn options() -> GroupOptions {
+    GroupOptions {
+        group: 1,
+        id: 1,
+        voters: vec![1],
+        uncommitted_bytes_max: 1000,
+        tail_bytes_max: 500,
+    }
+}
+
+/// A log: gives positions, and keeps what was appended.
+#[derive(Default)]
+struct Paper {
+    end: u64,
+    ends: VecDeque<u64>,
+    records: Vec<(Lsn, Record)>,
+}
+
+impl Paper {
+    /// Takes the next batch, if there is one.
+    fn accept(&mut self, group: &mut Group) -> bool {
+        let Some(batch) = group.poll_append() else {
+            return false;
+        };
+        let mut positions = Vec::new();
+        self.end += 48;
+        for record in &batch.records {
+            positions.push(Lsn::new(self.end));
+            self.records.push((Lsn::new(self.end), record.clone()));
+            self.end += record.stored_bytes();
+        }
+        self.ends.push_back(self.end);
+        group.handle_appended(&positions, Lsn::new(self.end));
+        true
+    }
+}
+
+fn entry(n: u8, len: usize) -> Bytes {
+    Bytes::from(vec![n; len])
+}
+
+#[test]
+fn alone_it_leads_at_once_and_its_vote_stands_before_its_first_entry() {
+    let mut group = Group::open(options(), Restored::default());
+    assert!(group.leads());
+    let batch = group.poll_append().unwrap();
+    let kinds: Vec<_> = batch.records.iter().map(|r| r.kind).collect();
+    assert_eq!(kinds, [KIND_HARD_STATE, KIND_ENTRY]);
+    assert_eq!((batch.records[0].term, batch.records[0].index), (1, 1));
+    let first = &batch.records[1];
+    assert_eq!((first.term, first.index, first.payload.len()), (1, 1, 0));
+    let mut log = Paper::default();
+    assert!(log.accept(&mut group) && !log.accept(&mut group));
+    group.handle_durable(Lsn::new(log.end));
+    assert_eq!(
+        group.poll_committed(),
+        None,
+        "nobody applies an empty entry"
+    );
+    assert_eq!(group.poll_append(), None);
+}
+
+#[test]
+fn nothing_is_committed_before_it_is_durable_and_all_of_it_once_it_is() {
+    let mut group = Group::open(options(), Restored::default());
+    let mut log = Paper::default();
+    log.accept(&mut group);
+    let first = group.propose(entry(1, 10), 3).unwrap();
+    assert_eq!(group.poll_append().unwrap().callers, 3);
+    let second = group.propose(entry(2, 10), 1).unwrap();
+    assert_eq!((first.index, second.index), (2, 3));
+    while log.accept(&mut group) {}
+    let (before_last, end) = (log.ends[log.ends.len() - 2], log.end);
+    group.handle_durable(Lsn::new(before_last - 1));
+    assert_eq!(group.poll_committed(), None);
+    group.handle_durable(Lsn::new(before_last));
+    let committed = group.poll_committed().unwrap();
+    assert_eq!((committed.index, committed.term), (first.index, first.term));
+    assert_eq!(group.cached(committed.lsn), Some(&entry(1, 10)));
+    assert_eq!(group.poll_committed(), None);
+    group.handle_durable(Lsn::new(end));
+    assert_eq!(group.poll_committed().unwrap().data, entry(2, 10));
+    assert_eq!(group.uncommitted_bytes(), 0);
+}
+
+#[test]
+fn too_much_at_once_is_refused_until_something_was_taken() {
+    let mut group = Group::open(options(), Restored::default());
+    let mut log = Paper::default();
+    group.propose(entry(1, 700), 1).unwrap();
+    let refused = group.propose(entry(2, 400), 1);
+    assert_eq!(refused, Err(ProposeError::Full { missing_bytes: 100 }));
+    while log.accept(&mut group) {}
+    group.handle_durable(Lsn::new(log.end));
+    assert!(group.propose(entry(2, 400), 1).is_err(), "not yet applied");
+    assert!(group.poll_committed().is_some());
+    group
+        .propose(entry(2, 2000), 1)
+        .expect("a single one may be larger");
+}
+
+#[test]
+fn a_restart_goes_on_behind_what_was_there_in_a_later_term() {
+    let restored = Restored {
+        hard_state: HardState { term: 4, vote: 1 },
+        last: (17, 4),
+    };
+    let mut group = Group::open(options(), restored);
+    assert_eq!(group.hard_state(), HardState { term: 5, vote: 1 });
+    let proposed = group.propose(entry(1, 1), 1).unwrap();
+    assert_eq!((proposed.index, proposed.term), (19, 5));
+}
+
+#[test]
+fn who_is_not_alone_does_not_lead_by_itself() {
+    let options = GroupOptions {
+        voters: vec![1, 2, 3],
+        ..options()
+    };
+    let mut group = Group::open(options, Restored::default());
+    assert!(!group.leads());
+    let refused = group.propose(entry(1, 1), 1);
+    assert_eq!(refused, Err(ProposeError::NotLeader));
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Propose(usize),
+    Accept,
+    /// So many batches become durable, and a part of the next.
+    Durable(usize),
+    Poll,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (1..400usize).prop_map(Op::Propose),
+        Just(Op::Accept),
+        (0..3usize).prop_map(Op::Durable),
+        Just(Op::Poll),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_comes_out_is_what_went_in_in_order_and_durable(ops in prop::collection::vec(op(), 1..200)) {
+        let mut group = Group::open(options(), Restored::default());
+        let mut log = Paper::default();
+        let (mut durable, mut proposed, mut taken) = (0, Vec::new(), 0);
+        for (n, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Propose(len) => {
+                    let data = entry(n as u8, len);
+                    if let Ok(at) = group.propose(data.clone(), 1) {
+                        proposed.push((at, data));
+                    }
+                }
+                Op::Accept => { log.accept(&mut group); }
+                Op::Durable(batches) => {
+                    let count = batches.min(log.ends.len());
+                    durable = log.ends.drain(..count).last().unwrap_or(durable);
+                    let part = log.ends.front().map_or(0, |end| (end - durable) / 2);
+                    group.handle_durable(Lsn::new(durable + part));
+                }
+                Op::Poll => while let Some(committed) = group.poll_committed() {
+                    let (at, data) = &proposed[taken];
+                    prop_assert_eq!((committed.index, committed.term), (at.index, at.term));
+                    prop_assert_eq!(&committed.data, data);
+                    let end = committed.lsn.after(records::entry(1, 0, 0, data.clone()).stored_bytes());
+                    prop_assert!(end.get() <= durable, "committed and not durable");
+                    let written = log.records.iter().find(|(lsn, _)| *lsn == committed.lsn);
+                    prop_assert_eq!(&written.unwrap().1.payload, data);
+                    taken += 1;
+                },
+            }
+            let waiting: usize = proposed[taken..].iter().map(|(_, data)| data.len()).sum();
+            prop_assert_eq!(group.uncommitted_bytes(), waiting as u64);
+        }
+        // All that can be written and synced comes out.
+        while log.accept(&mut group) {}
+        group.handle_durable(Lsn::new(log.end));
+        while group.poll_committed().is_some() {
+            taken += 1;
+        }
+        prop_assert_eq!(taken, proposed.len());
+        let indices = log.records.iter().filter(|(_, r)| r.kind == KIND_ENTRY).map(|(_, r)| r.index);
+        prop_assert!(indices.eq(1..=proposed.len() as u64 + 1));
+    }
+}

@@ -1,0 +1,193 @@
+//! What was read of the log lately: stretches of records, bounded in bytes, the longest unused leaving first. Pure.
+//!
+//! Also decides how much to read: little where somebody reads here and there, twice as much each time somebody goes on where
+//! a stretch ended, up to a bound.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidegate_log::{Chunk, Lsn};
+
+/// What is read where nobody has read before it.
+const READ_BYTES_MIN: usize = 16 << 10;
+/// The most that is read at once.
+const READ_BYTES_MAX: usize = 1 << 20;
+/// Whoever goes on this close behind a stretch reads on, even if what lies between is not for him.
+const ON_BYTES: u64 = 64 << 10;
+
+/// A stretch to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) from: Lsn,
+    pub(super) bytes: usize,
+}
+
+/// What is known of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Its payload; and what is going to be read next, if its stretch is half used up.
+    Here(Bytes, Option<Wanted>),
+    /// Its stretch is there and it is not in it.
+    NotThere,
+    /// To be read.
+    Unread(Wanted),
+}
+
+struct Stretch {
+    next: Lsn,
+    /// How much was asked for.
+    asked: usize,
+    bytes: usize,
+    records: Vec<(Lsn, Bytes)>,
+    used: u64,
+}
+
+/// See the [module](self).
+pub(super) struct Chunks {
+    stretches: BTreeMap<Lsn, Stretch>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Counts uses.
+    now: u64,
+}
+
+impl Chunks {
+    pub(super) const fn new(bytes_max: usize) -> Self {
+        Self {
+            stretches: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+            now: 0,
+        }
+    }
+
+    pub(super) fn find(&mut self, lsn: Lsn) -> Found {
+        self.now += 1;
+        let before = self.stretches.range_mut(..=lsn).next_back();
+        let Some((_, stretch)) = before else {
+            return unread(lsn, READ_BYTES_MIN);
+        };
+        if lsn >= stretch.next {
+            let on = lsn.since(stretch.next) <= ON_BYTES;
+            return unread(
+                lsn,
+                if on {
+                    stretch.asked * 2
+                } else {
+                    READ_BYTES_MIN
+                },
+            );
+        }
+        stretch.used = self.now;
+        let Ok(at) = stretch.records.binary_search_by_key(&lsn, |r| r.0) else {
+            return Found::NotThere;
+        };
+        let half = at >= stretch.records.len() / 2 && stretch.asked > READ_BYTES_MIN;
+        let (payload, next, asked) = (stretch.records[at].1.clone(), stretch.next, stretch.asked);
+        let on = half && !self.covers(next);
+        let ahead = on.then(|| wanted(next, asked * 2));
+        Found::Here(payload, ahead)
+    }
+
+    fn covers(&self, lsn: Lsn) -> bool {
+        let mut before = self.stretches.range(..=lsn);
+        before.next_back().is_some_and(|(_, s)| lsn < s.next)
+    }
+
+    /// What was read.
+    pub(super) fn insert(&mut self, wanted: Wanted, chunk: Chunk) {
+        self.now += 1;
+        let records: Vec<_> = chunk
+            .records
+            .into_iter()
+            .map(|(at, r)| (at, r.payload))
+            .collect();
+        let stretch = Stretch {
+            next: chunk.next,
+            asked: wanted.bytes,
+            bytes: (chunk.next.since(wanted.from) as usize).max(READ_BYTES_MIN),
+            records,
+            used: self.now,
+        };
+        self.bytes += stretch.bytes;
+        let old = self.stretches.insert(wanted.from, stretch);
+        self.bytes -= old.map_or(0, |s| s.bytes);
+        while self.bytes > self.bytes_max && self.stretches.len() > 1 {
+            let oldest = self.stretches.iter().min_by_key(|(_, s)| s.used);
+            let gone = oldest
+                .map(|(&at, _)| at)
+                .and_then(|at| self.stretches.remove(&at));
+            self.bytes -= gone.map_or(0, |s| s.bytes);
+        }
+    }
+}
+
+fn unread(from: Lsn, bytes: usize) -> Found {
+    Found::Unread(wanted(from, bytes))
+}
+
+fn wanted(from: Lsn, bytes: usize) -> Wanted {
+    let bytes = bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+    Wanted { from, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_log::Record;
+
+    use super::*;
+
+    fn chunk(from: u64, records: u64) -> Chunk {
+        let record = |n: u64| {
+            let record = Record {
+                payload: Bytes::from(vec![n as u8; 1000]),
+                ..Record::default()
+            };
+            (Lsn::new(from + n * 1100), record)
+        };
+        Chunk {
+            records: (0..records).map(record).collect(),
+            next: Lsn::new(from + records * 1100),
+        }
+    }
+
+    #[test]
+    fn who_reads_on_reads_more_each_time_and_ahead() {
+        let mut chunks = Chunks::new(1 << 20);
+        let first = wanted(Lsn::new(0), 0);
+        assert_eq!(chunks.find(Lsn::new(0)), Found::Unread(first));
+        chunks.insert(first, chunk(0, 15));
+        assert!(matches!(
+            chunks.find(Lsn::new(14 * 1100)),
+            Found::Here(_, None)
+        ));
+        assert_eq!(chunks.find(Lsn::new(5)), Found::NotThere);
+        let second = wanted(Lsn::new(16_548), 32 << 10);
+        assert_eq!(chunks.find(second.from), Found::Unread(second));
+        chunks.insert(second, chunk(16_548, 30));
+        assert!(matches!(chunks.find(second.from), Found::Here(_, None)));
+        let last = second.from.after(29 * 1100);
+        let third = wanted(second.from.after(30 * 1100), 64 << 10);
+        assert!(matches!(chunks.find(last), Found::Here(_, Some(w)) if w == third));
+        chunks.insert(third, chunk(third.from.get(), 60));
+        assert!(matches!(chunks.find(last), Found::Here(_, None)));
+        let far = wanted(Lsn::new(10 << 20), 0);
+        assert_eq!(chunks.find(far.from), Found::Unread(far));
+    }
+
+    #[test]
+    fn the_longest_unused_leaves_first() {
+        let mut chunks = Chunks::new(3 * READ_BYTES_MIN);
+        for n in 0..3u64 {
+            chunks.insert(wanted(Lsn::new(n << 20), 0), chunk(n << 20, 10));
+        }
+        assert!(matches!(chunks.find(Lsn::new(0)), Found::Here(..)));
+        chunks.insert(wanted(Lsn::new(9 << 20), 0), chunk(9 << 20, 10));
+        assert!(matches!(chunks.find(Lsn::new(0)), Found::Here(..)));
+        assert!(matches!(chunks.find(Lsn::new(1 << 20)), Found::Unread(_)));
+        assert_eq!(
+            (chunks.bytes, chunks.stretches.len()),
+            (3 * READ_BYTES_MIN, 3)
+        );
+    }
+}

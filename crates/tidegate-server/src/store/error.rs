@@ -1,0 +1,90 @@
+//! What can go wrong with a data directory, and with a write to it.
+
+use std::io;
+
+use thiserror::Error;
+use tidegate_log::{AppendError, Failure};
+
+/// Why a data directory cannot be opened. Nothing was changed then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "the data directory is in use: stop the process that has it, or choose another directory"
+    )]
+    InUse,
+    /// A newer version wrote it.
+    #[error(
+        "the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
+        super::open::VERSION
+    )]
+    Newer {
+        /// Its format.
+        version: u32,
+    },
+    /// The file that says its format does not.
+    #[error(
+        "the file `version` of the data directory holds no version: restore it; this version writes {}",
+        super::open::VERSION
+    )]
+    Version,
+    /// The log cannot be opened.
+    #[error("{0}")]
+    Log(#[from] tidegate_log::OpenError),
+    /// Bytes that were acknowledged are gone or unreadable.
+    #[error("{0}: restore the data directory from a copy")]
+    Damaged(String),
+    /// The system refused something.
+    #[error("{doing}: {error}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(super) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Io { doing, error }
+    }
+}
+
+/// Why an entry was not accepted. Nothing has changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Too much waits to be written or committed.
+    #[error("too much waits to be written: try again at the next wake-up")]
+    Full,
+    /// There is no space for the next segment of the log.
+    #[error("no space on the disk: make some, or delete messages, and try again")]
+    DiskFull,
+    /// It would not fit into a segment of the log.
+    #[error("an entry of {bytes} bytes where at most {most} fit: split it")]
+    TooLarge {
+        /// What it takes.
+        bytes: u64,
+        /// The most it may take.
+        most: u64,
+    },
+    /// Another member of the group decides.
+    #[error("this node does not lead its group: ask the leader")]
+    NotLeader,
+    /// A write or a sync failed: the process must end.
+    #[error("{0}")]
+    Failed(Failure),
+}
+
+impl From<AppendError> for WriteError {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::TooLarge { bytes, most } => Self::TooLarge { bytes, most },
+            AppendError::DiskFull => Self::DiskFull,
+            AppendError::Failed(failure) => Self::Failed(failure),
+            // Full, and the next segment not there yet; records without fault are refused for nothing else.
+            _ => Self::Full,
+        }
+    }
+}

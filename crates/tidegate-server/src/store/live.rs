@@ -1,0 +1,139 @@
+//! How much of each segment is still needed, counted as messages come and go. Pure.
+//!
+//! A message counts with what it would take if it were appended again on its own, so that a segment is copied forward only
+//! where that gives something back, however small its messages are.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::stream::Place;
+
+/// What a message takes when it is appended again beside its bytes: a record's header, an entry's, a command's, and padding.
+const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// By the position a segment begins at; every segment that was ever told of and not forgotten.
+    segments: BTreeMap<u64, u64>,
+    /// The segment of the last place, which most often is the one of the next, too.
+    last: (Range<u64>, u64),
+    /// What has been removed since somebody looked.
+    removed_bytes: u64,
+    /// A segment lost the last of what was needed since somebody looked.
+    emptied: bool,
+}
+
+impl Live {
+    /// What a checkpoint had.
+    pub(super) fn restored(segments: &[(u64, u64)]) -> Self {
+        Self {
+            segments: segments.iter().copied().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// For a checkpoint.
+    pub(super) fn to_vec(&self) -> Vec<(u64, u64)> {
+        let mut live: BTreeMap<u64, u64> = self.segments.clone();
+        if let Some(last) = live.get_mut(&self.last.0.start) {
+            *last = self.last.1;
+        }
+        live.into_iter().filter(|&(_, live)| live > 0).collect()
+    }
+
+    /// A segment begins at this position.
+    pub(super) fn begin(&mut self, base: u64) {
+        self.leave();
+        self.segments.entry(base).or_default();
+    }
+
+    /// The segment that began there is gone.
+    pub(super) fn forget(&mut self, base: u64) {
+        self.leave();
+        self.segments.remove(&base);
+    }
+
+    /// A message of so many bytes lies there now.
+    pub fn stored(&mut self, place: Place, bytes: u32) {
+        self.enter(place.lsn);
+        self.last.1 += u64::from(bytes) + RELOCATED_OVERHEAD;
+    }
+
+    /// A message of so many bytes that lay there is not needed any more.
+    pub fn removed(&mut self, place: Place, bytes: u32) {
+        self.enter(place.lsn);
+        let weight = u64::from(bytes) + RELOCATED_OVERHEAD;
+        self.last.1 = self.last.1.saturating_sub(weight);
+        self.emptied |= self.last.1 == 0;
+        self.removed_bytes += weight;
+    }
+
+    /// What is needed of the segment that begins there.
+    pub(super) fn of(&self, base: u64) -> u64 {
+        match self.last.0.start == base && !self.last.0.is_empty() {
+            true => self.last.1,
+            false => self.segments.get(&base).copied().unwrap_or(0),
+        }
+    }
+
+    /// Whether enough has changed since the last time to look what may go.
+    pub(super) fn poll_review(&mut self, bytes: u64) -> bool {
+        let due = self.emptied || self.removed_bytes >= bytes;
+        if due {
+            (self.emptied, self.removed_bytes) = (false, 0);
+        }
+        due
+    }
+
+    fn enter(&mut self, lsn: u64) {
+        if self.last.0.contains(&lsn) {
+            return;
+        }
+        self.leave();
+        let before = self.segments.range(..=lsn).next_back();
+        // Of a segment that was never told of nothing is known: it is as if it began at the message.
+        let (base, live) = before.map_or((lsn, 0), |(&base, &live)| (base, live));
+        let mut after = self.segments.range(lsn.saturating_add(1)..);
+        let end = after.next().map_or(u64::MAX, |(&next, _)| next);
+        self.segments.entry(base).or_default();
+        self.last = (base..end, live);
+    }
+
+    fn leave(&mut self) {
+        if !self.last.0.is_empty() {
+            self.segments.insert(self.last.0.start, self.last.1);
+        }
+        self.last = (0..0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(lsn: u64) -> Place {
+        Place { lsn, offset: 16 }
+    }
+
+    #[test]
+    fn each_segment_has_what_lies_in_it() {
+        let mut live = Live::restored(&[(0, 500)]);
+        live.begin(1000);
+        live.stored(at(1100), 28);
+        live.stored(at(10), 28);
+        live.stored(at(1999), 28);
+        assert_eq!((live.of(0), live.of(1000)), (600, 200));
+        live.begin(2000);
+        live.stored(at(2000), 28);
+        assert_eq!((live.of(1000), live.of(2000)), (200, 100));
+        assert!(!live.poll_review(1000));
+        live.removed(at(1100), 28);
+        assert!(live.poll_review(100) && !live.poll_review(100));
+        live.removed(at(1999), 28);
+        assert!(live.poll_review(1000), "a segment is empty");
+        assert_eq!(live.to_vec(), [(0, 600), (2000, 100)]);
+        live.forget(1000);
+        assert_eq!(live.of(1000), 0);
+    }
+}

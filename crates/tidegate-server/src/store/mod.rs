@@ -1,0 +1,240 @@
+//! What a node keeps on disk: the log, checkpoints of the state it leads to, and what of the log may go. Drives the group.
+//!
+//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** From then on one loop owns the store: it proposes, calls
+//! [`Store::poll`] whenever the waker was called, and takes what is due by [`Store::poll_due`] until there is nothing more. A
+//! thread of the log's writes and syncs, one of the store's reads, and one writes checkpoints; none of them decides anything.
+//!
+//! ```text
+//! <data>/tidegate/lock             held while a process has the directory
+//! <data>/tidegate/version          the format of the directory
+//! <data>/tidegate/state-<index>    a checkpoint: the state after the entry of that index
+//! <data>/tidegate/log/             the log (docs/log-format.md)
+//! ```
+
+pub mod checkpoint;
+mod checkpoints;
+mod chunks;
+mod compaction;
+mod error;
+mod live;
+mod open;
+mod reading;
+mod seen;
+mod upkeep;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_log::{
+    Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
+};
+
+use crate::replica::records;
+use crate::replica::{Committed, Group, ProposeError, Proposed};
+use crate::stream::Place;
+
+pub use checkpoints::Parts;
+pub use compaction::LyingIn;
+pub use error::{OpenError, WriteError};
+pub use live::Live;
+pub use open::{Opening, Options, REPAIRED_FILE};
+pub use reading::Fetch;
+pub use upkeep::Space;
+
+use checkpoints::Checkpoints;
+use compaction::Compaction;
+use reading::Reading;
+
+/// Called from other threads when the loop has something to do. It must not block.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// The group of a node that is alone.
+const GROUP: u32 = 1;
+
+/// What is to be done with the state next, in the order of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Due {
+    /// An entry to apply.
+    Entry(Committed),
+    /// A message lies at another place from now on. If it is there no more, this is nothing.
+    Relocated(Relocated),
+}
+
+/// A message that was appended again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relocated {
+    /// Its stream's id.
+    pub stream: u32,
+    /// Its sequence.
+    pub seq: u64,
+    /// Where it lies now.
+    pub place: Place,
+}
+
+/// See the [module](self).
+pub struct Store {
+    group: Group,
+    appender: Appender,
+    log: Log,
+    reading: Reading,
+    checkpoints: Checkpoints,
+    compaction: Compaction,
+    live: Live,
+    /// Relocations that are durable, in the order of the log.
+    relocated: VecDeque<Relocated>,
+    /// The index and the term of the last entry that was due, and the position behind its record.
+    applied: (u64, u64, Lsn),
+    /// The segment last appended to.
+    segment: u64,
+    /// Something happened after which there may be something to release or to compact.
+    review: bool,
+    /// The log was here when the last checkpoint was asked for.
+    tried: Lsn,
+    options: Options,
+    waker: Waker,
+    /// Held with its lock.
+    _storage: Arc<dyn Storage>,
+}
+
+impl Store {
+    /// Proposes an entry for so many callers and hands it to the log. It is due, to be applied, once it is durable.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; nothing has changed then.
+    pub fn propose(&mut self, entry: Bytes, callers: u64) -> Result<Proposed, WriteError> {
+        if self.group.poll_append().is_some() {
+            return Err(WriteError::Full);
+        }
+        let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
+        self.appender.check(bytes).map_err(WriteError::from)?;
+        let proposed = self.group.propose(entry, callers);
+        let proposed = proposed.map_err(|e| match e {
+            ProposeError::NotLeader => WriteError::NotLeader,
+            ProposeError::Full { .. } => WriteError::Full,
+        })?;
+        self.append_entries()?;
+        Ok(proposed)
+    }
+
+    /// Takes what other threads have done. Call it after each wake-up.
+    ///
+    /// # Errors
+    /// A write or a sync failed: nothing more can become durable, and the process must end now. What was acknowledged is safe;
+    /// [`Failure::durable`] says how far the log is.
+    pub fn poll(&mut self) -> Result<(), Failure> {
+        // In this order: what became durable before a failure is told.
+        let failure = self.log.failure();
+        let durable = self.log.durable();
+        self.group.handle_durable(durable);
+        self.compaction.handle_durable(durable, &mut self.relocated);
+        self.reading.poll();
+        let appended = self.append_entries();
+        match (failure, appended) {
+            (Some(failure), _) | (None, Err(WriteError::Failed(failure))) => return Err(failure),
+            (None, _) => {}
+        }
+        self.keep_up();
+        Ok(())
+    }
+
+    /// What is due next, in order, each once. To ask for the next says that the one before was done.
+    pub fn poll_due(&mut self) -> Option<Due> {
+        // Those before an entry in the log come first, so that a checkpoint behind the entry has them. All that are durable do.
+        if let Some(relocated) = self.relocated.pop_front() {
+            return Some(Due::Relocated(relocated));
+        }
+        let entry = self.group.poll_committed()?;
+        self.applied = (entry.index, entry.term, behind(&entry));
+        Some(Due::Entry(entry))
+    }
+
+    /// The bytes of the message at this place, with what follows it in its entry.
+    pub fn read(&mut self, place: Place) -> Fetch {
+        match self.read_entry(place.lsn) {
+            Fetch::Ready(entry) => match usize::try_from(place.offset) {
+                Ok(offset) if offset <= entry.len() => Fetch::Ready(entry.slice(offset..)),
+                _ => Fetch::Damaged,
+            },
+            other => other,
+        }
+    }
+
+    fn read_entry(&mut self, lsn: u64) -> Fetch {
+        let lsn = Lsn::new(lsn);
+        match self.group.cached(lsn) {
+            Some(entry) => Fetch::Ready(entry.clone()),
+            None => self.reading.read(lsn),
+        }
+    }
+
+    /// Where to note what messages came and went, as the streams tell it.
+    pub const fn live_mut(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
+    /// The log, to look at.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The group, to look at.
+    #[must_use]
+    pub const fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Makes everything accepted durable, waits for the checkpoint that is being written, and ends the threads.
+    ///
+    /// # Errors
+    /// A failure, then or before. A checkpoint that could not be written is none: the next start replays more.
+    pub fn close(self) -> Result<(), Failure> {
+        drop(self.reading);
+        if let Err(error) = self.checkpoints.finish() {
+            tracing::warn!("no checkpoint was written: {error}");
+        }
+        self.appender.close()
+    }
+
+    /// Hands the log what the group wants written, as far as it takes it.
+    fn append_entries(&mut self) -> Result<(), WriteError> {
+        while let Some(batch) = self.group.poll_append() {
+            let (records, callers) = (batch.records.clone(), batch.callers);
+            match self.append(records, callers) {
+                Ok(appended) => self.group.handle_appended(&appended.records, appended.end),
+                Err(error @ AppendError::Failed(_)) => return Err(error.into()),
+                // It stays the next: whoever waits for it is told once there is room.
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, records: Vec<Record>, callers: u64) -> Result<Appended, AppendError> {
+        let append = Append::new(records).callers(callers);
+        let appended = self.appender.append(append).map_err(|(_, error)| error)?;
+        if appended.segment != self.segment {
+            self.segment = appended.segment;
+            // Its first batch stands where it begins.
+            self.live.begin(appended.at.get());
+            self.review = true;
+        }
+        Ok(appended)
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("applied", &self.applied)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The position behind an entry's record.
+fn behind(entry: &Committed) -> Lsn {
+    let record = records::entry(GROUP, 0, 0, entry.data.clone());
+    entry.lsn.after(record.stored_bytes())
+}

@@ -1,0 +1,294 @@
+//! Opening a data directory: its lock and version, the newest checkpoint, and the replay of what came after it.
+//!
+//! A member that is alone in its group has committed every entry it has durably written, so it applies all of them before Raft
+//! begins: Raft starts with everything applied and only adds to it.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Recovery, Storage};
+
+use super::checkpoint::Header;
+use super::checkpoints::{self, Checkpoints, Kept};
+use super::compaction::Compaction;
+use super::error::OpenError;
+use super::live::Live;
+use super::reading::Reading;
+use super::seen::Seen;
+use super::{Due, GROUP, Relocated, Store, Waker, behind};
+use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
+use crate::replica::{Committed, Group, GroupOptions, Restored};
+use crate::stream::{ENTRY_HEADER_BYTES, Place};
+
+/// The one format of a data directory there is.
+pub(super) const VERSION: u32 = 1;
+const VERSION_FILE: &str = "version";
+/// A file that says that a repair has given up parts of the log, and which.
+pub const REPAIRED_FILE: &str = "repaired";
+/// Entries are read again in stretches of so many bytes.
+const REPLAY_BYTES: usize = 4 << 20;
+
+/// What can be chosen when a store is opened. Nothing needs to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A segment's length: whole pages.
+    pub segment_bytes: u64,
+    /// The most bytes proposed and not yet applied.
+    pub uncommitted_bytes_max: u64,
+    /// The most bytes of applied entries kept in memory.
+    pub tail_bytes_max: u64,
+    /// The most bytes read from the log kept in memory.
+    pub read_bytes_max: usize,
+    /// The least the log grows from one checkpoint to the next.
+    pub checkpoint_bytes_min: u64,
+    /// How much the log and the checkpoints may take before there is no room for more messages; no bound if `None`.
+    pub max_file_store: Option<u64>,
+    /// Where salts of the log's segments come from; drawn from the system if `None`. For simulations.
+    pub seed: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            uncommitted_bytes_max: 16 << 20,
+            tail_bytes_max: 32 << 20,
+            read_bytes_max: 32 << 20,
+            checkpoint_bytes_min: 256 << 20,
+            max_file_store: None,
+            seed: None,
+        }
+    }
+}
+
+/// A data directory that was looked at. What the log ended with was settled; nothing else was written yet.
+pub struct Opening {
+    opened: Opened,
+    seen: Seen,
+    /// What the checkpoint says, and the state in it.
+    header: Header,
+    state: Option<Bytes>,
+    kept: Vec<Kept>,
+    options: Options,
+    waker: Waker,
+    /// Held with its lock.
+    storage: Arc<dyn Storage>,
+}
+
+impl Opening {
+    /// Claims the data directory `dir`, made if there is none, and looks through it. `waker` is called from other threads
+    /// whenever the store has something for its loop.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn begin(dir: &Path, options: Options, waker: Waker) -> Result<Self, OpenError> {
+        let io = OpenError::io;
+        let dir = dir.join("tidegate");
+        let state = Disk::open(&dir).map_err(io("opening the data directory"))?;
+        let log = Disk::open(dir.join("log")).map_err(io("opening the log's directory"))?;
+        Self::on(Arc::new(state), Arc::new(log), options, waker)
+    }
+
+    /// As [`begin`](Self::begin), in directories of any kind: one for the checkpoints, one for the log.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn on(
+        storage: Arc<dyn Storage>,
+        log: Arc<dyn Storage>,
+        options: Options,
+        waker: Waker,
+    ) -> Result<Self, OpenError> {
+        let io = OpenError::io;
+        if !storage.lock().map_err(io("locking the data directory"))? {
+            return Err(OpenError::InUse);
+        }
+        check_version(&*storage)?;
+        let names = storage.list().map_err(io("listing the data directory"))?;
+        let repaired = names.iter().any(|n| n == REPAIRED_FILE);
+        let mut kept = checkpoints::look(&*storage)?;
+        let mut seen = Seen::default();
+        let wake = Arc::clone(&waker);
+        let mut log_options = tidegate_log::Options::default()
+            .segment_bytes(options.segment_bytes)
+            .waker(move || wake());
+        if let Some(seed) = options.seed {
+            log_options = log_options.seed(seed);
+        }
+        let opened = Log::open(log, log_options, |info| seen.note(&info))?;
+        let end = opened.recovery.end;
+        // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions are given again.
+        while let Some(newest) = kept.pop_if(|k| repaired && k.next > end) {
+            checkpoints::remove(&*storage, newest)?;
+        }
+        let (header, state) = match kept.last() {
+            Some(&newest) => checkpoints::load(&*storage, newest).map(|(h, s)| (h, Some(s)))?,
+            None => Default::default(),
+        };
+        if header.next > end {
+            return Err(OpenError::Damaged(format!(
+                "the log ends at {end}, and the checkpoint has what was there up to {}",
+                header.next
+            )));
+        }
+        seen.follow(&header, repaired)?;
+        Ok(Self {
+            opened,
+            seen,
+            header,
+            state,
+            kept,
+            options,
+            waker,
+            storage,
+        })
+    }
+
+    /// How the end of the log was found.
+    #[must_use]
+    pub const fn recovery(&self) -> &Recovery {
+        &self.opened.recovery
+    }
+
+    /// The state as the newest checkpoint has it, once; `None` if there is none: then everything is going to be replayed.
+    pub const fn take_state(&mut self) -> Option<Bytes> {
+        self.state.take()
+    }
+
+    /// Tells everything that came after the checkpoint, in order, with where to note what came and went; then the store is ready.
+    ///
+    /// # Errors
+    /// What was durable cannot be read any more, or a thread cannot be started.
+    pub fn replay(self, mut each: impl FnMut(Due, &mut Live)) -> Result<Store, OpenError> {
+        let io = OpenError::io;
+        let mut live = Live::restored(&self.header.live);
+        let segments = self.opened.log.segments();
+        segments
+            .iter()
+            .for_each(|s| live.begin(s.range.start.get()));
+        let mut applied = (self.header.index, self.header.term, self.header.next);
+        let reader = self.opened.log.reader();
+        let mut from = self.header.next;
+        loop {
+            let chunk = reader.scan(from, REPLAY_BYTES).map_err(unreadable)?;
+            if chunk.next == from {
+                break;
+            }
+            for (lsn, record) in chunk.records {
+                let Some(due) = self.due(lsn, record) else {
+                    continue;
+                };
+                if let Due::Entry(entry) = &due {
+                    applied = (entry.index, entry.term, behind(entry));
+                }
+                each(due, &mut live);
+            }
+            from = chunk.next;
+        }
+        let group = GroupOptions {
+            group: GROUP,
+            id: 1,
+            voters: vec![1],
+            uncommitted_bytes_max: self.options.uncommitted_bytes_max,
+            tail_bytes_max: self.options.tail_bytes_max,
+        };
+        let restored = Restored {
+            hard_state: self.seen.hard_state(),
+            last: self.seen.last(),
+        };
+        let waker = &self.waker;
+        let reading = Reading::start(reader, self.options.read_bytes_max, Arc::clone(waker));
+        let kept = self.kept;
+        let checkpoints = Checkpoints::start(Arc::clone(&self.storage), kept, Arc::clone(waker));
+        let mut store = Store {
+            group: Group::open(group, restored),
+            log: self.opened.log,
+            appender: self.opened.appender,
+            reading: reading.map_err(io("starting a thread"))?,
+            checkpoints: checkpoints.map_err(io("starting a thread"))?,
+            compaction: Compaction::default(),
+            live,
+            relocated: VecDeque::new(),
+            applied,
+            segment: segments.last().map_or(u64::MAX, |s| s.segment),
+            review: true,
+            tried: self.header.next,
+            options: self.options,
+            waker: self.waker,
+            _storage: self.storage,
+        };
+        // The election; if the log has no room for it now, the next poll hands it over.
+        let _ = store.append_entries();
+        Ok(store)
+    }
+
+    /// What a record of the log means to the state.
+    fn due(&self, lsn: Lsn, record: tidegate_log::Record) -> Option<Due> {
+        if record.group != GROUP {
+            return None;
+        }
+        match record.kind {
+            KIND_ENTRY if self.seen.counts(record.index, lsn) && !record.payload.is_empty() => {
+                Some(Due::Entry(Committed {
+                    index: record.index,
+                    term: record.term,
+                    lsn,
+                    data: record.payload,
+                }))
+            }
+            KIND_RELOCATED => Some(Due::Relocated(Relocated {
+                stream: u32::try_from(record.term).ok()?,
+                seq: record.index,
+                place: Place {
+                    lsn: lsn.get(),
+                    offset: ENTRY_HEADER_BYTES as u32,
+                },
+            })),
+            _ => None,
+        }
+    }
+}
+
+fn unreadable(error: ReadError) -> OpenError {
+    match error {
+        ReadError::Io(error) => OpenError::io("reading the log")(error),
+        error => OpenError::Damaged(error.to_string()),
+    }
+}
+
+/// Says what the directory's format is, if nobody has; refuses any other.
+fn check_version(storage: &dyn Storage) -> Result<(), OpenError> {
+    let io = OpenError::io;
+    let read = || match storage.open(VERSION_FILE) {
+        Ok(file) => {
+            let mut text = vec![0; 32];
+            let bytes = file.read_at(&mut text, 0)?;
+            text.truncate(bytes);
+            Ok(text)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    };
+    let text = read().map_err(io("reading the data directory's version"))?;
+    // A crash may have left it empty: then nothing else was written yet.
+    if text.is_empty() {
+        let write = || {
+            let file = storage.create(VERSION_FILE)?;
+            file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
+            file.sync()?;
+            storage.sync_names()
+        };
+        return write().map_err(io("writing the data directory's version"));
+    }
+    let version = std::str::from_utf8(&text)
+        .ok()
+        .and_then(|t| t.trim().parse().ok());
+    match version {
+        Some(VERSION) => Ok(()),
+        Some(version) if version > VERSION => Err(OpenError::Newer { version }),
+        _ => Err(OpenError::Version),
+    }
+}

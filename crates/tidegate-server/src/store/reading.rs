@@ -1,0 +1,142 @@
+//! Reading entries that are no longer in memory: a thread reads stretches of the log, so that a cold disk stops nobody.
+//!
+//! What may be asked for at once is bounded; who finds no room asks again after the next wake-up. Every byte handed out was
+//! checked by the log's reader.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use tidegate_log::{Chunk, Lsn, ReadError, Reader};
+
+use super::Waker;
+use super::chunks::{Chunks, Found, Wanted};
+
+/// The most stretches asked for at once.
+const ASKED_MAX: usize = 64;
+/// The most failures kept for whoever asks again.
+const FAILED_MAX: usize = 1024;
+
+/// What comes of asking for a message's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fetch {
+    /// The bytes from the place on, to the end of its entry.
+    Ready(Bytes),
+    /// They are being read: ask again after the next wake-up.
+    Pending,
+    /// They are not in the log any more.
+    Gone,
+    /// What is there is not what was written there, or cannot be read.
+    Damaged,
+}
+
+type Done = Arc<Mutex<Vec<(Wanted, Result<Chunk, ReadError>)>>>;
+
+/// See the [module](self).
+pub(super) struct Reading {
+    chunks: Chunks,
+    asked: BTreeMap<Lsn, usize>,
+    failed: BTreeMap<Lsn, Fetch>,
+    done: Done,
+    /// `None` once the thread is to end.
+    ask: Option<SyncSender<Wanted>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reading {
+    pub(super) fn start(reader: Reader, bytes_max: usize, waker: Waker) -> std::io::Result<Self> {
+        let (ask, wanted) = sync_channel(ASKED_MAX);
+        let done = Done::default();
+        let told = Arc::clone(&done);
+        let thread = std::thread::Builder::new().name("store-reader".to_owned());
+        let thread = thread.spawn(move || read(&reader, &wanted, &told, &waker))?;
+        Ok(Self {
+            chunks: Chunks::new(bytes_max),
+            asked: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            done,
+            ask: Some(ask),
+            thread: Some(thread),
+        })
+    }
+
+    /// Takes what the thread has read.
+    pub(super) fn poll(&mut self) {
+        let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        for (wanted, outcome) in done {
+            self.asked.remove(&wanted.from);
+            match outcome {
+                // Nothing durable is there: nobody was told of such a place.
+                Ok(chunk) if chunk.next == wanted.from => self.fail(wanted.from, Fetch::Gone),
+                Ok(chunk) => self.chunks.insert(wanted, chunk),
+                Err(ReadError::Released | ReadError::Lost) => self.fail(wanted.from, Fetch::Gone),
+                Err(error) => {
+                    tracing::error!("an entry of the log cannot be read: {error}");
+                    self.fail(wanted.from, Fetch::Damaged);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, at: Lsn, why: Fetch) {
+        // Whoever asked for one of those that are forgotten has it read again.
+        if self.failed.len() == FAILED_MAX {
+            self.failed.clear();
+        }
+        self.failed.insert(at, why);
+    }
+
+    /// The payload of the record at `lsn`.
+    pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
+        match self.chunks.find(lsn) {
+            Found::Here(payload, ahead) => {
+                if let Some(ahead) = ahead {
+                    self.ask(ahead);
+                }
+                Fetch::Ready(payload)
+            }
+            Found::NotThere => Fetch::Gone,
+            Found::Unread(wanted) => match self.failed.remove(&lsn) {
+                Some(failed) => failed,
+                None => {
+                    self.ask(wanted);
+                    Fetch::Pending
+                }
+            },
+        }
+    }
+
+    fn ask(&mut self, wanted: Wanted) {
+        let before = self.asked.range(..=wanted.from).next_back();
+        if before.is_some_and(|(&from, &bytes)| wanted.from < from.after(bytes as u64)) {
+            return;
+        }
+        let room = self.ask.as_ref().map(|ask| ask.try_send(wanted).is_ok());
+        if room == Some(true) {
+            self.asked.insert(wanted.from, wanted.bytes);
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.ask = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; there is nobody to hand it to.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read(reader: &Reader, wanted: &Receiver<Wanted>, done: &Done, waker: &Waker) {
+    for wanted in wanted {
+        let outcome = reader.scan(wanted.from, wanted.bytes);
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.push((wanted, outcome));
+        drop(done);
+        waker();
+    }
+}

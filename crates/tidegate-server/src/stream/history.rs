@@ -1,0 +1,53 @@
+//! What a stream looked like up to an earlier message, and its two ends.
+
+use super::filter::Filter;
+use super::one::Stream;
+use super::streams::Streams;
+
+impl Stream {
+    /// The first message's number; without messages, the next one's.
+    #[must_use]
+    pub const fn first_seq(&self) -> u64 {
+        self.content.first_seq
+    }
+
+    /// The number of the last message there was; 0 before the first.
+    #[must_use]
+    pub const fn last_seq(&self) -> u64 {
+        self.content.last_seq
+    }
+
+    /// Of each wanted subject the last message numbered `up_to` or lower, in no particular order; `None` if that is more than `max`.
+    #[must_use]
+    pub fn last_per_subject_up_to(
+        &self,
+        filter: &Filter,
+        up_to: u64,
+        max: usize,
+    ) -> Option<Vec<u64>> {
+        let mut seqs = Vec::new();
+        for (id, name, stat) in self.content.subjects.iter() {
+            if !filter.matches(name) {
+                continue;
+            }
+            let last = self.content.last_of(id);
+            let last = match last {
+                Some(last) if last > up_to => self.content.index.prev_of(id, up_to, stat.first),
+                last => last,
+            };
+            seqs.extend(last);
+            if seqs.len() > max {
+                return None;
+            }
+        }
+        Some(seqs)
+    }
+}
+
+impl Streams {
+    /// The latest entry's time, in microseconds since 1970.
+    #[must_use]
+    pub const fn now_us(&self) -> u64 {
+        self.now_us
+    }
+}

@@ -1,0 +1,125 @@
+//! Which messages lie in a part of the log, for whoever wants to let that part go. A bounded look each time.
+
+use std::ops::Range;
+
+use super::bits::LEN;
+use super::command::Place;
+use super::streams::Streams;
+
+/// So many blocks of messages are looked through at once.
+const BLOCKS_MAX: usize = 256;
+
+/// A message, and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lying {
+    /// Its stream's number.
+    pub stream: u32,
+    /// Its number in it.
+    pub seq: u64,
+    /// Where it lies.
+    pub place: Place,
+}
+
+impl Streams {
+    /// The messages whose entries lie at these positions of the log, of those from this stream and number on that one look
+    /// goes through; and where the next look begins, if there is more to look through.
+    #[must_use]
+    pub fn lying_in(
+        &self,
+        lsns: &Range<u64>,
+        from: (u32, u64),
+    ) -> (Vec<Lying>, Option<(u32, u64)>) {
+        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        let (mut found, mut blocks) = (Vec::new(), 0);
+        for id in ids.into_iter().filter(|id| *id >= from.0) {
+            let Some(stream) = self.streams.get(&id).filter(|s| !s.in_memory()) else {
+                continue;
+            };
+            let first = if id == from.0 { from.1 } else { 0 };
+            for block in stream.content.index.blocks_from(first) {
+                if blocks == BLOCKS_MAX {
+                    return (found, Some((id, block.first())));
+                }
+                blocks += 1;
+                if block.lsn_base() >= lsns.end {
+                    continue;
+                }
+                let bits = block.live().iter();
+                let all = bits.filter_map(|bit| Some((block.seq(bit), block.get(bit)?.place)));
+                let here = all.filter(|(seq, place)| *seq >= first && lsns.contains(&place.lsn));
+                found.extend(here.map(|(seq, place)| Lying {
+                    stream: id,
+                    seq,
+                    place,
+                }));
+            }
+        }
+        debug_assert!(found.len() <= BLOCKS_MAX * LEN);
+        (found, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{AccountLimits, Command, Encoder, Kind, Outcome};
+
+    fn limits() -> AccountLimits {
+        AccountLimits {
+            streams: u64::MAX,
+            file_bytes: u64::MAX,
+            memory_bytes: u64::MAX,
+        }
+    }
+
+    fn apply(streams: &mut Streams, lsn: u64, write: impl FnOnce(&mut Encoder<'_, Vec<u8>>)) {
+        let mut entry = Vec::new();
+        write(&mut Encoder::begin(&mut entry, 1_000_000));
+        let mut outcomes = Vec::new();
+        streams
+            .apply(lsn, &entry.into(), &mut outcomes, &mut Vec::new())
+            .unwrap();
+        let refused = |o: &Outcome| matches!(o, Outcome::Refused { .. });
+        assert!(!outcomes.iter().any(refused), "{outcomes:?}");
+    }
+
+    #[test]
+    fn a_message_is_found_where_it_lies_and_after_it_was_moved_where_it_lies_then() {
+        let mut streams = Streams::new(limits());
+        for name in ["a", "b"] {
+            let config = format!(
+                r#"{{"name":"{name}","subjects":["{name}.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}}"#
+            );
+            let command = Command::new(Kind::CreateStream, 0, b"", config.as_bytes());
+            apply(&mut streams, 0, |e| {
+                e.command(&command).unwrap();
+            });
+        }
+        let (a, b) = (streams.by_name("a").unwrap(), streams.by_name("b").unwrap());
+        // So many that one look is not enough.
+        for n in 1..=70_000u64 {
+            apply(&mut streams, n * 8, |e| {
+                e.publish(a, b"a.x", None, b"").unwrap();
+                e.publish(b, b"b.x", None, b"").unwrap();
+            });
+        }
+        let find = |streams: &Streams, lsns: Range<u64>| {
+            let (mut all, mut from, mut looks) = (Vec::new(), Some((0, 0)), 0);
+            while let Some(at) = from {
+                let (found, next) = streams.lying_in(&lsns, at);
+                all.extend(found.iter().map(|l| (l.stream, l.seq)));
+                (from, looks) = (next, looks + 1);
+            }
+            (all, looks)
+        };
+        let (found, looks) = find(&streams, 800..816);
+        assert_eq!(found, [(a, 100), (a, 101), (b, 100), (b, 101)]);
+        assert!(looks > 1);
+        let (from, to) = (streams.get(a).unwrap().place(100).unwrap(), 1 << 40);
+        let to = Place { lsn: to, ..from };
+        assert!(streams.relocate(a, 100, from, to));
+        assert_eq!(find(&streams, 800..816).0, [(a, 101), (b, 100), (b, 101)]);
+        assert_eq!(find(&streams, to.lsn..to.lsn + 8).0, [(a, 100)]);
+    }
+}

@@ -1,0 +1,829 @@
+//! Random commands, applied to the streams and to a model that keeps a plain list of messages: both must agree on every outcome, and
+//! after every command on what the stream holds, whatever it is asked. A second node is fed the same entries and is now
+//! and then replaced by what a snapshot of it gives back; in the end both have the same bytes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::config::{Discard, Storage, StreamConfig};
+
+const SUBJECTS: [&str; 5] = ["s.a", "s.b", "s.c.d", "s.c.e", "s.f"];
+const FILTERS: [&[&str]; 6] = [
+    &[],
+    &["s.a"],
+    &["s.c.*"],
+    &["s.a", "s.c.e"],
+    &["s.none"],
+    &["*.b", "s.f"],
+];
+
+#[derive(Clone, Debug, Default)]
+struct Headers {
+    msg_id: Option<u8>,
+    last_seq: Option<i8>,
+    last_subject_seq: Option<(i8, Option<usize>)>,
+    last_msg_id: Option<u8>,
+    rollup: Option<bool>,
+    ttl: Option<Option<u8>>,
+    purge_marker: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Publish(usize, u8, Headers),
+    Flood(usize, u16),
+    Batch(Vec<(usize, Headers)>),
+    Purge(usize, u64, u64),
+    Delete(prop::sample::Index),
+    Pass(u32),
+    Expire,
+    Update(Box<StreamConfig>),
+    Snapshot,
+    Relocate(prop::sample::Index),
+}
+
+fn headers() -> impl Strategy<Value = Headers> {
+    let rare = |range: std::ops::Range<u8>| prop::option::weighted(0.2, range);
+    (
+        rare(0..4),
+        prop::option::weighted(0.1, -1..1_i8),
+        prop::option::weighted(0.1, (-1..1_i8, prop::option::of(0..3_usize))),
+        prop::option::weighted(0.05, 0..4_u8),
+        prop::option::weighted(0.1, any::<bool>()),
+        prop::option::weighted(0.2, prop::option::weighted(0.8, 1..9_u8)),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|h| Headers {
+            msg_id: h.0,
+            last_seq: h.1,
+            last_subject_seq: h.2,
+            last_msg_id: h.3,
+            rollup: h.4,
+            ttl: h.5,
+            purge_marker: h.6,
+        })
+}
+
+fn config() -> impl Strategy<Value = StreamConfig> {
+    let limit = |choices: &'static [i64]| prop::sample::select(choices);
+    (
+        limit(&[-1, -1, 3, 300]),
+        limit(&[-1, -1, 200, 20_000]),
+        limit(&[-1, -1, 1, 2, 7]),
+        limit(&[0, 0, 5_000_000_000]),
+        limit(&[0, 2_000_000_000]),
+        any::<(bool, bool, bool)>(),
+    )
+        .prop_map(
+            |(msgs, bytes, per_subject, age, marker, flags)| StreamConfig {
+                name: "S".into(),
+                subjects: vec!["s.>".into()],
+                max_msgs: msgs,
+                max_bytes: bytes,
+                max_msgs_per_subject: per_subject,
+                max_age: age,
+                discard: if flags.0 { Discard::New } else { Discard::Old },
+                discard_new_per_subject: flags.0 && per_subject > 0 && flags.1,
+                duplicate_window: 1_000_000_000,
+                allow_rollup_hdrs: true,
+                allow_msg_ttl: true,
+                allow_atomic: true,
+                subject_delete_marker_ttl: marker,
+                allow_direct: flags.2,
+                ..StreamConfig::default()
+            },
+        )
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let subject = || 0..SUBJECTS.len();
+    prop_oneof![
+        12 => (subject(), 0..40_u8, headers()).prop_map(|(s, n, h)| Act::Publish(s, n, h)),
+        2 => (subject(), 1..300_u16).prop_map(|(s, n)| Act::Flood(s, n)),
+        2 => prop::collection::vec((subject(), headers()), 1..4).prop_map(Act::Batch),
+        1 => (0..FILTERS.len(), 0..40_u64, 0..4_u64).prop_map(|(f, s, k)| Act::Purge(f, s, k)),
+        3 => any::<prop::sample::Index>().prop_map(Act::Delete),
+        3 => (0..3_000_000_u32).prop_map(Act::Pass),
+        2 => Just(Act::Expire),
+        1 => config().prop_map(|c| Act::Update(Box::new(c))),
+        1 => Just(Act::Snapshot),
+        1 => any::<prop::sample::Index>().prop_map(Act::Relocate),
+    ]
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Message {
+    subject: String,
+    time: u64,
+    bytes: u64,
+    due: Option<u64>,
+    never: bool,
+    marker: bool,
+}
+
+/// What the rules come to with nothing but a list.
+struct Model {
+    config: StreamConfig,
+    messages: BTreeMap<u64, Message>,
+    last_seq: u64,
+    last_time: u64,
+    ids: Vec<(u8, u64, u64)>,
+    last_id: Option<u8>,
+    now: u64,
+}
+
+/// What the model expects of a publish: a number, a duplicate's, or an error's.
+type Expected = Result<u64, Result<u64, u16>>;
+
+struct Publish<'a> {
+    subject: &'a str,
+    payload: usize,
+    headers: &'a Headers,
+    /// Values of the headers, made when it was encoded.
+    last_seq: Option<u64>,
+    last_subject_seq: Option<(u64, &'a str)>,
+    block_bytes: usize,
+}
+
+impl Model {
+    fn last_of(&self, subject: &str) -> u64 {
+        let found = self
+            .messages
+            .iter()
+            .rev()
+            .find(|(_, m)| m.subject == subject);
+        found.map_or(0, |(seq, _)| *seq)
+    }
+
+    fn count_of(&self, subject: &str) -> u64 {
+        self.messages
+            .values()
+            .filter(|m| m.subject == subject)
+            .count() as u64
+    }
+
+    fn bytes(&self) -> u64 {
+        self.messages.values().map(|m| m.bytes).sum()
+    }
+
+    fn size(p: &Publish<'_>) -> u64 {
+        let frame = if p.block_bytes > 0 { 34 } else { 30 };
+        (frame + p.subject.len() + p.block_bytes + p.payload) as u64
+    }
+
+    fn check(&self, p: &Publish<'_>, staged: &[&Publish<'_>], in_batch: bool) -> Expected {
+        let h = p.headers;
+        let c = &self.config;
+        if let Some(id) = h.msg_id {
+            let horizon = self.now.saturating_sub(1_000_000);
+            let known = self.ids.iter().find(|(i, _, t)| *i == id && *t >= horizon);
+            match known {
+                Some((_, seq, _)) if !in_batch => return Err(Ok(*seq)),
+                Some(_) => return Err(Err(10201)),
+                None if staged.iter().any(|s| s.headers.msg_id == Some(id)) => {
+                    return Err(Err(10201));
+                }
+                None => {}
+            }
+        }
+        if h.last_msg_id.is_some() && h.last_msg_id != self.last_id {
+            return Err(Err(10070));
+        }
+        if let Some(expected) = p.last_seq {
+            if !staged.is_empty() {
+                return Err(Err(10164));
+            }
+            if expected != self.last_seq {
+                return Err(Err(10071));
+            }
+        }
+        if let Some((expected, subject)) = p.last_subject_seq {
+            if staged.iter().any(|s| s.subject == subject) {
+                return Err(Err(10164));
+            }
+            if expected != self.last_of(subject) {
+                return Err(Err(10071));
+            }
+        }
+        match h.rollup {
+            Some(true) if !staged.is_empty() => return Err(Err(10111)),
+            Some(false) if staged.iter().any(|s| s.subject == p.subject) => {
+                return Err(Err(10111));
+            }
+            _ => {}
+        }
+        if c.discard == Discard::New {
+            let same = staged.iter().filter(|s| s.subject == p.subject).count() as u64;
+            let full = c.max_msgs_per_subject > 0
+                && self.count_of(p.subject) + same >= c.max_msgs_per_subject as u64;
+            if full && c.discard_new_per_subject && h.rollup.is_none() {
+                return Err(Err(10077));
+            }
+            let oldest = self.messages.values().find(|m| m.subject == p.subject);
+            let replaced = oldest.filter(|_| full && !in_batch).map_or(0, |m| m.bytes);
+            let count = (self.messages.len() + staged.len()) as u64;
+            if c.max_msgs > 0 && count >= c.max_msgs as u64 && replaced == 0 {
+                return Err(Err(10077));
+            }
+            let size = Self::size(p);
+            let bytes = self.bytes() + staged.iter().map(|s| Self::size(s)).sum::<u64>() + size;
+            if c.max_bytes > 0 && bytes > c.max_bytes as u64 && replaced < size {
+                return Err(Err(10077));
+            }
+        }
+        Ok(0)
+    }
+
+    fn store(&mut self, p: &Publish<'_>) -> u64 {
+        let (seq, c) = (self.last_seq + 1, self.config.clone());
+        self.last_seq = seq;
+        self.last_time = self.now;
+        self.last_id = p.headers.msg_id;
+        if let Some(id) = p.headers.msg_id {
+            self.ids.retain(|(i, ..)| *i != id);
+            self.ids.push((id, seq, self.now));
+        }
+        let least = if c.max_msgs_per_subject == 1 {
+            0
+        } else {
+            c.subject_delete_marker_ttl as u64 / 1000
+        };
+        let ttl = p.headers.ttl.flatten().map(|s| u64::from(s) * 1_000_000);
+        let message = Message {
+            subject: p.subject.to_owned(),
+            time: self.now,
+            bytes: Self::size(p),
+            due: ttl.map(|ttl| self.now + ttl.max(least)),
+            never: p.headers.ttl == Some(None),
+            marker: p.headers.purge_marker,
+        };
+        self.messages.insert(seq, message);
+        self.trim(&[p.subject]);
+        match p.headers.rollup {
+            Some(true) => self.messages.retain(|s, _| *s >= seq),
+            Some(false) => self
+                .messages
+                .retain(|s, m| *s >= seq || m.subject != p.subject),
+            None => {}
+        }
+        seq
+    }
+
+    fn trim(&mut self, subjects: &[&str]) {
+        let c = self.config.clone();
+        let per_subject = u64::try_from(c.max_msgs_per_subject).unwrap_or(u64::MAX);
+        for subject in subjects {
+            while self.count_of(subject) > per_subject {
+                let mut all = self.messages.iter();
+                let first = all.find(|(_, m)| m.subject == *subject).map(|(s, _)| *s);
+                self.messages.remove(&first.unwrap());
+            }
+        }
+        while (c.max_msgs > 0 && self.messages.len() > c.max_msgs as usize)
+            || (c.max_bytes > 0 && self.bytes() > c.max_bytes as u64)
+        {
+            self.messages.pop_first();
+        }
+    }
+
+    fn purge(&mut self, filter: &[&str], below: u64, keep: u64) -> Result<u64, u16> {
+        if below > 0 && keep > 0 {
+            return Err(10003);
+        }
+        if below == 1 {
+            return Ok(0);
+        }
+        let wanted = |m: &Message| filter.first().is_none_or(|f| matches(f, &m.subject));
+        let mut seqs: Vec<u64> = self
+            .messages
+            .iter()
+            .filter(|(s, m)| wanted(m) && (below == 0 || **s < below))
+            .map(|(s, _)| *s)
+            .collect();
+        let kept = seqs.len().saturating_sub(keep as usize);
+        seqs.truncate(kept);
+        seqs.iter().for_each(|s| drop(self.messages.remove(s)));
+        if filter.is_empty() && below > self.last_seq + 1 {
+            self.last_seq = below - 1;
+        }
+        Ok(seqs.len() as u64)
+    }
+
+    fn is_due(&self, m: &Message) -> bool {
+        let age = self.config.max_age as u64 / 1000;
+        m.due.is_some_and(|due| due <= self.now)
+            || (age > 0 && !m.never && m.time + age <= self.now)
+    }
+
+    /// Lets go all that is due; the last of a subject stays where a marker is to come.
+    fn expire(&mut self) {
+        // Those with a time of their own go first, by that time; then the others, by age.
+        let mut due: Vec<_> = self
+            .messages
+            .iter()
+            .filter(|(_, m)| self.is_due(m))
+            .map(|(s, m)| (m.due.filter(|d| *d <= self.now).unwrap_or(u64::MAX), *s))
+            .collect();
+        due.sort_unstable();
+        for (_, seq) in due {
+            let m = &self.messages[&seq];
+            let marked = self.config.subject_delete_marker_ttl > 0;
+            if !(marked && !m.marker && self.count_of(&m.subject) == 1) {
+                self.messages.remove(&seq);
+            }
+        }
+    }
+}
+
+fn matches(pattern: &str, subject: &str) -> bool {
+    crate::nats::subject::contains(pattern.as_bytes(), subject.as_bytes())
+}
+
+/// Two nodes and the model.
+struct World {
+    one: Streams,
+    other: Streams,
+    model: Model,
+    lsn: u64,
+    /// What the effects say there is: place and bytes by number.
+    live: BTreeMap<u64, (Place, u32)>,
+    relocated: bool,
+}
+
+impl World {
+    fn new(config: StreamConfig) -> Self {
+        let mut world = Self {
+            one: Streams::new(AccountLimits::NONE),
+            other: Streams::new(AccountLimits::NONE),
+            model: Model {
+                config: rules::check(&config).unwrap(),
+                messages: BTreeMap::new(),
+                last_seq: 0,
+                last_time: 0,
+                ids: Vec::new(),
+                last_id: None,
+                now: 1_000_000,
+            },
+            lsn: 0,
+            live: BTreeMap::new(),
+            relocated: false,
+        };
+        let json = serde_json::to_vec(&config).unwrap();
+        let out = world.command(&Command::new(Kind::CreateStream, 0, b"", &json));
+        assert_eq!(out, [Outcome::Created { stream: 1 }]);
+        world
+    }
+
+    fn command(&mut self, command: &Command<'_>) -> Vec<Outcome> {
+        self.apply(|entry| {
+            entry.command(command).unwrap();
+        })
+    }
+
+    fn apply(&mut self, write: impl FnOnce(&mut Encoder<'_, Vec<u8>>)) -> Vec<Outcome> {
+        let mut entry = Vec::new();
+        write(&mut Encoder::begin(&mut entry, self.model.now));
+        let entry = Bytes::from(entry);
+        self.lsn += 4096;
+        let (mut out, mut effects) = (Vec::new(), Vec::new());
+        self.one
+            .apply(self.lsn, &entry, &mut out, &mut effects)
+            .unwrap();
+        let (mut out2, mut effects2) = (Vec::new(), Vec::new());
+        self.other
+            .apply(self.lsn, &entry, &mut out2, &mut effects2)
+            .unwrap();
+        assert_eq!(out, out2);
+        for effect in effects {
+            match effect {
+                Effect::Stored {
+                    seq, place, bytes, ..
+                } => {
+                    assert_eq!(self.live.insert(seq, (place, bytes)), None);
+                }
+                Effect::Removed {
+                    seq, place, bytes, ..
+                } => {
+                    assert_eq!(self.live.remove(&seq), Some((place, bytes)));
+                }
+                Effect::Purged { messages, .. } => {
+                    for (seq, place, bytes) in messages.iter() {
+                        assert_eq!(self.live.remove(&seq), Some((place, bytes)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn prepare<'a>(&self, subject: usize, payload: usize, headers: &'a Headers) -> Publish<'a> {
+        let off = |base: u64, by: i8| base.wrapping_add_signed(i64::from(by));
+        let expected = headers.last_subject_seq.map(|(by, of)| {
+            let of = SUBJECTS[of.unwrap_or(subject)];
+            (off(self.model.last_of(of), by), of)
+        });
+        let mut publish = Publish {
+            subject: SUBJECTS[subject],
+            payload,
+            headers,
+            last_seq: headers.last_seq.map(|by| off(self.model.last_seq, by)),
+            last_subject_seq: expected,
+            block_bytes: 0,
+        };
+        publish.block_bytes = block(&publish).map_or(0, |b| b.len());
+        publish
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Publish(subject, payload, headers) => {
+                let publish = self.prepare(*subject, (*payload).into(), headers);
+                let out = self.apply(|entry| write(entry, &publish));
+                let expected = self.model.check(&publish, &[], false);
+                let expected = expected.map(|_| self.model.store(&publish));
+                assert_eq!(told(&out[0]), expected, "{publish:?}");
+            }
+            Act::Flood(subject, count) => {
+                let headers = Headers::default();
+                let publish = self.prepare(*subject, 3, &headers);
+                let out = self.apply(|entry| (0..*count).for_each(|_| write(entry, &publish)));
+                for outcome in out {
+                    let expected = self.model.check(&publish, &[], false);
+                    let expected = expected.map(|_| self.model.store(&publish));
+                    assert_eq!(told(&outcome), expected);
+                }
+            }
+            Act::Batch(messages) => self.batch(messages),
+            Act::Purge(filter, seq, keep) => {
+                let filter = FILTERS[*filter];
+                let request = PurgeRequest {
+                    filter: filter.first().map_or(String::new(), |f| (*f).to_owned()),
+                    seq: *seq,
+                    keep: *keep,
+                };
+                let json = serde_json::to_vec(&request).unwrap();
+                let out = self.command(&Command::new(Kind::Purge, 1, b"", &json));
+                let expected = self.model.purge(filter, *seq, *keep);
+                match &out[0] {
+                    Outcome::Purged { purged, .. } => assert_eq!(Ok(*purged), expected),
+                    Outcome::Refused { error, .. } => assert_eq!(Err(error.err_code), expected),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Act::Delete(index) => {
+                let seq = index.index(self.model.last_seq as usize + 2) as u64;
+                let json = serde_json::to_vec(&DeleteRequest {
+                    seq,
+                    no_erase: true,
+                })
+                .unwrap();
+                let out = self.command(&Command::new(Kind::DeleteMessage, 1, b"", &json));
+                let there = self.model.messages.remove(&seq).is_some();
+                assert_eq!(matches!(out[0], Outcome::Removed { .. }), there);
+            }
+            Act::Pass(us) => self.model.now += u64::from(*us),
+            Act::Expire => self.expire(),
+            Act::Update(config) => {
+                let json = serde_json::to_vec(config).unwrap();
+                let out = self.command(&Command::new(Kind::UpdateStream, 1, b"", &json));
+                assert_eq!(out, [Outcome::Updated { stream: 1 }]);
+                self.model.config = rules::check(config).unwrap();
+                self.model.trim(&SUBJECTS);
+            }
+            Act::Snapshot => {
+                let bytes: Vec<u8> = self.other.snapshot().chunks().flatten().collect();
+                self.other = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
+            }
+            Act::Relocate(index) => {
+                if self.model.messages.is_empty() {
+                    return;
+                }
+                let at = index.index(self.model.messages.len());
+                let seq = *self.model.messages.keys().nth(at).unwrap();
+                let from = self.one.get(1).unwrap().place(seq).unwrap();
+                let to = Place {
+                    lsn: from.lsn + (index.index(1 << 20) as u64) * (1 << 18),
+                    offset: 16,
+                };
+                assert!(self.one.relocate(1, seq, from, to));
+                self.live.get_mut(&seq).unwrap().0 = to;
+                self.relocated = true;
+            }
+        }
+    }
+
+    fn batch(&mut self, messages: &[(usize, Headers)]) {
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|(subject, headers)| self.prepare(*subject, 2, headers))
+            .collect();
+        let out = self.apply(|entry| {
+            entry.atomic(1, messages.len() as u32).unwrap();
+            messages.iter().for_each(|m| write(entry, m));
+        });
+        let mut staged: Vec<&Publish<'_>> = Vec::new();
+        for message in &messages {
+            if let Err(error) = self.model.check(message, &staged, true) {
+                assert!(
+                    out.iter().all(|o| told(o) == Err(error)),
+                    "{out:?} {error:?}"
+                );
+                return;
+            }
+            staged.push(message);
+        }
+        for (outcome, message) in out[1..].iter().zip(&messages) {
+            assert_eq!(told(outcome), Ok(self.model.store(message)));
+        }
+    }
+
+    /// Proposes and applies what is due until nothing is, each command as the model would.
+    fn expire(&mut self) {
+        let now = self.model.now;
+        for _ in 0..100 {
+            let due = self.one.next_expiry(now).is_some_and(|due| due <= now);
+            assert_eq!(
+                due,
+                self.model.messages.values().any(|m| self.model.is_due(m))
+            );
+            if !due {
+                return;
+            }
+            let mut proposed = Vec::new();
+            let mut encoder = Encoder::begin(&mut proposed, now);
+            self.one
+                .propose_expiry(now, Storage::File, &mut encoder)
+                .unwrap();
+            let proposed = Entry::decode(&proposed).unwrap();
+            for command in proposed.commands() {
+                let command = command.unwrap();
+                self.command(&command);
+                if command.kind == Kind::Expire {
+                    self.model.expire();
+                } else {
+                    self.mark(&command);
+                }
+            }
+        }
+        panic!("expiry comes to no end");
+    }
+
+    fn mark(&mut self, command: &Command<'_>) {
+        let subject = std::str::from_utf8(command.subject).unwrap();
+        let m = self.model.messages.get(&self.model.last_of(subject));
+        let replaced = m.is_some_and(|m| self.model.is_due(m) && !m.marker);
+        if !replaced || self.model.count_of(subject) != 1 {
+            return;
+        }
+        let headers = Headers {
+            rollup: Some(false),
+            purge_marker: true,
+            ..Headers::default()
+        };
+        let ttl = self.model.config.subject_delete_marker_ttl as u64 / 1000;
+        let marker = Publish {
+            subject,
+            payload: 0,
+            headers: &headers,
+            last_seq: None,
+            last_subject_seq: None,
+            block_bytes: command.headers.unwrap().len(),
+        };
+        let seq = self.model.store(&marker);
+        let due = Some(self.model.now + ttl);
+        if let Some(m) = self.model.messages.get_mut(&seq) {
+            m.due = due;
+        }
+    }
+
+    fn check(&self) {
+        self.one.check_invariants();
+        self.other.check_invariants();
+        let stream = self.one.get(1).unwrap();
+        let model = &self.model;
+        let state = stream.state();
+        assert_eq!(state.messages as usize, model.messages.len());
+        assert_eq!(state.bytes, model.bytes());
+        assert_eq!(state.last_seq, model.last_seq);
+        assert_eq!(state.last_time_us, model.last_time);
+        let first = model.messages.first_key_value();
+        assert_eq!(
+            state.first_seq,
+            first.map_or(model.last_seq + 1, |(s, _)| *s)
+        );
+        assert_eq!(state.first_time_us, first.map_or(0, |(_, m)| m.time));
+        assert_eq!(stream.deleted(usize::MAX).len() as u64, state.num_deleted);
+        let seqs: Vec<u64> = self.live.keys().copied().collect();
+        assert!(seqs.iter().eq(model.messages.keys()));
+        for (seq, m) in &model.messages {
+            let stored = stream.message(*seq).unwrap();
+            assert_eq!(&*stored.subject, m.subject.as_bytes());
+            assert_eq!((stored.time_us, u64::from(stored.bytes)), (m.time, m.bytes));
+            assert_eq!(self.live[seq].0, stored.place);
+        }
+        for patterns in FILTERS {
+            let mut filter = Filter::new(patterns);
+            let wanted: Vec<u64> = model
+                .messages
+                .iter()
+                .filter(|(_, m)| {
+                    patterns.is_empty() || patterns.iter().any(|p| matches(p, &m.subject))
+                })
+                .map(|(s, _)| *s)
+                .collect();
+            for from in [
+                0,
+                state.first_seq + 1,
+                state.last_seq / 2,
+                state.last_seq + 1,
+            ] {
+                let behind = wanted.partition_point(|s| *s < from);
+                assert_eq!(
+                    stream.next_at(from, &mut filter),
+                    wanted.get(behind).copied()
+                );
+                assert_eq!(
+                    stream.count_from(from, &mut filter),
+                    (wanted.len() - behind) as u64
+                );
+            }
+            assert_eq!(stream.last_matching(&filter), wanted.last().copied());
+            let mut last = BTreeMap::new();
+            wanted.iter().for_each(|s| {
+                last.insert(&model.messages[s].subject, *s);
+            });
+            let mut last: Vec<u64> = last.into_values().collect();
+            last.sort_unstable();
+            assert_eq!(stream.last_per_subject(&filter), last);
+            assert_eq!(stream.subjects(&filter).count(), last.len());
+        }
+        for time in [0, state.first_time_us + 1, model.now, model.now + 1] {
+            let first = model.messages.iter().find(|(_, m)| m.time >= time);
+            let expected = first.map_or(model.last_seq + 1, |(s, _)| *s);
+            assert_eq!(stream.seq_at_time(time), expected);
+        }
+    }
+}
+
+impl std::fmt::Debug for Publish<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.subject, self.headers)
+    }
+}
+
+fn told(outcome: &Outcome) -> Expected {
+    match outcome {
+        Outcome::Stored { seq, .. } => Ok(*seq),
+        Outcome::Duplicate { seq, .. } => Err(Ok(*seq)),
+        Outcome::Refused { error, .. } => Err(Err(error.err_code)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(entry: &mut Encoder<'_, Vec<u8>>, p: &Publish<'_>) {
+    let block = block(p);
+    let payload = vec![b'x'; p.payload];
+    entry
+        .publish(1, p.subject.as_bytes(), block.as_deref(), &payload)
+        .unwrap();
+}
+
+fn block(p: &Publish<'_>) -> Option<Vec<u8>> {
+    let mut lines = Vec::new();
+    let h = p.headers;
+    lines.extend(h.msg_id.map(|id| format!("Nats-Msg-Id: {id}")));
+    lines.extend(
+        h.last_msg_id
+            .map(|id| format!("Nats-Expected-Last-Msg-Id: {id}")),
+    );
+    lines.extend(
+        p.last_seq
+            .map(|s| format!("Nats-Expected-Last-Sequence: {s}")),
+    );
+    if let Some((seq, of)) = p.last_subject_seq {
+        lines.push(format!("Nats-Expected-Last-Subject-Sequence: {seq}"));
+        lines.push(format!("Nats-Expected-Last-Subject-Sequence-Subject: {of}"));
+    }
+    lines.extend(
+        h.rollup
+            .map(|all| format!("Nats-Rollup: {}", if all { "all" } else { "sub" })),
+    );
+    lines.extend(h.ttl.map(|ttl| match ttl {
+        Some(secs) => format!("Nats-TTL: {secs}s"),
+        None => "Nats-TTL: never".to_owned(),
+    }));
+    if h.purge_marker {
+        lines.push("KV-Operation: PURGE".to_owned());
+    }
+    let text = format!("NATS/1.0\r\n{}\r\n\r\n", lines.join("\r\n"));
+    (!lines.is_empty()).then(|| text.into_bytes())
+}
+
+/// Payloads that are nearly what a command expects, and some that are not.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![0..9_u64, Just(1 << 62), Just(u64::MAX - 1), Just(u64::MAX)];
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..20),
+        (number.clone(), number.clone())
+            .prop_map(|(a, b)| { format!(r#"{{"seq":{a},"keep":{b},"filter":""}}"#).into_bytes() }),
+        (number.clone(), "[STU]").prop_map(|(n, name)| {
+            format!(r#"{{"name":"{name}","subjects":["{name}.>"],"first_seq":{n}}}"#).into_bytes()
+        }),
+        (number, "(all|new|last|by_start_sequence)").prop_map(|(n, policy)| {
+            format!(r#"{{"config":{{"deliver_policy":"{policy}","opt_start_seq":{n}}}}}"#)
+                .into_bytes()
+        }),
+        (0..3_u32).prop_map(|n| n.to_le_bytes().to_vec()),
+        "(Nats-TTL: [0-9]{1,20}s?|Nats-Rollup: (sub|all)|Nats-Msg-Id: [ab])"
+            .prop_map(|line| { format!("NATS/1.0\r\n{line}\r\n\r\n").into_bytes() }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn streams_do_as_the_model(config in config(), acts in prop::collection::vec(act(), 1..60)) {
+        let mut world = World::new(config);
+        for act in &acts {
+            world.act(act);
+            world.check();
+        }
+        let bytes = |streams: &Streams| streams.snapshot().chunks().flatten().collect::<Vec<u8>>();
+        if !world.relocated {
+            prop_assert!(bytes(&world.one) == bytes(&world.other), "two nodes differ");
+        }
+        let again = Streams::restore(&bytes(&world.one), AccountLimits::NONE).unwrap();
+        again.check_invariants();
+        prop_assert!(bytes(&world.one) == bytes(&again), "what is restored differs");
+        world.one = again;
+        world.check();
+    }
+
+    #[test]
+    fn any_command_is_survived(
+        commands in prop::collection::vec(
+            (1..14_u8, 0..3_u32, "(s\\.[ab]|C|)", any::<bool>(), garbage(), any::<u64>()), 1..40),
+    ) {
+        let mut world = World::new(StreamConfig {
+            name: "S".into(),
+            subjects: vec!["s.>".into()],
+            allow_atomic: true,
+            ..StreamConfig::default()
+        });
+        for (kind, stream, subject, headers, payload, time) in commands {
+            let Some(kind) = Kind::from_u8(kind) else { continue };
+            let mut entry = Vec::new();
+            let mut encoder = Encoder::begin(&mut entry, time);
+            let command = Command {
+                headers: headers.then_some(&payload[..]),
+                ..Command::new(kind, stream, subject.as_bytes(), &payload)
+            };
+            encoder.command(&command).unwrap();
+            encoder.publish(1, b"s.a", None, b"").unwrap();
+            world.lsn += 1 << 33;
+            let (mut out, mut effects) = (Vec::new(), Vec::new());
+            world.one.apply(world.lsn, &entry.into(), &mut out, &mut effects).unwrap();
+            prop_assert_eq!(out.len(), 2);
+            world.one.check_invariants();
+        }
+    }
+
+    #[test]
+    fn no_snapshot_panics(
+        acts in prop::collection::vec(act(), 1..10),
+        cut in any::<prop::sample::Index>(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut world = World::new(StreamConfig {
+            name: "S".into(),
+            subjects: vec!["s.>".into()],
+            allow_atomic: true,
+            ..StreamConfig::default()
+        });
+        world.model.config.allow_rollup_hdrs = false;
+        for act in &acts {
+            if let Act::Flood(subject, count) = act {
+                world.act(&Act::Flood(*subject, *count));
+            }
+        }
+        let mut bytes: Vec<u8> = world.one.snapshot().chunks().flatten().collect();
+        prop_assert!(Streams::restore(&bytes[..cut.index(bytes.len())], AccountLimits::NONE).is_err());
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(mut streams) = Streams::restore(&bytes, AccountLimits::NONE) {
+            let mut entry = Vec::new();
+            let mut encoder = Encoder::begin(&mut entry, 1);
+            encoder.publish(1, b"s.a", None, b"").unwrap();
+            encoder.command(&Command::new(Kind::Purge, 1, b"", b"{}")).unwrap();
+            let (mut out, mut effects) = (Vec::new(), Vec::new());
+            streams.apply(1 << 40, &entry.into(), &mut out, &mut effects).unwrap();
+        }
+    }
+}

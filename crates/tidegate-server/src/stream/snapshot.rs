@@ -1,0 +1,355 @@
+//! All streams at one moment, to be written while they change.
+//!
+//! Taking one copies no message's data: blocks of the index, pages of subjects and of ids, and consumers' states are shared, and
+//! copied by whoever changes them first. It is encoded in [`Chunks`], by whatever thread, and read whole. What follows from
+//! the rest is not in it. The same streams give the same bytes, however they came about.
+//!
+//! Messages of streams in memory are not in it: once it is read those streams are there, and empty, with their consumers at the beginning.
+//!
+//! ```text
+//! snapshot  version u8 = 1 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32 | streams, by number
+//! stream    number u32 | created_us u64 | configuration (JSON) | last id | last seq u64 | last time_us u64
+//!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::block::Block;
+use super::consumers::{StreamConsumer, StreamView};
+use super::content::Content;
+use super::dedup::Ids;
+use super::index::Index;
+use super::one::Stream;
+use super::rules;
+use super::streams::{AccountLimits, Streams};
+use super::subjects::{Names, Subjects};
+use super::wire::{Reader, put_bytes, put_len, put_u32, put_u64};
+use crate::api::config::{Storage, StreamConfig};
+use crate::consumer::State;
+use crate::nats::subject::is_pattern;
+
+const VERSION: u8 = 1;
+/// How much a chunk holds, about.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Numbers beyond have no room to go on.
+const SEQ_MAX: u64 = 1 << 63;
+
+/// All streams at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    now_us: u64,
+    last_id: u32,
+    streams: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    id: u32,
+    created_us: u64,
+    config: StreamConfig,
+    last_msg_id: Vec<u8>,
+    last_seq: u64,
+    last_time_us: u64,
+    names: Names,
+    blocks: VecDeque<Arc<Block>>,
+    tail: Block,
+    ids: Ids,
+    consumers: Vec<(String, StreamConsumer)>,
+}
+
+impl Part {
+    fn of(stream: &Stream) -> Self {
+        let consumers = stream.consumers.iter();
+        let mut part = Self {
+            id: stream.id,
+            created_us: stream.created_us,
+            config: stream.config.clone(),
+            last_msg_id: Vec::new(),
+            last_seq: stream.config.first_seq.max(1) - 1,
+            last_time_us: 0,
+            names: Names::default(),
+            blocks: VecDeque::new(),
+            tail: Block::new(0),
+            ids: Ids::default(),
+            consumers: consumers.map(|(n, c)| (n.clone(), c.clone())).collect(),
+        };
+        if !stream.in_memory() {
+            part.last_msg_id.clone_from(&stream.last_msg_id);
+            part.last_seq = stream.content.last_seq;
+            part.last_time_us = stream.content.last_time_us;
+            part.names = stream.content.subjects.shared();
+            (part.blocks, part.tail) = stream.content.index.shared();
+            part.ids = stream.dedup.shared();
+        }
+        part
+    }
+
+    fn encode_head(&self, out: &mut Vec<u8>) {
+        put_u32(out, self.id);
+        put_u64(out, self.created_us);
+        // A configuration is plain data: nothing in it can fail to be written.
+        put_bytes(out, &serde_json::to_vec(&self.config).unwrap_or_default());
+        put_bytes(out, &self.last_msg_id);
+        put_u64(out, self.last_seq);
+        put_u64(out, self.last_time_us);
+        self.names.encode_head(out);
+    }
+
+    fn encode_consumers(&self, out: &mut Vec<u8>) {
+        put_len(out, self.consumers.len());
+        for (name, consumer) in &self.consumers {
+            put_bytes(out, name.as_bytes());
+            put_u64(out, consumer.created_us);
+            put_bytes(
+                out,
+                &serde_json::to_vec(&*consumer.config).unwrap_or_default(),
+            );
+            let state = match self.config.storage {
+                Storage::File => consumer.state.encode(),
+                Storage::Memory => Vec::new(),
+            };
+            put_bytes(out, &state);
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Stream, RestoreError> {
+        let (id, created_us) = (from.u32()?, from.u64()?);
+        let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;
+        let sound = config.first_seq <= rules::FIRST_SEQ_MAX
+            && config.subjects.iter().all(|p| is_pattern(p.as_bytes()));
+        if !sound {
+            return Err(RestoreError::Inconsistent("a stream's configuration"));
+        }
+        let mut stream = Stream::new(id, config, created_us);
+        stream.last_msg_id = from.bytes()?.to_vec();
+        let (last_seq, last_time_us) = (from.u64()?, from.u64()?);
+        if last_seq >= SEQ_MAX {
+            return Err(RestoreError::Inconsistent("a stream's last number"));
+        }
+        let names = Names::decode(from)?;
+        let index = decode_index(from, last_seq, &names)?;
+        stream.content = Content::new(last_seq + 1, stream.in_memory()).restored(
+            index,
+            Subjects::restored(names),
+            last_seq,
+            last_time_us,
+        );
+        if !stream.content.subjects.all_used() {
+            return Err(RestoreError::Inconsistent("the subjects of a stream"));
+        }
+        stream.renew_chains();
+        stream.dedup = Ids::decode(from)?;
+        for _ in 0..from.len(16)? {
+            let name = text(from.bytes()?)?;
+            let created_us = from.u64()?;
+            let config = serde_json::from_slice(from.bytes()?)?;
+            let state = match from.bytes()? {
+                [] => State::new(&config, &mut StreamView::new(&stream, &config)),
+                bytes => State::decode(bytes)
+                    .map_err(|_| RestoreError::Inconsistent("a consumer's state"))?,
+            };
+            let consumer = StreamConsumer {
+                config: Arc::new(config),
+                created_us,
+                state: Arc::new(state),
+            };
+            stream.consumers.insert(name, consumer);
+        }
+        Ok(stream)
+    }
+}
+
+fn decode_index(
+    from: &mut Reader<'_>,
+    last_seq: u64,
+    names: &Names,
+) -> Result<Index, RestoreError> {
+    let mut blocks = VecDeque::new();
+    let mut behind = 0;
+    let mut next = |from: &mut Reader<'_>, closed: bool| {
+        let block = Block::decode(from, last_seq, |id| names.has(id))?;
+        let empty = block.live().count() == 0;
+        if block.first() < behind || (closed && empty) {
+            return Err(RestoreError::Inconsistent("the order of blocks"));
+        }
+        behind = block.end();
+        Ok(block)
+    };
+    // A block takes its bases and two sets of bits at least.
+    for _ in 0..from.len(88)? {
+        blocks.push_back(Arc::new(next(from, true)?));
+    }
+    let tail = next(from, false)?;
+    Ok(Index::restored(blocks, tail))
+}
+
+fn text(bytes: &[u8]) -> Result<String, RestoreError> {
+    let text = std::str::from_utf8(bytes);
+    text.map(str::to_owned)
+        .map_err(|_| RestoreError::Inconsistent("a consumer's name"))
+}
+
+impl Streams {
+    /// All streams as they are now. It costs a reference for 256 messages, and makes later changes copy a block each, once.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut streams: Vec<_> = self.streams.values().map(|s| Part::of(s)).collect();
+        streams.sort_unstable_by_key(|part| part.id);
+        Snapshot {
+            now_us: self.now_us,
+            last_id: self.last_id,
+            streams,
+        }
+    }
+
+    /// Streams as they were when the snapshot was taken, of which `bytes` are all chunks.
+    ///
+    /// # Errors
+    ///
+    /// Where the bytes are no snapshot, or one that contradicts itself.
+    pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
+        let mut from = Reader(bytes);
+        let [version, zeros @ ..] = from.u64()?.to_le_bytes();
+        if version != VERSION || zeros != [0; 7] {
+            return Err(RestoreError::Version(version));
+        }
+        let mut streams = Self::new(limits);
+        (streams.now_us, streams.last_id) = (from.u64()?, from.u32()?);
+        for _ in 0..from.len(64)? {
+            let stream = Part::decode(&mut from)?;
+            let fits = stream.id <= streams.last_id
+                && streams.get(stream.id).is_none()
+                && streams.by_name(stream.name()).is_none();
+            if !fits {
+                return Err(RestoreError::Inconsistent("the numbers of streams"));
+            }
+            streams.insert(stream);
+        }
+        if !from.0.is_empty() {
+            return Err(RestoreError::Long);
+        }
+        // Nobody asked yet when something is due: the first who does finds out.
+        streams.due_us = 0;
+        Ok(streams)
+    }
+}
+
+impl Snapshot {
+    /// The snapshot as bytes, a part at a time.
+    #[must_use]
+    pub const fn chunks(self) -> Chunks {
+        Chunks {
+            snapshot: self,
+            stream: 0,
+            step: Step::Start,
+        }
+    }
+}
+
+/// A snapshot as bytes, a part at a time.
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    snapshot: Snapshot,
+    stream: usize,
+    step: Step,
+}
+
+/// What is to be written next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Start,
+    Head,
+    Names(usize),
+    Blocks(usize),
+    Ids(usize),
+    Consumers,
+}
+
+impl Iterator for Chunks {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        while out.len() < CHUNK_BYTES && self.step(&mut out) {}
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+impl Chunks {
+    /// Writes what is next; whether there was something.
+    fn step(&mut self, out: &mut Vec<u8>) -> bool {
+        if let Step::Start = self.step {
+            put_u64(out, VERSION.into());
+            put_u64(out, self.snapshot.now_us);
+            put_u32(out, self.snapshot.last_id);
+            put_len(out, self.snapshot.streams.len());
+            self.step = Step::Head;
+            return true;
+        }
+        let Some(part) = self.snapshot.streams.get(self.stream) else {
+            return false;
+        };
+        self.step = match self.step {
+            Step::Start | Step::Head => {
+                part.encode_head(out);
+                Step::Names(0)
+            }
+            Step::Names(page) if page < part.names.pages_len() => {
+                part.names.encode_page(page, out);
+                Step::Names(page + 1)
+            }
+            Step::Names(_) => {
+                put_len(out, part.blocks.len());
+                Step::Blocks(0)
+            }
+            Step::Blocks(at) => match part.blocks.get(at) {
+                Some(block) => {
+                    block.encode(out);
+                    Step::Blocks(at + 1)
+                }
+                None => {
+                    part.tail.encode(out);
+                    part.ids.encode_head(out);
+                    Step::Ids(0)
+                }
+            },
+            Step::Ids(page) if page < part.ids.pages_len() => {
+                part.ids.encode_page(page, out);
+                Step::Ids(page + 1)
+            }
+            Step::Ids(_) => Step::Consumers,
+            Step::Consumers => {
+                part.encode_consumers(out);
+                self.stream += 1;
+                Step::Head
+            }
+        };
+        true
+    }
+}
+
+/// Why bytes are not a snapshot.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// They end too early.
+    #[error("a snapshot of streams ends too early")]
+    Short,
+    /// They go on after the end.
+    #[error("a snapshot of streams is followed by something else")]
+    Long,
+    /// Another version wrote them.
+    #[error(
+        "a snapshot of streams is of version {0}, expected {VERSION}: use the program that wrote it"
+    )]
+    Version(u8),
+    /// They contradict themselves.
+    #[error("a snapshot of streams contradicts itself: {0}")]
+    Inconsistent(&'static str),
+    /// A configuration cannot be read.
+    #[error("a snapshot of streams holds a configuration nobody can read: {0}")]
+    Config(#[from] serde_json::Error),
+}

@@ -1,0 +1,211 @@
+//! What the tests share: a store with its loop, and whose wake-ups can be waited for.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tidegate_log::SimDisk;
+use tidegate_server::store::{
+    Due, Fetch, OpenError, Opening, Options, Parts, Store, Waker, WriteError,
+};
+use tidegate_server::stream::{Command, Place};
+
+use crate::toy::{self, Toy};
+
+/// Far enough away that only a bug comes there.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Counts wake-ups.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() += 1;
+        self.changed.notify_all();
+    }
+
+    fn rung(&self) -> u64 {
+        *self.rung.lock().unwrap()
+    }
+
+    /// Waits for a wake-up after the `seen`th.
+    fn wait(&self, seen: u64) {
+        let rung = self.rung.lock().unwrap();
+        let (rung, _) = self
+            .changed
+            .wait_timeout_while(rung, PATIENCE, |rung| *rung <= seen)
+            .unwrap();
+        assert!(*rung > seen, "no wake-up in time");
+    }
+}
+
+/// Small segments, and the same salts every time.
+pub(crate) fn options() -> Options {
+    Options {
+        segment_bytes: 64 << 10,
+        checkpoint_bytes_min: 128 << 10,
+        seed: Some(7),
+        ..Options::default()
+    }
+}
+
+/// Two simulated disks: for checkpoints, for the log.
+#[derive(Clone, Default)]
+pub(crate) struct Disks {
+    pub(crate) state: SimDisk,
+    pub(crate) log: SimDisk,
+}
+
+impl Disks {
+    /// The disks as they are, for another process: all that was written is durable.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            state: self.state.copy(),
+            log: self.log.copy(),
+        }
+    }
+}
+
+/// A store with what its loop would have.
+pub(crate) struct Node {
+    pub(crate) store: Store,
+    pub(crate) toy: Toy,
+    /// Every entry applied, replayed or not, with where it lies.
+    pub(crate) entries: Vec<(u64, Bytes)>,
+    /// How many of them were replayed.
+    pub(crate) replayed: usize,
+    /// How many checkpoints were asked for.
+    pub(crate) checkpoints: usize,
+    bell: Arc<Bell>,
+}
+
+impl Node {
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self::begin(|waker| Opening::begin(dir, options(), waker)).unwrap()
+    }
+
+    pub(crate) fn on(disks: &Disks) -> Result<Self, OpenError> {
+        Self::with(disks, options())
+    }
+
+    pub(crate) fn with(disks: &Disks, options: Options) -> Result<Self, OpenError> {
+        let (state, log) = (Arc::new(disks.state.clone()), Arc::new(disks.log.clone()));
+        Self::begin(|waker| Opening::on(state, log, options, waker))
+    }
+
+    fn begin(open: impl FnOnce(Waker) -> Result<Opening, OpenError>) -> Result<Self, OpenError> {
+        let bell = Arc::new(Bell::default());
+        let rung = Arc::clone(&bell);
+        let mut opening = open(Arc::new(move || rung.ring()))?;
+        let state = opening.take_state();
+        let mut toy = state.map_or_else(Toy::default, |state| Toy::restore(&state));
+        let mut entries = Vec::new();
+        let store = opening.replay(|due, live| {
+            if let Due::Entry(entry) = &due {
+                entries.push((entry.lsn.get(), entry.data.clone()));
+            }
+            toy.handle(due, live);
+        })?;
+        Ok(Self {
+            replayed: entries.len(),
+            store,
+            toy,
+            entries,
+            checkpoints: 0,
+            bell,
+        })
+    }
+
+    /// One turn of the loop.
+    pub(crate) fn turn(&mut self) {
+        self.store.poll().unwrap();
+        while let Some(due) = self.store.poll_due() {
+            if let Due::Entry(entry) = &due {
+                self.entries.push((entry.lsn.get(), entry.data.clone()));
+            }
+            self.toy.handle(due, self.store.live_mut());
+        }
+        if let Some(asked) = self.store.poll_lying() {
+            let (lying, next) = self.toy.lying_in(&asked);
+            self.store.handle_lying(lying, next);
+        }
+        if self.store.wants_checkpoint() {
+            self.checkpoint();
+        }
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        let parts: Parts = Box::new(self.toy.parts().into_iter());
+        self.store.checkpoint(parts);
+        self.checkpoints += 1;
+    }
+
+    /// Turns until it is so.
+    pub(crate) fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            let seen = self.bell.rung();
+            self.turn();
+            if let Some(done) = done(self) {
+                return done;
+            }
+            assert!(start.elapsed() < PATIENCE, "not in time");
+            self.bell.wait(seen);
+        }
+    }
+
+    /// Proposes as soon as there is room; the index.
+    pub(crate) fn propose(&mut self, data: &Bytes) -> u64 {
+        self.until(|node| match node.store.propose(data.clone(), 1) {
+            Ok(proposed) => Some(proposed.index),
+            Err(WriteError::Full) => None,
+            Err(error) => panic!("{error}"),
+        })
+    }
+
+    /// Proposes and waits until it was applied.
+    pub(crate) fn write(&mut self, data: &Bytes) {
+        let index = self.propose(data);
+        self.applied(index);
+    }
+
+    /// Waits until the entry of this index was applied.
+    pub(crate) fn applied(&mut self, index: u64) {
+        self.until(|node| (node.toy.index >= index).then_some(()));
+    }
+
+    /// Waits until no checkpoint is being written.
+    pub(crate) fn settled(&mut self) {
+        self.until(|node| (!node.store.is_checkpointing()).then_some(()));
+    }
+
+    /// What is at a place, waited for.
+    pub(crate) fn read(&mut self, place: Place) -> Fetch {
+        self.until(|node| Some(node.store.read(place)).filter(|f| *f != Fetch::Pending))
+    }
+
+    /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied has not arrived.
+    pub(crate) fn check_messages(&mut self) {
+        let messages: Vec<_> = self.toy.messages.keys().copied().collect();
+        for seq in messages {
+            self.until(|node| {
+                let (place, bytes) = node.toy.messages[&seq];
+                match node.store.read(place) {
+                    Fetch::Ready(entry) => {
+                        let command = Command::read(&entry, 0).unwrap();
+                        let wanted = toy::payload(seq, bytes as usize);
+                        assert_eq!(command.payload, wanted, "message {seq} at {place:?}");
+                        Some(())
+                    }
+                    Fetch::Pending => None,
+                    other => panic!("message {seq} at {place:?}: {other:?}"),
+                }
+            });
+        }
+    }
+}

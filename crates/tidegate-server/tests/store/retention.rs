@@ -1,0 +1,156 @@
+//! What goes and what stays: segments released, messages copied forward, checkpoints kept, and a start after each of it.
+
+use tidegate_log::Storage as _;
+use tidegate_server::store::OpenError;
+
+use crate::common::{Disks, Node};
+use crate::toy::{delete, store};
+
+/// Stores so many messages of a KiB, some in an entry, all waited for.
+fn fill(node: &mut Node, messages: u64) {
+    let mut left = messages;
+    while left > 0 {
+        let count = left.min(7);
+        node.write(&store(node.toy.seq + 1, count, 1024));
+        left -= count;
+    }
+}
+
+fn segments(node: &Node) -> usize {
+    node.store.log().segments().len()
+}
+
+fn checkpoints(disks: &Disks) -> Vec<String> {
+    let names = disks.state.list().unwrap();
+    names
+        .into_iter()
+        .filter(|n| n.starts_with("state-"))
+        .collect()
+}
+
+#[test]
+fn a_segment_without_messages_goes_once_two_checkpoints_have_passed_it() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    fill(&mut node, 400);
+    let before = segments(&node);
+    assert!(before > 6);
+    node.write(&delete(1..=390));
+    // New messages bring new checkpoints with them, and these let the old segments go.
+    let mut rounds = 0;
+    while node
+        .toy
+        .messages
+        .keys()
+        .next()
+        .is_some_and(|&seq| seq <= 400)
+        && rounds < 100
+    {
+        fill(&mut node, 20);
+        let oldest: Vec<u64> = node.toy.messages.keys().copied().take(20).collect();
+        node.write(&delete(oldest));
+        rounds += 1;
+    }
+    node.settled();
+    node.until(|node| (segments(node) < before).then_some(()));
+    node.check_messages();
+    let toy = node.toy.clone();
+    node.settled();
+    assert_eq!(checkpoints(&disks).len(), 2);
+    node.store.close().unwrap();
+    let mut node = Node::on(&disks.copy()).unwrap();
+    assert_eq!(node.toy, toy);
+    node.check_messages();
+}
+
+#[test]
+fn what_little_is_needed_of_a_segment_is_copied_forward_and_the_segment_goes() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    fill(&mut node, 400);
+    // One in ten stays.
+    node.write(&delete((1..=400).filter(|seq| seq % 10 != 0)));
+    let first = node.store.log().first();
+    for _ in 0..60 {
+        fill(&mut node, 10);
+    }
+    node.until(|node| (node.store.log().first() > first).then_some(()));
+    node.until(|node| (node.toy.relocated >= 30).then_some(()));
+    assert!(
+        (10..=400)
+            .step_by(10)
+            .all(|seq| node.toy.messages.contains_key(&seq))
+    );
+    node.check_messages();
+    node.settled();
+    let toy = node.toy.clone();
+    // As after a kill: what was copied since the last checkpoint is told again.
+    let after = disks.copy();
+    drop(node);
+    let mut node = Node::on(&after).unwrap();
+    assert_eq!(node.toy.messages, toy.messages);
+    node.check_messages();
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    fill(&mut node, 600);
+    node.settled();
+    let toy = node.toy.clone();
+    node.store.close().unwrap();
+    let names = checkpoints(&disks);
+    assert_eq!(names.len(), 2);
+    let undamaged = Node::on(&disks.copy()).unwrap();
+    for bit in [3, 300, 8 * 100] {
+        let damaged = disks.copy();
+        damaged.state.flip(&names[1], bit);
+        let mut node = Node::on(&damaged).unwrap();
+        assert!(node.replayed > undamaged.replayed);
+        assert_eq!(node.toy, toy);
+        node.check_messages();
+    }
+    // Without both, the log must have everything, and it has.
+    let without = disks.copy();
+    names.iter().for_each(|n| without.state.remove(n).unwrap());
+    let node = Node::on(&without).unwrap();
+    assert_eq!(node.toy.messages, toy.messages);
+}
+
+#[test]
+fn a_log_that_lacks_what_no_checkpoint_has_is_refused() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    fill(&mut node, 300);
+    node.write(&delete(1..=300));
+    for _ in 0..40 {
+        fill(&mut node, 10);
+    }
+    node.until(|node| (node.store.log().first().get() > 0).then_some(()));
+    node.settled();
+    node.store.close().unwrap();
+    for name in checkpoints(&disks) {
+        disks.state.remove(&name).unwrap();
+    }
+    let refused = Node::on(&disks.copy());
+    assert!(matches!(refused.map(drop), Err(OpenError::Damaged(_))));
+}
+
+#[test]
+fn a_log_shorter_than_its_checkpoint_is_refused() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    fill(&mut node, 10);
+    let young = disks.log.copy();
+    fill(&mut node, 100);
+    node.settled();
+    node.checkpoint();
+    node.store.close().unwrap();
+    let mixed = Disks {
+        state: disks.state.copy(),
+        log: young,
+    };
+    let refused = Node::on(&mixed);
+    assert!(matches!(refused.map(drop), Err(OpenError::Damaged(_))));
+}

@@ -1,0 +1,140 @@
+//! A state small enough to see through: one stream whose messages are stored and deleted by number.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidegate_server::store::{Due, Live, LyingIn};
+use tidegate_server::stream::{Command, Encoder, Entry, Kind, Lying, Place};
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Toy {
+    pub(crate) seq: u64,
+    pub(crate) messages: BTreeMap<u64, (Place, u32)>,
+    /// Entries applied, by index: for seeing that each comes once and in order.
+    pub(crate) index: u64,
+    pub(crate) relocated: u64,
+}
+
+impl Toy {
+    pub(crate) fn handle(&mut self, due: Due, live: &mut Live) {
+        match due {
+            Due::Entry(entry) => {
+                assert!(entry.index > self.index, "{} again", entry.index);
+                self.index = entry.index;
+                for command in Entry::decode(&entry.data).unwrap().commands() {
+                    self.command(&command.unwrap(), entry.lsn.get(), live);
+                }
+            }
+            Due::Relocated(moved) => {
+                let Some((place, bytes)) = self.messages.get_mut(&moved.seq) else {
+                    return;
+                };
+                live.removed(*place, *bytes);
+                live.stored(moved.place, *bytes);
+                *place = moved.place;
+                self.relocated += 1;
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    fn command(&mut self, command: &Command<'_>, lsn: u64, live: &mut Live) {
+        if command.kind == Kind::Publish {
+            self.seq += 1;
+            let place = Place {
+                lsn,
+                offset: command.offset,
+            };
+            let bytes = command.payload.len() as u32;
+            self.messages.insert(self.seq, (place, bytes));
+            live.stored(place, bytes);
+            return;
+        }
+        for seq in command.payload.chunks_exact(8) {
+            let seq = u64::from_le_bytes(seq.try_into().unwrap());
+            if let Some((place, bytes)) = self.messages.remove(&seq) {
+                live.removed(place, bytes);
+            }
+        }
+    }
+
+    /// A hundred messages are looked through at once.
+    pub(crate) fn lying_in(&self, asked: &LyingIn) -> (Vec<Lying>, Option<(u32, u64)>) {
+        let from = if asked.from.0 == 0 { 0 } else { asked.from.1 };
+        let looked: Vec<_> = self.messages.range(from..).take(100).collect();
+        let next = looked.get(99).map(|(seq, _)| (1, **seq + 1));
+        let here = looked
+            .into_iter()
+            .filter(|(_, (place, _))| asked.lsns.contains(&place.lsn));
+        let lying = here.map(|(&seq, &(place, _))| Lying {
+            stream: 1,
+            seq,
+            place,
+        });
+        (lying.collect(), next)
+    }
+
+    /// In parts, as a large one would be.
+    pub(crate) fn parts(&self) -> Vec<Vec<u8>> {
+        let mut parts = vec![
+            [self.seq, self.index, self.relocated]
+                .map(u64::to_le_bytes)
+                .concat(),
+        ];
+        for (seq, (place, bytes)) in &self.messages {
+            let fields = [*seq, place.lsn, u64::from(place.offset), u64::from(*bytes)];
+            parts.push(fields.map(u64::to_le_bytes).concat());
+        }
+        parts
+    }
+
+    pub(crate) fn restore(bytes: &[u8]) -> Self {
+        let mut fields = bytes
+            .chunks_exact(8)
+            .map(|b| u64::from_le_bytes(b.try_into().unwrap()));
+        let mut next = || fields.next();
+        let mut toy = Self {
+            seq: next().unwrap(),
+            index: next().unwrap(),
+            relocated: next().unwrap(),
+            ..Self::default()
+        };
+        while let Some(seq) = next() {
+            let place = Place {
+                lsn: next().unwrap(),
+                offset: next().unwrap() as u32,
+            };
+            toy.messages.insert(seq, (place, next().unwrap() as u32));
+        }
+        toy
+    }
+}
+
+/// The payload of the message that will have this number.
+pub(crate) fn payload(seq: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|n| (seq * 31 + n * 7) as u8).collect()
+}
+
+/// An entry that stores so many messages, of `len` bytes each, of which the first will be `seq`.
+pub(crate) fn store(seq: u64, messages: u64, len: usize) -> Bytes {
+    let mut buffer = Vec::new();
+    let mut encoder = Encoder::begin(&mut buffer, 1_000_000 + seq);
+    for n in 0..messages {
+        encoder
+            .publish(1, b"a.b", None, &payload(seq + n, len))
+            .unwrap();
+    }
+    buffer.into()
+}
+
+/// An entry that deletes these.
+pub(crate) fn delete(seqs: impl IntoIterator<Item = u64>) -> Bytes {
+    let seqs: Vec<u8> = seqs.into_iter().flat_map(u64::to_le_bytes).collect();
+    let mut buffer = Vec::new();
+    let mut encoder = Encoder::begin(&mut buffer, 1_000_000);
+    encoder
+        .command(&Command::new(Kind::DeleteMessage, 1, b"", &seqs))
+        .unwrap();
+    buffer.into()
+}

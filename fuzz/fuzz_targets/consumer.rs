@@ -1,0 +1,88 @@
+//! Whatever receivers send to a consumer (pull requests, acknowledgements, their subjects) and whatever a state is read from: no
+//! panic, and the consumer keeps its invariants.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate_server::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_server::consumer::{
+    AckNumbers, AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
+};
+
+struct Ten;
+
+impl Source for Ten {
+    fn first_seq(&self) -> u64 {
+        1
+    }
+    fn last_seq(&self) -> u64 {
+        10
+    }
+    fn next_at(&mut self, seq: u64) -> Option<u64> {
+        (seq <= 10).then_some(seq.max(1))
+    }
+    fn count_from(&mut self, seq: u64) -> u64 {
+        11_u64.saturating_sub(seq.max(1))
+    }
+    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+        Some((1..=10).collect())
+    }
+    fn contains(&self, seq: u64) -> bool {
+        (1..=10).contains(&seq)
+    }
+    fn message(&mut self, _: u64) -> Fetch<'_> {
+        Fetch::Ready(Message { subject: b"s", headers: b"", payload: b"p", time_us: 1 })
+    }
+}
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn ready(&mut self, _: &[u8], _: Option<&[u8]>) -> Ready {
+        Ready::Yes
+    }
+    fn message(&mut self, _: &[u8], delivery: &Delivery<'_>) -> Ready {
+        assert!(AckSubject::parse(delivery.reply).is_some());
+        Ready::Yes
+    }
+    fn status(&mut self, _: &[u8], _: &[u8], headers: &[u8]) {
+        assert!(headers.starts_with(b"NATS/1.0 ") && headers.ends_with(b"\r\n\r\n"));
+    }
+    fn answer(&mut self, _: &[u8]) {}
+    fn advisory(&mut self, advisory: &Advisory<'_>) {
+        advisory.json("id", "time");
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    AckSubject::parse(input);
+    let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(1));
+    state.check_invariants();
+    let config = ConsumerConfig {
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: 1000,
+        max_deliver: 3,
+        max_ack_pending: 5,
+        ..ConsumerConfig::default()
+    };
+    let identity = Identity { stream: "S", consumer: "C", logged: true };
+    if state.delivered().stream_seq > 10 {
+        // No stream of ten ever delivered that.
+        state = State::starting_at(1);
+    }
+    let mut consumer = Consumer::new(1, identity, &config, &state, &mut Ten);
+    for (i, line) in input.split(|b| *b == b'\n').enumerate() {
+        let now = 2 + i as u64;
+        consumer.handle_pull(now, b"r", line, &mut Nowhere);
+        consumer.deliver(now, 20, &mut Ten, &mut Nowhere);
+        let seq = line.first().map_or(1, |b| u64::from(b % 12));
+        let numbers = AckNumbers { deliveries: 1, stream_seq: seq, consumer_seq: 1, time_ns: 0, pending: 0 };
+        consumer.handle_ack(now, &numbers, b"d", line, &mut Nowhere);
+        consumer.handle_timeouts(now, &mut Nowhere);
+        if let Some(delta) = consumer.poll_delta(now) {
+            state.apply(&delta).expect("its own delta");
+            state.check_invariants();
+            consumer.handle_delta_durable(&mut Nowhere);
+        }
+        consumer.check_invariants(&mut Ten);
+    }
+});

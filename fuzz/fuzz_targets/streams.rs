@@ -1,0 +1,42 @@
+//! Whatever commands entries hold: an outcome for each or an error, and streams that agree with themselves; what a snapshot of them
+//! gives back is the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate_server::stream::{AccountLimits, Encoder, Kind, Streams, VERSION};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut streams = Streams::new(AccountLimits::NONE);
+    let (mut out, mut effects) = (Vec::new(), Vec::new());
+    let mut first = Vec::new();
+    let mut encoder = Encoder::begin(&mut first, 1);
+    let config = br#"{"name":"S","subjects":["s.>"],"allow_atomic":true,"allow_rollup_hdrs":true,"allow_msg_ttl":true,"max_age":9000000000,"max_msgs_per_subject":3}"#;
+    let create = tidegate_server::stream::Command::new(Kind::CreateStream, 0, b"", config);
+    encoder.command(&create).expect("it fits");
+    streams
+        .apply(8, &first.into(), &mut out, &mut effects)
+        .expect("it is well-formed");
+    // Entries are told apart by a byte that says how long the next is; their headers are put right, so that the commands are looked at.
+    let (mut rest, mut lsn) = (bytes, 64_u64);
+    while let Some((len, tail)) = rest.split_first() {
+        let (entry, tail) = tail.split_at(tail.len().min(usize::from(*len)));
+        rest = tail;
+        let mut whole = vec![VERSION, 0, 0, 0, 0, 0, 0, 0];
+        whole.extend_from_slice(entry);
+        (lsn, out) = (lsn + 256, Vec::new());
+        if streams
+            .apply(lsn, &whole.into(), &mut out, &mut effects)
+            .is_err()
+        {
+            break;
+        }
+        streams.check_invariants();
+    }
+    let bytes: Vec<u8> = streams.snapshot().chunks().flatten().collect();
+    if let Ok(again) = Streams::restore(&bytes, AccountLimits::NONE) {
+        again.check_invariants();
+        assert!(again.snapshot().chunks().flatten().eq(bytes));
+    }
+    let _ = Streams::restore(&rest.repeat(3), AccountLimits::NONE);
+});
