@@ -2,6 +2,8 @@
 
 mod configs;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::api::body::{InfoDetails, StreamPage};
 
@@ -405,5 +407,36 @@ fn direct_gets() {
             matches!(get, Ok(Request::DirectGet { stream: "S", .. })),
             "{subject} {body} {get:?}"
         );
+    }
+}
+
+proptest! {
+    /// Whatever comes is a request or is refused with an answer.
+    #[test]
+    fn anything(
+        family in prop::sample::select(vec![
+            "INFO", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.INFO.S", "STREAM.PURGE.S", "STREAM.MSG.GET.S",
+            "CONSUMER.CREATE.S.C", "CONSUMER.CREATE.S.C.f", "CONSUMER.PAUSE.S.C", "DIRECT.GET.S", "DIRECT.GET.S.a", "",
+        ]),
+        tail in "[.A-Z*>/ -~]{0,12}",
+        headers in prop::collection::vec(any::<u8>(), 0..60),
+        fields in prop::collection::vec(
+            (prop::sample::select(vec![
+                "name", "stream_name", "config", "metadata", "mirror", "max_msgs", "seq", "batch", "multi_last", "pause_until",
+                "backoff", "action", "pedantic", "consumer_limits", "persist_mode", "priority_policy", "x",
+            ]),
+            prop::sample::select(vec![
+                "null", "1", "-1", "1e300", "\"S\"", "\"\"", "true", "[]", "[\"a\"]", "{}", "{\"name\":\"C\"}", "[[[", "\"\\ud800\"",
+            ])),
+            0..5,
+        ),
+    ) {
+        let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let (subject, body) = (format!("{family}{tail}"), format!("{{{}}}", fields.join(",")));
+        match Request::parse(subject.as_bytes(), &headers, body.as_bytes()) {
+            Ok(_) => {}
+            Err(Refusal::Error(kind, error)) => prop_assert!(kind.ends_with("_response") && error.err_code > 10_000),
+            Err(Refusal::Status(block)) => prop_assert!(block.starts_with(b"NATS/1.0 4") && block.ends_with(b"\r\n\r\n")),
+        }
     }
 }
