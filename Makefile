@@ -68,7 +68,7 @@ bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features
 
 fuzz: ## each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
-	@for target in event_log choice controller link_codec link_receiver link_sender resp command log nats nats_config consumer; do \
+	@for target in event_log choice controller link_codec link_receiver link_sender resp command log checkpoint nats nats_config consumer entry streams api ingest; do \
 	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=60 || exit 1; \
 	done
 
