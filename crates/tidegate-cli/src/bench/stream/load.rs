@@ -122,6 +122,20 @@ impl Load {
     }
 }
 
+/// Deletes a consumer, if there is one.
+///
+/// # Errors
+/// The server does not answer.
+pub(super) fn delete_consumer(
+    addr: SocketAddr,
+    stream: &str,
+    consumer: &str,
+) -> anyhow::Result<()> {
+    let ask = format!("CONSUMER.DELETE.{stream}.{consumer}");
+    Connection::open(addr)?.ask(&ask, "")?;
+    Ok(())
+}
+
 /// A client, past its greeting, that listens to its inbox.
 struct Connection {
     reader: BufReader<TcpStream>,
@@ -209,17 +223,17 @@ impl Connection {
     }
 
     fn api(&mut self, what: &str, body: &Value) -> anyhow::Result<()> {
-        let body = body.to_string();
-        let ask = format!(
-            "PUB $JS.API.{what} {}q {}\r\n{body}\r\n",
-            self.inbox,
-            body.len()
-        );
-        self.socket.write_all(ask.as_bytes())?;
-        self.message()?;
-        let answer: Value = serde_json::from_slice(&self.payload)
-            .with_context(|| format!("{what}: {}", String::from_utf8_lossy(&self.payload)))?;
+        let answer = self.ask(what, &body.to_string())?;
         ensure!(answer.get("error").is_none(), "{what}: {}", answer["error"]);
         Ok(())
+    }
+
+    fn ask(&mut self, what: &str, body: &str) -> anyhow::Result<Value> {
+        let (inbox, bytes) = (&self.inbox, body.len());
+        let ask = format!("PUB $JS.API.{what} {inbox}q {bytes}\r\n{body}\r\n");
+        self.socket.write_all(ask.as_bytes())?;
+        self.message()?;
+        serde_json::from_slice(&self.payload)
+            .with_context(|| format!("{what}: {}", String::from_utf8_lossy(&self.payload)))
     }
 }

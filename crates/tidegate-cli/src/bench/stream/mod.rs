@@ -25,6 +25,8 @@ use load::Load;
 use nats::Run;
 use server::{Kind, Programs, Server};
 
+/// The consumer `nats bench` reads through unless told otherwise.
+const CONSUMER: &str = "nats-bench";
 /// What a measurement should take. The first of a system finds out how many messages that is, and is not counted.
 const WINDOW: Duration = Duration::from_millis(1500);
 
@@ -257,8 +259,17 @@ fn load(program: &Path, server: &Server, cell: &Cell, messages: u64) -> Result<S
         )),
         Work::Streams { streams, sync } => raw(streams, if sync { 1 } else { 500 }),
         Work::Lone => raw(1, 1),
-        Work::Consume => nats(&read("consume", messages)),
-        Work::Fetch => nats(&read("fetch", messages)),
+        Work::Consume | Work::Fetch => {
+            // The program leaves its consumer behind, with nothing left to read.
+            let gone = load::delete_consumer(server.addr(), "readers", CONSUMER);
+            gone.map_err(|e| format!("{e:#}"))?;
+            let how = if cell.work == Work::Fetch {
+                "fetch"
+            } else {
+                "consume"
+            };
+            nats(&read(how, messages))
+        }
         Work::Core { subscribers } => core(program, server, cell.bytes, messages, subscribers),
     }
 }

@@ -104,17 +104,18 @@ fn report(said: &str) -> Option<Sample> {
     let line = lines.find(|line| line.contains(" stats: ") && line.contains("msgs/sec"))?;
     let number = |text: &str| text.replace(',', "").parse::<f64>().ok();
     let rate = line.split_once(" stats: ")?.1.split_once(" msgs/sec")?.0;
+    // With several clients the latencies have a line of their own, which spells them without a colon.
     let latency = |mark: &str| {
-        // With several clients the latencies have a line of their own.
-        let line = said.lines().rev().find(|line| {
-            line.contains(mark) && (line.contains(" stats: ") || line.contains("latencies per"))
-        })?;
-        number(line.split_once(mark)?.1.split_once("us")?.0.trim())
+        let mut lines = said.lines().rev();
+        let line =
+            lines.find(|l| l.contains("latencies per operation") || l.contains(" stats: "))?;
+        let value = line.split_once(mark)?.1.trim_start_matches([':', ' ']);
+        number(value.split_once("us")?.0)
     };
     Some(Sample {
         ops_per_s: number(rate)?,
-        p50_us: latency("P50: "),
-        p99_us: latency("P99: "),
+        p50_us: latency("P50"),
+        p99_us: latency("P99"),
         ..Sample::default()
     })
 }
@@ -130,6 +131,12 @@ mod tests {
         assert_eq!(
             (sample.ops_per_s, sample.p50_us, sample.p99_us),
             (5431.0, Some(176.5), Some(1300.0))
+        );
+        let many = "  [1] 17,970 msgs/sec ~ 1.7 MiB/sec ~ P50: 1us (100 msgs)\n\n NATS JetStream synchronous publisher aggregated stats: 56,660 msgs/sec ~ 5.4 MiB/sec\n message rates min 14,248 | avg 15,505\n latencies per operation min 13.31us | P50 42.52us | P90 83.32us | P99 340.72us | P99.9: 2,146.09us\n";
+        let sample = report(many).unwrap();
+        assert_eq!(
+            (sample.ops_per_s, sample.p50_us, sample.p99_us),
+            (56660.0, Some(42.52), Some(340.72))
         );
         let none = "Pub stats: 2,400,000 msgs/sec ~ 36 MiB/sec\n";
         assert_eq!(report(none).unwrap().p50_us, None);
