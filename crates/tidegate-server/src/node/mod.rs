@@ -27,7 +27,7 @@ use crate::config::{ExposureError, Settings};
 use crate::nats::connect::Info;
 
 /// The version of nats-server whose protocol is spoken: clients choose features by it.
-pub const PROTOCOL_VERSION: &str = "2.12.0";
+pub const PROTOCOL_VERSION: &str = "2.14.0";
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -414,6 +414,15 @@ impl JetStream {
                         self.let_go(node, now, key, Ending::Deleted);
                     }
                 }
+                Effect::StreamUpdated { stream } => {
+                    let config = self.streams.get(*stream).map(|s| s.config());
+                    if config.is_some_and(|c| !c.allow_atomic) {
+                        self.atomic.handle_stream_gone(*stream);
+                    }
+                    if config.is_some_and(|c| !c.allow_batched) {
+                        self.fast.handle_stream_gone(*stream);
+                    }
+                }
                 Effect::ConsumerCreated { stream, name } if self.serves => {
                     self.take_up_logged(now, *stream, name);
                 }

@@ -47,7 +47,7 @@ use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 use crate::nats::parse::Publish;
 use crate::replica::Committed;
 use crate::store::Fetch;
-use crate::stream::{Command, Effect, EntryError, Outcome, Place, Streams};
+use crate::stream::{Effect, Entry, EntryError, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before publishers are not read any more.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -102,6 +102,8 @@ pub struct JetStream {
     /// Acknowledgements of fast-ingest batches were said and are not written yet.
     acked_fast: bool,
     pub_acks: HashMap<u32, PubAck, RandomState>,
+    /// For publishers to a stream that is gone.
+    nameless: PubAck,
     /// The disk has no space for more messages.
     space_low: bool,
     /// Connections that are not read until there is room.
@@ -134,7 +136,6 @@ impl JetStream {
         wall.not_before(streams.now_us());
         Self {
             streams,
-            settings,
             wall,
             durable: Proposals::default(),
             volatile: Proposals::default(),
@@ -152,6 +153,8 @@ impl JetStream {
             batches: batches::Pending::default(),
             acked_fast: false,
             pub_acks: HashMap::default(),
+            nameless: PubAck::new("", settings.domain.as_deref()),
+            settings,
             space_low: false,
             held_back: Vec::new(),
             expiring: false,
@@ -281,10 +284,17 @@ impl JetStream {
         };
         self.sealed_bytes -= sealed.entry.len();
         self.stats.refused += 1;
-        let streams = stream_of_each(&sealed.entry);
+        let commands = Entry::decode(&sealed.entry).map(|e| e.commands());
+        let mut commands = commands.into_iter().flatten().flatten().zip(0..);
         for (command, reply, then) in sealed.waiters.drain() {
+            let of = commands.find(|(_, at)| *at == command).map(|(c, _)| c);
+            if let (Then::Delta(_), Some(delta)) = (&then, &of) {
+                // What a consumer did is no request that could be refused: it goes with the next entry.
+                self.add(false, delta, Some((reply, then)));
+                continue;
+            }
             let outcome = Outcome::Refused {
-                stream: streams.get(command).copied().unwrap_or(0),
+                stream: of.map_or(0, |c| c.stream),
                 error: error.clone(),
             };
             self.tell(node, now, reply, then, &outcome);
@@ -453,15 +463,6 @@ impl JetStream {
         self.named += 1;
         speak::unique(self.seed, self.named, 8)
     }
-}
-
-/// The stream each command of an entry is about.
-fn stream_of_each(entry: &[u8]) -> Vec<u32> {
-    let decoded = crate::stream::Entry::decode(entry);
-    let commands = decoded.ok().map(|e| e.commands()).into_iter().flatten();
-    commands
-        .map(|c| c.map_or(0, |c: Command<'_>| c.stream))
-        .collect()
 }
 
 impl std::fmt::Debug for JetStream {

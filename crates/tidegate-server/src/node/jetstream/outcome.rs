@@ -92,11 +92,14 @@ impl JetStream {
 
     /// The answers to publishers of this stream.
     pub(super) fn pub_ack(&mut self, stream: u32) -> &PubAck {
-        let (streams, domain) = (&self.streams, self.settings.domain.as_deref());
-        self.pub_acks.entry(stream).or_insert_with(|| {
-            let name = streams.get(stream).map_or("", |s| s.name());
-            PubAck::new(name, domain)
-        })
+        let Some(of) = self.streams.get(stream) else {
+            // It went while the message was on its way; its number is never used again.
+            return &self.nameless;
+        };
+        let domain = self.settings.domain.as_deref();
+        self.pub_acks
+            .entry(stream)
+            .or_insert_with(|| PubAck::new(of.name(), domain))
     }
 
     /// The answer to a change of a stream.
