@@ -72,6 +72,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/nats/",
         "crates/tidegate-server/src/stream/",
         "crates/tidegate-server/src/node/core",
+        "crates/tidegate-server/src/node/jetstream",
         "crates/tidegate-server/src/node/timers.rs",
         "crates/tidegate-server/src/replica/",
         "crates/tidegate-server/src/store/checkpoint.rs",

@@ -238,6 +238,16 @@ impl Source for Seen<'_> {
     }
 }
 
+/// What is known of a consumer that is taken up.
+pub(super) struct Known<'a> {
+    pub(super) name: &'a str,
+    pub(super) config: &'a ConsumerConfig,
+    pub(super) created_us: u64,
+    pub(super) state: &'a State,
+    /// The log knows it.
+    pub(super) logged: bool,
+}
+
 /// Nothing can be read: for what only looks at numbers.
 pub(super) struct Unread;
 
@@ -249,16 +259,14 @@ impl Messages for Unread {
 
 impl JetStream {
     /// Takes up a consumer that the log or a request made.
-    pub(super) fn take_up(
-        &mut self,
-        now: Time,
-        stream: u32,
-        name: &str,
-        config: &ConsumerConfig,
-        created_us: u64,
-        state: &State,
-        logged: bool,
-    ) -> Option<Key> {
+    pub(super) fn take_up(&mut self, now: Time, stream: u32, known: &Known<'_>) -> Option<Key> {
+        let Known {
+            name,
+            config,
+            created_us,
+            state,
+            logged,
+        } = *known;
         let wall_us = self.wall.tell(now);
         let of = self.streams.get(stream)?;
         let mut filter = consumer_filter(config);
@@ -444,7 +452,14 @@ impl JetStream {
         let known = self.streams.get(stream)?.consumer(name)?;
         let (config, created_us) = (known.config().clone(), known.created_us());
         let state = known.state().clone();
-        self.take_up(now, stream, name, &config, created_us, &state, true)
+        let known = Known {
+            name,
+            config: &config,
+            created_us,
+            state: &state,
+            logged: true,
+        };
+        self.take_up(now, stream, &known)
     }
 
     fn update_consumer(&mut self, now: Time, stream: u32, name: &str) -> Option<()> {

@@ -6,7 +6,7 @@
 use serde::Serialize;
 use tidegate::Time;
 
-use super::consumers::Key;
+use super::consumers::{Key, Known};
 use super::outcome::Then;
 use super::views::Shown;
 use super::{JetStream, Taken};
@@ -427,7 +427,14 @@ impl JetStream {
                 let of = self.stream(stream)?;
                 let state = State::new(&config, &mut StreamView::new(of, &config));
                 let created_us = self.wall.tell(now);
-                self.take_up(now, id, &name, &config, created_us, &state, false);
+                let known = Known {
+                    name: &name,
+                    config: &config,
+                    created_us,
+                    state: &state,
+                    logged: false,
+                };
+                self.take_up(now, id, &known);
             }
             return self.consumer_info(node, now, kind, stream, &name);
         }
