@@ -364,7 +364,9 @@ impl JetStream {
 
     /// When to be served next.
     pub(super) fn deadline(&self) -> Option<Time> {
-        if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty()
+        if self.consumers.is_busy()
+            || !self.volatile.is_empty()
+            || !self.said.is_empty()
             || !self.batches.is_empty()
         {
             return Some(Time::ZERO);
