@@ -134,8 +134,16 @@ impl Collector for Figures {
 fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let (syncs, entries, acks) = (s.log.controller, s.proposals, s.fast_acks);
     let counters = [
-        ("api_requests", "Requests of the stream API", s.stats.api_requests),
-        ("api_errors", "Requests of the stream API refused", s.stats.api_errors),
+        (
+            "api_requests",
+            "Requests of the stream API",
+            s.stats.api_requests,
+        ),
+        (
+            "api_errors",
+            "Requests of the stream API refused",
+            s.stats.api_errors,
+        ),
         ("entries", "Entries proposed", s.stats.entries),
         ("commands", "Commands in entries proposed", s.stats.commands),
         (
@@ -150,9 +158,21 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ),
         ("syncs", "Syncs of the log", s.log.syncs),
         ("log_bytes", "Bytes written to the log", s.log.bytes),
-        ("sync_batches", "Batches of the log's syncs", syncs.counts.batches()),
-        ("sync_batch_items", "Entries carried by syncs", syncs.counts.items),
-        ("entry_batch_items", "Commands carried by entries", entries.counts.items),
+        (
+            "sync_batches",
+            "Batches of the log's syncs",
+            syncs.counts.batches(),
+        ),
+        (
+            "sync_batch_items",
+            "Entries carried by syncs",
+            syncs.counts.items,
+        ),
+        (
+            "entry_batch_items",
+            "Commands carried by entries",
+            entries.counts.items,
+        ),
         (
             "fast_ack_batches",
             "Rounds of acknowledgements to fast-ingest batches",
@@ -172,12 +192,36 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ("streams", "Streams", s.streams as f64),
         ("consumers", "Consumers", s.consumers as f64),
         ("stream_messages", "Messages in streams", s.messages as f64),
-        ("stream_bytes", "Bytes of messages in streams", s.bytes as f64),
-        ("waiting_bytes", "Bytes that wait for the log", s.waiting_bytes as f64),
-        ("disk_bytes", "Bytes of the log and of checkpoints", s.used_bytes as f64),
-        ("sync_batch_limit", "What one sync covers at most", syncs.limit as f64),
-        ("entry_batch_limit", "What one entry holds at most", entries.limit as f64),
-        ("fast_ack_limit", "Messages for one acknowledgement", acks.limit as f64),
+        (
+            "stream_bytes",
+            "Bytes of messages in streams",
+            s.bytes as f64,
+        ),
+        (
+            "waiting_bytes",
+            "Bytes that wait for the log",
+            s.waiting_bytes as f64,
+        ),
+        (
+            "disk_bytes",
+            "Bytes of the log and of checkpoints",
+            s.used_bytes as f64,
+        ),
+        (
+            "sync_batch_limit",
+            "What one sync covers at most",
+            syncs.limit as f64,
+        ),
+        (
+            "entry_batch_limit",
+            "What one entry holds at most",
+            entries.limit as f64,
+        ),
+        (
+            "fast_ack_limit",
+            "Messages for one acknowledgement",
+            acks.limit as f64,
+        ),
     ];
     for (name, help, value) in gauges {
         let metric = ConstGauge::new(value);

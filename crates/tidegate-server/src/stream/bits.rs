@@ -58,8 +58,12 @@ impl Bits {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        self.iter_from(0)
+    }
+
+    pub(super) fn iter_from(&self, from: usize) -> impl Iterator<Item = usize> + use<> {
         let bits = *self;
-        let mut at = bits.next(0);
+        let mut at = bits.next(from);
         std::iter::from_fn(move || {
             let now = at?;
             at = bits.next(now + 1);

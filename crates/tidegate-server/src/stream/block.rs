@@ -227,6 +227,14 @@ impl Block {
         self.subjects[self.rows_of.rank(bit)]
     }
 
+    /// The messages at bit `from` and above with their subjects, without a search for each.
+    pub(super) fn subjects_from(&self, from: usize) -> impl Iterator<Item = (usize, u32)> {
+        let subjects = &self.subjects[self.rows_of.rank(from)..];
+        let rows = self.rows_of.iter_from(from).zip(subjects);
+        let live = rows.filter(|(bit, _)| self.live.has(*bit));
+        live.map(|(bit, subject)| (bit, *subject))
+    }
+
     /// When the message at `bit` was stored, which is there.
     pub(super) fn time_us(&self, bit: usize) -> u64 {
         self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)

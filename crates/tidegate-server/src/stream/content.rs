@@ -9,6 +9,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use super::bits::LEN;
 use super::block::{Flags, Slot};
 use super::command::Place;
 use super::filter::{Filter, Reach};
@@ -281,8 +282,9 @@ impl Content {
     fn count_where(&self, seq: u64, to: u64, mut want: impl FnMut(u32) -> bool) -> u64 {
         let blocks = self.index.blocks_from(seq).take_while(|b| b.first() <= to);
         let here = |block: &super::block::Block| {
-            let bits = block.live().iter().filter(|b| block.seq(*b) >= seq);
-            bits.filter(|b| want(block.subject(*b))).count() as u64
+            let from = seq.saturating_sub(block.first()).min(LEN as u64) as usize;
+            let wanted = block.subjects_from(from).filter(|(_, s)| want(*s));
+            wanted.count() as u64
         };
         blocks.map(here).sum()
     }

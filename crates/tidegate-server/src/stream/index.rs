@@ -372,12 +372,6 @@ impl Bulk {
 }
 
 fn next_bit(block: &Block, from: usize, mut want: impl FnMut(u32) -> bool) -> Option<usize> {
-    let mut bit = block.live().next(from);
-    while let Some(b) = bit {
-        if want(block.subject(b)) {
-            return Some(b);
-        }
-        bit = block.live().next(b + 1);
-    }
-    None
+    let mut all = block.subjects_from(from);
+    all.find(|(_, subject)| want(*subject)).map(|(bit, _)| bit)
 }

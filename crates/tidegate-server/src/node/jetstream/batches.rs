@@ -55,9 +55,14 @@ impl JetStream {
             return;
         };
         let answers = &mut self.batches.answers;
-        let verdict =
-            self.fast
-                .handle_message(now, stream, of.config(), control, &incoming(message), answers);
+        let verdict = self.fast.handle_message(
+            now,
+            stream,
+            of.config(),
+            control,
+            &incoming(message),
+            answers,
+        );
         if let Verdict::Store(ticket) = verdict {
             let command = Command {
                 headers: message.headers,
@@ -80,9 +85,9 @@ impl JetStream {
         let Some(of) = self.streams.get(stream) else {
             return;
         };
-        let staged =
-            self.atomic
-                .handle_message(now, stream, of.config(), id, &incoming(message));
+        let staged = self
+            .atomic
+            .handle_message(now, stream, of.config(), id, &incoming(message));
         match (staged, message.reply) {
             (Staged::Kept, Some(reply)) => self.batches.plain.push((reply.into(), Vec::new())),
             (Staged::Kept, None) => {}
@@ -118,7 +123,11 @@ impl JetStream {
         }
         let waiter = reply.map(|reply| (reply, Then::Atomic(batch.id.as_slice().into())));
         let count = count.to_le_bytes();
-        self.add(volatile, &Command::new(Kind::Atomic, stream, b"", &count), waiter);
+        self.add(
+            volatile,
+            &Command::new(Kind::Atomic, stream, b"", &count),
+            waiter,
+        );
         for (subject, headers, payload) in batch.messages() {
             let command = Command {
                 headers,

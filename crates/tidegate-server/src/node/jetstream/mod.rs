@@ -256,8 +256,7 @@ impl JetStream {
     pub(super) fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
         if let Some(sealed) = self.sealed.pop_front() {
             self.sealed_bytes -= sealed.entry.len();
-            self.gauge
-                .started(now, sealed.commands, sealed.entry.len());
+            self.gauge.started(now, sealed.commands, sealed.entry.len());
             self.gauge.done(now, cost_ns);
             self.in_flight.push(index, sealed.waiters);
         }
@@ -406,7 +405,9 @@ impl JetStream {
 
     /// When to be served next.
     pub(super) fn deadline(&self) -> Option<Time> {
-        if self.consumers.is_busy() || !self.volatile.is_empty() || !self.said.is_empty()
+        if self.consumers.is_busy()
+            || !self.volatile.is_empty()
+            || !self.said.is_empty()
             || !self.batches.is_empty()
         {
             return Some(Time::ZERO);

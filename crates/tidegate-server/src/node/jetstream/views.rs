@@ -8,8 +8,8 @@ use crate::api::answer::Kind;
 use crate::api::body::InfoDetails;
 use crate::api::config::StreamConfig;
 use crate::api::view;
-use crate::config::StreamSettings;
 use crate::api::view::{StreamCounts, StreamView};
+use crate::config::StreamSettings;
 use crate::stream::{Filter, Stream};
 
 /// A stream, and how many consumers it has on this node: the log does not know all of them.
@@ -78,15 +78,19 @@ impl JetStream {
         };
         let all = self.streams.iter().skip(offset).take(limit);
         all.map(|stream| {
-            let info =
-                view::stream_info(&server, &self.shown(stream), &InfoDetails::default());
+            let info = view::stream_info(&server, &self.shown(stream), &InfoDetails::default());
             let mut value = parsed(&info.unwrap_or_default());
             value["name"] = stream.name().into();
             if consumers {
                 let wall_us = self.wall.peek(now);
                 let of = self.consumers.of(stream.id()).map(|live| {
                     let kind = Kind::ConsumerInfo;
-                    parsed(&view::consumer_info(kind, &server, stream.name(), &(live, wall_us)))
+                    parsed(&view::consumer_info(
+                        kind,
+                        &server,
+                        stream.name(),
+                        &(live, wall_us),
+                    ))
                 });
                 value["consumer_detail"] = of.collect();
             }
