@@ -229,7 +229,8 @@ impl Group {
     /// The log is durable up to there.
     pub fn handle_durable(&mut self, durable: Lsn) {
         let count = self.undurable.partition_point(|&(end, _)| end <= durable);
-        if let Some((_, number)) = self.undurable.drain(..count).last() {
+        let persisted = self.undurable.drain(..count).next_back();
+        if let Some((_, number)) = persisted {
             self.raft.on_persist_ready(number);
             self.collect();
         }

@@ -59,10 +59,13 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
     let (mut outcomes, mut effects, mut failed) = (Vec::new(), Vec::new(), None);
     let store = opening.replay(|due, _| match due {
         Due::Entry(entry) => {
-            (outcomes.clear(), effects.clear());
+            outcomes.clear();
+            effects.clear();
             let lsn = entry.lsn.get();
             let applied = streams.apply(lsn, &entry.data, &mut outcomes, &mut effects);
-            failed = failed.take().or(applied.err());
+            if let Err(error) = applied {
+                failed.get_or_insert(error);
+            }
         }
         Due::Relocated(moved) => {
             let from = streams.get(moved.stream).and_then(|s| s.place(moved.seq));

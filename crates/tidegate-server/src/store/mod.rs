@@ -95,6 +95,8 @@ pub struct Store {
     review: bool,
     /// The log was here when the last checkpoint was asked for.
     tried: Lsn,
+    /// Whether the log takes more than its quota, and how far it was when that was counted.
+    over_quota: (bool, Lsn),
     options: Options,
     waker: Waker,
     /// Held with its lock.

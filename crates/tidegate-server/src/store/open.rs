@@ -250,6 +250,7 @@ impl Opening {
             segment: segments.last().map_or(u64::MAX, |s| s.segment),
             review: true,
             tried: self.header.next,
+            over_quota: (false, Lsn::ZERO),
             options: self.options,
             waker: self.waker,
             _storage: self.storage,

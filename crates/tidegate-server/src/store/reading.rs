@@ -93,7 +93,8 @@ impl Reading {
     pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
         match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => {
-                if let Some(ahead) = ahead {
+                // Not again where nothing was: that is the log's end.
+                if let Some(ahead) = ahead.filter(|w| !self.failed.contains_key(&w.from)) {
                     self.ask(ahead);
                 }
                 Fetch::Ready(payload)

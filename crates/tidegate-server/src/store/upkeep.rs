@@ -15,6 +15,8 @@ use crate::stream::Lying;
 const LIVE_SHARE_MAX: f64 = 0.25;
 /// A checkpoint is due when the log has grown by so many times the last one's bytes.
 const GROWTH: u64 = 4;
+/// The log may pass its quota by so much before that is noticed.
+const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
 /// Whether there is room for more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +31,7 @@ impl Store {
     /// Whether there is room for more messages. While there is not, [`ask_for_space`](Self::ask_for_space) looks again.
     #[must_use]
     pub fn space(&self) -> Space {
-        let quota = self.options.max_file_store;
-        match self.log.disk_full() || quota.is_some_and(|max| self.used_bytes() > max) {
+        match self.log.disk_full() || self.over_quota.0 {
             true => Space::Low,
             false => Space::Free,
         }
@@ -126,6 +127,7 @@ impl Store {
             None => {}
         }
         self.review |= self.live.poll_review(self.options.segment_bytes / 4);
+        self.look_at_quota();
         loop {
             if std::mem::take(&mut self.review) {
                 self.release();
@@ -136,6 +138,18 @@ impl Store {
                 return;
             }
             self.review = true;
+        }
+    }
+
+    /// Counting takes a look at every segment: so it is done now and then, and each time while there is no room.
+    fn look_at_quota(&mut self) {
+        let Some(max) = self.options.max_file_store else {
+            return;
+        };
+        let (over, at) = self.over_quota;
+        let durable = self.log.durable();
+        if over || self.review || durable.since(at) >= QUOTA_STEP_BYTES {
+            self.over_quota = (self.used_bytes() > max, durable);
         }
     }
 

@@ -168,7 +168,7 @@ proptest! {
                 Op::Accept => { log.accept(&mut group); }
                 Op::Durable(batches) => {
                     let count = batches.min(log.ends.len());
-                    durable = log.ends.drain(..count).last().unwrap_or(durable);
+                    durable = log.ends.drain(..count).next_back().unwrap_or(durable);
                     let part = log.ends.front().map_or(0, |end| (end - durable) / 2);
                     group.handle_durable(Lsn::new(durable + part));
                 }
