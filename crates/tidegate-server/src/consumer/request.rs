@@ -3,7 +3,7 @@
 //! Owns its three forms (nothing, a number, JSON) and what is wrong with one in itself. Leaves the consumer's limits and the queue
 //! to [`super::pulls`].
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// What a pull asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,23 @@ pub struct PullRequest {
 #[serde(default)]
 #[derive(Default)]
 struct Body {
+    #[serde(deserialize_with = "or_default")]
     batch: i64,
+    #[serde(deserialize_with = "or_default")]
     expires: i64,
+    #[serde(deserialize_with = "or_default")]
     no_wait: bool,
+    #[serde(deserialize_with = "or_default")]
     max_bytes: i64,
+    #[serde(deserialize_with = "or_default")]
     idle_heartbeat: i64,
+    #[serde(deserialize_with = "or_default")]
     id: String,
+    #[serde(deserialize_with = "or_default")]
     min_pending: i64,
+    #[serde(deserialize_with = "or_default")]
     min_ack_pending: i64,
+    #[serde(deserialize_with = "or_default")]
     priority: i64,
 }
 
@@ -82,6 +91,15 @@ impl PullRequest {
     }
 }
 
+/// Clients that have nothing to say may say `null`.
+fn or_default<'de, D, T>(value: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
 fn at_least_one(n: i64) -> u64 {
     u64::try_from(n).map_or(1, |n| n.max(1))
 }
@@ -100,6 +118,10 @@ mod tests {
         assert_eq!(PullRequest::parse(b"many"), of(1));
         assert_eq!(PullRequest::parse(b"{}"), of(1));
         assert_eq!(PullRequest::parse(b"{\"batch\":0,\"unknown\":[1]}"), of(1));
+        assert_eq!(
+            PullRequest::parse(br#"{"batch":7,"expires":null,"no_wait":null,"id":null}"#),
+            of(7)
+        );
         let full = br#"{"batch":500,"expires":30000000000,"no_wait":true,"max_bytes":9,"idle_heartbeat":15000000000}"#;
         let expected = PullRequest {
             batch: 500,
