@@ -96,13 +96,15 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 impl Policy {
     pub(crate) fn plan(self, commands_max: u64) -> Result<Plan, ConfigError> {
         let precise = !matches!(self, Self::MinCpu(_));
+        // Throughput is to be kept where both sides' being busy is what makes it, with few callers.
+        let patient = matches!(self, Self::MinCpu(Concession::AddedLatency(_)));
         let bounds = Bounds {
             age_max: AGE_MAX,
             ..Bounds::items(1, commands_max)
         };
         let manner = |parts, spin| Manner {
             parts,
-            part_min: if precise { PART_MIN } else { 2 * PART_MIN },
+            part_min: if patient { 2 * PART_MIN } else { PART_MIN },
             spin,
             precise,
         };
