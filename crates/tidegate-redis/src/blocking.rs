@@ -76,7 +76,8 @@ impl BlockingClient {
     ///
     /// # Errors
     /// As of [`Client::open`]; [`ConnectError::Runtime`] if no thread can be started.
-    pub fn open(config: Config) -> Result<Self, ConnectError> {
+    pub fn open(mut config: Config) -> Result<Self, ConnectError> {
+        config.callers_block = true;
         let (opened, open) = sync_channel(1);
         let (sender, last) = oneshot::channel();
         let seat = Arc::new(Seat::new());
@@ -84,10 +85,10 @@ impl BlockingClient {
         let own = thread::Builder::new()
             .name("tidegate-redis".to_owned())
             .spawn(move || {
-                // Whoever drives looks for its own reply after each turn of the connection's task.
+                // Whoever drives looks for its own reply after a turn or two of the connection's task.
                 let runtime = Builder::new_current_thread()
                     .enable_all()
-                    .event_interval(1)
+                    .event_interval(2)
                     .build();
                 let Ok(runtime) = runtime.map(Arc::new) else {
                     return;

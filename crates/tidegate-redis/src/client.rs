@@ -80,6 +80,7 @@ impl Client {
             .transpose()?;
         let mut plan = config.policy.plan(config.limits.commands_max)?;
         plan.manner.spin = plan.manner.spin && config.spin.unwrap_or(true);
+        plan.manner.many_threads = config.callers_block;
         let shared = Shared {
             login: Arc::new(config.login),
             limits: Arc::new(config.limits),

@@ -29,9 +29,6 @@ pub(crate) struct Conn {
     pipeline: Mutex<Pipeline>,
     pub(crate) clock: Clock,
     pub(crate) manner: Manner,
-    /// Yielding wakes another thread, which then looks for something to do: the task looks for replies within its turn, and sleeps
-    /// where it would yield for nothing.
-    pub(crate) many_threads: bool,
     pub(crate) shared: Shared,
     pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) gauges: Gauges,
@@ -67,8 +64,11 @@ impl Conn {
         let conn = Arc::new(Self {
             pipeline: Mutex::new(Pipeline::new(plan.controller, room)),
             clock: Clock::start(),
-            manner: plan.manner,
-            many_threads: runtime.runtime_flavor() != RuntimeFlavor::CurrentThread,
+            manner: Manner {
+                many_threads: plan.manner.many_threads
+                    || runtime.runtime_flavor() != RuntimeFlavor::CurrentThread,
+                ..plan.manner
+            },
             shared: shared.clone(),
             registry,
             gauges: Gauges::default(),

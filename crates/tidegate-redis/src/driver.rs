@@ -134,7 +134,7 @@ impl Session {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let entered = self.conn.clock.now();
         let mut outcome = self.turn(cx, entered);
-        while self.conn.many_threads && matches!(outcome, Ok(Some(Turn::Look))) {
+        while self.conn.manner.many_threads && matches!(outcome, Ok(Some(Turn::Look))) {
             outcome = self.turn(cx, self.conn.clock.now());
         }
         self.polls += 1;
@@ -167,7 +167,7 @@ impl Session {
             self.spin_until = None;
             // Whoever was answered and submits wakes us.
             let finished = self.in_flight == 0 && !matches!(flushed, Flushed::Hold);
-            if self.conn.many_threads && finished {
+            if self.conn.manner.many_threads && finished {
                 return self.sleep(cx, now);
             }
             return Ok(Some(Turn::Again));

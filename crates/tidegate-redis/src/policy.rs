@@ -74,6 +74,9 @@ pub(crate) struct Manner {
     pub(crate) spin: bool,
     /// It may pass short waits by yielding, and so end them on time.
     pub(crate) precise: bool,
+    /// Callers run on other threads, too, and yielding is no way to let them run: it wakes a thread that looks for something to do,
+    /// or has the system asked for events. The task looks for replies within its turn, and sleeps where it would yield for nothing.
+    pub(crate) many_threads: bool,
 }
 
 /// A policy made ready: its controller within the bounds, and how to serve it.
@@ -107,6 +110,7 @@ impl Policy {
             part_min: if patient { 2 * PART_MIN } else { PART_MIN },
             spin,
             precise,
+            many_threads: false,
         };
         let (controller, manner): (Box<dyn Controller>, _) = match self {
             Self::Auto => (
