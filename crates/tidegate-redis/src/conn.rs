@@ -21,6 +21,7 @@ use crate::error::{CommandError, ConnectError, Executed};
 use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission};
 use crate::policy::{Manner, Plan};
 use crate::pubsub::Registry;
+use crate::pulse::Pulse;
 use crate::stats::Stats;
 use crate::wire::Wire;
 
@@ -60,9 +61,13 @@ impl Conn {
             commands_max: shared.limits.commands_max,
             bytes_max: shared.limits.bytes_max.min(u64::from(u32::MAX)),
         };
+        let mut pipeline = Pipeline::new(plan.controller, room);
+        if let Some(gain) = plan.manner.parts_gain {
+            pipeline.pulse = Pulse::pricing(gain);
+        }
         let reconnects = registry.is_some();
         let conn = Arc::new(Self {
-            pipeline: Mutex::new(Pipeline::new(plan.controller, room)),
+            pipeline: Mutex::new(pipeline),
             clock: Clock::start(),
             manner: Manner {
                 many_threads: plan.manner.many_threads

@@ -71,6 +71,8 @@ pub(crate) struct Session {
     seen: u64,
     /// What was queued when the flush was held back last.
     held: u64,
+    /// What costs CPU is worth it.
+    pays: bool,
     may_spin: bool,
     timer: PreciseTimer,
     /// The coarse timer of timeouts and keepalive, and what it is set to.
@@ -116,6 +118,7 @@ impl Session {
             in_flight: 0,
             seen: 0,
             held: 0,
+            pays: false,
             may_spin: false,
             timer: PreciseTimer::new(),
             watchdog: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -191,7 +194,8 @@ impl Session {
         pipeline.unpark();
         self.in_flight = pipeline.in_flight();
         self.seen = pipeline.queued();
-        self.may_spin = conn.manner.spin && pipeline.pulse.may_spin();
+        self.pays = pipeline.pulse.pays();
+        self.may_spin = conn.manner.spin && self.pays;
         if self.is_writing() {
             drop(pipeline);
             self.write(cx, now)?;
@@ -315,8 +319,10 @@ impl Session {
 
     /// How many replies to hand out before the commands they bring forth are flushed.
     fn part(&self) -> u64 {
-        let parts = match self.conn.manner.parts {
+        let manner = &self.conn.manner;
+        let parts = match manner.parts {
             1 => return WHOLE,
+            _ if manner.parts_gain.is_some() && !self.pays => return WHOLE,
             // Messages of pub/sub bring forth no commands to be flushed.
             _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
@@ -324,7 +330,7 @@ impl Session {
         };
         self.in_flight
             .div_ceil(parts)
-            .clamp(self.conn.manner.part_min, PART_MAX)
+            .clamp(manner.part_min, PART_MAX)
     }
 
     fn decode(&mut self, part: u64) -> Result<(), Broken> {

@@ -11,6 +11,8 @@ use crate::trial::Trial;
 pub(crate) const SPIN_NS: u64 = 50_000;
 /// A caller that submits within this of its reply came back because of it.
 const RETURN_NS: u64 = 25_000;
+/// What looking for replies must answer more; sleeping leaves a core to others.
+const LOOKING: f64 = 0.05;
 /// Spinning needs such a share of commands from callers that came back: then load waits for replies, and replies for us.
 const CLOSED_LOOP: f64 = 0.75;
 
@@ -53,12 +55,20 @@ impl Default for Pulse {
             fresh: 0,
             closed_loop: 0.0,
             hits: 1.0,
-            trial: Trial::default(),
+            trial: Trial::new(LOOKING),
         }
     }
 }
 
 impl Pulse {
+    /// What costs CPU must answer this part more commands.
+    pub(crate) fn pricing(gain: f64) -> Self {
+        Self {
+            trial: Trial::new(gain),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn arrived(&mut self, now: Time, commands: u64) {
         self.commands += commands;
         if now.since(self.delivered_at) > RETURN_NS {
@@ -96,9 +106,9 @@ impl Pulse {
         }
     }
 
-    /// Whether looking for replies without sleeping is worth its CPU.
-    pub(crate) fn may_spin(&self) -> bool {
-        self.closed_loop >= CLOSED_LOOP && self.trial.looks()
+    /// Whether what costs CPU is worth it: looking for replies without sleeping, or more flushes than need be.
+    pub(crate) fn pays(&self) -> bool {
+        self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }
 
     /// A spin ended: with a reply, or without.
@@ -107,7 +117,7 @@ impl Pulse {
         self.hits += (f64::from(u8::from(hit)) - self.hits) / 16.0;
         if self.hits < 0.5 {
             self.hits = 1.0;
-            self.trial.sleep();
+            self.trial.give_up();
         }
     }
 
@@ -146,12 +156,12 @@ mod tests {
 
     #[test]
     fn callers_that_come_back_at_once_open_the_gate() {
-        assert!(run(1_000, 40).may_spin());
+        assert!(run(1_000, 40).pays());
     }
 
     #[test]
     fn a_caller_each_millisecond_keeps_it_shut() {
-        assert!(!run(1_000_000, 40).may_spin());
+        assert!(!run(1_000_000, 40).pays());
         assert!(run(1_000_000, 40).closed_loop() < 0.1);
     }
 
@@ -161,7 +171,7 @@ mod tests {
         for _ in 0..20 {
             p.spun(false);
         }
-        assert!(!p.may_spin());
+        assert!(!p.pays());
         let mut now = p.delivered_at;
         let mut tried = false;
         for _ in 0..10_000 {
@@ -169,7 +179,7 @@ mod tests {
             p.wrote(5_000);
             now = now.after(21_000);
             p.delivered(now, 1);
-            tried |= p.may_spin();
+            tried |= p.pays();
         }
         assert!(tried);
     }

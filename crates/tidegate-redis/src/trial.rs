@@ -1,10 +1,10 @@
-//! Whether not sleeping pays, found by trying: a slow bandit with two arms.
+//! Whether what costs more pays, found by trying: a slow bandit with a dear arm and a cheap one.
 //!
 //! Pure. On some machines and at some numbers of callers a client that looks for replies without sleeping answers half as many
-//! commands again; on others (Redis woken on our core, callers on several threads, no core to spare) fewer. No model
-//! tells which. So the other arm is tried for a few short spells now and then, in turn with the one in use so that what changes meanwhile
-//! touches both, and what was answered in the spells of each is compared. Sleeping costs less, so where both come out alike it is
-//! used. The pulse says where looking may be tried at all; the driver does either.
+//! commands again; on others (Redis woken on our core, callers on several threads, no core to spare) fewer. So it is with handing out
+//! replies in parts where CPU is dear. No model tells which. So the other arm is tried for a few short spells now and then, in turn with the
+//! one in use so that what changes meanwhile touches both, and what was answered in the spells of each is compared. The dear one is used only
+//! where it answers more by a margin. The pulse says where there is anything to try; the driver does either.
 
 use tidegate::Time;
 
@@ -18,16 +18,17 @@ const SPELLS: u32 = 6;
 /// Trials are this many spells apart, and twice as many after each that confirms the arm in use, up to this many.
 const APART: u32 = 32;
 const APART_MAX: u32 = 512;
-/// Looking must answer this many times as many commands to be taken up, and to be kept.
-const TAKE_UP: f64 = 1.05;
-const KEEP: f64 = 1.02;
+/// The gain that keeps the dear arm, as a part of the one that has it taken up: or noise would change them all the time.
+const KEEP: f64 = 0.5;
 /// Fewer answers in the spells of an arm say nothing.
 const ANSWERS_MIN: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    /// The arm in use: looking for replies, or sleeping.
-    looks: bool,
+    /// The dear arm must answer this part more than the cheap one.
+    gain: f64,
+    /// The dear arm is the one in use.
+    dear: bool,
     /// Spells left of the trial under way; 0: none is.
     left: u32,
     /// Spells until the next trial.
@@ -47,10 +48,12 @@ struct Arm {
     took_ns: u64,
 }
 
-impl Default for Trial {
-    fn default() -> Self {
+impl Trial {
+    /// The dear arm is taken up where it answers more by this part: 0.05 is a twentieth.
+    pub(crate) fn new(gain: f64) -> Self {
         Self {
-            looks: true,
+            gain,
+            dear: true,
             left: 0,
             rest: 2,
             apart: APART,
@@ -60,20 +63,18 @@ impl Default for Trial {
             arms: [Arm::default(); 2],
         }
     }
-}
 
-impl Trial {
-    /// Whether to look now.
-    pub(crate) const fn looks(&self) -> bool {
-        self.looks != self.is_other()
+    /// Whether to do the dear thing now.
+    pub(crate) const fn is_dear(&self) -> bool {
+        self.dear != self.is_other()
     }
 
-    /// Looking found nothing: there is nothing to compare. It is tried again in its time.
-    pub(crate) const fn sleep(&mut self) {
-        (self.looks, self.left, self.rest) = (false, 0, self.apart);
+    /// The dear thing is of no use: there is nothing to compare. It is tried again in its time.
+    pub(crate) const fn give_up(&mut self) {
+        (self.dear, self.left, self.rest) = (false, 0, self.apart);
     }
 
-    /// So many commands were answered, at this round trip. `eligible`: looking is possible, and the load waits for replies.
+    /// So many commands were answered, at this round trip. `eligible`: the load waits for replies.
     pub(crate) fn answered(&mut self, now: Time, commands: u64, rtt_ns: f64, eligible: bool) {
         if !eligible {
             // What was counted so far is not comparable to what comes.
@@ -124,19 +125,23 @@ impl Trial {
         if used.answered + other.answered < ANSWERS_MIN {
             return;
         }
-        let (looking, sleeping) = if self.looks {
-            (used, other)
+        let (rate, cheap) = if self.dear {
+            (used.rate(), other.rate())
         } else {
-            (other, used)
+            (other.rate(), used.rate())
         };
-        let gain = looking.rate() / sleeping.rate().max(f64::MIN_POSITIVE);
-        let looks = gain >= if self.looks { KEEP } else { TAKE_UP };
-        self.apart = if looks == self.looks {
+        let wanted = if self.dear {
+            self.gain * KEEP
+        } else {
+            self.gain
+        };
+        let dear = rate >= cheap * (1.0 + wanted);
+        self.apart = if dear == self.dear {
             (2 * self.apart).min(APART_MAX)
         } else {
             APART
         };
-        self.looks = looks;
+        self.dear = dear;
         self.rest = self.apart;
     }
 
@@ -161,45 +166,45 @@ mod tests {
     fn run(trial: &mut Trial, ms: u64, callers: u64, cycle_ns: impl Fn(bool, u64) -> u64) -> f64 {
         let mut now = trial.began;
         let end = now.after(ms * 1_000_000);
-        let (mut looked, mut cycles) = (0, 0u64);
+        let (mut spent, mut cycles) = (0, 0u64);
         while now < end {
-            let looks = trial.looks();
-            let took_ns = cycle_ns(looks, cycles);
+            let dear = trial.is_dear();
+            let took_ns = cycle_ns(dear, cycles);
             now = now.after(took_ns);
             cycles += 1;
-            looked += if looks { took_ns } else { 0 };
+            spent += if dear { took_ns } else { 0 };
             trial.answered(now, callers, 10_000.0, true);
         }
-        looked as f64 / (ms * 1_000_000) as f64
+        spent as f64 / (ms * 1_000_000) as f64
     }
 
     fn settled(cycle_ns: impl Fn(bool, u64) -> u64 + Copy) -> f64 {
-        let mut trial = Trial::default();
+        let mut trial = Trial::new(0.05);
         run(&mut trial, 300, 8, cycle_ns);
         run(&mut trial, 3_000, 8, cycle_ns)
     }
 
     #[test]
     fn the_arm_that_answers_more_is_used_but_for_short_trials() {
-        let looking = settled(|looks, _| if looks { 7_000 } else { 10_000 });
-        assert!(looking > 0.97, "{looking}");
-        let looking = settled(|looks, _| if looks { 12_000 } else { 10_000 });
-        assert!(looking < 0.03, "{looking}");
+        let share = settled(|dear, _| if dear { 7_000 } else { 10_000 });
+        assert!(share > 0.97, "{share}");
+        let share = settled(|dear, _| if dear { 12_000 } else { 10_000 });
+        assert!(share < 0.03, "{share}");
     }
 
     #[test]
-    fn where_both_are_alike_it_sleeps() {
-        let looking = settled(|_, _| 10_000);
-        assert!(looking < 0.03, "{looking}");
-        let looking = settled(|looks, _| if looks { 9_900 } else { 10_000 });
-        assert!(looking < 0.03, "{looking}");
+    fn where_both_are_alike_the_cheap_one_is_used() {
+        let share = settled(|_, _| 10_000);
+        assert!(share < 0.03, "{share}");
+        let share = settled(|dear, _| if dear { 9_900 } else { 10_000 });
+        assert!(share < 0.03, "{share}");
     }
 
     #[test]
     fn what_slows_both_down_for_a_while_changes_nothing() {
         // Every second 20 ms somebody else takes most of the machine, and each cycle varies by a fifth.
-        let noisy = |looks: bool, cycle: u64| {
-            let base = if looks { 8_000 } else { 10_000 };
+        let noisy = |dear: bool, cycle: u64| {
+            let base = if dear { 8_000 } else { 10_000 };
             let slow = if (cycle / 2_000).is_multiple_of(2) {
                 1
             } else {
@@ -207,37 +212,37 @@ mod tests {
             };
             base * slow * (80 + cycle.wrapping_mul(2_654_435_761) % 40) / 100
         };
-        let looking = settled(noisy);
-        assert!(looking > 0.9, "{looking}");
+        let share = settled(noisy);
+        assert!(share > 0.9, "{share}");
     }
 
     #[test]
     fn a_load_that_changes_is_found_out_within_a_second() {
-        let mut trial = Trial::default();
+        let mut trial = Trial::new(0.05);
         run(
             &mut trial,
             5_000,
             8,
-            |looks, _| if looks { 7_000 } else { 10_000 },
+            |dear, _| if dear { 7_000 } else { 10_000 },
         );
-        assert!(trial.looks);
+        assert!(trial.dear);
         run(
             &mut trial,
             1_100,
             8,
-            |looks, _| if looks { 13_000 } else { 10_000 },
+            |dear, _| if dear { 13_000 } else { 10_000 },
         );
-        assert!(!trial.looks);
+        assert!(!trial.dear);
     }
 
     #[test]
     fn a_load_that_waits_for_nobody_is_left_out() {
-        let mut trial = Trial::default();
+        let mut trial = Trial::new(0.05);
         let mut now = Time::ZERO;
         for _ in 0..100_000 {
             now = now.after(10_000);
             trial.answered(now, 1, 10_000.0, false);
         }
-        assert!(trial.looks() && trial.left == 0);
+        assert!(trial.is_dear() && trial.left == 0);
     }
 }
