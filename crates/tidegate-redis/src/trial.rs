@@ -29,6 +29,8 @@ pub(crate) struct Trial {
     gain: f64,
     /// The dear arm is the one in use.
     dear: bool,
+    /// The trial before spoke for the other arm, and is repeated: one alone may be somebody else's doing.
+    doubt: bool,
     /// Spells left of the trial under way; 0: none is.
     left: u32,
     /// Spells until the next trial.
@@ -54,6 +56,7 @@ impl Trial {
         Self {
             gain,
             dear: true,
+            doubt: true,
             left: 0,
             rest: 2,
             apart: APART,
@@ -136,12 +139,17 @@ impl Trial {
             self.gain
         };
         let dear = rate >= cheap * (1.0 + wanted);
-        self.apart = if dear == self.dear {
-            (2 * self.apart).min(APART_MAX)
+        if dear == self.dear {
+            self.apart = (2 * self.apart).min(APART_MAX);
+            self.doubt = false;
+        } else if self.doubt {
+            self.apart = APART;
+            (self.dear, self.doubt) = (dear, false);
         } else {
-            APART
-        };
-        self.dear = dear;
+            self.doubt = true;
+            self.rest = 1;
+            return;
+        }
         self.rest = self.apart;
     }
 

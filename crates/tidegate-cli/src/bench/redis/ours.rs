@@ -75,6 +75,7 @@ pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     if cell.compares_plain() {
         all.push(Who {
             system: PLAIN.into(),
+            version: None,
             controller: None,
             settings: String::new(),
             subject: false,
