@@ -44,7 +44,7 @@ fn main() -> Outcome<()> {
     for _ in 0..1000 {
         let _: i64 = blocking.wait(|c| c.incr("idle"))?;
     }
-    let (url, (started, start)) = (url.clone(), std::sync::mpsc::channel());
+    let (url, (started, start)) = (url.clone(), std::sync::mpsc::sync_channel(1));
     std::thread::Builder::new()
         .name("client".to_owned())
         .spawn(move || -> Outcome<()> {

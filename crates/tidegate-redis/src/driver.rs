@@ -42,6 +42,9 @@ const PARTS_SPINNING: u64 = 2;
 /// The most replies handed out in one go where they are split, and where not.
 const PART_MAX: u64 = 256;
 const WHOLE: u64 = 4096;
+/// With so many in flight a flush of half of them costs little beside its commands, so they are split without a trial. One would not tell:
+/// halves, once made, come back as halves for a while, whoever hands them out whole.
+const SPLIT: u64 = 192;
 /// A wait for callers this short is passed by yielding to them.
 const YIELD_NS: u64 = 60_000;
 /// Capacity a buffer keeps after a large batch.
@@ -322,7 +325,9 @@ impl Session {
         let manner = &self.conn.manner;
         let parts = match manner.parts {
             1 => return WHOLE,
-            _ if manner.parts_gain.is_some() && !self.pays => return WHOLE,
+            _ if manner.parts_gain.is_some() && !self.pays && self.in_flight < SPLIT => {
+                return WHOLE;
+            }
             // Messages of pub/sub bring forth no commands to be flushed.
             _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
