@@ -1,10 +1,12 @@
 //! One load at work: a runtime on a thread of its own, the callers as its tasks, and what a look at them finds.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -23,6 +25,8 @@ const TIMED_EVERY: u64 = 8;
 
 /// A client under load. Each caller has a clone: what is shared below it is the client's business.
 pub trait Client: Clone + Send + 'static {
+    /// Its calls block their thread: a caller gets one that no runtime knows.
+    const BLOCKS: bool = false;
     /// Connects as the request says.
     fn connect(ask: &Ask) -> impl Future<Output = Result<Self, String>> + Send;
     /// PUBLISH.
@@ -182,7 +186,10 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
                 let _ = shared.failed.set(e);
             }
         };
-        if ask.threads {
+        if ask.threads && C::BLOCKS {
+            // A panic of its has been printed.
+            tasks.spawn_blocking(move || drop(thread::spawn(move || wait_for(calls)).join()));
+        } else if ask.threads {
             tasks.spawn_blocking(move || Handle::current().block_on(calls));
         } else {
             tasks.spawn(calls);
@@ -199,6 +206,27 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
         });
     }
     tasks
+}
+
+/// Polls a future that blocks this thread by itself, but for the pace.
+fn wait_for(calls: impl Future<Output = ()>) {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut calls = pin!(calls);
+    while calls
+        .as_mut()
+        .poll(&mut Context::from_waker(&waker))
+        .is_pending()
+    {
+        thread::park();
+    }
 }
 
 struct Caller<C> {

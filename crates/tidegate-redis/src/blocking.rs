@@ -1,23 +1,38 @@
-//! For callers that are operating-system threads: the connection's task on a thread of its own, and replies awaited by
-//! sleeping.
+//! For callers that are operating-system threads: whoever waits for a reply serves the connection meanwhile.
+//!
+//! Owns who that is. While callers come often, one of them drives the runtime the connection's task lives on, until its own reply is there; then
+//! another one that waits goes on. So a lone caller writes and reads by itself, as on a plain connection, and of several each is
+//! woken once. While few come, a thread of the connection's own drives: for keepalive, reconnecting and commands nobody waits for.
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tidegate::{Clock, nanos};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Notify, oneshot};
 
 use crate::client::{Client, Reply};
 use crate::config::Config;
 use crate::error::{CommandError, ConnectError};
+use crate::policy::Policy;
 use crate::reply::FromReply;
 use crate::stats::Stats;
 
-/// A client for threads. Clones share the connection; its thread ends when the last one is dropped.
+/// Calls closer together than this come often.
+const OFTEN: Duration = Duration::from_millis(2);
+/// How long after the last call the connection's own thread takes over, at most twice this.
+const QUIET: Duration = Duration::from_millis(5);
+
+/// A client for threads. Clones share the connection, which ends when the last one is dropped. [`Policy::Auto`] flushes at once
+/// here, as [`Policy::Latency`] does: nobody is waited for.
+///
+/// A command nobody waits for, sent from within [`wait`](Self::wait), leaves with the one that is waited for.
 ///
 /// ```no_run
 /// use tidegate_redis::{BlockingClient, Config};
@@ -29,46 +44,81 @@ use crate::stats::Stats;
 /// ```
 #[derive(Clone, Debug)]
 pub struct BlockingClient {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     client: Client,
-    /// Timers of replies that have one run on the connection's thread.
-    runtime: Handle,
-    _thread: Arc<oneshot::Sender<()>>,
+    seat: Arc<Seat>,
+    thread: Thread,
+    /// Let go of before `_last`: a runtime is not to be dropped by whoever happens to hold a handle.
+    runtime: Arc<Runtime>,
+    /// Dropped, the connection's thread ends. What was submitted before is given up with it.
+    _last: oneshot::Sender<()>,
+}
+
+/// Who drives.
+#[derive(Debug)]
+struct Seat {
+    /// The connection's own thread does, or is about to.
+    own: AtomicBool,
+    /// A caller cannot drive: the own thread always does.
+    stays: AtomicBool,
+    /// Tells the own thread to let callers drive.
+    leave: Notify,
+    calls: AtomicU64,
+    clock: Clock,
+    /// When a call came last while the own thread drove.
+    last_ns: AtomicU64,
 }
 
 impl BlockingClient {
-    /// Connects, and starts the thread that serves the connection.
+    /// Connects, and starts the thread that serves the connection while nobody waits.
     ///
     /// # Errors
     /// As of [`Client::open`]; [`ConnectError::Runtime`] if no thread can be started.
-    pub fn open(config: Config) -> Result<Self, ConnectError> {
+    pub fn open(mut config: Config) -> Result<Self, ConnectError> {
+        config.callers_block = true;
+        if matches!(config.policy, Policy::Auto) {
+            // Callers take so long to wake that whoever waits for them keeps Redis waiting: measured from 8 to 64 threads.
+            config.policy = Policy::Latency;
+        }
         let (opened, open) = sync_channel(1);
         let (sender, last) = oneshot::channel();
-        thread::Builder::new()
+        let seat = Arc::new(Seat::new());
+        let its = Arc::clone(&seat);
+        let own = thread::Builder::new()
             .name("tidegate-redis".to_owned())
             .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
+                // Whoever drives looks for its own reply after a turn or two of the connection's task.
+                let runtime = Builder::new_current_thread()
                     .enable_all()
+                    .event_interval(2)
                     .build();
-                let Ok(runtime) = runtime else {
+                let Ok(runtime) = runtime.map(Arc::new) else {
                     return;
                 };
-                runtime.block_on(async {
-                    // Whoever opened it waits; nothing to do if it does not.
-                    let _ = opened.send((Client::open(config).await, Handle::current()));
-                    // Until the last handle goes. What it submitted before is given up with it.
-                    let _ = last.await;
-                });
+                let client = runtime.block_on(Client::open(config));
+                // Whoever opened it waits; nothing to do if it does not.
+                let _ = opened.send((client, Arc::clone(&runtime)));
+                drop(opened);
+                its.drive(&runtime, last);
             })
             .map_err(|_| ConnectError::Runtime)?;
         let (client, runtime) = open.recv().map_err(|_| ConnectError::Runtime)?;
         Ok(Self {
-            client: client?,
-            runtime,
-            _thread: Arc::new(sender),
+            shared: Arc::new(Shared {
+                client: client?,
+                seat,
+                thread: own.thread().clone(),
+                runtime,
+                _last: sender,
+            }),
         })
     }
 
-    /// Submits what `call` submits, and sleeps until its reply is there.
+    /// Submits what `call` submits, and waits for its reply.
     ///
     /// # Errors
     /// As of the command.
@@ -76,14 +126,78 @@ impl BlockingClient {
         &self,
         call: impl FnOnce(&Client) -> Reply<T>,
     ) -> Result<T, CommandError> {
-        let _entered = self.runtime.enter();
-        block_on(call(&self.client))
+        let Shared {
+            client,
+            seat,
+            thread,
+            runtime,
+            ..
+        } = &*self.shared;
+        if Handle::try_current().is_ok() {
+            // A thread of a runtime must not drive another one.
+            if !seat.stays.swap(true, Ordering::Relaxed) {
+                thread.unpark();
+            }
+            let _entered = runtime.enter();
+            return block_on(call(client));
+        }
+        seat.called();
+        runtime.block_on(async { call(client).await })
     }
 
     /// What was measured so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.client.stats()
+        self.shared.client.stats()
+    }
+}
+
+impl Seat {
+    fn new() -> Self {
+        Self {
+            own: AtomicBool::new(true),
+            stays: AtomicBool::new(false),
+            leave: Notify::new(),
+            calls: AtomicU64::new(0),
+            clock: Clock::start(),
+            last_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The life of the own thread: drives until callers do, and looks now and then whether they still do.
+    fn drive(&self, runtime: &Runtime, mut last: oneshot::Receiver<()>) {
+        loop {
+            let gone = runtime.block_on(async {
+                tokio::select! {
+                    _ = &mut last => true,
+                    () = self.leave.notified() => false,
+                }
+            });
+            if gone {
+                return;
+            }
+            let mut seen = self.calls.load(Ordering::Relaxed).wrapping_sub(1);
+            while !self.stays.load(Ordering::Relaxed) && seen != self.calls.load(Ordering::Relaxed)
+            {
+                seen = self.calls.load(Ordering::Relaxed);
+                thread::park_timeout(QUIET);
+            }
+            self.own.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A caller that can drive is here.
+    fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if !self.own.load(Ordering::Relaxed) || self.stays.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = self.clock.now().as_nanos();
+        let before = self.last_ns.swap(now, Ordering::Relaxed);
+        let often = before > 0 && now.saturating_sub(before) < nanos(OFTEN);
+        if often && self.own.swap(false, Ordering::Relaxed) {
+            self.leave.notify_one();
+        }
     }
 }
 

@@ -80,6 +80,9 @@ impl Client {
             .transpose()?;
         let mut plan = config.policy.plan(config.limits.commands_max)?;
         plan.manner.spin = plan.manner.spin && config.spin.unwrap_or(true);
+        if config.callers_block {
+            plan.manner = plan.manner.for_threads();
+        }
         let shared = Shared {
             login: Arc::new(config.login),
             limits: Arc::new(config.limits),

@@ -5,13 +5,16 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::resp;
+use crate::wire::Wire;
 
 /// A command being built: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
     /// The arguments, each as a RESP bulk.
-    body: Vec<u8>,
+    body: Wire,
     args: u32,
     pub(crate) hints: Hints,
     pub(crate) timeout: Option<Duration>,
@@ -20,7 +23,7 @@ pub struct Cmd {
 /// The arguments of a command, as they are written: for implementations of [`ToArgs`].
 #[derive(Debug)]
 pub struct Args<'a> {
-    out: &'a mut Vec<u8>,
+    out: &'a mut Wire,
     count: u32,
 }
 
@@ -28,23 +31,29 @@ impl Args<'_> {
     /// Appends one argument.
     pub fn push(&mut self, arg: &[u8]) {
         self.count += 1;
-        resp::put_bulk(self.out, arg);
+        resp::put_bulk(self.out.block(), arg);
+    }
+
+    /// Appends one argument that, if it is long, is written from where it lies.
+    pub fn push_bytes(&mut self, arg: &Bytes) {
+        self.count += 1;
+        resp::put_bulk_header(self.out.block(), arg.len());
+        self.out.put(arg);
+        self.out.block().extend_from_slice(b"\r\n");
     }
 }
 
 /// Writes a whole command of the arguments `write` gives.
-pub(crate) fn encode(out: &mut Vec<u8>, write: impl FnOnce(&mut Args<'_>)) {
-    let head = out.len();
-    out.extend_from_slice(b"*0\r\n");
+pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
+    let block = out.block();
+    let head = block.len();
+    block.extend_from_slice(b"*0\r\n");
     let mut args = Args { out, count: 0 };
     write(&mut args);
     let count = args.count;
     match u8::try_from(count) {
-        Ok(n @ 0..=9) => out[head + 1] = b'0' + n,
-        _ => {
-            let digits = itoa::Buffer::new().format(count).as_bytes().to_vec();
-            out.splice(head + 1..head + 2, digits);
-        }
+        Ok(n @ 0..=9) => out.block()[head + 1] = b'0' + n,
+        _ => out.replace(head + 1, itoa::Buffer::new().format(count).as_bytes()),
     }
 }
 
@@ -68,7 +77,7 @@ impl Cmd {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut cmd = Self {
-            body: Vec::with_capacity(64),
+            body: Wire::with_capacity(64),
             args: 0,
             hints: Hints::default(),
             timeout: None,
@@ -85,7 +94,7 @@ impl Cmd {
 
     /// A command of the arguments `write` gives, the name first.
     pub(crate) fn of(write: impl FnOnce(&mut Args<'_>)) -> Self {
-        let mut body = Vec::new();
+        let mut body = Wire::default();
         let mut args = Args {
             out: &mut body,
             count: 0,
@@ -114,7 +123,7 @@ impl Cmd {
 
     fn push(&mut self, arg: &[u8]) {
         self.args += 1;
-        resp::put_bulk(&mut self.body, arg);
+        resp::put_bulk(self.body.block(), arg);
     }
 
     /// It is flushed at once, whatever the policy would wait for.
@@ -148,28 +157,29 @@ impl Cmd {
     /// Its bytes on the wire, for tools and tests.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.body.len() + 8);
+        let mut out = Wire::default();
         self.encode(&mut out);
-        out
+        out.to_vec()
     }
 
     /// Appends its bytes on the wire.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        resp::put_header(out, self.args);
-        out.extend_from_slice(&self.body);
+    pub(crate) fn encode(&self, out: &mut Wire) {
+        resp::put_header(out.block(), self.args);
+        out.append(&self.body);
     }
 
     /// Argument `at` as it was given; 0 is the name.
     pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
-        let mut rest = &self.body[..];
+        let mut next = 0;
         for n in 0.. {
+            let rest = self.body.block_from(next);
             let head = rest.iter().position(|&b| b == b'\r')?;
             let len: usize = std::str::from_utf8(&rest[1..head]).ok()?.parse().ok()?;
-            let arg = rest.get(head + 2..head + 2 + len)?;
+            let (arg, after) = self.body.piece(next + head + 2, len)?;
             if n == at {
                 return Some(arg);
             }
-            rest = &rest[head + 2 + len + 2..];
+            next = after + 2;
         }
         None
     }
@@ -323,7 +333,14 @@ macro_rules! byte_args {
         }
     )*};
 }
-byte_args!(str, String, [u8], Vec<u8>, bytes::Bytes);
+byte_args!(str, String, [u8], Vec<u8>);
+
+impl ToArgs for Bytes {
+    /// A long one is not copied.
+    fn write_args(&self, args: &mut Args<'_>) {
+        args.push_bytes(self);
+    }
+}
 
 impl<const N: usize> ToArgs for [u8; N] {
     fn write_args(&self, args: &mut Args<'_>) {
@@ -376,17 +393,7 @@ macro_rules! many_args {
         }
     )*};
 }
-many_args!(
-    &str,
-    String,
-    &[u8],
-    Vec<u8>,
-    bytes::Bytes,
-    i64,
-    u64,
-    usize,
-    f64
-);
+many_args!(&str, String, &[u8], Vec<u8>, Bytes, i64, u64, usize, f64);
 
 impl<K: ToArgs, V: ToArgs> ToArgs for [(K, V)] {
     /// Keys and values in turn.

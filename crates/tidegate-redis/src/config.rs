@@ -73,6 +73,8 @@ pub struct Config {
     pub(crate) login: Login,
     pub(crate) policy: Policy,
     pub(crate) spin: Option<bool>,
+    /// Callers are threads that block, and serve the connection in turn.
+    pub(crate) callers_block: bool,
     pub(crate) limits: Limits,
 }
 
@@ -135,6 +137,7 @@ impl Config {
             },
             policy: Policy::Auto,
             spin: None,
+            callers_block: false,
             limits: Limits {
                 commands_max: 65_536,
                 bytes_max: 64 << 20,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use tidegate::{Clock, Time, nanos};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::config::{Shared, WhenFull};
 use crate::connect::{Ready, establish};
@@ -20,7 +21,9 @@ use crate::error::{CommandError, ConnectError, Executed};
 use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission};
 use crate::policy::{Manner, Plan};
 use crate::pubsub::Registry;
+use crate::pulse::Pulse;
 use crate::stats::Stats;
+use crate::wire::Wire;
 
 /// One connection, shared by its callers and its task.
 pub(crate) struct Conn {
@@ -52,17 +55,25 @@ impl Conn {
         plan: Plan,
         registry: Option<Arc<Registry>>,
     ) -> Result<Arc<Self>, ConnectError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::Runtime)?;
+        let runtime = Handle::try_current().map_err(|_| ConnectError::Runtime)?;
         let ready = establish(&shared.login, tls.as_ref()).await?;
         let room = Room {
             commands_max: shared.limits.commands_max,
             bytes_max: shared.limits.bytes_max.min(u64::from(u32::MAX)),
         };
+        let mut pipeline = Pipeline::new(plan.controller, room);
+        if let Some(gain) = plan.manner.parts_gain {
+            pipeline.pulse = Pulse::pricing(gain);
+        }
         let reconnects = registry.is_some();
         let conn = Arc::new(Self {
-            pipeline: Mutex::new(Pipeline::new(plan.controller, room)),
+            pipeline: Mutex::new(pipeline),
             clock: Clock::start(),
-            manner: plan.manner,
+            manner: Manner {
+                many_threads: plan.manner.many_threads
+                    || runtime.runtime_flavor() != RuntimeFlavor::CurrentThread,
+                ..plan.manner
+            },
             shared: shared.clone(),
             registry,
             gauges: Gauges::default(),
@@ -87,7 +98,7 @@ impl Conn {
     pub(crate) fn submit(
         &self,
         what: Submission,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl FnOnce(&mut Wire),
     ) -> Result<Option<SlotId>, Refusal> {
         let mut pipeline = self.lock();
         if let Some(failure) = pipeline.closed() {
@@ -209,15 +220,15 @@ enum State {
 
 struct Outside {
     what: Submission,
-    bytes: Vec<u8>,
+    bytes: Wire,
 }
 
 impl Pending {
-    pub(crate) fn new(conn: Arc<Conn>, what: Submission, encode: impl Fn(&mut Vec<u8>)) -> Self {
+    pub(crate) fn new(conn: Arc<Conn>, what: Submission, encode: impl Fn(&mut Wire)) -> Self {
         let state = match conn.submit(what, &encode) {
             Ok(slot) => State::of(slot),
             Err(Refusal::Full(_)) if conn.shared.limits.when_full == WhenFull::Wait => {
-                let mut bytes = Vec::new();
+                let mut bytes = Wire::default();
                 encode(&mut bytes);
                 State::Outside(Box::new(Outside { what, bytes }))
             }
@@ -246,7 +257,7 @@ impl Pending {
                 State::Outside(outside) => {
                     // Noted first: room that appears in between wakes us.
                     self.conn.lock().wait_for_room(cx.waker());
-                    let encode = |out: &mut Vec<u8>| out.extend_from_slice(&outside.bytes);
+                    let encode = |out: &mut Wire| out.append(&outside.bytes);
                     self.state = match self.conn.submit(outside.what, encode) {
                         Ok(slot) => State::of(slot),
                         Err(Refusal::Full(_)) => return Poll::Pending,

@@ -11,6 +11,7 @@ use crate::error::ConnectError;
 use crate::link::Link;
 use crate::reply::{ServerError, ServerErrorKind, Value};
 use crate::resp::{Decoder, Limits, ProtocolError};
+use crate::wire::Wire;
 
 /// A connection ready for commands.
 pub(crate) struct Ready {
@@ -96,13 +97,13 @@ impl Ready {
     }
 
     async fn exchange(&mut self, cmd: &Cmd) -> Result<Value, ConnectError> {
-        let mut out = Vec::new();
+        let mut out = Wire::default();
         cmd.encode(&mut out);
-        let mut at = 0;
-        while at < out.len() || self.link.holds_bytes() {
-            at += std::future::poll_fn(|cx| self.link.poll_write(cx, &out[at..]))
+        while !out.is_written() || self.link.holds_bytes() {
+            let n = std::future::poll_fn(|cx| self.link.poll_write(cx, &out))
                 .await
                 .map_err(broken)?;
+            out.wrote(n);
         }
         loop {
             match self.decoder.next().map_err(ConnectError::Protocol)? {

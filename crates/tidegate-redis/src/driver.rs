@@ -25,6 +25,7 @@ use crate::pulse::SPIN_NS;
 use crate::reply::Value;
 use crate::resp::{Decoder, ProtocolError};
 use crate::timer::PreciseTimer;
+use crate::wire::Wire;
 
 /// How a session ends.
 #[derive(Debug)]
@@ -41,6 +42,9 @@ const PARTS_SPINNING: u64 = 2;
 /// The most replies handed out in one go where they are split, and where not.
 const PART_MAX: u64 = 256;
 const WHOLE: u64 = 4096;
+/// With so many in flight a flush of half of them costs little beside its commands, so they are split without a trial. One would not tell:
+/// halves, once made, come back as halves for a while, whoever hands them out whole.
+const SPLIT: u64 = 192;
 /// A wait for callers this short is passed by yielding to them.
 const YIELD_NS: u64 = 60_000;
 /// Capacity a buffer keeps after a large batch.
@@ -53,9 +57,8 @@ pub(crate) struct Session {
     conn: Arc<Conn>,
     link: Link,
     decoder: Decoder,
-    /// The flush under way and how much of it is written.
-    writing: Vec<u8>,
-    at: usize,
+    /// The flush under way.
+    writing: Wire,
     /// What writing it has cost so far.
     cost_ns: u64,
     /// The socket took no more.
@@ -71,6 +74,8 @@ pub(crate) struct Session {
     seen: u64,
     /// What was queued when the flush was held back last.
     held: u64,
+    /// What costs CPU is worth it.
+    pays: bool,
     may_spin: bool,
     timer: PreciseTimer,
     /// The coarse timer of timeouts and keepalive, and what it is set to.
@@ -107,8 +112,7 @@ impl Session {
             conn,
             link: ready.link,
             decoder: ready.decoder,
-            writing: Vec::new(),
-            at: 0,
+            writing: Wire::default(),
             cost_ns: 0,
             blocked: false,
             skipped: false,
@@ -117,6 +121,7 @@ impl Session {
             in_flight: 0,
             seen: 0,
             held: 0,
+            pays: false,
             may_spin: false,
             timer: PreciseTimer::new(),
             watchdog: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -134,7 +139,10 @@ impl Session {
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let entered = self.conn.clock.now();
-        let outcome = self.turn(cx, entered);
+        let mut outcome = self.turn(cx, entered);
+        while self.conn.manner.many_threads && matches!(outcome, Ok(Some(Turn::Look))) {
+            outcome = self.turn(cx, self.conn.clock.now());
+        }
         self.polls += 1;
         self.busy_ns += self.conn.clock.now().since(entered);
         let gauges = &self.conn.gauges;
@@ -145,7 +153,7 @@ impl Session {
             .late_ns
             .store(self.timer.late_ns(), Ordering::Relaxed);
         match outcome {
-            Ok(Some(Turn::Again)) => {
+            Ok(Some(Turn::Again | Turn::Look)) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -163,6 +171,11 @@ impl Session {
         let flushed = self.flush(cx, now)?;
         if self.hear(cx, now, flushed)? {
             self.spin_until = None;
+            // Whoever was answered and submits wakes us.
+            let finished = self.in_flight == 0 && !matches!(flushed, Flushed::Hold);
+            if self.conn.manner.many_threads && finished {
+                return self.sleep(cx, now);
+            }
             return Ok(Some(Turn::Again));
         }
         match flushed {
@@ -171,7 +184,7 @@ impl Session {
             Flushed::Idle => {}
         }
         if self.spins(now) {
-            return Ok(Some(Turn::Again));
+            return Ok(Some(Turn::Look));
         }
         self.sleep(cx, now)
     }
@@ -184,7 +197,8 @@ impl Session {
         pipeline.unpark();
         self.in_flight = pipeline.in_flight();
         self.seen = pipeline.queued();
-        self.may_spin = conn.manner.spin && pipeline.pulse.may_spin();
+        self.pays = pipeline.pulse.pays();
+        self.may_spin = conn.manner.spin && self.pays;
         if self.is_writing() {
             drop(pipeline);
             self.write(cx, now)?;
@@ -219,7 +233,6 @@ impl Session {
         self.seen = pipeline.queued();
         self.held = 0;
         drop(pipeline);
-        self.at = 0;
         self.cost_ns = 0;
         self.timer.disarm()?;
         self.write(cx, now)?;
@@ -232,31 +245,28 @@ impl Session {
     }
 
     fn write(&mut self, cx: &mut Context<'_>, mut began: Time) -> Result<(), Broken> {
-        while self.at < self.writing.len() || self.link.holds_bytes() {
-            let rest = &self.writing[self.at..];
+        while !self.writing.is_written() || self.link.holds_bytes() {
             let result = if self.blocked {
-                match self.link.poll_write(cx, rest) {
+                match self.link.poll_write(cx, &self.writing) {
                     Poll::Pending => return Ok(()),
                     Poll::Ready(result) => result,
                 }
             } else {
-                self.link.write(rest)
+                self.link.write(&self.writing)
             };
             let now = self.conn.clock.now();
             self.cost_ns += now.since(began);
             began = now;
             match result {
                 Ok(n) => {
-                    self.at += n;
+                    self.writing.wrote(n);
                     self.blocked = false;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.blocked = true,
                 Err(e) => return Err(e.into()),
             }
         }
-        self.writing.clear();
-        self.writing.shrink_to(KEEP);
-        self.at = 0;
+        self.writing.clear(KEEP);
         self.conn.lock().written(began, self.cost_ns, true);
         Ok(())
     }
@@ -292,10 +302,11 @@ impl Session {
         while asked && !self.values.is_empty() {
             let some = self.values.len().min(CHUNK);
             let values = self.values.drain(..some);
-            asked = self
-                .conn
-                .lock()
-                .deliver(now, values, &mut self.wakers, &mut self.pushes);
+            {
+                let mut pipeline = self.conn.lock();
+                asked = pipeline.deliver(now, values, &mut self.wakers, &mut self.pushes);
+                self.in_flight = pipeline.in_flight();
+            }
             wake_all(&mut self.wakers);
         }
         if let Some(registry) = &self.conn.registry {
@@ -311,8 +322,12 @@ impl Session {
 
     /// How many replies to hand out before the commands they bring forth are flushed.
     fn part(&self) -> u64 {
-        let parts = match self.conn.manner.parts {
+        let manner = &self.conn.manner;
+        let parts = match manner.parts {
             1 => return WHOLE,
+            _ if manner.parts_gain.is_some() && !self.pays && self.in_flight < SPLIT => {
+                return WHOLE;
+            }
             // Messages of pub/sub bring forth no commands to be flushed.
             _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
@@ -320,7 +335,7 @@ impl Session {
         };
         self.in_flight
             .div_ceil(parts)
-            .clamp(self.conn.manner.part_min, PART_MAX)
+            .clamp(manner.part_min, PART_MAX)
     }
 
     fn decode(&mut self, part: u64) -> Result<(), Broken> {
@@ -487,6 +502,8 @@ impl Session {
 enum Turn {
     /// Yields, and goes on behind the callers just woken.
     Again,
+    /// Nothing was heard, and something will be shortly: looks again.
+    Look,
     Sleep,
 }
 

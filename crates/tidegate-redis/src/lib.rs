@@ -61,7 +61,9 @@ mod slot;
 mod stats;
 mod timer;
 mod tls;
+mod trial;
 mod url;
+mod wire;
 
 pub use blocking::BlockingClient;
 pub use client::{Client, Reply, connect};

@@ -3,20 +3,21 @@
 //!
 //! Owns the socket and its readiness. Leaves what the bytes mean to `resp`, and when to read and write to the driver.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use tokio::io::unix::AsyncFd;
 
 use crate::config::Address;
 use crate::error::ConnectError;
+use crate::wire::{PIECES, Wire};
 
 pub(crate) struct Link {
     fd: AsyncFd<OwnedFd>,
@@ -74,8 +75,8 @@ impl Link {
     }
 
     /// Writes what fits: `WouldBlock` if nothing does. With nothing to write it sends what TLS holds.
-    pub(crate) fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
+    pub(crate) fn write(&mut self, wire: &Wire) -> io::Result<usize> {
+        write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), wire)
     }
 
     /// Whether TLS holds bytes that are to be sent.
@@ -109,12 +110,12 @@ impl Link {
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        buf: &[u8],
+        wire: &Wire,
     ) -> Poll<io::Result<usize>> {
         let Self { fd, tls } = self;
         loop {
             let mut guard = ready!(fd.poll_write_ready(cx))?;
-            match write_some(fd.get_ref().as_fd(), tls.as_deref_mut(), buf) {
+            match write_some(fd.get_ref().as_fd(), tls.as_deref_mut(), wire) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
                 other => return Poll::Ready(other),
             }
@@ -143,16 +144,19 @@ fn read_some(
 fn write_some(
     fd: BorrowedFd<'_>,
     tls: Option<&mut ClientConnection>,
-    buf: &[u8],
+    wire: &Wire,
 ) -> io::Result<usize> {
+    let mut pieces = [IoSlice::new(&[]); PIECES];
+    let n = wire.pieces(&mut pieces);
+    let pieces = &pieces[..n];
     let Some(tls) = tls else {
-        return if buf.is_empty() {
-            Ok(0)
-        } else {
-            (&Raw(fd)).write(buf)
+        return match pieces {
+            [] => Ok(0),
+            [one] => (&Raw(fd)).write(one),
+            _ => (&Raw(fd)).write_vectored(pieces),
         };
     };
-    let taken = tls.writer().write(buf)?;
+    let taken = tls.writer().write_vectored(pieces)?;
     match flush_tls(tls, Raw(fd)) {
         Err(e) if e.kind() == io::ErrorKind::WouldBlock && taken > 0 => Ok(taken),
         Err(e) => Err(e),
@@ -178,6 +182,14 @@ impl Write for &Raw<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         Ok(rustix::io::retry_on_intr(|| send(self.0, buf, flags))?)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(rustix::io::retry_on_intr(|| {
+            sendmsg(self.0, bufs, &mut nothing, flags)
+        })?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -23,6 +23,7 @@ use crate::error::Executed;
 use crate::pulse::Pulse;
 use crate::reply::Value;
 use crate::stats::Depths;
+use crate::wire::{Mark, Wire};
 use slots::{NO_SLOT, Slots};
 
 pub(crate) use slots::{Failure, Outcome, SlotId};
@@ -84,7 +85,7 @@ pub(crate) enum Next {
 pub(crate) struct Pipeline {
     controller: Bounded<Box<dyn Controller>>,
     room: Room,
-    out: Vec<u8>,
+    out: Wire,
     queued: VecDeque<Entry>,
     queued_load: Load,
     /// What joined the queue since the controller was told.
@@ -110,7 +111,7 @@ impl Pipeline {
         Self {
             controller,
             room,
-            out: Vec::new(),
+            out: Wire::default(),
             queued: VecDeque::new(),
             queued_load: Load::default(),
             arrived: Load::default(),
@@ -178,7 +179,7 @@ impl Pipeline {
         &mut self,
         now: Time,
         what: Submission,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl FnOnce(&mut Wire),
     ) -> Result<(Option<SlotId>, Option<Waker>), Full> {
         let now = self.tick(now);
         let commands = u64::from(what.commands);
@@ -322,7 +323,7 @@ impl Pipeline {
         for entry in std::mem::take(&mut self.queued) {
             self.slots.fail(entry.slot, failure.clone(), wakers);
         }
-        self.out.clear();
+        self.out.clear(usize::MAX);
         self.queued_load = Load::default();
         self.urgent = false;
         self.make_room(wakers);
@@ -442,7 +443,7 @@ impl Pipeline {
     }
 
     /// Moves `entries` entries from the queue to `into`, which is empty, and into flight.
-    pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Vec<u8>) {
+    pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Wire) {
         let now = self.tick(now);
         assert!(into.is_empty(), "the flush before is not written yet");
         let batch = if entries == self.queued.len() as u64 {
@@ -458,7 +459,7 @@ impl Pipeline {
                 );
                 self.flight.push_back(entry);
             }
-            into.extend(self.out.drain(..batch.bytes as usize));
+            self.out.move_front(batch.bytes as usize, into);
             self.queued_load.items -= batch.items;
             self.queued_load.bytes -= batch.bytes;
             batch
@@ -576,23 +577,25 @@ pub(crate) struct Submission {
 
 /// What is written into the buffer, taken back unless it is kept: on a refusal, or a panic in an argument.
 struct Writing<'a> {
-    out: &'a mut Vec<u8>,
-    from: usize,
+    out: &'a mut Wire,
+    from: Mark,
+    had: usize,
     kept: bool,
 }
 
 impl<'a> Writing<'a> {
-    const fn begin(out: &'a mut Vec<u8>) -> Self {
-        let from = out.len();
+    const fn begin(out: &'a mut Wire) -> Self {
+        let (from, had) = (out.mark(), out.len());
         Self {
             out,
             from,
+            had,
             kept: false,
         }
     }
 
     const fn len(&self) -> usize {
-        self.out.len() - self.from
+        self.out.len() - self.had
     }
 
     fn keep(mut self) {
@@ -603,7 +606,7 @@ impl<'a> Writing<'a> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.out.truncate(self.from);
+            self.out.go_back(self.from);
         }
     }
 }

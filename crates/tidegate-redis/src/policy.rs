@@ -63,7 +63,7 @@ impl fmt::Debug for Policy {
 }
 
 /// How the driver serves a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Manner {
     /// Into how many parts what is in flight is split while the task sleeps between reads: replies of a burst are handed out
     /// part by part, each followed by a flush. 1: not at all.
@@ -72,8 +72,25 @@ pub(crate) struct Manner {
     pub(crate) part_min: u64,
     /// It may look for replies without sleeping.
     pub(crate) spin: bool,
+    /// Replies are handed out in parts only where that answers this part more commands.
+    pub(crate) parts_gain: Option<f64>,
     /// It may pass short waits by yielding, and so end them on time.
     pub(crate) precise: bool,
+    /// Callers run on other threads, too, and yielding is no way to let them run: it wakes a thread that looks for something to do,
+    /// or has the system asked for events. The task looks for replies within its turn, and sleeps where it would yield for nothing.
+    pub(crate) many_threads: bool,
+}
+
+impl Manner {
+    /// For callers that are threads: waking one takes about as long as a small flush, so both sides are busy anyway, and flushes in
+    /// parts are only more of them.
+    pub(crate) const fn for_threads(self) -> Self {
+        Self {
+            parts: 1,
+            many_threads: true,
+            ..self
+        }
+    }
 }
 
 /// A policy made ready: its controller within the bounds, and how to serve it.
@@ -96,15 +113,19 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 impl Policy {
     pub(crate) fn plan(self, commands_max: u64) -> Result<Plan, ConfigError> {
         let precise = !matches!(self, Self::MinCpu(_));
+        // Throughput is to be kept where both sides' being busy is what makes it, with few callers.
+        let patient = matches!(self, Self::MinCpu(Concession::AddedLatency(_)));
         let bounds = Bounds {
             age_max: AGE_MAX,
             ..Bounds::items(1, commands_max)
         };
         let manner = |parts, spin| Manner {
             parts,
-            part_min: if precise { PART_MIN } else { 2 * PART_MIN },
+            part_min: if patient { 2 * PART_MIN } else { PART_MIN },
             spin,
+            parts_gain: None,
             precise,
+            many_threads: false,
         };
         let (controller, manner): (Box<dyn Controller>, _) = match self {
             Self::Auto => (
@@ -117,10 +138,12 @@ impl Policy {
                 }
                 // Of R + d a round trip, the delay d may be the share 1 - x: d = R (1 - x) / x.
                 let share = ((1.0 - x) / x).min(1.0);
-                (
-                    Box::new(Auto::new(knee(share, bounds)?)),
-                    manner(PARTS_CHEAP, false),
-                )
+                let manner = Manner {
+                    // Trials are noisy: a little less than may be given up.
+                    parts_gain: Some(0.8 * share),
+                    ..manner(PARTS_CHEAP, false)
+                };
+                (Box::new(Auto::new(knee(share, bounds)?)), manner)
             }
             Self::MinCpu(Concession::AddedLatency(d)) => (
                 Box::new(Auto::new(knee(0.03, bounds)?).waiting(d)),

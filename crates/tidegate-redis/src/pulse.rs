@@ -1,18 +1,20 @@
 //! How a connection is used, measured as it goes: round trips, the cost of a write, whether callers come back when they
-//! are answered, whether waiting for a reply without sleeping pays.
+//! are answered, whether waiting for a reply without sleeping finds one.
 //!
-//! Pure. Owns the gate of spinning; leaves the decision when to flush to the controller.
+//! Pure. Owns the gate of spinning, to which `trial` says whether it pays; leaves the decision when to flush to the controller.
 
 use tidegate::Time;
+
+use crate::trial::Trial;
 
 /// The longest the driver looks for replies before it sleeps.
 pub(crate) const SPIN_NS: u64 = 50_000;
 /// A caller that submits within this of its reply came back because of it.
 const RETURN_NS: u64 = 25_000;
+/// What looking for replies must answer more; sleeping leaves a core to others.
+const LOOKING: f64 = 0.05;
 /// Spinning needs such a share of commands from callers that came back: then load waits for replies, and replies for us.
 const CLOSED_LOOP: f64 = 0.75;
-/// Once in so many flushes a closed gate is tried.
-const PROBE: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
@@ -34,6 +36,7 @@ pub(crate) struct Pulse {
     closed_loop: f64,
     /// Moving average of spins that ended with a reply.
     hits: f64,
+    trial: Trial,
 }
 
 impl Default for Pulse {
@@ -52,11 +55,20 @@ impl Default for Pulse {
             fresh: 0,
             closed_loop: 0.0,
             hits: 1.0,
+            trial: Trial::new(LOOKING),
         }
     }
 }
 
 impl Pulse {
+    /// What costs CPU must answer this part more commands.
+    pub(crate) fn pricing(gain: f64) -> Self {
+        Self {
+            trial: Trial::new(gain),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn arrived(&mut self, now: Time, commands: u64) {
         self.commands += commands;
         if now.since(self.delivered_at) > RETURN_NS {
@@ -74,6 +86,8 @@ impl Pulse {
         self.replies += callers;
         self.owed += callers;
         self.delivered_at = now;
+        self.trial
+            .answered(now, callers, self.rtt_ns, self.closed_loop >= CLOSED_LOOP);
     }
 
     pub(crate) fn round_trip(&mut self, took_ns: u64) {
@@ -92,15 +106,19 @@ impl Pulse {
         }
     }
 
-    /// Whether looking for replies without sleeping is worth its CPU.
-    pub(crate) fn may_spin(&self) -> bool {
-        self.closed_loop >= CLOSED_LOOP && (self.hits >= 0.5 || self.flushes.is_multiple_of(PROBE))
+    /// Whether what costs CPU is worth it: looking for replies without sleeping, or more flushes than need be.
+    pub(crate) fn pays(&self) -> bool {
+        self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }
 
     /// A spin ended: with a reply, or without.
     pub(crate) fn spun(&mut self, hit: bool) {
         self.spins += 1;
         self.hits += (f64::from(u8::from(hit)) - self.hits) / 16.0;
+        if self.hits < 0.5 {
+            self.hits = 1.0;
+            self.trial.give_up();
+        }
     }
 
     /// Of the commands of late, the share from callers that came back at once.
@@ -138,23 +156,31 @@ mod tests {
 
     #[test]
     fn callers_that_come_back_at_once_open_the_gate() {
-        assert!(run(1_000, 40).may_spin());
+        assert!(run(1_000, 40).pays());
     }
 
     #[test]
     fn a_caller_each_millisecond_keeps_it_shut() {
-        assert!(!run(1_000_000, 40).may_spin());
+        assert!(!run(1_000_000, 40).pays());
         assert!(run(1_000_000, 40).closed_loop() < 0.1);
     }
 
     #[test]
-    fn spins_that_find_nothing_shut_it_but_for_a_probe() {
+    fn spins_that_find_nothing_shut_it_until_it_is_tried_again() {
         let mut p = run(1_000, 40);
-        for _ in 0..40 {
+        for _ in 0..20 {
             p.spun(false);
         }
-        assert!(!p.may_spin());
-        p.flushes = 128;
-        assert!(p.may_spin());
+        assert!(!p.pays());
+        let mut now = p.delivered_at;
+        let mut tried = false;
+        for _ in 0..10_000 {
+            p.arrived(now, 1);
+            p.wrote(5_000);
+            now = now.after(21_000);
+            p.delivered(now, 1);
+            tried |= p.pays();
+        }
+        assert!(tried);
     }
 }

@@ -21,7 +21,14 @@ pub(crate) fn put_header(out: &mut Vec<u8>, args: u32) {
 /// Appends one argument.
 pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
     out.reserve(arg.len() + 16);
-    match arg.len() {
+    put_bulk_header(out, arg.len());
+    out.extend_from_slice(arg);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends what goes before an argument of `len` bytes.
+pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
+    match len {
         n @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
         n => {
             out.push(b'$');
@@ -29,8 +36,6 @@ pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
             out.extend_from_slice(b"\r\n");
         }
     }
-    out.extend_from_slice(arg);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// What a reply may not exceed.

@@ -9,11 +9,12 @@ use crate::error::{CommandError, Executed};
 use crate::pipeline::{Answer, Outcome, Submission};
 use crate::pool::Dedicated;
 use crate::reply::{FromReply, ReplyError, Value};
+use crate::wire::Wire;
 
 /// Commands encoded one behind the other.
 #[derive(Clone, Debug, Default)]
 struct Run {
-    bytes: Vec<u8>,
+    bytes: Wire,
     commands: u32,
     urgent: bool,
     stateful: bool,
@@ -36,7 +37,7 @@ impl Run {
             own: false,
             answer: Answer::Replies,
         };
-        let encode = |out: &mut Vec<u8>| out.extend_from_slice(&self.bytes);
+        let encode = |out: &mut Wire| out.append(&self.bytes);
         match Pending::new(Arc::clone(conn), what, encode).await? {
             Some(Outcome::One(value)) => Ok(vec![value]),
             Some(Outcome::Many(values)) => Ok(values),

@@ -7,9 +7,13 @@ mod common;
 mod features;
 #[path = "real/kills.rs"]
 mod kills;
+#[path = "real/large.rs"]
+mod large;
 #[path = "real/policies.rs"]
 mod policies;
 #[path = "real/regressions.rs"]
 mod regressions;
 #[path = "real/security.rs"]
 mod security;
+#[path = "real/threads.rs"]
+mod threads;

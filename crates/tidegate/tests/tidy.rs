@@ -82,6 +82,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-redis/src/pipeline",
         "crates/tidegate-redis/src/policy",
         "crates/tidegate-redis/src/pulse.rs",
+        "crates/tidegate-redis/src/trial.rs",
         "crates/tidegate-log/src/batch.rs",
         "crates/tidegate-log/src/catalog.rs",
         "crates/tidegate-log/src/gather.rs",

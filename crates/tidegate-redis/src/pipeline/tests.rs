@@ -88,7 +88,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
             Op::Submit { commands, bytes } => {
                 let before = p.commands();
                 match p.submit(now, what(commands), |out| {
-                    out.resize(out.len() + bytes, b'x')
+                    out.block().extend(vec![b'x'; bytes])
                 }) {
                     Ok((slot, _)) => {
                         next_id += 1;
@@ -108,7 +108,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
             }
             Op::Flush => {
                 if let Next::Write(entries, reason) = p.poll_flush(now) {
-                    let mut out = Vec::new();
+                    let mut out = Wire::default();
                     p.take(now, entries, reason, &mut out);
                     assert!(entries > 0 && !out.is_empty());
                     for (id, commands) in queued.drain(..entries as usize) {
@@ -191,13 +191,13 @@ fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
     let mut p = pipeline(Policy::Off);
     let (now, mut wakers) = (Time::from_nanos(1), Vec::new());
     let submit = |p: &mut Pipeline| {
-        p.submit(now, what(1), |out| out.push(b'x'))
+        p.submit(now, what(1), |out| out.block().push(b'x'))
             .unwrap()
             .0
             .unwrap()
     };
     let first = submit(&mut p);
-    let mut out = Vec::new();
+    let mut out = Wire::default();
     p.take(now, 1, Reason::Drained, &mut out);
     p.expire(now.after(10), 5, &mut wakers);
     assert!(matches!(
@@ -206,7 +206,7 @@ fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
     ));
     let second = submit(&mut p);
     assert_eq!(second, first, "the place is used again");
-    out.clear();
+    out.clear(0);
     p.take(now, 1, Reason::Drained, &mut out);
     p.deliver(
         now,
@@ -239,15 +239,17 @@ fn limits_cut_a_flush_between_submissions() {
     let now = Time::from_nanos(1);
     for n in [1, 3, 2, 9] {
         drop(
-            p.submit(now, what(n), |out| out.extend(vec![b'0' + n as u8; 10]))
-                .unwrap(),
+            p.submit(now, what(n), |out| {
+                out.block().extend(vec![b'0' + n as u8; 10])
+            })
+            .unwrap(),
         );
     }
     let mut flushes = Vec::new();
     while let Next::Write(entries, reason) = p.poll_flush(now) {
-        let mut out = Vec::new();
+        let mut out = Wire::default();
         p.take(now, entries, reason, &mut out);
-        flushes.push(String::from_utf8(out).unwrap());
+        flushes.push(String::from_utf8(out.to_vec()).unwrap());
     }
     // One submission larger than the limit goes alone and whole.
     assert_eq!(

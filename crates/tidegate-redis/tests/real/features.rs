@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_redis::{
-    Address, BlockingClient, Client, CommandError, Config, Executed, Message, Protocol,
-    ServerErrorKind, SetOptions, Value, WhenFull, cmd,
+    Address, Client, CommandError, Config, Executed, Message, Protocol, ServerErrorKind,
+    SetOptions, Value, WhenFull, cmd,
 };
 
 use crate::common::{Redis, soon, until};
@@ -500,29 +500,4 @@ async fn stats_add_up() {
     assert_eq!(s.depths.flushes(), s.policy.counts.batches());
     assert_eq!(s.policy.counts.items, 100);
     assert!(s.connected && s.rtt_us > 0.0 && s.cpu_us > 0.0, "{s}");
-}
-
-#[test]
-fn threads_may_call_too() {
-    let redis = Redis::start();
-    let c = BlockingClient::open(redis.config()).unwrap();
-    let threads: Vec<_> = (0..8i64)
-        .map(|t| {
-            let c = c.clone();
-            std::thread::spawn(move || {
-                for i in 0..100i64 {
-                    let echo = c.wait(|c| c.send::<i64>(cmd("ECHO").arg(t * 1000 + i)));
-                    assert_eq!(echo.unwrap(), t * 1000 + i);
-                }
-            })
-        })
-        .collect();
-    for t in threads {
-        t.join().unwrap();
-    }
-    assert_eq!(c.stats().replies, 800);
-    // Boxed replies, with timers of their own, and refusals work on that thread as well.
-    let popped = c.wait(|c| c.send::<Value>(cmd("BLPOP").arg("x").arg("0.01")));
-    assert_eq!(popped.unwrap(), Value::Nil);
-    assert!(BlockingClient::open(redis.config().user("nobody").password("wrong")).is_err());
 }

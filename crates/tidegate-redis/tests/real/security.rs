@@ -129,11 +129,18 @@ async fn tls() {
     for host in ["localhost", "127.0.0.1"] {
         let c = Client::open(config(host).tls(known.clone())).await.unwrap();
         let value = vec![b'v'; 300_000];
-        let sets: Vec<_> = (0..64).map(|i| c.set(format!("k{i}"), &value)).collect();
+        let shared = Bytes::from(value.clone());
+        let set = |i: u64| match i % 2 {
+            0 => c.set(format!("k{i}"), &value),
+            _ => c.set(format!("k{i}"), &shared),
+        };
+        let sets: Vec<_> = (0..64).map(set).collect();
         for set in sets {
             soon("a write under TLS", set).await.unwrap();
         }
-        let gets: Vec<_> = (0..64).map(|i| c.get::<Bytes>(format!("k{i}"))).collect();
+        let gets: Vec<_> = (0..64u64)
+            .map(|i| c.get::<Bytes>(format!("k{i}")))
+            .collect();
         for get in gets {
             assert_eq!(soon("a read under TLS", get).await.unwrap(), value);
         }

@@ -11,6 +11,8 @@ pub(super) struct Cell {
     callers: usize,
     /// Commands due a second; `None` is a closed loop.
     pub(super) rate: Option<u32>,
+    /// Beside many fixed delays of our own instead of the rivals.
+    pub(super) sweep: bool,
 }
 
 /// As a report names it, and as a peer is asked for it.
@@ -21,7 +23,16 @@ const COMMANDS: [(&str, &str); 4] = [
     ("GET:SET 80:20", "mix"),
 ];
 
+/// How the names of sweeps end.
+pub(super) const SWEEP: &str = ", sweep";
+
 const RATE: u32 = 100_000;
+/// So few that nothing can be pipelined: what is left is what a connection of one's own costs.
+const RATE_LOW: u32 = 1_000;
+const CALLERS_LOW: [usize; 2] = [1, 8];
+
+/// Round trip in milliseconds and callers.
+const SWEEPS: [(u64, usize); 6] = [(0, 1), (0, 16), (0, 256), (1, 1), (1, 16), (1, 128)];
 
 /// Those of a call; the first matter most should time run out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
@@ -45,12 +56,20 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
                     round_trip,
                     callers: 0,
                     rate: None,
+                    sweep: false,
                 };
                 cells.extend(callers.iter().map(|&callers| Cell { callers, ..cell }));
                 let open = Cell {
                     rate: Some(RATE),
                     ..cell
                 };
+                if command == "get" && value_bytes == 64 && round_trip.is_zero() {
+                    cells.extend(CALLERS_LOW.map(|callers| Cell {
+                        callers,
+                        rate: Some(RATE_LOW),
+                        ..cell
+                    }));
+                }
                 cells.extend(
                     open_callers(value_bytes, full)
                         .iter()
@@ -60,6 +79,14 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
             }
         }
     }
+    cells.extend(SWEEPS.map(|(round_trip_ms, callers)| Cell {
+        command: "get",
+        value_bytes: 64,
+        round_trip: Duration::from_millis(round_trip_ms),
+        callers,
+        rate: None,
+        sweep: true,
+    }));
     cells
 }
 
@@ -93,9 +120,15 @@ impl Cell {
         };
         let rate = match self.rate {
             Some(rate) => format!(", {} k/s", rate / 1000),
+            None if self.sweep => SWEEP.into(),
             None => String::new(),
         };
         format!("{command} {bytes}, {round_trip}, {callers}{rate}")
+    }
+
+    /// Whether callers with a connection each are worth a row.
+    pub(super) const fn compares_plain(&self) -> bool {
+        matches!(self.rate, Some(RATE_LOW))
     }
 
     /// Its part of the `load` request.
@@ -118,7 +151,7 @@ mod tests {
     #[test]
     fn a_short_call_keeps_to_few_cells() {
         let short = cells(false);
-        assert_eq!(short.len(), 4 * 2 * 3 + 2);
+        assert_eq!(short.len(), 4 * 2 * 3 + 2 + 2 + SWEEPS.len());
         assert_eq!(short[0].name(), "PUBLISH 64 B, RTT 0, 2 callers");
         assert_eq!(short[3].name(), "PUBLISH 64 B, RTT 0, 256 callers, 100 k/s");
         assert_eq!(
@@ -126,8 +159,8 @@ mod tests {
             "command=publish value=64 callers=256 rate=100000"
         );
         let full = cells(true);
-        assert_eq!(full.len(), 4 * 3 * (3 * 7 + 2 * 2));
-        let last = full.last().map(Cell::name);
+        assert_eq!(full.len(), 4 * 3 * (3 * 7 + 2 * 2) + 2 + SWEEPS.len());
+        let last = full.iter().rfind(|cell| !cell.sweep).map(Cell::name);
         assert_eq!(
             last.as_deref(),
             Some("GET:SET 80:20 64 KiB, RTT 1 ms, 1024 callers")

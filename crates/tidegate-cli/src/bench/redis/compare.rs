@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::cell::SWEEP;
 use crate::bench::OURS;
 use crate::bench::report::{Row, Table, count, number};
 
@@ -33,10 +34,26 @@ pub(super) fn tables(rows: &[Row]) -> Vec<String> {
             "p99 / it",
         ]),
     );
-    let (mut any_best, mut any_equal) = (false, false);
+    let mut swept = Table::new([
+        "MinCpu(0.95) against a sweep of delays",
+        "ops/s",
+        "/ the most of the sweep",
+        "",
+        "client cpu / the least",
+        "both cpus / the least",
+        "",
+        "commands/read / off",
+        "ops/s / auto",
+    ]);
+    let (mut any_best, mut any_equal, mut any_swept) = (false, false, false);
     for case in cases {
         let of_case: Vec<_> = rows.iter().filter(|row| row.case == case).collect();
-        if case.ends_with("/s") {
+        if case.ends_with(SWEEP) {
+            if let Some(line) = against_sweep(case, &of_case) {
+                swept.row(line);
+                any_swept = true;
+            }
+        } else if case.ends_with("/s") {
             for line in at_equal_p50(&of_case) {
                 equal.row(line);
                 any_equal = true;
@@ -46,7 +63,7 @@ pub(super) fn tables(rows: &[Row]) -> Vec<String> {
             any_best = true;
         }
     }
-    let wanted = [(any_best, best), (any_equal, equal)];
+    let wanted = [(any_best, best), (any_equal, equal), (any_swept, swept)];
     let wanted = wanted.into_iter().filter(|(any, _)| *any);
     wanted.map(|(_, table)| table.print()).collect()
 }
@@ -102,6 +119,47 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
         share("client_cpu_us", fastest),
         share("ops_per_cpu_s", leanest),
         ours.extra("redis_busy").map(number).unwrap_or_default(),
+    ])
+}
+
+/// What a fixed delay may give up of the most of the sweep and still be one to compare with.
+const KEPT: f64 = 0.95;
+
+/// `MinCpu` beside the fixed delays, none among them: the fastest of them, and the cheapest of those about as fast.
+fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
+    let named = |name: &str| {
+        let mut rows = rows.iter().copied();
+        rows.find(|row| row.controller.as_deref() == Some(name))
+    };
+    let ours = named("min-cpu:0.95")?;
+    let off = named("off")?;
+    let fixed = |row: &&&Row| {
+        let setting = row.controller.as_deref().unwrap_or_default();
+        setting == "off" || setting.starts_with("fixed:")
+    };
+    let sweep: Vec<&Row> = rows.iter().filter(fixed).copied().collect();
+    let fastest = best(&sweep, ops)?;
+    let enough = KEPT * fastest.ops_per_s?;
+    let kept = sweep.iter().filter(|row| ops(row) >= Some(enough));
+    let kept: Vec<&Row> = kept.copied().collect();
+    // The least CPU is the most operations for it.
+    let client = best(&kept, |row| row.extra("client_cpu_us").map(f64::recip))?;
+    let both = best(&kept, |row| row.extra("ops_per_cpu_s"))?;
+    let ratio = |a: Option<f64>, b: Option<f64>| {
+        let ratio = a.zip(b).map(|(a, b)| format!("{:.2}", a / b));
+        ratio.unwrap_or_default()
+    };
+    let of = |row: &Row, key: &str| row.extra(key);
+    Some(vec![
+        case.into(),
+        ours.ops_per_s.map(count).unwrap_or_default(),
+        ratio(ours.ops_per_s, fastest.ops_per_s),
+        fastest.label(),
+        ratio(of(ours, "client_cpu_us"), of(client, "client_cpu_us")),
+        ratio(of(both, "ops_per_cpu_s"), of(ours, "ops_per_cpu_s")),
+        both.label(),
+        ratio(of(ours, "commands_per_read"), of(off, "commands_per_read")),
+        ratio(ours.ops_per_s, named("auto").and_then(ops)),
     ])
 }
 
@@ -235,6 +293,27 @@ mod tests {
             tables[0]
         );
         assert!(lines[3].ends_with("50"), "{}", tables[0]);
+    }
+
+    #[test]
+    fn a_sweep_counts_delays_about_as_fast_as_the_fastest() {
+        let case = "c, sweep";
+        let rows = [
+            row(case, OURS, "min-cpu:0.95", [96.0, 1.0, 1.0, 1.0]),
+            row(case, OURS, "off", [100.0, 1.0, 1.0, 4.0]),
+            row(case, OURS, "fixed:5us", [96.0, 1.0, 1.0, 2.0]),
+            row(case, OURS, "fixed:500us", [50.0, 1.0, 1.0, 0.5]),
+            row(case, OURS, "auto", [120.0, 1.0, 1.0, 5.0]),
+        ];
+        let tables = tables(&rows);
+        assert_eq!(tables.len(), 1);
+        let line = tables[0].lines().nth(1).unwrap();
+        let cells: Vec<_> = line.split_whitespace().collect();
+        // 500 us is cheap, but half as fast: 5 us is what there is to beat, at 2 us of the client's and 1 of Redis's.
+        let label = ["tidegate", "off", "0.50", "0.67", "tidegate", "fixed:5us"];
+        assert_eq!(cells[..4], ["c,", "sweep", "96", "0.96"]);
+        assert_eq!(cells[4..10], label);
+        assert_eq!(cells[10..], ["0.80"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod cell;
 mod compare;
 mod ours;
+mod plain;
 mod proxy;
 mod server;
 
@@ -21,6 +22,9 @@ use cell::{Cell, cells};
 pub(crate) use ours::serve_callers;
 use proxy::Proxy;
 use server::Server;
+
+/// Connections without a client, beside ours.
+const PLAIN: &str = "plain";
 
 /// Clients are measured fresh, so that each round begins alike; this is how long they find their pace.
 const WARM_UP: Duration = Duration::from_millis(150);
@@ -191,7 +195,8 @@ fn contestants<'a>(
     times: Times,
 ) -> Vec<Contestant<'a, Peers>> {
     let mut all = ours::settings(cell, session.args.full);
-    for system in &session.systems {
+    let rivals = session.systems.iter().filter(|_| !cell.sweep);
+    for system in rivals {
         for &(label, settings) in settings_of(&system.name, session.args.full) {
             all.push(Who {
                 peer: system.peer.clone(),

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use tidegate_load::{Ask, Client as Loaded, Running, System, serve};
 use tidegate_redis::{BlockingClient, Client, Concession, Config, Policy};
 
-use super::{Cell, OURS, Who};
+use super::plain::Plain;
+use super::{Cell, OURS, PLAIN, Who};
 use crate::ALLOCATOR;
 
 /// In a closed loop: as it comes, on two threads, and beside it the plainest rule: flush when the queue is empty.
@@ -23,6 +24,21 @@ const CLOSED_FULL: &[&str] = &[
     "fixed:100us",
     "fixed:500us",
 ];
+/// What gives up a twentieth of the throughput for the least processor time, and the delays it is to do without.
+const SWEPT: &[&str] = &[
+    "min-cpu:0.95",
+    "off",
+    "fixed:5us",
+    "fixed:10us",
+    "fixed:20us",
+    "fixed:50us",
+    "fixed:100us",
+    "fixed:200us",
+    "fixed:500us",
+    "fixed:1000us",
+    "auto-no-spin",
+    "auto",
+];
 /// At a fixed rate: more and more latency for less and less CPU.
 const OPEN: &[&str] = &[
     "auto",
@@ -34,10 +50,12 @@ const OPEN: &[&str] = &[
 ];
 const OPEN_FULL: &[&str] = &["off", "min-cpu:100us", "min-cpu:300us", "min-cpu:1000us"];
 
-/// The settings of ours that take part. Ratios are those of the first, with no setting at all.
+/// The settings of ours that take part. Ratios are those of the first, with no setting at all but in a sweep.
 pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     let (short, more) = match cell.rate {
+        None if cell.sweep => (SWEPT, &[][..]),
         None => (CLOSED, CLOSED_FULL),
+        Some(_) if cell.compares_plain() => (&CLOSED[..2], &[][..]),
         Some(_) => (OPEN, OPEN_FULL),
     };
     let more = more.iter().filter(|_| full);
@@ -53,7 +71,18 @@ pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
         settings: format!("policy={setting}"),
         subject: at == 0,
     };
-    short.iter().chain(more).enumerate().map(who).collect()
+    let mut all: Vec<_> = short.iter().chain(more).enumerate().map(who).collect();
+    if cell.compares_plain() {
+        all.push(Who {
+            system: PLAIN.into(),
+            version: None,
+            controller: None,
+            settings: String::new(),
+            subject: false,
+            ..all[0].clone()
+        });
+    }
+    all
 }
 
 /// What the process of our own callers does.
@@ -66,6 +95,11 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
             true => Running::start::<Threads>(ask),
         },
     };
+    let plain = System {
+        name: PLAIN,
+        version: env!("CARGO_PKG_VERSION"),
+        start: Running::start::<Plain>,
+    };
     let allocated = || {
         let stats = ALLOCATOR.stats();
         let count = stats.allocations + stats.reallocations;
@@ -74,7 +108,7 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     serve(
         io::stdin().lock(),
         io::stdout().lock(),
-        &[system],
+        &[system, plain],
         allocated,
     )?;
     Ok(())
@@ -82,25 +116,41 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
 
 /// Callers that are tasks.
 #[derive(Clone)]
-struct Tasks(Client);
+struct Tasks {
+    client: Client,
+    /// What a caller sends, as an application has it that does not want it copied.
+    value: Bytes,
+}
+
+impl Tasks {
+    fn value(&mut self, text: &str) {
+        if self.value.is_empty() {
+            self.value = Bytes::copy_from_slice(text.as_bytes());
+        }
+    }
+}
 
 impl Loaded for Tasks {
     async fn connect(ask: &Ask) -> Result<Self, String> {
-        Client::open(config(ask)?).await.map(Self).map_err(text)
+        let client = Client::open(config(ask)?).await.map_err(text)?;
+        let value = Bytes::new();
+        Ok(Self { client, value })
     }
 
     async fn publish(&mut self, channel: &str, message: &str) -> Result<(), String> {
-        let listeners = self.0.publish(channel, message).await;
+        self.value(message);
+        let listeners = self.client.publish(channel, &self.value).await;
         listeners.map(drop).map_err(text)
     }
 
     async fn get(&mut self, key: &str) -> Result<usize, String> {
-        let value = self.0.get::<Bytes>(key).await;
+        let value = self.client.get::<Bytes>(key).await;
         value.map(|value| value.len()).map_err(text)
     }
 
     async fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        self.0.set(key, value).await.map_err(text)
+        self.value(value);
+        self.client.set(key, &self.value).await.map_err(text)
     }
 }
 
@@ -109,6 +159,8 @@ impl Loaded for Tasks {
 struct Threads(BlockingClient);
 
 impl Loaded for Threads {
+    const BLOCKS: bool = true;
+
     async fn connect(ask: &Ask) -> Result<Self, String> {
         BlockingClient::open(config(ask)?).map(Self).map_err(text)
     }
@@ -178,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_setting_names_a_policy() {
-        let lists = [CLOSED, CLOSED_FULL, OPEN, OPEN_FULL];
+        let lists = [CLOSED, CLOSED_FULL, SWEPT, OPEN, OPEN_FULL];
         for setting in lists.concat() {
             let policy = setting.split(' ').next().unwrap_or_default();
             let config = Config::from_url("redis://localhost").unwrap();

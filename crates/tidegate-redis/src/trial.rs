@@ -1,0 +1,256 @@
+//! Whether what costs more pays, found by trying: a slow bandit with a dear arm and a cheap one.
+//!
+//! Pure. On some machines and at some numbers of callers a client that looks for replies without sleeping answers half as many
+//! commands again; on others (Redis woken on our core, callers on several threads, no core to spare) fewer. So it is with handing out
+//! replies in parts where CPU is dear. No model tells which. So the other arm is tried for a few short spells now and then, in turn with the
+//! one in use so that what changes meanwhile touches both, and what was answered in the spells of each is compared. The dear one is used only
+//! where it answers more by a margin. The pulse says where there is anything to try; the driver does either.
+
+use tidegate::Time;
+
+/// The least time a spell takes; it takes some round trips, too.
+const SPELL_NS: u64 = 1_000_000;
+const ROUND_TRIPS: f64 = 16.0;
+/// What a change of arms disturbs is not counted: this part of a spell.
+const SETTLE: u64 = 4;
+/// Spells of a trial: the other arm and the one in use in turn.
+const SPELLS: u32 = 6;
+/// Trials are this many spells apart, and twice as many after each that confirms the arm in use, up to this many.
+const APART: u32 = 32;
+const APART_MAX: u32 = 512;
+/// The gain that keeps the dear arm, as a part of the one that has it taken up: or noise would change them all the time.
+const KEEP: f64 = 0.5;
+/// Fewer answers in the spells of an arm say nothing.
+const ANSWERS_MIN: u64 = 64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trial {
+    /// The dear arm must answer this part more than the cheap one.
+    gain: f64,
+    /// The dear arm is the one in use.
+    dear: bool,
+    /// The trial before spoke for the other arm, and is repeated: one alone may be somebody else's doing.
+    doubt: bool,
+    /// Spells left of the trial under way; 0: none is.
+    left: u32,
+    /// Spells until the next trial.
+    rest: u32,
+    apart: u32,
+    /// The spell under way began then, and counts from then.
+    began: Time,
+    counts_from: Time,
+    answered: u64,
+    /// Answers and time of the trial under way: of the arm in use, of the other.
+    arms: [Arm; 2],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Arm {
+    answered: u64,
+    took_ns: u64,
+}
+
+impl Trial {
+    /// The dear arm is taken up where it answers more by this part: 0.05 is a twentieth.
+    pub(crate) fn new(gain: f64) -> Self {
+        Self {
+            gain,
+            dear: true,
+            doubt: true,
+            left: 0,
+            rest: 2,
+            apart: APART,
+            began: Time::ZERO,
+            counts_from: Time::ZERO,
+            answered: 0,
+            arms: [Arm::default(); 2],
+        }
+    }
+
+    /// Whether to do the dear thing now.
+    pub(crate) const fn is_dear(&self) -> bool {
+        self.dear != self.is_other()
+    }
+
+    /// The dear thing is of no use: there is nothing to compare. It is tried again in its time.
+    pub(crate) const fn give_up(&mut self) {
+        (self.dear, self.left, self.rest) = (false, 0, self.apart);
+    }
+
+    /// So many commands were answered, at this round trip. `eligible`: the load waits for replies.
+    pub(crate) fn answered(&mut self, now: Time, commands: u64, rtt_ns: f64, eligible: bool) {
+        if !eligible {
+            // What was counted so far is not comparable to what comes.
+            (self.left, self.rest) = (0, self.rest.max(1));
+            self.begin(now);
+            return;
+        }
+        if now >= self.counts_from {
+            self.answered += commands;
+        }
+        let spell = SPELL_NS.max((ROUND_TRIPS * rtt_ns) as u64);
+        let took_ns = now.since(self.began);
+        if took_ns < spell {
+            return;
+        }
+        // Nothing was answered for long: an idle time, not a slow arm.
+        if took_ns > 4 * spell {
+            self.begin(now);
+            return;
+        }
+        if self.left > 0 {
+            let arm = &mut self.arms[usize::from(self.is_other())];
+            arm.answered += self.answered;
+            arm.took_ns += now.since(self.counts_from);
+            self.left -= 1;
+            if self.left == 0 {
+                self.judge();
+            }
+        } else {
+            self.rest -= 1;
+            if self.rest == 0 {
+                self.left = SPELLS;
+                self.arms = [Arm::default(); 2];
+            }
+        }
+        self.begin(now);
+        self.counts_from = now.after(spell / SETTLE);
+    }
+
+    /// In a trial the other arm comes first, then the one in use, in turn.
+    const fn is_other(&self) -> bool {
+        self.left > 0 && self.left.is_multiple_of(2)
+    }
+
+    fn judge(&mut self) {
+        self.rest = self.apart;
+        let [used, other] = self.arms;
+        if used.answered + other.answered < ANSWERS_MIN {
+            return;
+        }
+        let (rate, cheap) = if self.dear {
+            (used.rate(), other.rate())
+        } else {
+            (other.rate(), used.rate())
+        };
+        let wanted = if self.dear {
+            self.gain * KEEP
+        } else {
+            self.gain
+        };
+        let dear = rate >= cheap * (1.0 + wanted);
+        if dear == self.dear {
+            self.apart = (2 * self.apart).min(APART_MAX);
+            self.doubt = false;
+        } else if self.doubt {
+            self.apart = APART;
+            (self.dear, self.doubt) = (dear, false);
+        } else {
+            self.doubt = true;
+            self.rest = 1;
+            return;
+        }
+        self.rest = self.apart;
+    }
+
+    const fn begin(&mut self, now: Time) {
+        self.began = now;
+        self.counts_from = now;
+        self.answered = 0;
+    }
+}
+
+impl Arm {
+    fn rate(self) -> f64 {
+        self.answered as f64 / self.took_ns.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A closed loop in which a cycle answers `callers` commands and takes what `cycle_ns` says of the arm and the cycle.
+    fn run(trial: &mut Trial, ms: u64, callers: u64, cycle_ns: impl Fn(bool, u64) -> u64) -> f64 {
+        let mut now = trial.began;
+        let end = now.after(ms * 1_000_000);
+        let (mut spent, mut cycles) = (0, 0u64);
+        while now < end {
+            let dear = trial.is_dear();
+            let took_ns = cycle_ns(dear, cycles);
+            now = now.after(took_ns);
+            cycles += 1;
+            spent += if dear { took_ns } else { 0 };
+            trial.answered(now, callers, 10_000.0, true);
+        }
+        spent as f64 / (ms * 1_000_000) as f64
+    }
+
+    fn settled(cycle_ns: impl Fn(bool, u64) -> u64 + Copy) -> f64 {
+        let mut trial = Trial::new(0.05);
+        run(&mut trial, 300, 8, cycle_ns);
+        run(&mut trial, 3_000, 8, cycle_ns)
+    }
+
+    #[test]
+    fn the_arm_that_answers_more_is_used_but_for_short_trials() {
+        let share = settled(|dear, _| if dear { 7_000 } else { 10_000 });
+        assert!(share > 0.97, "{share}");
+        let share = settled(|dear, _| if dear { 12_000 } else { 10_000 });
+        assert!(share < 0.03, "{share}");
+    }
+
+    #[test]
+    fn where_both_are_alike_the_cheap_one_is_used() {
+        let share = settled(|_, _| 10_000);
+        assert!(share < 0.03, "{share}");
+        let share = settled(|dear, _| if dear { 9_900 } else { 10_000 });
+        assert!(share < 0.03, "{share}");
+    }
+
+    #[test]
+    fn what_slows_both_down_for_a_while_changes_nothing() {
+        // Every second 20 ms somebody else takes most of the machine, and each cycle varies by a fifth.
+        let noisy = |dear: bool, cycle: u64| {
+            let base = if dear { 8_000 } else { 10_000 };
+            let slow = if (cycle / 2_000).is_multiple_of(2) {
+                1
+            } else {
+                3
+            };
+            base * slow * (80 + cycle.wrapping_mul(2_654_435_761) % 40) / 100
+        };
+        let share = settled(noisy);
+        assert!(share > 0.9, "{share}");
+    }
+
+    #[test]
+    fn a_load_that_changes_is_found_out_within_a_second() {
+        let mut trial = Trial::new(0.05);
+        run(
+            &mut trial,
+            5_000,
+            8,
+            |dear, _| if dear { 7_000 } else { 10_000 },
+        );
+        assert!(trial.dear);
+        run(
+            &mut trial,
+            1_100,
+            8,
+            |dear, _| if dear { 13_000 } else { 10_000 },
+        );
+        assert!(!trial.dear);
+    }
+
+    #[test]
+    fn a_load_that_waits_for_nobody_is_left_out() {
+        let mut trial = Trial::new(0.05);
+        let mut now = Time::ZERO;
+        for _ in 0..100_000 {
+            now = now.after(10_000);
+            trial.answered(now, 1, 10_000.0, false);
+        }
+        assert!(trial.is_dear() && trial.left == 0);
+    }
+}

@@ -1,0 +1,305 @@
+//! Bytes to be sent: short ones gathered in one block, long ones left where they are.
+//!
+//! Owns their order and how far they are written. Leaves what they say to `command` and `resp`, and writing to `link`.
+//!
+//! Invariant: what lies apart is in order of the places it belongs at, none of them beyond the block's end.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+
+/// Copying fewer bytes costs less than a place of their own in a vectored write.
+const LARGE: usize = 16 << 10;
+/// The most pieces handed to one write.
+pub(crate) const PIECES: usize = 64;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wire {
+    block: Vec<u8>,
+    apart: Vec<Apart>,
+    apart_bytes: usize,
+    /// Written of the block, whole pieces of what lies apart, and of the next of those.
+    block_at: usize,
+    apart_at: usize,
+    within: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Apart {
+    /// How much of the block goes before it.
+    before: usize,
+    bytes: Bytes,
+}
+
+/// An end to go back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    block: usize,
+    apart: usize,
+    bytes: usize,
+}
+
+impl Wire {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self {
+            block: Vec::with_capacity(bytes),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes in all, written or not.
+    pub(crate) const fn len(&self) -> usize {
+        self.block.len() + self.apart_bytes
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The block, to append to.
+    pub(crate) const fn block(&mut self) -> &mut Vec<u8> {
+        &mut self.block
+    }
+
+    /// Appends `bytes`, without copying them if they are long.
+    pub(crate) fn put(&mut self, bytes: &Bytes) {
+        if bytes.len() < LARGE {
+            return self.block.extend_from_slice(bytes);
+        }
+        self.apart.push(Apart {
+            before: self.block.len(),
+            bytes: bytes.clone(),
+        });
+        self.apart_bytes += bytes.len();
+    }
+
+    /// Appends all of `other`.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let base = self.block.len();
+        self.block.extend_from_slice(&other.block);
+        self.apart.extend(other.apart.iter().map(|a| Apart {
+            before: base + a.before,
+            bytes: a.bytes.clone(),
+        }));
+        self.apart_bytes += other.apart_bytes;
+    }
+
+    /// Puts `digits` in the place of the byte of the block at `at`, which is the last but for what was appended since.
+    pub(crate) fn replace(&mut self, at: usize, digits: &[u8]) {
+        self.block.splice(at..=at, digits.iter().copied());
+        for apart in self.apart.iter_mut().rev() {
+            if apart.before <= at {
+                break;
+            }
+            apart.before += digits.len() - 1;
+        }
+    }
+
+    pub(crate) const fn mark(&self) -> Mark {
+        Mark {
+            block: self.block.len(),
+            apart: self.apart.len(),
+            bytes: self.apart_bytes,
+        }
+    }
+
+    /// Takes back what was appended since.
+    pub(crate) fn go_back(&mut self, to: Mark) {
+        self.block.truncate(to.block);
+        self.apart.truncate(to.apart);
+        self.apart_bytes = to.bytes;
+    }
+
+    /// Forgets everything, keeping at most `keep` bytes of memory, or what was needed this time: taking memory from the system
+    /// anew for each of a row of large flushes costs more than copying them.
+    pub(crate) fn clear(&mut self, keep: usize) {
+        let keep = keep.max(self.block.len());
+        self.block.clear();
+        self.block.shrink_to(keep);
+        self.apart.clear();
+        self.apart.shrink_to(keep / size_of::<Apart>());
+        (self.apart_bytes, self.block_at) = (0, 0);
+        (self.apart_at, self.within) = (0, 0);
+    }
+
+    /// Moves the first `bytes` bytes, which end in the block, to `into`, which is empty.
+    pub(crate) fn move_front(&mut self, bytes: usize, into: &mut Self) {
+        let (mut count, mut apart_bytes) = (0, 0);
+        for apart in &self.apart {
+            if apart.before + apart_bytes + apart.bytes.len() > bytes {
+                break;
+            }
+            count += 1;
+            apart_bytes += apart.bytes.len();
+        }
+        let block = bytes - apart_bytes;
+        into.block.extend(self.block.drain(..block));
+        into.apart.extend(self.apart.drain(..count));
+        into.apart_bytes = apart_bytes;
+        self.apart_bytes -= apart_bytes;
+        for apart in &mut self.apart {
+            apart.before -= block;
+        }
+    }
+
+    // ---- reading it
+
+    /// The piece that begins at `at` in the block: the one apart that belongs there, else `len` bytes of the block; and where
+    /// the block goes on.
+    pub(crate) fn piece(&self, at: usize, len: usize) -> Option<(&[u8], usize)> {
+        let index = self.apart.partition_point(|a| a.before < at);
+        match self.apart.get(index) {
+            Some(apart) if apart.before == at && len >= LARGE => Some((&apart.bytes, at)),
+            _ => Some((self.block.get(at..at + len)?, at + len)),
+        }
+    }
+
+    /// The block from `at` on.
+    pub(crate) fn block_from(&self, at: usize) -> &[u8] {
+        self.block.get(at..).unwrap_or_default()
+    }
+
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
+        let (mut all, mut at) = (Vec::with_capacity(self.len()), 0);
+        for apart in &self.apart {
+            all.extend_from_slice(&self.block[at..apart.before]);
+            all.extend_from_slice(&apart.bytes);
+            at = apart.before;
+        }
+        all.extend_from_slice(&self.block[at..]);
+        all
+    }
+
+    // ---- writing it
+
+    /// Whether all of it is written.
+    pub(crate) const fn is_written(&self) -> bool {
+        self.block_at == self.block.len() && self.apart_at == self.apart.len()
+    }
+
+    /// What is to be written next, as pieces; how many there are.
+    pub(crate) fn pieces<'a>(&'a self, into: &mut [IoSlice<'a>; PIECES]) -> usize {
+        let (mut n, mut at, mut skip) = (0, self.block_at, self.within);
+        for apart in &self.apart[self.apart_at..] {
+            if n + 2 >= PIECES {
+                return n;
+            }
+            if at < apart.before {
+                into[n] = IoSlice::new(&self.block[at..apart.before]);
+                n += 1;
+                at = apart.before;
+            }
+            into[n] = IoSlice::new(&apart.bytes[skip..]);
+            n += 1;
+            skip = 0;
+        }
+        if at < self.block.len() {
+            into[n] = IoSlice::new(&self.block[at..]);
+            n += 1;
+        }
+        n
+    }
+
+    /// So many bytes more are written.
+    pub(crate) fn wrote(&mut self, mut bytes: usize) {
+        while let Some(apart) = self.apart.get(self.apart_at) {
+            let gap = bytes.min(apart.before - self.block_at);
+            self.block_at += gap;
+            bytes -= gap;
+            let left = apart.bytes.len() - self.within;
+            if self.block_at < apart.before || bytes < left {
+                self.within += bytes;
+                return;
+            }
+            bytes -= left;
+            (self.apart_at, self.within) = (self.apart_at + 1, 0);
+        }
+        self.block_at += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Short pieces and long ones, told apart by their bytes.
+    fn built(lens: &[usize]) -> (Wire, Vec<u8>) {
+        let (mut wire, mut plain) = (Wire::default(), Vec::new());
+        for (i, &len) in lens.iter().enumerate() {
+            let bytes = Bytes::from(vec![i as u8; len]);
+            wire.put(&bytes);
+            wire.block().extend_from_slice(b"\r\n");
+            plain.extend_from_slice(&bytes);
+            plain.extend_from_slice(b"\r\n");
+        }
+        (wire, plain)
+    }
+
+    /// What is written, `step` bytes at a time at most.
+    fn written(wire: &mut Wire, step: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !wire.is_written() {
+            let mut n = 0;
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = wire.pieces(&mut pieces);
+            for piece in &pieces[..count] {
+                let some = piece.len().min(step - n);
+                all.extend_from_slice(&piece[..some]);
+                n += some;
+            }
+            assert!(n > 0, "nothing to write, and not written");
+            wire.wrote(n);
+        }
+        all
+    }
+
+    const LONG: usize = LARGE + 5;
+
+    #[test]
+    fn long_bytes_are_not_copied() {
+        let (wire, plain) = built(&[3, LONG, LARGE - 1, LONG]);
+        assert_eq!(wire.len(), plain.len());
+        assert_eq!(wire.apart.len(), 2);
+        assert_eq!(wire.block.len(), 3 + LARGE - 1 + 4 * 2);
+    }
+
+    #[test]
+    fn a_mark_is_gone_back_to() {
+        let (mut wire, plain) = built(&[3, LONG]);
+        let mark = wire.mark();
+        wire.append(&built(&[LONG, 4]).0);
+        wire.go_back(mark);
+        assert_eq!(wire.len(), plain.len());
+        assert_eq!(written(&mut wire, usize::MAX), plain);
+    }
+
+    #[test]
+    fn a_byte_becomes_several() {
+        let (mut wire, plain) = built(&[1, LONG, 1]);
+        wire.replace(0, b"123");
+        let mut expected = b"123".to_vec();
+        expected.extend_from_slice(&plain[1..]);
+        assert_eq!(written(&mut wire, usize::MAX), expected);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn all_of_it_is_written_in_order(
+            lens in prop::collection::vec(prop_oneof![0..40usize, LARGE..LARGE + 40], 0..90usize),
+            cut in 0..90usize,
+            step in prop_oneof![1_000..20_000usize, 100_000..2_000_000usize],
+        ) {
+            let (mut wire, plain) = built(&lens);
+            let mut front = Wire::default();
+            let bytes = lens.iter().take(cut).map(|len| len + 2).sum();
+            wire.move_front(bytes, &mut front);
+            prop_assert_eq!(front.len(), bytes);
+            let mut all = written(&mut front, step);
+            all.extend(written(&mut wire, step));
+            prop_assert!(all == plain);
+        }
+    }
+}
