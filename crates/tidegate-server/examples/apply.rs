@@ -58,7 +58,7 @@ fn big(messages: usize, subjects: usize) {
     let snapshot = streams.snapshot();
     println!("  taking a snapshot: {:?}", at.elapsed());
     let at = Instant::now();
-    let bytes: Vec<u8> = snapshot.chunks().flatten().collect();
+    let bytes: Vec<u8> = snapshot.clone().chunks().flatten().collect();
     println!(
         "  encoding it: {:?}, {:.1} bytes a message",
         at.elapsed(),

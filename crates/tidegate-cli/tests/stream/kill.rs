@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn publish(
     mut n: u64,
     window: u64,
     count: &AtomicU64,
-    acks: &Sender<(u64, u64, u64)>,
+    acks: &Mutex<Vec<(u64, u64, u64)>>,
 ) -> u64 {
     let Ok(mut raw) = Raw::connect(url) else {
         return n;
@@ -73,8 +73,8 @@ fn publish(
         assert!(answer.get("error").is_none(), "{answer}");
         let number = ack.subject.rsplit_once('.').unwrap().1.parse().unwrap();
         waiting -= 1;
-        acks.send((who, number, answer["seq"].as_u64().unwrap()))
-            .unwrap();
+        let seq = answer["seq"].as_u64().unwrap();
+        acks.lock().unwrap().push((who, number, seq));
         count.fetch_add(1, Ordering::Release);
     }
 }
@@ -183,18 +183,14 @@ fn kill() {
     for round in 0..rounds {
         let window = 1 + draw.below(WINDOW_MAX);
         let enough = 1 + draw.below(3000);
-        let (sender, acks): (Sender<_>, Receiver<_>) = channel();
+        let acks = Mutex::new(Vec::new());
         let count = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let publishers: Vec<_> = (0..PUBLISHERS)
                 .map(|who| {
-                    let (url, count, acks, n) = (
-                        server.url.clone(),
-                        &count,
-                        sender.clone(),
-                        next[who as usize],
-                    );
-                    scope.spawn(move || publish(&url, who, n, window, count, &acks))
+                    let (url, count, acks) = (server.url.clone(), &count, &acks);
+                    let n = next[who as usize];
+                    scope.spawn(move || publish(&url, who, n, window, count, acks))
                 })
                 .collect();
             let start = std::time::Instant::now();
@@ -211,8 +207,7 @@ fn kill() {
                 next[who] = publisher.join().unwrap();
             }
         });
-        drop(sender);
-        for (who, n, seq) in acks {
+        for (who, n, seq) in acks.into_inner().unwrap() {
             assert!(
                 known.acked.insert(seq, (who, n)).is_none(),
                 "sequence {seq} was given twice"
