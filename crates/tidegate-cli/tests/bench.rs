@@ -96,6 +96,37 @@ fn every_bench_prints_the_same_document() {
     }
 }
 
+/// Where `bench/peers/install.sh go-nats` has built what drives it.
+#[test]
+fn streams_stand_beside_both_settings_of_nats_server() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.join("../../bench/peers/go-nats/bin/nats").exists() {
+        println!("the `nats` program is not built, so not run");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", "stream", "--peers", "--json", "--effort", "smoke"])
+        .args(["--only", "R1 "])
+        .current_dir(here)
+        .env("TIDEGATE_BENCH_DIR", directory.path())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let document = document(&output);
+    for system in ["tidegate", "nats-server default", "nats-server always"] {
+        let of_it = |row: &&Value| row["system"] == system;
+        let all: Vec<_> = rows(&document).iter().filter(of_it).collect();
+        assert_eq!(all.len(), 4, "{system}: {document}");
+        for row in all {
+            assert!(row["ops_per_s"].as_f64().is_some_and(|n| n > 0.0), "{row}");
+        }
+    }
+    // Nothing is left behind.
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn link_stands_beside_bare_sockets_in_every_case() {
     let directory = tempfile::tempdir().unwrap();

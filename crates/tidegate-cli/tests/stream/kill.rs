@@ -5,7 +5,6 @@
 //! one's choices.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -36,45 +35,46 @@ fn payload(who: u64, n: u64) -> String {
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
 }
 
-/// Publishes from `n` on until the connection ends; what is acknowledged goes to `acks` as (who, n, sequence). The first number
-/// not sent.
-fn publish(
-    url: &str,
-    who: u64,
-    mut n: u64,
-    window: u64,
-    count: &AtomicU64,
-    acks: &Mutex<Vec<(u64, u64, u64)>>,
-) -> u64 {
+/// A publisher's part of a round.
+struct Published {
+    /// The first number not sent.
+    next: u64,
+    /// Number and sequence of what was acknowledged.
+    acked: Vec<(u64, u64)>,
+}
+
+/// Publishes from `next` on until the connection ends.
+fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Published {
+    let acked = Vec::new();
+    let mut published = Published { next, acked };
     let Ok(mut raw) = Raw::connect(url) else {
-        return n;
+        return published;
     };
     let mut waiting = 0;
     loop {
         while waiting < window {
             // Sent or not: after an error nobody knows, so it counts as sent.
-            n += 1;
+            let n = published.next;
+            published.next += 1;
+            let (subject, text) = (format!("k.{who}"), payload(who, n));
             if raw
-                .publish(
-                    &format!("k.{who}"),
-                    &(n - 1).to_string(),
-                    payload(who, n - 1).as_bytes(),
-                )
+                .publish(&subject, &n.to_string(), text.as_bytes())
                 .is_err()
             {
-                return n;
+                return published;
             }
             waiting += 1;
         }
         let Ok(ack) = raw.message() else {
-            return n;
+            return published;
         };
         let answer: Value = serde_json::from_slice(&ack.payload).unwrap();
         assert!(answer.get("error").is_none(), "{answer}");
         let number = ack.subject.rsplit_once('.').unwrap().1.parse().unwrap();
         waiting -= 1;
-        let seq = answer["seq"].as_u64().unwrap();
-        acks.lock().unwrap().push((who, number, seq));
+        published
+            .acked
+            .push((number, answer["seq"].as_u64().unwrap()));
         count.fetch_add(1, Ordering::Release);
     }
 }
@@ -183,14 +183,12 @@ fn kill() {
     for round in 0..rounds {
         let window = 1 + draw.below(WINDOW_MAX);
         let enough = 1 + draw.below(3000);
-        let acks = Mutex::new(Vec::new());
         let count = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let publishers: Vec<_> = (0..PUBLISHERS)
                 .map(|who| {
-                    let (url, count, acks) = (server.url.clone(), &count, &acks);
-                    let n = next[who as usize];
-                    scope.spawn(move || publish(&url, who, n, window, count, acks))
+                    let (url, count, n) = (server.url.clone(), &count, next[who as usize]);
+                    scope.spawn(move || publish(&url, who, n, window, count))
                 })
                 .collect();
             let start = std::time::Instant::now();
@@ -204,15 +202,14 @@ fn kill() {
             }
             server.kill();
             for (who, publisher) in publishers.into_iter().enumerate() {
-                next[who] = publisher.join().unwrap();
+                let published = publisher.join().unwrap();
+                next[who] = published.next;
+                for (n, seq) in published.acked {
+                    let before = known.acked.insert(seq, (who as u64, n));
+                    assert!(before.is_none(), "sequence {seq} was given twice");
+                }
             }
         });
-        for (who, n, seq) in acks.into_inner().unwrap() {
-            assert!(
-                known.acked.insert(seq, (who, n)).is_none(),
-                "sequence {seq} was given twice"
-            );
-        }
         // Sometimes it is killed again before it has found its way back.
         while draw.below(3) == 0 {
             let mut child = Server::spawn(&data, "", &[]);

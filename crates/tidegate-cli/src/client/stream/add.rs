@@ -120,7 +120,7 @@ impl AddArgs {
         anyhow::ensure!(config.is_object(), "the configuration is no JSON object");
         config["name"] = json!(self.name);
         let word = |value: Option<String>| value.map(|v| json!(v));
-        let flag = |value: bool| value.then_some(json!(true));
+        let flag = |value: bool| value.then_some(Value::Bool(true));
         let number = |value: Option<i64>| value.map(|v| json!(v));
         let nanos = |value: Option<Duration>| {
             value.map(|v| json!(u64::try_from(v.as_nanos()).unwrap_or(u64::MAX)))
