@@ -107,7 +107,7 @@ fn streams_stand_beside_both_settings_of_nats_server() {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["bench", "stream", "--peers", "--json", "--effort", "smoke"])
-        .args(["--only", "R1 "])
+        .args(["--only", "lone"])
         .current_dir(here)
         .env("TIDEGATE_BENCH_DIR", directory.path())
         .output()
@@ -115,10 +115,16 @@ fn streams_stand_beside_both_settings_of_nats_server() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let document = document(&output);
-    for system in ["tidegate", "nats-server default", "nats-server always"] {
+    let bare = "bare write + fdatasync";
+    for system in [
+        "tidegate",
+        "nats-server default",
+        "nats-server always",
+        bare,
+    ] {
         let of_it = |row: &&Value| row["system"] == system;
         let all: Vec<_> = rows(&document).iter().filter(of_it).collect();
-        assert_eq!(all.len(), 4, "{system}: {document}");
+        assert_eq!(all.len(), 1, "{system}: {document}");
         for row in all {
             assert!(row["ops_per_s"].as_f64().is_some_and(|n| n > 0.0), "{row}");
         }
