@@ -44,6 +44,9 @@ struct Serve {
 impl Serve {
     fn start(args: &[&str]) -> Self {
         let mut all = vec!["serve", "-p", "-1"];
+        if !args.iter().any(|a| ["--data", "-sd"].contains(a)) {
+            all.push("--no-streams");
+        }
         all.extend_from_slice(args);
         let mut child = tidegate(&all).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
@@ -195,9 +198,9 @@ fn what_cannot_be_is_refused() {
             "cannot read the configuration",
         ),
         (
-            &["serve", "-c", &file("a.conf", "port: 4222\njetstream {}\n")],
+            &["serve", "-c", &file("a.conf", "port: 4222\njetstream { cipher: aes }\n")],
             2,
-            "line 2: the setting `jetstream` does not exist here",
+            "line 2: the setting `jetstream.cipher` does not exist here",
         ),
         (
             &[
@@ -227,7 +230,17 @@ fn what_cannot_be_is_refused() {
             1,
             "cannot read certificates",
         ),
-        (&["serve", "-js"], 2, "unexpected argument"),
+        (&["serve", "-jz"], 2, "unexpected argument"),
+        (
+            &["serve", "-p", "-1", "--data", &file("no-directory", "")],
+            1,
+            "no-directory",
+        ),
+        (
+            &["serve", "--no-streams", "--data", "d"],
+            2,
+            "cannot be used with",
+        ),
         (
             &[
                 "serve",
@@ -328,4 +341,19 @@ fn credentials_monitor_and_signals() {
         "{log} {code:?}"
     );
     assert!(!pid.exists());
+}
+
+#[test]
+fn a_data_directory_has_one_server_and_nats_servers_flags_name_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().to_str().unwrap();
+    let mut first = Serve::start(&["-js", "-sd", data]);
+    let (was, said) = run(&["serve", "-p", "-1", "--data", data]);
+    assert_eq!(was, 1, "{said}");
+    assert!(said.contains("in use"), "{said}");
+    first.signal(Signal::TERM);
+    first.log_until("Server Exiting");
+    assert!(first.child.wait().unwrap().success());
+    let second = Serve::start(&["--data", data]);
+    drop(second);
 }
