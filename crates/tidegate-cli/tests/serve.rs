@@ -349,7 +349,7 @@ fn a_data_directory_has_one_server_and_nats_servers_flags_name_it() {
     let data = directory.path().to_str().unwrap();
     let mut first = Serve::start(&["-js", "-sd", data]);
     let (was, said) = run(&["serve", "-p", "-1", "--data", data]);
-    assert_eq!(was, 1, "{said}");
+    assert_eq!(was, Some(1), "{said}");
     assert!(said.contains("in use"), "{said}");
     first.signal(Signal::TERM);
     first.log_until("Server Exiting");
