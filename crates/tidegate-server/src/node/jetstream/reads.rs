@@ -171,7 +171,8 @@ impl JetStream {
                             said: &mut self.said,
                             advisories: &mut self.advisories,
                         };
-                        voice.say(reply, message.subject, None, &block, message.payload);
+                        // Clients tell the answers that wait at one inbox apart by the subject; the message's own is in the headers.
+                        voice.say(reply, reply, None, &block, message.payload);
                     }
                 },
             }
