@@ -198,7 +198,11 @@ fn what_cannot_be_is_refused() {
             "cannot read the configuration",
         ),
         (
-            &["serve", "-c", &file("a.conf", "port: 4222\njetstream { cipher: aes }\n")],
+            &[
+                "serve",
+                "-c",
+                &file("a.conf", "port: 4222\njetstream { cipher: aes }\n"),
+            ],
             2,
             "line 2: the setting `jetstream.cipher` does not exist here",
         ),

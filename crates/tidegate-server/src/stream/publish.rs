@@ -222,7 +222,7 @@ impl Stream {
         if !self.config.allow_rollup_hdrs || self.config.deny_purge {
             return Err(ApiError::rollup_failed("rollup not permitted"));
         }
-        match rollup {
+        match rollup.to_ascii_lowercase().as_slice() {
             b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
                 Err(ApiError::rollup_failed("batch rollup sub invalid"))
             }
@@ -231,9 +231,9 @@ impl Stream {
                 Err(ApiError::rollup_failed("batch rollup all invalid"))
             }
             b"all" => Ok(Rollup::All),
-            other => Err(ApiError::rollup_failed(format_args!(
+            _ => Err(ApiError::rollup_failed(format_args!(
                 "rollup value invalid: {:?}",
-                String::from_utf8_lossy(other)
+                String::from_utf8_lossy(rollup)
             ))),
         }
     }

@@ -281,7 +281,8 @@ fn roll_ups() {
     for n in 0..6 {
         scene.publish(if n % 2 == 0 { "s.a" } else { "s.b" }, &[]);
     }
-    assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "sub")]), stored(7));
+    // The value is read without regard to case.
+    assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "SUB")]), stored(7));
     assert_eq!(scene.seqs(), [2, 4, 6, 7]);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "all")]), stored(8));
     assert_eq!(scene.seqs(), [8]);

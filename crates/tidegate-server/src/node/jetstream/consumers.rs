@@ -160,6 +160,15 @@ impl Live {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether messages would be pushed elsewhere with this configuration, away from somebody who listens.
+    pub(super) fn is_taken_from(&self, node: &mut Node, config: &ConsumerConfig) -> bool {
+        let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
+        let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
+        !to.is_empty()
+            && *to != config.deliver_subject
+            && node.pending_at(to.as_bytes(), group).is_some()
+    }
 }
 
 impl ConsumerView for (&Live, u64) {

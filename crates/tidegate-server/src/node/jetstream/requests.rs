@@ -418,6 +418,9 @@ impl JetStream {
         match admission {
             Admission::Same => return self.consumer_info(node, now, kind, stream, &name),
             Admission::Create => self.check_consumers_max(id)?,
+            Admission::Update if live.is_some_and(|l| l.is_taken_from(node, &config)) => {
+                return Err(ApiError::CONSUMER_NAME_EXISTS);
+            }
             Admission::Update => {}
         }
         if !logged {
