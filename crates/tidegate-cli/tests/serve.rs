@@ -153,10 +153,11 @@ fn lines_arrive_byte_for_byte_and_term_drains() {
 fn a_line_too_long_is_refused_by_number() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("small.conf");
-    std::fs::write(&config, "max_payload: 10").unwrap();
+    std::fs::write(&config, "max_payload: 100").unwrap();
     let serve = Serve::start(&["-c", config.to_str().unwrap()]);
     let path = directory.path().join("lines");
-    std::fs::write(&path, "0123456789\nshort\n01234567890\nnever\n").unwrap();
+    let (fits, too_long) = ("x".repeat(100), "y".repeat(101));
+    std::fs::write(&path, format!("{fits}\nshort\n{too_long}\nnever\n")).unwrap();
     let (code, said) = run(&[
         "pub",
         "-s",
@@ -167,10 +168,10 @@ fn a_line_too_long_is_refused_by_number() {
     ]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("line 3 is longer than the 10 bytes the server takes; the 2 lines before"),
+        said.contains("line 3 is longer than the 100 bytes the server takes; the 2 lines before"),
         "{said}"
     );
-    let (code, said) = run(&["pub", "-s", &serve.url, "a", "01234567890"]);
+    let (code, said) = run(&["pub", "-s", &serve.url, "a", &too_long]);
     assert!(
         code == Some(1) && said.contains("Maximum Payload Violation"),
         "{said}"
