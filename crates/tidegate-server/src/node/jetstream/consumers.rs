@@ -574,7 +574,8 @@ impl JetStream {
             .consumer
             .deliver(wall_us, BUDGET, &mut source, &mut voice);
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
-        let room = !self.is_full();
+        // Deltas go in order: none before those that were refused.
+        let room = !self.is_full() && self.postponed.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
         let delta = match room && live.logged {
             true => live.consumer.poll_delta(wall_us),
@@ -589,6 +590,10 @@ impl JetStream {
             Progress::More => self.consumers.wake(key),
             Progress::Reading | Progress::Behind => self.consumers.waiting.push(key),
         }
+        if logged && !room {
+            // Its delta may be due, which no timer tells again.
+            self.consumers.waiting.push(key);
+        }
         let at = at.map_or(Time::NEVER, |us| self.wall.when(us));
         self.consumers.arm(key, at);
         if let Some(delta) = delta {
@@ -599,7 +604,8 @@ impl JetStream {
             match logged {
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
-                    self.command(now, false, &command, None);
+                    // Like a delta it must not be lost if it is refused; once it is applied there is no consumer to be told.
+                    self.command(now, false, &command, Some((b"", Then::Delta(key))));
                 }
                 false => self.let_go(node, now, key, Ending::Deleted),
             }

@@ -21,6 +21,7 @@ mod views;
 mod wall;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -30,7 +31,7 @@ use tidegate::controller::Snapshot;
 
 use self::consumers::Consumers;
 use self::outcome::Then;
-use self::proposals::{Gauge, InFlight, Proposals, Sealed, Waiters};
+use self::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 pub(in crate::node) use self::publish::Taken;
 use self::reads::Reads;
 use self::speak::{Said, Voice};
@@ -54,6 +55,10 @@ const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Bytes of an atomic batch: half of what a segment of the log holds.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// How long after a refusal what nobody asked for is proposed again: the reason, a full disk, does not pass at once, and the store
+/// looks for space, and wakes its owner, whenever it refuses.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Where applied messages are read from.
 pub trait Messages {
@@ -112,6 +117,10 @@ pub struct JetStream {
     expiring: bool,
     /// When messages may go of age next, in microseconds since the Unix epoch.
     next_expiry: Option<u64>,
+    /// When what nobody asked for and the log refused is proposed again.
+    again: Option<Time>,
+    /// What consumers did and the log refused.
+    postponed: Vec<Postponed>,
     /// What was in the log is applied: consumers are served.
     serves: bool,
     /// Names consumers that nobody named, and advisories.
@@ -159,6 +168,8 @@ impl JetStream {
             held_back: Vec::new(),
             expiring: false,
             next_expiry: None,
+            again: None,
+            postponed: Vec::new(),
             serves: false,
             seed,
             named: 0,
@@ -287,9 +298,12 @@ impl JetStream {
         let mut commands = commands.into_iter().flatten().flatten().zip(0..);
         for (command, reply, then) in sealed.waiters.drain() {
             let of = commands.find(|(_, at)| *at == command).map(|(c, _)| c);
-            if let (Then::Delta(_), Some(delta)) = (&then, &of) {
-                // What a consumer did is no request that could be refused: it goes with the next entry.
-                self.add(false, delta, Some((reply, then)));
+            if matches!(then, Then::Delta(_) | Then::Expired) {
+                self.again = Some(now + AGAIN);
+            }
+            if let (Then::Delta(key), Some(of)) = (&then, &of) {
+                // What a consumer did is no request that could be refused.
+                self.postponed.push(Postponed::new(of, *key));
                 continue;
             }
             let outcome = Outcome::Refused {
@@ -360,6 +374,10 @@ impl JetStream {
         now: Time,
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
+        if self.again.is_none_or(|at| at <= now) {
+            self.again = None;
+            self.propose_postponed(now);
+        }
         self.propose_expiry(now);
         self.apply_volatile(node, now)?;
         self.serve_batches(node, now);
@@ -382,10 +400,18 @@ impl JetStream {
         }
     }
 
+    /// What consumers did goes with the next entry if it was refused with the last.
+    fn propose_postponed(&mut self, now: Time) {
+        for postponed in std::mem::take(&mut self.postponed) {
+            let waiter = Some((&b""[..], Then::Delta(postponed.key)));
+            self.command(now, false, &postponed.command(), waiter);
+        }
+    }
+
     /// Messages that went of age are removed by entries, like everything else: asked for once, until that has been applied.
     fn propose_expiry(&mut self, now: Time) {
         let now_us = self.wall.tell(now);
-        if self.expiring {
+        if self.expiring || self.again.is_some() {
             self.next_expiry = None;
             return;
         }
@@ -416,6 +442,7 @@ impl JetStream {
         let all = [
             self.consumers.deadline(),
             expiry,
+            self.again,
             self.atomic.deadline(),
             self.fast.deadline(),
         ];

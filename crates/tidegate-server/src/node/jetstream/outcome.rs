@@ -25,7 +25,7 @@ pub(super) enum Then {
     Paused(Option<Timestamp>),
     /// The publisher of an atomic batch with this id.
     Atomic(Box<[u8]>),
-    /// A consumer whose delta it was: nobody else is told.
+    /// A consumer whose delta it was, or whose end: nobody else is told.
     Delta(consumers::Key),
     /// A fast-ingest batch: its publisher is told when it is time to.
     Fast(Ticket),

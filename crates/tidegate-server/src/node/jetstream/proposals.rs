@@ -13,7 +13,8 @@ use tidegate::controller::{
     Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot,
 };
 
-use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder};
+use super::consumers::Key;
+use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
 /// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between. Larger ones save
 /// nothing, and an entry is what one reads to get a single message.
@@ -91,6 +92,33 @@ pub(super) struct Sealed<T> {
     pub(super) entry: Bytes,
     pub(super) commands: usize,
     pub(super) waiters: Waiters<T>,
+}
+
+/// A command about a consumer that was refused and must not be lost.
+#[derive(Debug)]
+pub(super) struct Postponed {
+    kind: Kind,
+    stream: u32,
+    name: Box<[u8]>,
+    payload: Box<[u8]>,
+    /// The consumer.
+    pub(super) key: Key,
+}
+
+impl Postponed {
+    pub(super) fn new(command: &Command<'_>, key: Key) -> Self {
+        Self {
+            kind: command.kind,
+            stream: command.stream,
+            name: command.subject.into(),
+            payload: command.payload.into(),
+            key,
+        }
+    }
+
+    pub(super) fn command(&self) -> Command<'_> {
+        Command::new(self.kind, self.stream, &self.name, &self.payload)
+    }
 }
 
 /// The entry that is being gathered.
@@ -299,7 +327,7 @@ impl<T> InFlight<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Entry, Kind};
+    use crate::stream::Entry;
 
     #[test]
     fn waiters_find_their_commands() {
