@@ -201,9 +201,11 @@ fn every_subset_of_lost_sectors_of_several_batches_in_one_write() {
     written
         .batches
         .insert(0, (Lsn::ZERO..written.batches[0].0.start, batch(0, 1, 100)));
-    // The sync of batch 1 ends, the one of the other four hangs.
+    // The sync of batch 1 ends, the one of the other four hangs: only then is what lies there unsynced theirs.
     disk.hang_syncs_after(1);
     let _go_on = GoOn(disk.clone());
+    let first = written.batches[1].0.end;
+    opened.log.wait_durable(first, None).unwrap();
     wait_for_unsynced(&disk);
     let seen = every_subset(&written, &disk, options);
     assert!(
