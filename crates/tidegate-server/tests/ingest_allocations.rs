@@ -14,7 +14,13 @@ use tidegate_server::ingest::{Fast, FastLimits, Incoming, Persisted, Verdict, Wh
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
+/// One test: the allocator counts for the whole process.
 #[test]
+fn nothing_is_allocated_for_a_message_or_its_acknowledgement() {
+    none_a_message();
+    none_an_ack();
+}
+
 fn none_a_message() {
     const TURN: u64 = 64;
     let config = StreamConfig {
@@ -70,7 +76,6 @@ fn none_a_message() {
     assert!(change.allocations < acks as usize + 100, "{change:?}");
 }
 
-#[test]
 fn none_an_ack() {
     let (ack, mut out) = (PubAck::new("S", None), Vec::with_capacity(100));
     let region = Region::new(ALLOCATOR);
