@@ -89,7 +89,7 @@ pub enum ProposeError {
     NotLeader,
 }
 
-/// See the [module](self).
+/// A member of a group: what may be proposed, what is to be written, what is committed.
 pub struct Group {
     raft: RawNode<Tail>,
     options: GroupOptions,

@@ -2,7 +2,7 @@
 //!
 //! **[`Group::propose`] -> [`Group::poll_append`] -> the log -> [`Group::handle_appended`] -> [`Group::handle_durable`] ->
 //! [`Group::poll_committed`].** Consensus is the crate `raft`; here stands what it leaves to its user: the entries it may ask
-//! for ([`Tail`](tail)), the form of what is written ([`records`]), and the order in which it is told. Writing is the store's.
+//! for (`tail`), the form of what is written ([`records`]), and the order in which it is told. Writing is the store's.
 
 mod group;
 pub mod records;

@@ -11,7 +11,7 @@ use crate::stream::Place;
 /// What a message takes when it is appended again beside its bytes: a record's header, an entry's, a command's, and padding.
 const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
 
-/// See the [module](self).
+/// How much of each segment is still needed.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     /// By the position a segment begins at; every segment that was ever told of and not forgotten.

@@ -1,9 +1,9 @@
 //! Streams on the node: what clients publish into them and ask of them, and what they are told.
 //!
-//! Pure, like the node it speaks through. Owns the order of things: a command gathers in an entry ([`proposals`]), the entry goes to
-//! the group, comes back committed and is applied ([`crate::stream`]), and only then whoever waits is answered ([`outcome`]). Requests
-//! that change nothing are answered at once or, where a message must be read, at the end of the turn ([`reads`]). Consumers are
-//! served then, too ([`consumers`]).
+//! Pure, like the node it speaks through. Owns the order of things: a command gathers in an entry (`proposals`), the entry goes to
+//! the group, comes back committed and is applied ([`crate::stream`]), and only then whoever waits is answered (`outcome`). Requests
+//! that change nothing are answered at once or, where a message must be read, at the end of the turn (`reads`). Consumers are
+//! served then, too (`consumers`).
 //!
 //! Polling order, once a turn: [`Node::poll_proposal`] until it answers `None` (each followed by [`Node::handle_proposed`] or
 //! [`Node::handle_refused`]), [`Node::handle_committed`] for what the group hands out, [`Node::serve_streams`].
