@@ -127,6 +127,8 @@ impl Field {
         let program = self.programs.nats.clone();
         let server = self.server(kind)?;
         let text = |e: anyhow::Error| format!("{e:#}");
+        // What another system left unwritten would be written by the first sync of this one.
+        rustix::fs::sync();
         let before = server.cpu_s().map_err(text)?;
         let mut sample = load(&program, server, cell, messages)?;
         let cpu = server.cpu_s().map_err(text)? - before;
