@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::catalog::{CATALOG, CATALOG_NEW, Catalog};
 use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
@@ -27,6 +28,9 @@ pub(crate) struct Keeper {
     pub(crate) deferred: BTreeSet<u64>,
 }
 
+/// How often a file that is not kept is removed.
+const REMOVE_EVERY: Duration = Duration::from_millis(250);
+
 /// A file whose space is given up to write a catalog that gives up more.
 pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
@@ -35,14 +39,32 @@ impl Keeper {
     /// Works off errands until the log closes or fails.
     pub(crate) fn run(mut self) {
         loop {
-            let errand = self.shared.errands.next();
+            let surplus = self.recyclable.len() > self.recycled_max;
+            let errand = self.shared.errands.next(surplus.then_some(REMOVE_EVERY));
             if errand.end || self.shared.failure().is_some() {
                 return;
             }
-            if let Err(error) = self.handle(errand) {
+            let idle = !errand.top_up && errand.release.is_empty();
+            let done = match idle {
+                true => self.remove_one(),
+                false => self.handle(errand),
+            };
+            if let Err(error) = done {
                 self.shared.fail("keeping segments", error);
             }
             self.shared.wake();
+        }
+    }
+
+    /// Removes a file more than are kept. One at a time: where the file system tells the disk at once what it may forget, each
+    /// removal holds up the sync that comes after it.
+    fn remove_one(&mut self) -> io::Result<()> {
+        match self.recyclable.len() > self.recycled_max {
+            true => match self.recyclable.pop_back() {
+                Some(number) => self.shared.storage.remove(&name(number)),
+                None => Ok(()),
+            },
+            false => Ok(()),
         }
     }
 
@@ -140,13 +162,7 @@ impl Keeper {
             Err(e) if is_full(&e) => return Ok(()),
             Err(e) => return Err(e),
         }
-        for number in std::mem::take(&mut self.deferred) {
-            if self.recyclable.len() < self.recycled_max {
-                self.recyclable.push_back(number);
-            } else {
-                storage.remove(&name(number))?;
-            }
-        }
+        self.recyclable.extend(std::mem::take(&mut self.deferred));
         keep_reserve(&*storage)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate::controller::Snapshot;
 
@@ -242,14 +242,21 @@ impl Errands {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do.
-    pub(crate) fn next(&self) -> Errand {
+    /// Waits for something to do, so long at most if that is given; an empty errand if there was nothing.
+    pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         let mut state = lock(&self.state);
         while !state.top_up && !state.end && state.release.is_empty() {
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            let Some(patience) = patience else {
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let woken = self.changed.wait_timeout(state, patience);
+            let (woken, over) = woken.unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if over.timed_out() {
+                break;
+            }
         }
         let end = state.end;
         let errand = std::mem::take(&mut *state);
