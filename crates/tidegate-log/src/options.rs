@@ -82,7 +82,8 @@ impl Options {
         self
     }
 
-    /// The most files of released segments kept to be used again; 4 if not set. Others are removed.
+    /// The most files of released segments kept to be used again; 4 if not set. Others are removed, four a second while nothing else is
+    /// to be done, and used again until then.
     #[must_use]
     pub const fn recycled_max(mut self, files: usize) -> Self {
         self.recycled_max = files;

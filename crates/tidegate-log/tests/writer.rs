@@ -425,3 +425,19 @@ fn segment_files(disk: &SimDisk) -> usize {
     let names = disk.list().unwrap();
     names.iter().filter(|n| n.ends_with(".seg")).count()
 }
+
+#[test]
+fn files_that_are_not_kept_go_in_the_end() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options().recycled_max(1));
+    while opened.log.segments().len() < 6 {
+        let n = opened.log.stats().records;
+        append_sync(&mut opened, vec![record(1, n, 3000)]);
+    }
+    let sealed = opened.log.segments().into_iter().filter(|s| s.sealed);
+    let sealed: Vec<u64> = sealed.map(|s| s.segment).collect();
+    sealed.iter().for_each(|s| opened.log.release(*s).unwrap());
+    // The open one, the spare one, and the one that is kept.
+    wait_until(|| segment_files(&disk) == 3);
+    opened.appender.close().unwrap();
+}

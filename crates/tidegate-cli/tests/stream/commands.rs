@@ -302,3 +302,44 @@ fn waiting_for_more() {
     assert_eq!(line, "second\n");
     assert!(child.wait().unwrap().success());
 }
+
+/// What is sent at once may be one entry of the log; a consumer counts as if each had come by itself.
+#[test]
+fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let stream = json!({"name": "S", "subjects": ["s"], "retention": "limits", "storage": "file", "num_replicas": 1,
+        "max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "max_age": 0, "discard": "old"});
+    assert!(raw.api("STREAM.CREATE.S", &stream).get("error").is_none());
+    let inbox = raw.inbox.clone();
+    let publish = |subject: &str, reply: &str, body: &str| {
+        format!("PUB {subject} {inbox}{reply} {}\r\n{body}\r\n", body.len())
+    };
+    let consumer =
+        json!({"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "explicit"}});
+    let create = publish(
+        "$JS.API.CONSUMER.DURABLE.CREATE.S.C",
+        "create",
+        &consumer.to_string(),
+    );
+    let purge = publish("$JS.API.STREAM.PURGE.S", "purge", "");
+    let two = [publish("s", "1", "x"), publish("s", "2", "y")].concat();
+    for (first, pending) in [(create, 4), (purge, 2)] {
+        // Two before it the first time, none the second.
+        raw.send(
+            [two.as_str(), first.as_str(), two.as_str()]
+                .concat()
+                .as_bytes(),
+        )
+        .unwrap();
+        let answers: Vec<Value> = (0..5)
+            .map(|_| serde_json::from_slice(&raw.message().unwrap().payload).unwrap())
+            .collect();
+        assert!(
+            answers.iter().all(|a| a.get("error").is_none()),
+            "{answers:?}"
+        );
+        let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
+        assert_eq!(info["num_pending"], json!(pending), "{info}");
+    }
+}

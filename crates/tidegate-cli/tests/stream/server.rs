@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// The nats-server to test instead of ours.
@@ -148,6 +149,16 @@ impl Server {
     }
 
     pub(crate) fn kill(&mut self) {
+        // What a tracer runs would go on without it.
+        let tracer = self.child.id();
+        let children = format!("/proc/{tracer}/task/{tracer}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let pids = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        for pid in pids.filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();

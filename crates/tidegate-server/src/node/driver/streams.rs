@@ -75,7 +75,7 @@ pub(super) fn open(
         streams.len(),
         replaying.entries
     );
-    node.attach_streams(JetStream::new(kept, streams, super::super::seed()));
+    node.attach_streams(JetStream::new(now, kept, streams, super::super::seed()));
     node.set_wall_clock(now, wall_clock_us());
     node.handle_leading(now);
     Ok(store)

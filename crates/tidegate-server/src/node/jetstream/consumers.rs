@@ -368,9 +368,16 @@ impl JetStream {
     }
 
     /// What an entry changed, as consumers see it.
+    ///
+    /// All of the entry is applied by then. So whoever counts what a stream holds does it last: what is stored after a consumer was
+    /// made, or after a purge, is in that count already and must not be told besides.
     pub(super) fn tell_consumers(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
+        let mut counting = false;
         for effect in effects {
             match effect {
+                Effect::Purged { .. }
+                | Effect::ConsumerCreated { .. }
+                | Effect::ConsumerUpdated { .. } => counting = true,
                 Effect::Stored {
                     stream,
                     seq,
@@ -405,24 +412,6 @@ impl JetStream {
                         });
                     }
                 }
-                Effect::Purged { stream, .. } => {
-                    let wall_us = self.wall.tell(now);
-                    for key in self.consumers.keys_of(*stream) {
-                        let (Some(live), Some(of)) =
-                            (self.consumers.live.get_mut(&key), self.streams.get(*stream))
-                        else {
-                            continue;
-                        };
-                        let mut source = Seen {
-                            stream: of,
-                            filter: &mut live.filter,
-                            messages: &mut Unread,
-                            held: Held::default(),
-                        };
-                        live.consumer.handle_purged(wall_us, &mut source);
-                        self.consumers.wake(key);
-                    }
-                }
                 Effect::StreamDeleted { stream, .. } => {
                     self.pub_acks.remove(stream);
                     self.atomic.handle_stream_gone(*stream);
@@ -440,12 +429,6 @@ impl JetStream {
                         self.fast.handle_stream_gone(*stream);
                     }
                 }
-                Effect::ConsumerCreated { stream, name } if self.serves => {
-                    self.take_up_logged(now, *stream, name);
-                }
-                Effect::ConsumerUpdated { stream, name } => {
-                    self.update_consumer(now, *stream, name);
-                }
                 Effect::ConsumerDeleted { stream, name } => {
                     if let Some(key) = self.consumers.find(*stream, name) {
                         self.let_go(node, now, key, Ending::Deleted);
@@ -454,10 +437,53 @@ impl JetStream {
                 _ => {}
             }
         }
+        if counting {
+            self.count_anew(now, effects);
+        }
+    }
+
+    /// What an entry changed that makes consumers count anew.
+    fn count_anew(&mut self, now: Time, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
+                // Deleted by a later command of the same entry, there is none to be found.
+                Effect::ConsumerCreated { stream, name } if self.serves => {
+                    self.take_up_logged(now, *stream, name);
+                }
+                Effect::ConsumerUpdated { stream, name } => {
+                    self.update_consumer(now, *stream, name);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn tell_purged(&mut self, now: Time, stream: u32) {
+        let wall_us = self.wall.tell(now);
+        for key in self.consumers.keys_of(stream) {
+            let (Some(live), Some(of)) =
+                (self.consumers.live.get_mut(&key), self.streams.get(stream))
+            else {
+                continue;
+            };
+            let mut source = Seen {
+                stream: of,
+                filter: &mut live.filter,
+                messages: &mut Unread,
+                held: Held::default(),
+            };
+            live.consumer.handle_purged(wall_us, &mut source);
+            self.consumers.wake(key);
+        }
     }
 
     /// Takes up a consumer as the log has it.
     pub(super) fn take_up_logged(&mut self, now: Time, stream: u32, name: &str) -> Option<Key> {
+        if self.consumers.find(stream, name).is_some() {
+            // Made, deleted and made again by one entry: it is made once.
+            return None;
+        }
         let known = self.streams.get(stream)?.consumer(name)?;
         let (config, created_us) = (known.config().clone(), known.created_us());
         let state = known.state().clone();

@@ -138,11 +138,11 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    /// Streams as the log has them. `seed` makes names unique.
+    /// Streams as the log has them at `now`. `seed` makes names unique.
     #[must_use]
-    pub fn new(settings: StreamSettings, streams: Streams, seed: u64) -> Self {
+    pub fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
         let mut wall = Wall::default();
-        wall.not_before(streams.now_us());
+        wall.not_before(now, streams.now_us());
         Self {
             streams,
             wall,

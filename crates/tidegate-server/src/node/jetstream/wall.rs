@@ -1,25 +1,43 @@
-//! The time entries carry: wall-clock time that never goes back.
+//! The time entries carry, and consumers live by: wall-clock time that never goes back and never stands still.
+//!
+//! A wall clock that is set forward is followed at once. One that is set back, or that is behind what the log already says, is
+//! approached: the time told goes on at seven eighths of its pace until the two agree, so that nothing that waits for a time waits
+//! longer for it.
 
 use tidegate::Time;
+
+/// What part of its pace the time told gives up while it is ahead.
+const SLOWING: u64 = 8;
 
 /// Microseconds since the Unix epoch, told from the loop's own clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wall {
-    /// Wall-clock time when the loop's clock stood at zero.
+    /// The time told when the loop's clock stood at zero, had it been told then.
     origin_us: u64,
+    /// When that was last compared with a wall clock.
+    compared: Time,
     /// The latest time that was told.
     told_us: u64,
 }
 
 impl Wall {
-    /// It is `us` now: told anew from time to time, because wall clocks are set.
-    pub(super) const fn set(&mut self, now: Time, us: u64) {
-        self.origin_us = us.saturating_sub(now.as_nanos() / 1000);
+    /// Entries of before carry times up to this one, and it is `now`.
+    pub(super) fn not_before(&mut self, now: Time, us: u64) {
+        self.told_us = self.told_us.max(us);
+        let passed_us = now.as_nanos() / 1000;
+        self.origin_us = self.origin_us.max(us.saturating_sub(passed_us));
     }
 
-    /// Entries of before carry times up to this one.
-    pub(super) fn not_before(&mut self, us: u64) {
-        self.told_us = self.told_us.max(us);
+    /// The wall clock shows `us` now: told anew from time to time, because wall clocks are set.
+    pub(super) fn set(&mut self, now: Time, us: u64) {
+        let origin_us = us.saturating_sub(now.as_nanos() / 1000);
+        let passed_us = now.since(self.compared) / 1000;
+        let slowed_us = self.origin_us.saturating_sub(passed_us / SLOWING);
+        self.origin_us = origin_us.max(slowed_us);
+        // What is too short to count yet counts with the next.
+        if origin_us >= slowed_us || passed_us >= SLOWING {
+            self.compared = now;
+        }
     }
 
     /// The time at `now`: at least what was told before.
@@ -33,7 +51,7 @@ impl Wall {
         self.origin_us + now.as_nanos() / 1000
     }
 
-    /// When the wall clock shows `us`, on the loop's clock; at zero if that was before it.
+    /// When `us` is told, on the loop's clock; at zero if that was before it.
     pub(super) const fn when(&self, us: u64) -> Time {
         Time::from_nanos(us.saturating_sub(self.origin_us).saturating_mul(1000))
     }
@@ -43,16 +61,63 @@ impl Wall {
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000;
+
+    fn at(us: u64) -> Time {
+        Time::from_nanos(us * 1000)
+    }
+
     #[test]
-    fn it_never_goes_back() {
-        let at = |us: u64| Time::from_nanos(us * 1000);
+    fn it_follows_forward_at_once() {
         let mut wall = Wall::default();
+        wall.not_before(at(10), 1005);
         wall.set(at(10), 1010);
-        wall.not_before(1005);
-        assert_eq!((wall.tell(at(12)), wall.peek(at(12))), (1012, 1012));
-        assert_eq!(wall.when(1020), at(20));
-        wall.set(at(20), 500);
-        assert_eq!((wall.tell(at(21)), wall.peek(at(21))), (1012, 501));
-        assert_eq!(wall.when(3), Time::ZERO);
+        assert_eq!((wall.tell(at(12)), wall.when(1020)), (1012, at(20)));
+        wall.set(at(20), 9020);
+        assert_eq!((wall.tell(at(21)), wall.when(3)), (9021, Time::ZERO));
+    }
+
+    /// Set back by ten seconds, or begun that far behind the log: it goes on all the time, and agrees in the end.
+    #[test]
+    fn it_never_goes_back_and_never_stands_still() {
+        for restarted in [false, true] {
+            let (start, back) = (100 * SECOND, 10 * SECOND);
+            let mut wall = Wall::default();
+            if restarted {
+                wall.not_before(Time::ZERO, start);
+            } else {
+                wall.set(Time::ZERO, start);
+            }
+            let mut before = wall.tell(Time::ZERO);
+            let mut agreed = None;
+            // A look every 30 ms or so, each a little later than the one before.
+            let mut now = 0;
+            while now < 90 * SECOND {
+                now += 30_000 + now % 7;
+                let shown = start - back + now;
+                wall.set(at(now), shown);
+                let told = wall.tell(at(now));
+                let pace = (told - before) * 100 / 30_000;
+                assert!((87..=101).contains(&pace), "{pace} per cent at {now}");
+                assert!(told >= shown);
+                if told == shown {
+                    agreed.get_or_insert(now);
+                }
+                before = told;
+            }
+            let agreed = agreed.expect("they agree");
+            assert!((79 * SECOND..82 * SECOND).contains(&agreed), "{agreed}");
+        }
+    }
+
+    #[test]
+    fn looks_too_close_to_count_add_up() {
+        let mut wall = Wall::default();
+        wall.set(Time::ZERO, 1000 * SECOND);
+        for us in 1..=1_000_000 {
+            wall.set(at(us), 900 * SECOND + us);
+        }
+        let ahead = wall.peek(at(SECOND)) - 900 * SECOND - SECOND;
+        assert_eq!(ahead, 100 * SECOND - SECOND / SLOWING);
     }
 }
