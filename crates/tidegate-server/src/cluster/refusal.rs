@@ -112,6 +112,12 @@ impl Refusal {
         }
     }
 
+    /// Whether it says that the other side is this node.
+    #[must_use]
+    pub const fn is_myself(&self) -> bool {
+        self.code() == MYSELF
+    }
+
     /// Whether there is nothing in it to worry about: a route to the node itself, or a second one to the same peer.
     #[must_use]
     pub const fn is_harmless(&self) -> bool {
