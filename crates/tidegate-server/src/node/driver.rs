@@ -186,7 +186,8 @@ impl Server {
     /// See [`RunError`]: nothing can be served any more.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_LEN);
-        let mut wait = None;
+        // Routes are dialled without waiting for anything.
+        let mut wait = Some(Duration::ZERO);
         loop {
             match self.poll.poll(&mut events, wait) {
                 Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
