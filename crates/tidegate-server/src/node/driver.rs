@@ -32,7 +32,7 @@ use super::verify::Verifier;
 use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
-use crate::monitor::snapshot::{Report, Streams};
+use crate::monitor::snapshot::{Cluster, Report, Streams};
 use crate::nats::session::CloseReason;
 use crate::store::Store;
 
@@ -297,6 +297,7 @@ impl Server {
                         self.turns,
                         self.flow.snapshot(),
                         streams,
+                        self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
                     // Whoever asked may have gone.
                     let _ = to.try_send(report);
