@@ -10,7 +10,7 @@ use super::{NOBODY, Node};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
-use crate::replica::Committed;
+use crate::replica::{Committed, Proposed};
 use crate::stream::{Effect, EntryError};
 
 /// The subjects streams are asked, acknowledged and controlled by.
@@ -59,10 +59,10 @@ impl Node {
         self.streams.as_mut()?.poll_proposal(now)
     }
 
-    /// The entry was taken by the group, under this index; proposing it took so long.
-    pub fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
+    /// The entry was taken by the group, to be there; proposing it took so long.
+    pub fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
         if let Some(streams) = &mut self.streams {
-            streams.handle_proposed(now, index, cost_ns);
+            streams.handle_proposed(now, at, cost_ns);
             for key in streams.take_resumed() {
                 self.resume(key);
             }
@@ -106,6 +106,11 @@ impl Node {
         if let Some(streams) = &mut self.streams {
             streams.handle_leading(now);
         }
+    }
+
+    /// Another node decides, or nobody does.
+    pub fn handle_following(&mut self, now: Time) {
+        self.with_streams(|streams, node| streams.handle_following(node, now));
     }
 
     /// The node is going to end: whoever pulls is told, and what consumers know is proposed.
@@ -158,6 +163,11 @@ impl Node {
                 true
             }
         }
+    }
+
+    /// Whether another node wants messages of this subject.
+    pub(in crate::node) const fn peers_want(&mut self, _: &[u8]) -> bool {
+        false
     }
 
     /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.
