@@ -35,7 +35,7 @@ use tidegate_log::{
 
 use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
-use crate::stream::Place;
+use crate::stream::{Entry, Place};
 
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
@@ -115,6 +115,9 @@ impl Store {
         }
         let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
+        if self.needs_reserve(bytes) && !Entry::decode(&entry).is_ok_and(|e| e.makes_space()) {
+            return Err(WriteError::DiskFull);
+        }
         let proposed = self.group.propose(entry, callers);
         let proposed = proposed.map_err(|e| match e {
             ProposeError::NotLeader => WriteError::NotLeader,

@@ -143,6 +143,12 @@ impl Streams {
         self.owners.get(key as usize).copied()
     }
 
+    /// Whether a stream takes messages of this subject.
+    #[must_use]
+    pub fn takes(&self, subject: &[u8]) -> bool {
+        self.patterns.is_wanted(subject)
+    }
+
     /// The number of the stream with this name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<u32> {

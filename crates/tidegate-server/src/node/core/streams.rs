@@ -11,6 +11,7 @@ use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::{Committed, Proposed};
+use crate::store::Space;
 use crate::stream::{Effect, EntryError};
 
 /// The subjects streams are asked, acknowledged and controlled by.
@@ -46,10 +47,10 @@ impl Node {
         }
     }
 
-    /// Whether the disk has no space for more messages.
-    pub fn set_space(&mut self, low: bool) {
+    /// Whether the disk has space for more messages.
+    pub fn set_space(&mut self, space: Space) {
         if let Some(streams) = &mut self.streams {
-            streams.set_space(low);
+            streams.set_space(space);
         }
     }
 
@@ -125,10 +126,10 @@ impl Node {
         }
     }
 
-    /// A round of writes took so long.
-    pub fn handle_flushed(&mut self, now: Time, cost_ns: u64) {
+    /// A round of writes that carried so many copies of messages took so long.
+    pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         if let Some(streams) = &mut self.streams {
-            streams.handle_flushed(now, cost_ns);
+            streams.handle_flushed(now, copies, cost_ns);
         }
     }
 

@@ -188,8 +188,9 @@ impl Server {
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         checkpoint(node, store);
-        let low = store.space() == Space::Low;
-        node.set_space(low);
+        let space = store.space();
+        let low = space != Space::Free;
+        node.set_space(space);
         if low && self.look_for_space.is_none_or(|at| at <= now) {
             store.ask_for_space();
             self.look_for_space = Some(now + LOOK_FOR_SPACE);

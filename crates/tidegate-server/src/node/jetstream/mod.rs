@@ -11,6 +11,7 @@
 mod acks;
 mod batches;
 mod consumers;
+mod interest;
 mod outcome;
 mod proposals;
 mod publish;
@@ -49,7 +50,7 @@ use crate::consumer::Ending;
 use crate::ingest::{Atomic, Fast, FastLimits};
 use crate::nats::parse::Publish;
 use crate::replica::{Committed, Proposed};
-use crate::store::Fetch;
+use crate::store::{Fetch, Space};
 use crate::stream::{Effect, Entry, EntryError, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before publishers are not read any more.
@@ -106,13 +107,13 @@ pub struct JetStream {
     atomic: Atomic,
     fast: Fast,
     batches: batches::Pending,
-    /// Acknowledgements of fast-ingest batches were said and are not written yet.
-    acked_fast: bool,
+    /// Acknowledgements of fast-ingest batches that were said and are not written yet.
+    acked_fast: u64,
     pub_acks: HashMap<u32, PubAck, RandomState>,
     /// For publishers to a stream that is gone.
     nameless: PubAck,
-    /// The disk has no space for more messages.
-    space_low: bool,
+    /// Whether the disk has space for more messages.
+    space: Space,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
     /// An expiry was proposed and has not come back.
@@ -137,7 +138,7 @@ pub struct JetStream {
     named: u64,
     advisories: u64,
     stats: StreamStats,
-    /// Said to subjects that streams may take.
+    /// Said to subjects that streams take.
     said: Vec<Said>,
     /// Scratch of one entry.
     outcomes: Vec<Outcome>,
@@ -166,11 +167,11 @@ impl JetStream {
             atomic: roles::new_atomic(),
             fast: Fast::new(FastLimits::default()),
             batches: batches::Pending::default(),
-            acked_fast: false,
+            acked_fast: 0,
             pub_acks: HashMap::default(),
             nameless: PubAck::new("", settings.domain.as_deref()),
             settings,
-            space_low: false,
+            space: Space::Free,
             held_back: Vec::new(),
             expiring: false,
             next_expiry: None,
@@ -238,12 +239,15 @@ impl JetStream {
     }
 
     /// Whether the disk has space for more messages.
-    pub(super) fn set_space(&mut self, low: bool) {
-        if low != self.space_low {
-            self.space_low = low;
-            match low {
-                true => tracing::error!("no space for more messages: publishing is refused"),
-                false => tracing::info!("there is space again: publishing goes on"),
+    pub(super) fn set_space(&mut self, space: Space) {
+        if space != self.space {
+            self.space = space;
+            match space {
+                Space::Low => tracing::error!("no space for more messages: publishing is refused"),
+                Space::Scarce => {
+                    tracing::error!("no space: all but deleting and purging is refused")
+                }
+                Space::Free => tracing::info!("there is space again: publishing goes on"),
             }
         }
     }
@@ -406,6 +410,9 @@ impl JetStream {
 
     /// What consumers did goes with the next entry if it was refused with the last.
     fn propose_postponed(&mut self, now: Time) {
+        if self.space == Space::Scarce {
+            return;
+        }
         for postponed in std::mem::take(&mut self.postponed) {
             let waiter = Some((&b""[..], Then::Delta(postponed.key)));
             self.command(now, false, &postponed.command(), waiter);
@@ -485,6 +492,7 @@ impl JetStream {
         Voice {
             wall_us: self.wall.tell(now),
             node,
+            streams: &self.streams,
             now,
             said: &mut self.said,
             advisories: &mut self.advisories,

@@ -7,6 +7,7 @@ use super::{JetStream, WAITING_BYTES_MAX};
 use crate::api::error::ApiError;
 use crate::ingest;
 use crate::nats::parse::Publish;
+use crate::store::Space;
 use crate::stream::{Command, Kind};
 
 /// What a message did.
@@ -56,7 +57,7 @@ impl JetStream {
 
     /// Whether there is space for a message of so many bytes, as the operator and the disk have it.
     fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
-        if self.space_low && !volatile {
+        if self.space != Space::Free && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
         }
         self.streams.check_quota(stream, bytes)

@@ -22,6 +22,7 @@ use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::nats::parse::Publish;
 use crate::node::core::Node;
+use crate::store::Space;
 use crate::stream::{
     Command, ConsumerRequest, DeleteRequest, Kind, Outcome, PurgeRequest, Stream, StreamView,
 };
@@ -203,7 +204,7 @@ impl JetStream {
                     b"",
                     &config,
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::StreamUpdate { config, .. } => {
                 self.check_replicas(config.num_replicas)?;
@@ -216,7 +217,7 @@ impl JetStream {
                     b"",
                     &config,
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::StreamDelete { stream } => {
                 let id = self.stream(stream)?.id();
@@ -227,7 +228,7 @@ impl JetStream {
                     b"",
                     &(),
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::StreamPurge { stream, purge } => {
                 let purge = PurgeRequest {
@@ -236,7 +237,7 @@ impl JetStream {
                     keep: purge.keep,
                 };
                 let id = self.stream(stream)?.id();
-                self.propose(now, Kind::Purge, id, b"", &purge, (reply, Then::Api(kind)));
+                self.propose(now, Kind::Purge, id, b"", &purge, (reply, Then::Api(kind)))?;
             }
             Request::MessageDelete { stream, delete } => {
                 let delete = DeleteRequest {
@@ -251,7 +252,7 @@ impl JetStream {
                     b"",
                     &delete,
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::ConsumerCreate {
                 stream,
@@ -274,7 +275,7 @@ impl JetStream {
                     name,
                     &(),
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::ConsumerPause {
                 stream,
@@ -291,7 +292,7 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Proposes a command with a JSON payload, none for `()`.
+    /// Proposes a command with a JSON payload, none for `()`; not if what is left of the disk is for others.
     fn propose<P: Serialize>(
         &mut self,
         now: Time,
@@ -300,7 +301,11 @@ impl JetStream {
         subject: &[u8],
         payload: &P,
         waiter: (&[u8], Then),
-    ) {
+    ) -> Result<(), ApiError> {
+        if self.space == Space::Scarce && !kind.makes_space() {
+            self.stats.refused += 1;
+            return Err(ApiError::STORAGE_EXCEEDED);
+        }
         let payload = match serde_json::to_vec(payload) {
             Ok(json) if json == b"null" => Vec::new(),
             Ok(json) => json,
@@ -311,6 +316,7 @@ impl JetStream {
             && self.streams.get(stream).is_some_and(Stream::in_memory);
         let command = Command::new(kind, stream, subject, &payload);
         self.command(now, volatile, &command, Some(waiter));
+        Ok(())
     }
 
     pub(super) fn shown<'a>(&self, stream: &'a Stream) -> Shown<'a> {
@@ -479,7 +485,7 @@ impl JetStream {
             name.as_bytes(),
             &request,
             waiter,
-        );
+        )?;
         Ok(Reply::Later)
     }
 
@@ -573,7 +579,7 @@ impl JetStream {
             consumer.as_bytes(),
             &request,
             waiter,
-        );
+        )?;
         Ok(Reply::Later)
     }
 }
