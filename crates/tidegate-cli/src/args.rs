@@ -195,6 +195,8 @@ pub(crate) enum Bench {
     /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and without a sync
     /// before every acknowledgement.
     Stream(BenchArgs),
+    /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats` program.
+    Cluster(BenchArgs),
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }
