@@ -152,7 +152,7 @@ fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
     assert!(matches!(refused, WriteError::DiskFull), "{refused}");
     node.check_messages();
     // Even then something can be deleted.
-    assert_eq!(node.store.space(), Space::Scarce);
+    assert_ne!(node.store.space(), Space::Free);
     let seqs: Vec<u64> = node.toy.messages.keys().copied().take(9).collect();
     node.write(&delete(seqs));
     node.check_messages();
