@@ -82,7 +82,7 @@ pub(super) fn open(
         leader: node.info().server_name.clone(),
         ..ClusterInfo::default()
     };
-    streams.set_cluster(1, alone);
+    streams.set_cluster(1, alone, None);
     node.attach_streams(streams);
     node.set_wall_clock(now, wall_clock_us());
     node.handle_leading(now);
