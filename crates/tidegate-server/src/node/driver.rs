@@ -459,7 +459,7 @@ impl Server {
         if batch.items > 0 {
             let end = self.clock.now();
             self.flow.done(end, end.since(now));
-            self.node.handle_flushed(end, end.since(now));
+            self.node.handle_flushed(end, batch.items, end.since(now));
         }
     }
 

@@ -17,6 +17,7 @@ mod chunks;
 mod compaction;
 mod error;
 mod live;
+mod members;
 mod missing;
 mod open;
 mod reading;
@@ -33,8 +34,8 @@ use tidegate_log::{
 };
 
 use crate::replica::records;
-use crate::replica::{Committed, Group, ProposeError, Proposed};
-use crate::stream::Place;
+use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
+use crate::stream::{Entry, Place};
 
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
@@ -52,7 +53,7 @@ use reading::Reading;
 /// Called from other threads when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// The group of a node that is alone.
+/// The one group there is.
 const GROUP: u32 = 1;
 
 /// What is to be done with the state next, in the order of the log.
@@ -114,10 +115,17 @@ impl Store {
         }
         let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
+        if self.needs_reserve(bytes) && !Entry::decode(&entry).is_ok_and(|e| e.makes_space()) {
+            return Err(WriteError::DiskFull);
+        }
         let proposed = self.group.propose(entry, callers);
         let proposed = proposed.map_err(|e| match e {
             ProposeError::NotLeader => WriteError::NotLeader,
             ProposeError::Full { .. } => WriteError::Full,
+            ProposeError::TooLarge { bytes } => WriteError::TooLarge {
+                bytes,
+                most: ENTRY_BYTES_MAX,
+            },
         })?;
         self.append_entries()?;
         Ok(proposed)

@@ -10,6 +10,7 @@ use tidegate::{Clock, Time};
 use tidegate_log::Verdict;
 
 use super::{RunError, Server, StartError};
+use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
 use crate::config::StreamSettings;
 use crate::node::core::Node;
@@ -54,6 +55,7 @@ pub(super) fn open(
         streams: bound(kept.max_streams.map(|n| n as u64)),
         file_bytes: bound(kept.max_file_bytes),
         memory_bytes: bound(kept.max_memory_bytes),
+        replicated: false,
     };
     let unreadable = |what: String| StartError::State {
         directory: directory.clone(),
@@ -75,7 +77,13 @@ pub(super) fn open(
         streams.len(),
         replaying.entries
     );
-    node.attach_streams(JetStream::new(now, kept, streams, super::super::seed()));
+    let mut streams = JetStream::new(now, kept, streams, super::super::seed());
+    let alone = ClusterInfo {
+        leader: node.info().server_name.clone(),
+        ..ClusterInfo::default()
+    };
+    streams.set_cluster(1, alone);
+    node.attach_streams(streams);
     node.set_wall_clock(now, wall_clock_us());
     node.handle_leading(now);
     Ok(store)
@@ -180,8 +188,9 @@ impl Server {
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         checkpoint(node, store);
-        let low = store.space() == Space::Low;
-        node.set_space(low);
+        let space = store.space();
+        let low = space != Space::Free;
+        node.set_space(space);
         if low && self.look_for_space.is_none_or(|at| at <= now) {
             store.ask_for_space();
             self.look_for_space = Some(now + LOOK_FOR_SPACE);
@@ -217,7 +226,7 @@ fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
         let end = clock.now();
         let cost_ns = end.since(std::mem::replace(&mut now, end));
         match proposed {
-            Ok(proposed) => node.handle_proposed(now, proposed.index, cost_ns),
+            Ok(proposed) => node.handle_proposed(now, proposed, cost_ns),
             // The next wake-up tries again; a failure is what `poll` tells.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {
