@@ -345,6 +345,19 @@ fn unreadable(error: ReadError) -> OpenError {
     }
 }
 
+/// Claims the data directory `dir`, made if there is none, for as long as what is given back lives.
+///
+/// # Errors
+/// Another process has it, or the system refuses.
+pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
+    let io = OpenError::io;
+    let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
+    match disk.lock().map_err(io("locking the data directory"))? {
+        true => Ok(disk),
+        false => Err(OpenError::InUse),
+    }
+}
+
 /// Says what the directory's format is, if nobody has; refuses any other.
 fn check_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let io = OpenError::io;

@@ -126,7 +126,8 @@ impl Node {
         self.store.poll().unwrap();
         while let Some(due) = self.store.poll_due() {
             if let Due::Entry(entry) = &due {
-                self.entries.push((entry.lsn.get(), entry.index, entry.data.clone()));
+                self.entries
+                    .push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
             self.toy.handle(due, self.store.live_mut());
         }

@@ -118,7 +118,11 @@ impl Members {
     }
 
     /// Rounds until it is so.
-    pub(crate) fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
         for _ in 0..ROUNDS_MAX {
             let busy = self.round();
             if let Some(done) = done(self) {
@@ -135,8 +139,17 @@ impl Members {
         }
         let tell = |n: &Node| {
             let group = n.store.group();
-            let range = (group.first_index(), group.committed_index(), group.last_index());
-            format!("{:?} in {} {range:?} {}\n", group.role(), group.term(), n.toy.index)
+            let range = (
+                group.first_index(),
+                group.committed_index(),
+                group.last_index(),
+            );
+            format!(
+                "{:?} in {} {range:?} {}\n",
+                group.role(),
+                group.term(),
+                n.toy.index
+            )
         };
         let told: String = self.nodes.iter().flatten().map(tell).collect();
         panic!("not in time: {what}\n{told}");
@@ -172,7 +185,10 @@ impl Members {
         for node in self.nodes.iter().flatten() {
             assert_eq!(node.toy.seq, first.seq);
             let contents = |toy: &Toy| -> Vec<(u64, u32)> {
-                toy.messages.iter().map(|(seq, (_, bytes))| (*seq, *bytes)).collect()
+                toy.messages
+                    .iter()
+                    .map(|(seq, (_, bytes))| (*seq, *bytes))
+                    .collect()
             };
             assert_eq!(contents(&node.toy), contents(&first));
         }
@@ -224,7 +240,11 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
     members.fill(3, 100);
     members.cut = None;
     members.agree();
-    assert_eq!(members.leader(), Some(second), "who comes back deposes nobody");
+    assert_eq!(
+        members.leader(),
+        Some(second),
+        "who comes back deposes nobody"
+    );
     let refused = members.node(first).store.propose(store(1, 1, 1), 1);
     assert!(matches!(refused, Err(WriteError::NotLeader)));
     assert_eq!(members.node(first).store.group().uncommitted_bytes(), 0);
@@ -236,7 +256,11 @@ fn leadership_is_handed_over() {
     members.fill(3, 100);
     let first = members.leader().unwrap();
     let to = (first + 1) % 3;
-    members.node(first).store.transfer_leadership(IDS[to]).unwrap();
+    members
+        .node(first)
+        .store
+        .transfer_leadership(IDS[to])
+        .unwrap();
     let before = members.ticks;
     members.until("the other leads", |m| m.leader().filter(|at| *at == to));
     assert!(members.ticks < before + 10, "nobody had to time out");
@@ -268,7 +292,10 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
             // In the middle of something.
             if let Some(leader) = members.leader() {
                 let toy = members.node(leader).toy.clone();
-                let _ = members.node(leader).store.propose(store(toy.seq + 1, 1, 500), 1);
+                let _ = members
+                    .node(leader)
+                    .store
+                    .propose(store(toy.seq + 1, 1, 500), 1);
                 (0..dice.below(4)).for_each(|_| drop(members.round()));
             }
             let down: Vec<usize> = (0..crashed).map(|n| (from + n) % 3).collect();
@@ -280,6 +307,10 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
         }
         members.fill(1, 10);
         members.agree();
-        assert!(acknowledged.iter().all(|index| members.applied.contains_key(index)));
+        assert!(
+            acknowledged
+                .iter()
+                .all(|index| members.applied.contains_key(index))
+        );
     }
 }

@@ -168,8 +168,25 @@ impl Node {
     }
 
     /// Whether another node wants messages of this subject.
-    pub(in crate::node) const fn peers_want(&mut self, _: &[u8]) -> bool {
-        false
+    pub(in crate::node) fn peers_want(&mut self, subject: &[u8]) -> bool {
+        let matches = self.sublist.matches(subject);
+        let mut all = matches.plain.iter().chain(matches.groups().flatten());
+        all.any(|key| peers::slot_of(self.subs[*key as usize].conn).is_some())
+    }
+
+    /// Lets the other nodes know what streams here want to hear, if that is news.
+    pub fn announce_streams(&mut self) {
+        let Some(streams) = &mut self.streams else {
+            return;
+        };
+        if !streams.take_interest_changed() {
+            return;
+        }
+        let wanted = streams.interest();
+        // In this order: what stays is never withdrawn.
+        self.announce(wanted.iter().map(|p| &**p));
+        let before = std::mem::replace(&mut self.announced, wanted);
+        self.withdraw(before.iter().map(|p| &**p));
     }
 
     /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.
