@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidegate_server::replica::{Message, Role, wire};
 use tidegate_server::store::{Options, WriteError};
+use tidegate_server::stream::{Entry, Kind};
 
 use crate::common::{Disks, Node, options};
 use crate::crash::Dice;
@@ -118,7 +119,11 @@ impl Members {
     }
 
     /// Rounds until it is so.
-    pub(crate) fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
         for _ in 0..ROUNDS_MAX {
             let busy = self.round();
             if let Some(done) = done(self) {
@@ -135,11 +140,24 @@ impl Members {
         }
         let tell = |n: &Node| {
             let group = n.store.group();
-            let range = (group.first_index(), group.committed_index(), group.last_index());
-            format!("{:?} in {} {range:?} {}\n", group.role(), group.term(), n.toy.index)
+            let range = (
+                group.first_index(),
+                group.committed_index(),
+                group.last_index(),
+            );
+            format!(
+                "{:?} in {} {range:?} {} {:?}, to append {}, {:?} durable {:?}\n",
+                group.role(),
+                group.term(),
+                n.toy.index,
+                group.progress(),
+                group.poll_append().is_some(),
+                n.store.log().stats(),
+                n.store.log().durable(),
+            )
         };
         let told: String = self.nodes.iter().flatten().map(tell).collect();
-        panic!("not in time: {what}\n{told}");
+        panic!("not in time: {what}, {} ticks\n{told}", self.ticks);
     }
 
     /// Proposes to whoever leads, and waits until that one has applied it; whether it did.
@@ -168,17 +186,30 @@ impl Members {
             let mut nodes = m.nodes.iter().flatten();
             nodes.all(|n| n.toy.index >= all).then_some(())
         });
-        let first = self.nodes.iter().flatten().next().unwrap().toy.clone();
-        for node in self.nodes.iter().flatten() {
-            assert_eq!(node.toy.seq, first.seq);
-            let contents = |toy: &Toy| -> Vec<(u64, u32)> {
-                toy.messages.iter().map(|(seq, (_, bytes))| (*seq, *bytes)).collect()
-            };
-            assert_eq!(contents(&node.toy), contents(&first));
-        }
+        let contents = self.contents();
         for node in self.nodes.iter_mut().flatten() {
-            node.check_messages();
+            assert!(node.toy.messages.keys().eq(contents.keys()));
+            node.check_contents(|seq, _| contents[&seq].clone());
         }
+    }
+
+    /// The messages that what was applied leads to.
+    fn contents(&self) -> BTreeMap<u64, Vec<u8>> {
+        let (mut seq, mut contents) = (0, BTreeMap::new());
+        for data in self.applied.values() {
+            for command in Entry::decode(data).unwrap().commands() {
+                let command = command.unwrap();
+                if command.kind == Kind::Publish {
+                    seq += 1;
+                    contents.insert(seq, command.payload.to_vec());
+                    continue;
+                }
+                for gone in command.payload.chunks_exact(8) {
+                    contents.remove(&u64::from_le_bytes(gone.try_into().unwrap()));
+                }
+            }
+        }
+        contents
     }
 
     /// Some messages more.
@@ -196,8 +227,9 @@ fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
     members.agree();
     let applied = members.applied.clone();
     assert_eq!(applied.len(), 50);
-    for node in members.nodes.iter_mut() {
-        node.take().unwrap().store.close().unwrap();
+    for at in 0..3 {
+        members.nodes[at].take().unwrap().store.close().unwrap();
+        members.disks[at] = members.disks[at].copy();
     }
     (0..3).for_each(|at| members.start(at));
     // What one of them knew to be committed it applies at once, the rest when somebody leads.
@@ -224,7 +256,11 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
     members.fill(3, 100);
     members.cut = None;
     members.agree();
-    assert_eq!(members.leader(), Some(second), "who comes back deposes nobody");
+    assert_eq!(
+        members.leader(),
+        Some(second),
+        "who comes back deposes nobody"
+    );
     let refused = members.node(first).store.propose(store(1, 1, 1), 1);
     assert!(matches!(refused, Err(WriteError::NotLeader)));
     assert_eq!(members.node(first).store.group().uncommitted_bytes(), 0);
@@ -236,7 +272,11 @@ fn leadership_is_handed_over() {
     members.fill(3, 100);
     let first = members.leader().unwrap();
     let to = (first + 1) % 3;
-    members.node(first).store.transfer_leadership(IDS[to]).unwrap();
+    members
+        .node(first)
+        .store
+        .transfer_leadership(IDS[to])
+        .unwrap();
     let before = members.ticks;
     members.until("the other leads", |m| m.leader().filter(|at| *at == to));
     assert!(members.ticks < before + 10, "nobody had to time out");
@@ -268,8 +308,13 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
             // In the middle of something.
             if let Some(leader) = members.leader() {
                 let toy = members.node(leader).toy.clone();
-                let _ = members.node(leader).store.propose(store(toy.seq + 1, 1, 500), 1);
-                (0..dice.below(4)).for_each(|_| drop(members.round()));
+                let _ = members
+                    .node(leader)
+                    .store
+                    .propose(store(toy.seq + 1, 1, 500), 1);
+                for _ in 0..dice.below(4) {
+                    members.round();
+                }
             }
             let down: Vec<usize> = (0..crashed).map(|n| (from + n) % 3).collect();
             down.iter().for_each(|&at| members.crash(at, &mut dice));
@@ -280,6 +325,10 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
         }
         members.fill(1, 10);
         members.agree();
-        assert!(acknowledged.iter().all(|index| members.applied.contains_key(index)));
+        assert!(
+            acknowledged
+                .iter()
+                .all(|index| members.applied.contains_key(index))
+        );
     }
 }
