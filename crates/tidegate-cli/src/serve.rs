@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::num::NonZeroI32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
@@ -132,6 +134,9 @@ pub(crate) struct ServeArgs {
     /// No sync waits for callers that are about to return: for the same.
     #[arg(long, hide = true)]
     no_anticipation: bool,
+    /// End when the process of this number does, which started this one: for `tidegate cluster`.
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<i32>,
     /// Be a node of a cluster, and listen there for the other nodes.
     #[arg(
         long,
@@ -318,6 +323,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     log_to(&settings)?;
+    if let Some(parent) = args.with_parent {
+        end_with(parent)?;
+    }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2])?;
     let (http_host, http_port, pid_file) = (
         settings.http_host.clone(),
@@ -366,6 +374,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// From now on this process is told to end when its parent has.
+fn end_with(parent: i32) -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before that.
+    if getppid().map(Pid::as_raw_nonzero).map(NonZeroI32::get) != Some(parent) {
+        bail!("the process {parent}, which this was to end with, has ended");
+    }
+    Ok(())
 }
 
 fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {

@@ -408,6 +408,12 @@ impl Consumer {
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
     }
 
+    /// Whether it waits for the acknowledgement of a message that its filters do not pass: they were others when it was delivered.
+    pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
+        let mut seqs = self.pending.iter().map(|u| u.stream_seq);
+        seqs.any(|seq| source.next_at(seq) != Some(seq))
+    }
+
     /// How many messages were never delivered.
     #[must_use]
     pub fn num_pending(&self) -> u64 {

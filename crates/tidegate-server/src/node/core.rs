@@ -116,6 +116,8 @@ pub struct Node {
     lame: Option<Lame>,
     /// `None` also while they speak.
     streams: Option<Box<JetStream>>,
+    /// What other nodes are told that streams here want to hear.
+    announced: Vec<Box<[u8]>>,
     /// `None` where the node is alone.
     peers: Option<Box<Peers>>,
 }
@@ -153,6 +155,7 @@ impl Node {
             stats: NodeStats::default(),
             lame: None,
             streams: None,
+            announced: Vec::new(),
             peers: None,
         }
     }

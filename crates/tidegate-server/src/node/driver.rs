@@ -19,11 +19,14 @@ use tidegate::{Clock, Time};
 mod members;
 mod opening;
 pub(super) mod peers;
+mod replication;
 mod streams;
 
 pub use self::members::IdentityError;
 use self::opening::Opening;
 use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::replication::Replication;
+use self::streams::Waiting;
 use super::core::Node;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
@@ -70,6 +73,10 @@ pub struct Server {
     hellos: VecDeque<(Time, usize)>,
     /// Where streams are kept.
     store: Option<Store>,
+    /// Streams are opened once the members of the cluster are fixed.
+    waiting: Option<Waiting>,
+    /// Who else keeps them.
+    replication: Option<Replication>,
     /// When a full disk is looked at again.
     look_for_space: Option<Time>,
     /// The other nodes of the cluster.
@@ -129,15 +136,12 @@ impl Server {
         let clock = Clock::start();
         let kept = settings.streams.clone();
         let mut node = Node::new(settings.clone(), info.clone(), super::seed());
-        let store = match kept {
-            Some(kept) => Some(streams::open(&mut node, clock.now(), kept, &handle)?),
-            None => None,
-        };
+        let waiting = kept.map(Waiting::claim).transpose()?;
         let peers = Peers::start(&settings, clock.now(), address, poll.registry(), &handle)?;
         if peers.is_some() {
             node.join_cluster(info.connect_urls);
         }
-        Ok(Self {
+        let mut server = Self {
             poll,
             clock,
             listener: Some(listener),
@@ -152,14 +156,18 @@ impl Server {
             scratch: vec![0; READ_BYTES],
             accept_again: None,
             hellos: VecDeque::new(),
-            store,
+            store: None,
+            waiting,
+            replication: None,
             look_for_space: None,
             peers: peers.map(Box::new),
             parting: None,
             draining: None,
             stopping: false,
             turns: 0,
-        })
+        };
+        server.open_streams(server.clock.now())?;
+        Ok(server)
     }
 
     /// Where it listens.
@@ -204,6 +212,7 @@ impl Server {
             let now = self.clock.now();
             self.node.handle_timeouts(now);
             self.turn_peers(now);
+            self.open_streams(now)?;
             self.turn_streams(now)?;
             self.go_on(now);
             let hold = self.flow.wait(now, self.node.gathered());
@@ -236,6 +245,7 @@ impl Server {
             self.look_for_space,
             self.peers.as_ref().and_then(|p| p.deadline()),
             self.parting,
+            self.replication.as_ref().map(Replication::deadline),
             hello,
         ];
         let at = times.into_iter().flatten().min()?;
@@ -305,6 +315,7 @@ impl Server {
                 Command::Drain if !self.stopping => {
                     tracing::info!("Initiating shutdown: finishing what was received");
                     self.stop_accepting();
+                    self.hand_over();
                     self.draining = Some(now + DRAIN_READS);
                     for key in 0..self.conns.len() {
                         self.list(key);
@@ -542,7 +553,7 @@ impl Server {
         if batch.items > 0 {
             let end = self.clock.now();
             self.flow.done(end, end.since(now));
-            self.node.handle_flushed(end, end.since(now));
+            self.node.handle_flushed(end, batch.items, end.since(now));
         }
     }
 

@@ -103,6 +103,9 @@ pub enum RunError {
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]
     Entry(#[from] crate::stream::EntryError),
+    /// The members of the cluster are fixed now, and the streams cannot be opened.
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
 fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {

@@ -16,7 +16,9 @@ mod checkpoints;
 mod chunks;
 mod compaction;
 mod error;
+mod laggards;
 mod live;
+mod members;
 mod missing;
 mod open;
 mod reading;
@@ -33,26 +35,27 @@ use tidegate_log::{
 };
 
 use crate::replica::records;
-use crate::replica::{Committed, Group, ProposeError, Proposed};
-use crate::stream::Place;
+use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
+use crate::stream::{Entry, Place};
 
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
-pub use open::{Opening, Options, REPAIRED_FILE};
+pub use open::{Opening, Options, REPAIRED_FILE, claim};
 pub use reading::Fetch;
 pub use upkeep::Space;
 
 use checkpoints::Checkpoints;
 use compaction::Compaction;
+use laggards::Search;
 use reading::Reading;
 
 /// Called from other threads when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// The group of a node that is alone.
+/// The one group there is.
 const GROUP: u32 = 1;
 
 /// What is to be done with the state next, in the order of the log.
@@ -82,6 +85,8 @@ pub struct Store {
     appender: Appender,
     log: Log,
     reading: Reading,
+    /// What is being read for a follower that lags.
+    search: Option<Search>,
     checkpoints: Checkpoints,
     compaction: Compaction,
     live: Live,
@@ -114,16 +119,24 @@ impl Store {
         }
         let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
+        if self.needs_reserve(bytes) && !Entry::decode(&entry).is_ok_and(|e| e.makes_space()) {
+            return Err(WriteError::DiskFull);
+        }
         let proposed = self.group.propose(entry, callers);
         let proposed = proposed.map_err(|e| match e {
             ProposeError::NotLeader => WriteError::NotLeader,
             ProposeError::Full { .. } => WriteError::Full,
+            ProposeError::TooLarge { bytes } => WriteError::TooLarge {
+                bytes,
+                most: ENTRY_BYTES_MAX,
+            },
         })?;
         self.append_entries()?;
         Ok(proposed)
     }
 
-    /// Takes what other threads have done. Call it after each wake-up.
+    /// Takes what other threads have done. Call it after each wake-up, and after [`step`](Self::step) and
+    /// [`tick`](Self::tick).
     ///
     /// # Errors
     /// A write or a sync failed: nothing more can become durable, and the process must end now. What was acknowledged is safe;
@@ -135,6 +148,7 @@ impl Store {
         self.group.handle_durable(durable);
         self.compaction.handle_durable(durable, &mut self.relocated);
         self.reading.poll();
+        self.serve_laggards();
         let appended = self.append_entries();
         match (failure, appended) {
             (Some(failure), _) | (None, Err(WriteError::Failed(failure))) => return Err(failure),

@@ -75,8 +75,8 @@ impl Disks {
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) toy: Toy,
-    /// Every entry applied, replayed or not, with where it lies.
-    pub(crate) entries: Vec<(u64, Bytes)>,
+    /// Every entry applied, replayed or not, with where it lies and its index.
+    pub(crate) entries: Vec<(u64, u64, Bytes)>,
     /// How many of them were replayed.
     pub(crate) replayed: usize,
     /// How many checkpoints were asked for.
@@ -107,7 +107,7 @@ impl Node {
         let mut entries = Vec::new();
         let store = opening.replay(|due, live| {
             if let Due::Entry(entry) = &due {
-                entries.push((entry.lsn.get(), entry.data.clone()));
+                entries.push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
             toy.handle(due, live);
         })?;
@@ -126,7 +126,8 @@ impl Node {
         self.store.poll().unwrap();
         while let Some(due) = self.store.poll_due() {
             if let Due::Entry(entry) = &due {
-                self.entries.push((entry.lsn.get(), entry.data.clone()));
+                self.entries
+                    .push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
             self.toy.handle(due, self.store.live_mut());
         }
@@ -179,6 +180,11 @@ impl Node {
         self.until(|node| (node.toy.index >= index).then_some(()));
     }
 
+    /// Whether another thread is at work for it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.store.is_checkpointing()
+    }
+
     /// Waits until no checkpoint is being written.
     pub(crate) fn settled(&mut self) {
         self.until(|node| (!node.store.is_checkpointing()).then_some(()));
@@ -191,6 +197,11 @@ impl Node {
 
     /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied has not arrived.
     pub(crate) fn check_messages(&mut self) {
+        self.check_contents(|seq, bytes| toy::payload(seq, bytes as usize));
+    }
+
+    /// As [`check_messages`](Self::check_messages), of messages whose payloads `wanted` tells by number and length.
+    pub(crate) fn check_contents(&mut self, wanted: impl Fn(u64, u32) -> Vec<u8>) {
         let messages: Vec<_> = self.toy.messages.keys().copied().collect();
         for seq in messages {
             self.until(|node| {
@@ -198,8 +209,8 @@ impl Node {
                 match node.store.read(place) {
                     Fetch::Ready(entry) => {
                         let command = Command::read(&entry, 0).unwrap();
-                        let wanted = toy::payload(seq, bytes as usize);
-                        assert_eq!(command.payload, wanted, "message {seq} at {place:?}");
+                        let same = command.payload == wanted(seq, bytes);
+                        assert!(same, "message {seq} at {place:?}");
                         Some(())
                     }
                     Fetch::Pending => None,

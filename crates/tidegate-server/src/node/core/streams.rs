@@ -11,7 +11,8 @@ use super::{NOBODY, Node, peers};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
-use crate::replica::Committed;
+use crate::replica::{Committed, Proposed};
+use crate::store::Space;
 use crate::stream::{Effect, EntryError};
 
 /// The subjects streams are asked, acknowledged and controlled by.
@@ -47,10 +48,10 @@ impl Node {
         }
     }
 
-    /// Whether the disk has no space for more messages.
-    pub fn set_space(&mut self, low: bool) {
+    /// Whether the disk has space for more messages.
+    pub fn set_space(&mut self, space: Space) {
         if let Some(streams) = &mut self.streams {
-            streams.set_space(low);
+            streams.set_space(space);
         }
     }
 
@@ -60,10 +61,10 @@ impl Node {
         self.streams.as_mut()?.poll_proposal(now)
     }
 
-    /// The entry was taken by the group, under this index; proposing it took so long.
-    pub fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
+    /// The entry was taken by the group, to be there; proposing it took so long.
+    pub fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
         if let Some(streams) = &mut self.streams {
-            streams.handle_proposed(now, index, cost_ns);
+            streams.handle_proposed(now, at, cost_ns);
             for key in streams.take_resumed() {
                 self.resume(key);
             }
@@ -109,6 +110,11 @@ impl Node {
         }
     }
 
+    /// Another node decides, or nobody does.
+    pub fn handle_following(&mut self, now: Time) {
+        self.with_streams(|streams, node| streams.handle_following(node, now));
+    }
+
     /// The node is going to end: whoever pulls is told, and what consumers know is proposed.
     pub fn stop_streams(&mut self, now: Time) {
         self.with_streams(|streams, node| streams.handle_stopping(node, now));
@@ -121,10 +127,10 @@ impl Node {
         }
     }
 
-    /// A round of writes took so long.
-    pub fn handle_flushed(&mut self, now: Time, cost_ns: u64) {
+    /// A round of writes that carried so many copies of messages took so long.
+    pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         if let Some(streams) = &mut self.streams {
-            streams.handle_flushed(now, cost_ns);
+            streams.handle_flushed(now, copies, cost_ns);
         }
     }
 
@@ -159,6 +165,28 @@ impl Node {
                 true
             }
         }
+    }
+
+    /// Whether another node wants messages of this subject.
+    pub(in crate::node) fn peers_want(&mut self, subject: &[u8]) -> bool {
+        let matches = self.sublist.matches(subject);
+        let mut all = matches.plain.iter().chain(matches.groups().flatten());
+        all.any(|key| peers::slot_of(self.subs[*key as usize].conn).is_some())
+    }
+
+    /// Lets the other nodes know what streams here want to hear, if that is news.
+    pub fn announce_streams(&mut self) {
+        let Some(streams) = &mut self.streams else {
+            return;
+        };
+        if !streams.take_interest_changed() {
+            return;
+        }
+        let wanted = streams.interest();
+        // In this order: what stays is never withdrawn.
+        self.announce(wanted.iter().map(|p| &**p));
+        let before = std::mem::replace(&mut self.announced, wanted);
+        self.withdraw(before.iter().map(|p| &**p));
     }
 
     /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.
