@@ -692,6 +692,7 @@ fn an_operators_limits_are_asked_before() {
         streams: 2,
         file_bytes: 1000,
         memory_bytes: 100,
+        replicated: false,
     };
     let mut streams = Streams::new(limits);
     let config = |name: &str, json: serde_json::Value| -> crate::api::config::StreamConfig {

@@ -94,6 +94,11 @@ impl Consumers {
         names.flat_map(|names| names.values().copied()).collect()
     }
 
+    /// All of them.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.live.keys().copied().collect()
+    }
+
     /// Has it served in this turn.
     pub(super) fn wake(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
@@ -568,8 +573,7 @@ impl JetStream {
 
     /// The node ends: pulls are told, and what consumers did since their last deltas is proposed.
     pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
-        let keys: Vec<Key> = self.consumers.live.keys().copied().collect();
-        for key in keys {
+        for key in self.consumers.keys() {
             let delta = self.with_consumer(node, now, key, |live, voice| {
                 let wall_us = voice.wall_us;
                 live.consumer.handle_end(why, voice);

@@ -18,6 +18,7 @@ mod proposals;
 mod publish;
 mod reads;
 mod requests;
+mod roles;
 mod speak;
 mod views;
 mod wall;
@@ -39,6 +40,7 @@ use self::reads::Reads;
 use self::speak::{Said, Voice};
 use self::wall::Wall;
 use super::core::Node;
+use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
@@ -46,9 +48,9 @@ use crate::api::timestamp::Timestamp;
 use crate::api::view::Server;
 use crate::config::StreamSettings;
 use crate::consumer::Ending;
-use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
+use crate::ingest::{Atomic, Fast, FastLimits};
 use crate::nats::parse::Publish;
-use crate::replica::Committed;
+use crate::replica::{Committed, Proposed};
 use crate::store::{Fetch, Space};
 use crate::stream::{Effect, Entry, EntryError, Outcome, Place, Streams};
 
@@ -123,8 +125,17 @@ pub struct JetStream {
     again: Option<Time>,
     /// What consumers did and the log refused.
     postponed: Vec<Postponed>,
-    /// What was in the log is applied: consumers are served.
+    /// This node decides: requests are answered, consumers are served.
     serves: bool,
+    /// How many nodes keep the streams, and which.
+    nodes: usize,
+    cluster: ClusterInfo,
+    /// Why this node is not up to date.
+    behind: Option<String>,
+    /// What other nodes are to send here is not what it was.
+    interest_changed: bool,
+    /// Somebody asked for another leader.
+    step_down: bool,
     /// Names consumers that nobody named, and advisories.
     seed: u64,
     named: u64,
@@ -156,10 +167,7 @@ impl JetStream {
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
             reads: Reads::default(),
-            atomic: Atomic::new(AtomicLimits {
-                batch_bytes_max: BATCH_BYTES_MAX,
-                ..AtomicLimits::default()
-            }),
+            atomic: roles::new_atomic(),
             fast: Fast::new(FastLimits::default()),
             batches: batches::Pending::default(),
             acked_fast: 0,
@@ -173,6 +181,11 @@ impl JetStream {
             again: None,
             postponed: Vec::new(),
             serves: false,
+            nodes: 1,
+            cluster: ClusterInfo::default(),
+            behind: None,
+            interest_changed: false,
+            step_down: false,
             seed,
             named: 0,
             advisories: 0,
@@ -247,19 +260,6 @@ impl JetStream {
         self.wall.set(now, us);
     }
 
-    /// Everything that was in the log is applied: from now on this node decides, and serves consumers.
-    pub(super) fn handle_leading(&mut self, now: Time) {
-        self.serves = true;
-        let known: Vec<(u32, String)> = self
-            .streams
-            .iter()
-            .flat_map(|s| s.consumers().map(|(name, _)| (s.id(), name.to_owned())))
-            .collect();
-        for (stream, name) in known {
-            self.take_up_logged(now, stream, &name);
-        }
-    }
-
     /// The next entry to propose and for how many callers.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
         if self.sealed.is_empty() {
@@ -269,12 +269,12 @@ impl JetStream {
         Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
     }
 
-    pub(super) fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
+    pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
         if let Some(sealed) = self.sealed.pop_front() {
             self.sealed_bytes -= sealed.entry.len();
             self.gauge.started(now, sealed.commands, sealed.entry.len());
             self.gauge.done(now, cost_ns);
-            self.in_flight.push(index, sealed.waiters);
+            self.in_flight.push(at, sealed.waiters);
         }
     }
 
@@ -335,7 +335,7 @@ impl JetStream {
         let lsn = committed.lsn.get();
         self.streams
             .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
-        let waiters = self.in_flight.take(committed.index);
+        let waiters = self.in_flight.take(committed.index, committed.term);
         self.conclude(node, now, waiters);
         Ok(())
     }
@@ -359,6 +359,7 @@ impl JetStream {
         if self.serves {
             self.advise_changes(node, now, &effects);
         }
+        self.note_interest(&effects);
         self.tell_consumers(node, now, &effects);
         self.effects = effects;
         let Some(mut waiters) = waiters else {
@@ -382,6 +383,12 @@ impl JetStream {
         now: Time,
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
+        if !self.serves {
+            // It answers what was asked while it did, no more; what was said to streams went to their leader.
+            self.serve_reads(node, now, messages);
+            self.said.clear();
+            return Ok(());
+        }
         if self.again.is_none_or(|at| at <= now) {
             self.again = None;
             self.propose_postponed(now);
@@ -478,6 +485,7 @@ impl JetStream {
         Server {
             version: super::PROTOCOL_VERSION,
             domain: self.settings.domain.as_deref(),
+            cluster: &self.cluster,
             now: self.timestamp(now),
         }
     }

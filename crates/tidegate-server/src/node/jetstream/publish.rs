@@ -4,7 +4,6 @@ use tidegate::Time;
 
 use super::outcome::Then;
 use super::{JetStream, WAITING_BYTES_MAX};
-use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::ingest;
 use crate::nats::parse::Publish;
@@ -25,14 +24,15 @@ pub(in crate::node) enum Taken {
 impl JetStream {
     /// Takes a message if a stream wants it.
     pub(in crate::node) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
-        let Some(id) = self.streams.capture(message.subject) else {
+        let captured = self.serves.then(|| self.streams.capture(message.subject));
+        let Some(id) = captured.flatten() else {
             return Taken::No;
         };
         let Some(stream) = self.streams.get(id) else {
             return Taken::No;
         };
         let config = stream.config();
-        let volatile = config.storage == Storage::Memory;
+        let volatile = stream.in_memory();
         let no_ack = config.no_ack;
         if let Err(error) = self.admits(id, volatile, message.size()) {
             self.refuse(id, message.reply.filter(|_| !no_ack), &error);

@@ -55,6 +55,9 @@ impl JetStream {
         now: Time,
         message: &Publish<'_>,
     ) -> Taken {
+        if !self.serves {
+            return self.not_served(node, now, message);
+        }
         if message.subject.starts_with(b"$JS.ACK.") {
             self.acknowledged(node, now, message);
             return Taken::Yes;
@@ -96,6 +99,21 @@ impl JetStream {
                 answer::refused(kind, &error)
             }
         };
+        self.voice(node, now).answer_with(reply, &body);
+        Taken::Yes
+    }
+
+    /// A message at `$JS.>` that the leader is to have. If there is none, whoever asks the API is told so.
+    fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
+        let asked = strip(message.subject, self.settings.domain.as_deref());
+        let (Some(_), Some(reply)) = (asked, message.reply) else {
+            return Taken::No;
+        };
+        if node.peers_want(message.subject) {
+            return Taken::No;
+        }
+        self.stats.api_errors += 1;
+        let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
         self.voice(node, now).answer_with(reply, &body);
         Taken::Yes
     }
@@ -180,6 +198,7 @@ impl JetStream {
                 if pedantic {
                     pedantic::stream(&config)?;
                 }
+                self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
                 self.propose(
                     now,
@@ -194,6 +213,7 @@ impl JetStream {
                 if pedantic {
                     pedantic::stream(&config)?;
                 }
+                self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
                 let id = self.stream(&config.name)?.id();
                 self.propose(
@@ -275,6 +295,11 @@ impl JetStream {
                 consumer,
                 until,
             } => return self.pause(now, reply, stream, consumer, until),
+            Request::StepDown {
+                kind,
+                stream,
+                consumer,
+            } => return self.step_down(kind, stream, consumer),
             _ => return Err(ApiError::BAD_REQUEST),
         }
         Ok(Reply::Later)
@@ -421,6 +446,7 @@ impl JetStream {
         let kind = Answer::ConsumerCreate;
         let of = self.stream(stream)?;
         let id = of.id();
+        self.check_replicas(config.num_replicas)?;
         rules::set_defaults(&mut config, of.config());
         rules::check(&config, of.config())?;
         if config.name.is_empty() {
@@ -510,6 +536,20 @@ impl JetStream {
         }
     }
 
+    /// All streams have one leader: whichever of them it is asked for, another node is going to lead all.
+    fn step_down(&mut self, kind: Answer, stream: &str, consumer: &str) -> Result<Reply, ApiError> {
+        if self.nodes <= 1 {
+            return Err(ApiError::CLUSTER_REQUIRED);
+        }
+        if !consumer.is_empty() {
+            self.find_consumer(stream, consumer)?;
+        } else if !stream.is_empty() {
+            self.stream(stream)?;
+        }
+        self.step_down = true;
+        Ok(Reply::Now(answer::success(kind)))
+    }
+
     fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream
@@ -595,6 +635,7 @@ const fn kind_of(request: &Request<'_>) -> Answer {
         Request::ConsumerList { .. } => Answer::ConsumerList,
         Request::ConsumerDelete { .. } => Answer::ConsumerDelete,
         Request::ConsumerPause { .. } => Answer::ConsumerPause,
+        Request::StepDown { kind, .. } => *kind,
         Request::ConsumerNext { .. } | Request::DirectGet { .. } => Answer::MessageGet,
     }
 }
