@@ -15,7 +15,19 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Received {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
+    /// With the headers before it.
     pub(crate) payload: Vec<u8>,
+    headers_len: usize,
+}
+
+impl Received {
+    pub(crate) fn headers(&self) -> &str {
+        std::str::from_utf8(&self.payload[..self.headers_len]).unwrap()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.payload[self.headers_len..]).unwrap()
+    }
 }
 
 /// Numbers them: connections to different nodes of a cluster may have one port of their own.
@@ -79,6 +91,15 @@ impl Raw {
         self.send(&out)
     }
 
+    /// The same with headers, each a line without its end.
+    pub(crate) fn publish_with(&mut self, subject: &str, reply: &str, headers: &[&str]) {
+        let block: String = headers.iter().map(|h| format!("{h}\r\n")).collect();
+        let block = format!("NATS/1.0\r\n{block}\r\n");
+        let (inbox, len) = (&self.inbox, block.len());
+        let out = format!("HPUB {subject} {inbox}{reply} {len} {len}\r\n{block}\r\n");
+        self.send(out.as_bytes()).unwrap();
+    }
+
     fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
@@ -103,11 +124,16 @@ impl Raw {
                     self.reader.read_exact(&mut payload)?;
                     payload.truncate(bytes);
                     let lengths = if words[0] == "HMSG" { 2 } else { 1 };
+                    let headers_len = match words[0] {
+                        "HMSG" => words[words.len() - 2].parse().unwrap(),
+                        _ => 0,
+                    };
                     let reply = (words.len() == 4 + lengths).then(|| words[3].into());
                     return Ok(Received {
                         subject: words[1].into(),
                         reply,
                         payload,
+                        headers_len,
                     });
                 }
                 _ => {}

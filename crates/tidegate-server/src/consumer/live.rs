@@ -9,7 +9,7 @@
 use super::changes::Changes;
 use super::delta::UNACKED_MAX;
 use super::pending::Pending;
-use super::pulls::Pulls;
+use super::pulls::{Pulls, REQUEST_TIMEOUT};
 use super::push::Push;
 use super::redelivery::{Live, Redelivery};
 use super::reply::Replies;
@@ -216,6 +216,10 @@ impl Consumer {
         };
         if let Some(text) = pulls.limits().exceeded(&request) {
             return refuse(409, &text);
+        }
+        if request.expired {
+            let headers = status::leftover(408, REQUEST_TIMEOUT, 0, 0);
+            return sink.status(reply, b"", &headers);
         }
         if request.no_wait {
             if num_pending == 0 && request.expires_ns == 0 {

@@ -106,6 +106,16 @@ struct Conn {
     opening: Opening,
 }
 
+impl Conn {
+    /// Keeps what was received and not used. Whoever has nothing waiting holds on to no more than an ordinary read takes.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        if self.input.is_empty() && self.input.capacity() > READ_BYTES {
+            self.input = Vec::new();
+        }
+    }
+}
+
 impl Server {
     /// Listens as the settings say.
     ///
@@ -438,7 +448,11 @@ impl Server {
         if gathers {
             self.gather(now, key, &scratch[..got]);
         } else {
-            self.consume(now, key, &scratch[..kept + got]);
+            let used = self.consume(now, key, &scratch[..kept + got]);
+            if let Some(conn) = self.conns[key].as_mut() {
+                conn.input.clear();
+                conn.keep(&scratch[used..kept + got]);
+            }
         }
     }
 
@@ -462,12 +476,18 @@ impl Server {
             conn.input = input;
             self.node.handle_activity(now, key);
         } else {
-            self.consume(now, key, &input);
+            let used = self.consume(now, key, &input);
+            // What is left is the beginning of the next message: the memory is used again.
+            input.drain(..used);
+            if let Some(conn) = self.conns[key].as_mut() {
+                conn.input = input;
+                conn.keep(b"");
+            }
         }
     }
 
-    /// Hands in bytes, writing whenever enough is gathered, and keeps what is not used.
-    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) {
+    /// Hands in bytes, writing whenever enough is gathered; how many are used.
+    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
             let received = self
@@ -480,13 +500,7 @@ impl Server {
             let now = self.clock.now();
             self.flush(now, self.flow.reason());
         }
-        if let Some(conn) = self.conns[key].as_mut() {
-            conn.input.clear();
-            conn.input.extend_from_slice(&bytes[used..]);
-            if conn.input.is_empty() && conn.input.capacity() > READ_BYTES {
-                conn.input = Vec::new();
-            }
-        }
+        used
     }
 
     /// Reads each listed channel of a peer once, writing whenever enough is gathered.

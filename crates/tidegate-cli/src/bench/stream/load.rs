@@ -114,6 +114,9 @@ impl Load {
             }
             let start = Instant::now();
             connection.socket.write_all(&out)?;
+            if sent < messages && sent - acked < self.window as u64 {
+                continue;
+            }
             let target = (acked + step).min(sent);
             while acked < target {
                 connection.ack()?;

@@ -6,6 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 
+use super::events::Advised;
 use super::interest::{Interest, same_filters};
 use super::reads::{Fetched, Held, fetch};
 use super::{JetStream, Messages, Voice};
@@ -674,7 +675,14 @@ impl JetStream {
                     // Like a delta it must not be lost if it is refused; once it is applied there is no consumer to be told.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                 }
-                false => self.let_go(node, now, key, Ending::Deleted),
+                false => {
+                    if let Some(stream) = self.streams.get(id).map(|s| s.name().to_owned()) {
+                        let (stream, consumer) = (&*stream, &*name);
+                        let advised = Advised::ConsumerDeleted { stream, consumer };
+                        self.voice(node, now).advise(&advised);
+                    }
+                    self.let_go(node, now, key, Ending::Deleted);
+                }
             }
         }
         Some(())

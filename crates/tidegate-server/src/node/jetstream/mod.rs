@@ -11,6 +11,7 @@
 mod acks;
 mod batches;
 mod consumers;
+mod events;
 mod interest;
 mod outcome;
 mod proposals;
@@ -355,6 +356,9 @@ impl JetStream {
     /// Tells consumers and whoever waits what became of an entry.
     fn conclude(&mut self, node: &mut Node, now: Time, waiters: Option<Waiters<Then>>) {
         let effects = std::mem::take(&mut self.effects);
+        if self.serves {
+            self.advise_changes(node, now, &effects);
+        }
         self.note_interest(&effects);
         self.tell_consumers(node, now, &effects);
         self.effects = effects;

@@ -16,8 +16,7 @@ use crate::api::config::{AckPolicy, ConsumerConfig, Storage};
 use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
-use crate::api::view;
-use crate::api::{Refusal, Request, strip};
+use crate::api::{Refusal, Request, level, pedantic, strip, view};
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::nats::parse::Publish;
@@ -27,6 +26,7 @@ use crate::stream::{
     Command, ConsumerRequest, DeleteRequest, Kind, Outcome, PurgeRequest, Stream, StreamView,
 };
 
+use super::events::Advised;
 use super::reads::Indexed;
 
 /// What comes of a request.
@@ -194,7 +194,10 @@ impl JetStream {
             return Err(ApiError::TOO_MANY_REQUESTS);
         }
         match request {
-            Request::StreamCreate { config, .. } => {
+            Request::StreamCreate { config, pedantic } => {
+                if pedantic {
+                    pedantic::stream(&config)?;
+                }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
                 self.propose(
@@ -206,7 +209,10 @@ impl JetStream {
                     (reply, Then::Api(kind)),
                 )?;
             }
-            Request::StreamUpdate { config, .. } => {
+            Request::StreamUpdate { config, pedantic } => {
+                if pedantic {
+                    pedantic::stream(&config)?;
+                }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
                 let id = self.stream(&config.name)?.id();
@@ -258,12 +264,19 @@ impl JetStream {
                 stream,
                 config,
                 action,
-                ..
-            } => return self.create_consumer(node, now, reply, stream, *config, action),
+                pedantic,
+            } => {
+                if pedantic {
+                    pedantic::consumer(&config, self.stream(stream)?.config())?;
+                }
+                return self.create_consumer(node, now, reply, stream, *config, action);
+            }
             Request::ConsumerDelete { stream, consumer } => {
                 let id = self.stream(stream)?.id();
                 let key = self.find_consumer(stream, consumer)?;
                 if !self.consumers.get(key).is_some_and(|live| live.logged) {
+                    let mut voice = self.voice(node, now);
+                    voice.advise(&Advised::ConsumerDeleted { stream, consumer });
                     self.let_go(node, now, key, Ending::Deleted);
                     return Ok(Reply::Now(answer::success(kind)));
                 }
@@ -470,6 +483,10 @@ impl JetStream {
                     logged: false,
                 };
                 self.take_up(now, id, &known);
+                self.voice(node, now).advise(&Advised::ConsumerCreated {
+                    stream,
+                    consumer: &name,
+                });
             }
             return self.consumer_info(node, now, kind, stream, &name);
         }
@@ -559,10 +576,11 @@ impl JetStream {
             .consumers
             .get(key)
             .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        let config = ConsumerConfig {
+        let mut config = ConsumerConfig {
             pause_until: until,
             ..live.config.clone()
         };
+        level::mark_consumer(&mut config);
         if !live.logged {
             self.reconfigure(now, key, &config);
             return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));

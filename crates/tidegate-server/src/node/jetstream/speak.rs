@@ -63,6 +63,11 @@ impl Voice<'_> {
         self.node.say(self.now, to, &message)
     }
 
+    /// Whether somebody listens, a stream perhaps.
+    pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
+        self.streams.takes(to) || self.node.pending_at(to, None).is_some()
+    }
+
     /// An answer without headers.
     pub(super) fn answer_with(&mut self, to: &[u8], body: &[u8]) {
         self.say(to, to, None, b"", body);
@@ -108,10 +113,13 @@ impl Sink for Voice<'_> {
     }
 
     fn advisory(&mut self, advisory: &Advisory<'_>) {
+        let subject = advisory.subject();
+        if !self.is_heard(subject.as_bytes()) {
+            return;
+        }
         *self.advisories += 1;
         let id = unique(self.wall_us, *self.advisories, 22);
         let time = Timestamp::from_micros(self.wall_us).to_string();
-        let subject = advisory.subject();
         let body = advisory.json(&id, &time);
         self.answer_with(subject.as_bytes(), &body);
     }
