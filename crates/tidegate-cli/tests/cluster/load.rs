@@ -55,6 +55,8 @@ pub(crate) struct Load {
     stream: String,
     window: usize,
     stop: AtomicBool,
+    /// The test has failed: what is on its way is given up.
+    failed: AtomicBool,
     /// Of all publishers.
     acked: AtomicU64,
     /// Of each: when the newest of what is acknowledged was sent first, in microseconds since the beginning.
@@ -72,6 +74,7 @@ impl Load {
             stream: stream.into(),
             window,
             stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             acked: AtomicU64::new(0),
             last: (0..publishers).map(|_| Default::default()).collect(),
             start: Instant::now(),
@@ -89,7 +92,7 @@ impl Load {
                 .map(|(who, first)| scope.spawn(move || self.publish(urls, who, first)))
                 .collect();
             // They end, too, should this fail.
-            let stop = Stop(&self.stop);
+            let stop = Stop(self);
             meanwhile();
             drop(stop);
             let mut all = Acked::new();
@@ -136,6 +139,9 @@ impl Load {
         let mut waiting: BTreeMap<u64, Sent> = BTreeMap::new();
         let mut stopped: Option<Instant> = None;
         for url in urls.iter().cycle().skip(who) {
+            if self.failed.load(Ordering::Acquire) {
+                break;
+            }
             if let Some(since) = stopped {
                 let left = waiting.keys().next();
                 assert!(
@@ -190,7 +196,7 @@ impl Load {
                 }
             }
         }
-        unreachable!("there are urls")
+        (acked, next)
     }
 
     fn is_stopped(&self) -> Option<Instant> {
@@ -217,11 +223,14 @@ impl Load {
 }
 
 /// Stops publishers when it goes.
-struct Stop<'a>(&'a AtomicBool);
+struct Stop<'a>(&'a Load);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        self.0
+            .failed
+            .store(std::thread::panicking(), Ordering::Release);
+        self.0.stop.store(true, Ordering::Release);
     }
 }
 

@@ -15,4 +15,6 @@ mod faults;
 mod form;
 mod history;
 mod load;
+mod net;
+mod partition;
 mod program;
