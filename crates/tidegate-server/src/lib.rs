@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod catchup;
+pub mod cluster;
 pub mod config;
 pub mod consumer;
 pub mod ingest;

@@ -87,6 +87,16 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
 }
 
 /// Streams.
+/// Whether the server is ready, and what it lacks if it is not.
+pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
+    let behind = r.streams.as_ref().and_then(|s| s.behind.as_deref());
+    let body = match behind {
+        None => json!({"status": "ok"}),
+        Some(why) => json!({"status": "unavailable", "error": why}),
+    };
+    (behind.is_none(), bytes(&body))
+}
+
 pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
     let Some(streams) = &r.streams else {
         return bytes(&json!({
@@ -105,6 +115,14 @@ pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
     out["bytes"] = streams.bytes.into();
     out["total"] = 1.into();
     out["log"] = log(streams);
+    if streams.nodes > 1 {
+        out["meta_cluster"] = json!({
+            "name": streams.cluster.name,
+            "leader": streams.cluster.leader,
+            "cluster_size": streams.nodes,
+            "replicas": streams.cluster.replicas,
+        });
+    }
     if !streams.details.is_empty() {
         out["account_details"] = json!([{
             "name": "$G",

@@ -164,7 +164,14 @@ async fn answer(
     };
     let wall = json::Wall::new(source.started, SystemTime::now());
     let body = match path {
-        "/healthz" => br#"{"status":"ok"}"#.to_vec(),
+        "/healthz" => {
+            let (ready, body) = json::healthz(&report);
+            let status = match ready {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            return Ok(with_type(status, "application/json", body));
+        }
         "/varz" => json::varz(&report, &wall),
         "/jsz" => json::jsz(&report, &wall),
         "/connz" => json::connz(&report, query, &wall),

@@ -7,6 +7,7 @@ use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_log::Stats as LogStats;
 
+use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
 use crate::config::StreamSettings;
 use crate::nats::connect::Info;
@@ -76,6 +77,10 @@ pub(crate) struct Streams {
     pub(crate) log: LogStats,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
+    /// Which nodes keep them, how many there are, and why this one is behind, if it is.
+    pub(crate) cluster: ClusterInfo,
+    pub(crate) nodes: usize,
+    pub(crate) behind: Option<String>,
     /// Each stream as JSON, if asked for, with its consumers if asked for.
     pub(crate) details: Vec<Value>,
 }
@@ -102,6 +107,9 @@ impl Streams {
             log: store.log().stats(),
             used_bytes: store.used_bytes(),
             checkpoint_bytes: store.checkpoint_bytes(),
+            cluster: all.cluster().clone(),
+            nodes: all.nodes(),
+            behind: all.behind().map(Into::into),
             details: match query.streams || query.consumers {
                 true => all.details(now, query.offset, query.limit, query.consumers),
                 false => Vec::new(),

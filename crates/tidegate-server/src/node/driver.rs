@@ -16,10 +16,17 @@ use rustls::ServerConfig;
 use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
 
+mod members;
 mod opening;
+pub(super) mod peers;
+mod replication;
 mod streams;
 
+pub use self::members::IdentityError;
 use self::opening::Opening;
+use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::replication::Replication;
+use self::streams::Waiting;
 use super::core::Node;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
@@ -41,6 +48,8 @@ const READ_BYTES: usize = 64 * 1024;
 const EVENTS_LEN: usize = 1024;
 /// How long a drain takes in what clients have sent already.
 const DRAIN_READS: Duration = Duration::from_secs(1);
+/// How long a server that is over goes on writing to peers.
+const PARTING: Duration = Duration::from_secs(2);
 
 /// A server, listening; [`Server::run`] serves.
 #[derive(Debug)]
@@ -64,8 +73,16 @@ pub struct Server {
     hellos: VecDeque<(Time, usize)>,
     /// Where streams are kept.
     store: Option<Store>,
+    /// Streams are opened once the members of the cluster are fixed.
+    waiting: Option<Waiting>,
+    /// Who else keeps them.
+    replication: Option<Replication>,
     /// When a full disk is looked at again.
     look_for_space: Option<Time>,
+    /// The other nodes of the cluster.
+    peers: Option<Box<Peers>>,
+    /// Until when what waits for them is written although everything else is over.
+    parting: Option<Time>,
     /// Until when a drain reads on; then everything is closed.
     draining: Option<Time>,
     stopping: bool,
@@ -118,12 +135,13 @@ impl Server {
         let info = server_info(&settings, address, &id);
         let clock = Clock::start();
         let kept = settings.streams.clone();
-        let mut node = Node::new(settings, info, super::seed());
-        let store = match kept {
-            Some(kept) => Some(streams::open(&mut node, clock.now(), kept, &handle)?),
-            None => None,
-        };
-        Ok(Self {
+        let mut node = Node::new(settings.clone(), info.clone(), super::seed());
+        let waiting = kept.map(Waiting::claim).transpose()?;
+        let peers = Peers::start(&settings, clock.now(), address, poll.registry(), &handle)?;
+        if peers.is_some() {
+            node.join_cluster(info.connect_urls);
+        }
+        let mut server = Self {
             poll,
             clock,
             listener: Some(listener),
@@ -138,18 +156,30 @@ impl Server {
             scratch: vec![0; READ_BYTES],
             accept_again: None,
             hellos: VecDeque::new(),
-            store,
+            store: None,
+            waiting,
+            replication: None,
             look_for_space: None,
+            peers: peers.map(Box::new),
+            parting: None,
             draining: None,
             stopping: false,
             turns: 0,
-        })
+        };
+        server.open_streams(server.clock.now())?;
+        Ok(server)
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for the other nodes of its cluster, if it is in one.
+    #[must_use]
+    pub fn cluster_address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(|p| p.address())
     }
 
     /// For other threads.
@@ -177,13 +207,19 @@ impl Server {
             }
             self.accept_later(now);
             self.read_ready(now);
+            self.read_peers(now);
             let now = self.clock.now();
             self.node.handle_timeouts(now);
+            self.turn_peers(now);
+            self.open_streams(now)?;
             self.turn_streams(now)?;
             self.go_on(now);
             let hold = self.flow.wait(now, self.node.gathered());
             if hold.is_none() {
                 self.flush(now, Reason::Drained);
+            }
+            if let Some(peers) = &mut self.peers {
+                peers.flush(now, &mut self.node);
             }
             self.drop_closed();
             if self.is_over(now) {
@@ -195,7 +231,7 @@ impl Server {
 
     /// How long to wait for events.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.peers.as_ref().is_some_and(|p| p.is_busy()) {
             return Some(Duration::ZERO);
         }
         let hello = self.hellos.front().map(|(at, _)| *at);
@@ -206,6 +242,9 @@ impl Server {
             self.accept_again,
             self.draining,
             self.look_for_space,
+            self.peers.as_ref().and_then(|p| p.deadline()),
+            self.parting,
+            self.replication.as_ref().map(Replication::deadline),
             hello,
         ];
         let at = times.into_iter().flatten().min()?;
@@ -216,6 +255,16 @@ impl Server {
         match event.token() {
             LISTENER => self.accept(now),
             WAKER => self.take_commands(now),
+            PEER_LISTENER => {
+                if let Some(peers) = &mut self.peers {
+                    peers.accept(now);
+                }
+            }
+            Token(token) if token >= PEER_TOKENS => {
+                if let Some(peers) = &mut self.peers {
+                    peers.take_event(now, token - PEER_TOKENS, event, &mut self.node);
+                }
+            }
             Token(key) => {
                 let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
                     return;
@@ -264,6 +313,7 @@ impl Server {
                 Command::Drain if !self.stopping => {
                     tracing::info!("Initiating shutdown: finishing what was received");
                     self.stop_accepting();
+                    self.hand_over();
                     self.draining = Some(now + DRAIN_READS);
                     for key in 0..self.conns.len() {
                         self.list(key);
@@ -296,6 +346,10 @@ impl Server {
             tracing::error!("reload: host and port cannot change while running: they stay");
             settings.host.clone_from(&old.host);
             settings.port = old.port;
+        }
+        if settings.cluster != old.cluster {
+            tracing::error!("reload: the cluster cannot change while running: it stays");
+            settings.cluster.clone_from(&old.cluster);
         }
         if settings.controller != old.controller {
             tracing::error!("reload: the controller cannot change while running: it stays");
@@ -433,11 +487,41 @@ impl Server {
         }
     }
 
+    /// Reads each listed channel of a peer once, writing whenever enough is gathered.
+    fn read_peers(&mut self, now: Time) {
+        let Some(peers) = &mut self.peers else { return };
+        let ready = peers.take_ready();
+        if ready.is_empty() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for key in ready {
+            while let Some(peers) = &mut self.peers
+                && peers.read(now, key, &mut self.node, &mut scratch, self.flow.limit())
+            {
+                self.flush(self.clock.now(), self.flow.reason());
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    /// One turn's work for peers.
+    fn turn_peers(&mut self, now: Time) {
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeouts(now, &mut self.node);
+        }
+    }
+
     /// What the node asks for besides writing.
     fn go_on(&mut self, now: Time) {
         self.greet_late(now);
         let node = &mut self.node;
         self.verifier.feed(|| node.poll_verify());
+        while let Some(peers) = &mut self.peers
+            && let Some(slot) = self.node.poll_resumed_peer()
+        {
+            peers.resume(slot);
+        }
         while let Some(key) = self.node.poll_resumed() {
             if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
                 // What was received and not used comes first: there is something to do even if the socket is empty.
@@ -455,6 +539,14 @@ impl Server {
         }
         while let Some(key) = self.node.poll_dirty() {
             self.write(now, key);
+        }
+        if let Some(peers) = &mut self.peers {
+            while let Some(slot) = self.node.poll_dirty_peer() {
+                peers.write_route(now, slot, &mut self.node);
+            }
+            while let Some(slot) = self.node.poll_cut_off() {
+                peers.cut_off(now, slot, &mut self.node);
+            }
         }
         if batch.items > 0 {
             let end = self.clock.now();
@@ -523,6 +615,15 @@ impl Server {
             self.flush(now, Reason::Closing);
             self.drop_closed();
         }
-        self.stopping && self.draining.is_none() && self.node.is_empty()
+        self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
+    }
+
+    /// Whether peers have what clients said last, as far as they take it.
+    fn has_parted(&mut self, now: Time) -> bool {
+        let written = |peers: &Peers| peers.is_written(&self.node);
+        if self.peers.as_deref().is_none_or(written) {
+            return true;
+        }
+        *self.parting.get_or_insert(now + PARTING) <= now
     }
 }

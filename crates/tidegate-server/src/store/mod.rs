@@ -42,7 +42,7 @@ pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
-pub use open::{Opening, Options, REPAIRED_FILE};
+pub use open::{Opening, Options, REPAIRED_FILE, claim};
 pub use reading::Fetch;
 pub use upkeep::Space;
 

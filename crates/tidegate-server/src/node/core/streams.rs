@@ -6,7 +6,8 @@
 use bytes::Bytes;
 use tidegate::Time;
 
-use super::{NOBODY, Node};
+use super::fanout::Subscription;
+use super::{NOBODY, Node, peers};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
@@ -167,8 +168,25 @@ impl Node {
     }
 
     /// Whether another node wants messages of this subject.
-    pub(in crate::node) const fn peers_want(&mut self, _: &[u8]) -> bool {
-        false
+    pub(in crate::node) fn peers_want(&mut self, subject: &[u8]) -> bool {
+        let matches = self.sublist.matches(subject);
+        let mut all = matches.plain.iter().chain(matches.groups().flatten());
+        all.any(|key| peers::slot_of(self.subs[*key as usize].conn).is_some())
+    }
+
+    /// Lets the other nodes know what streams here want to hear, if that is news.
+    pub fn announce_streams(&mut self) {
+        let Some(streams) = &mut self.streams else {
+            return;
+        };
+        if !streams.take_interest_changed() {
+            return;
+        }
+        let wanted = streams.interest();
+        // In this order: what stays is never withdrawn.
+        self.announce(wanted.iter().map(|p| &**p));
+        let before = std::mem::replace(&mut self.announced, wanted);
+        self.withdraw(before.iter().map(|p| &**p));
     }
 
     /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.
@@ -178,7 +196,7 @@ impl Node {
         to: &[u8],
         message: &Publish<'_>,
     ) -> Option<usize> {
-        self.route(now, NOBODY, to, message)
+        self.route(now, NOBODY, to, message, None)
     }
 
     /// What waits for the fullest of those who listen at `to` (in `group`, if given); `None` if nobody does.
@@ -187,18 +205,24 @@ impl Node {
         let all = matches.plain.iter().chain(matches.groups().flatten());
         let subs = all.map(|key| &self.subs[*key as usize]);
         let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
-        wanted
-            .map(|sub| self.entries[sub.conn].session.out.len())
-            .max()
+        let pending = |sub: &Subscription| match (peers::slot_of(sub.conn), &self.peers) {
+            (Some(slot), Some(peers)) => peers.pending(slot),
+            _ => Some(self.entries[sub.conn].session.out.len()),
+        };
+        wanted.filter_map(pending).max()
     }
 
     /// This connection is not read until there is room.
     fn hold_back(&mut self, now: Time, from: usize) {
-        if let Some(entry) = self.entries.get_mut(from) {
-            entry.session.pause(now + HELD_BACK);
-            if let Some(streams) = &mut self.streams {
-                streams.handle_held_back(from);
-            }
+        match (peers::slot_of(from), &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
+            _ => match self.entries.get_mut(from) {
+                Some(entry) => entry.session.pause(now + HELD_BACK),
+                None => return,
+            },
+        }
+        if let Some(streams) = &mut self.streams {
+            streams.handle_held_back(from);
         }
     }
 

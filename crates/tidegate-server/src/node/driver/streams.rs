@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::{Clock, Time};
-use tidegate_log::Verdict;
+use tidegate_log::{Disk, Verdict};
 
+use super::replication::Replication;
 use super::{RunError, Server, StartError};
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
@@ -16,7 +17,7 @@ use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
-use crate::store::{Due, Fetch, Live, Opening, Options, Relocated, Space, Store, WriteError};
+use crate::store::{self, Due, Fetch, Live, Opening, Options, Relocated, Space, Store, WriteError};
 use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
 
 /// How often a full disk is looked at again.
@@ -28,11 +29,31 @@ impl Messages for Store {
     }
 }
 
-/// Opens the data directory and gives the node the streams in it.
-pub(super) fn open(
+/// Streams that are not open yet. The data directory is this process's meanwhile.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    kept: StreamSettings,
+    claim: Disk,
+}
+
+impl Waiting {
+    /// Claims the data directory.
+    pub(super) fn claim(kept: StreamSettings) -> Result<Self, StartError> {
+        let failed = |source| StartError::Streams {
+            directory: kept.directory.clone(),
+            source,
+        };
+        let claim = store::claim(&kept.directory).map_err(failed)?;
+        Ok(Self { kept, claim })
+    }
+}
+
+/// Opens the data directory and gives the node the streams in it. Without `among` this node is alone.
+fn open(
     node: &mut Node,
     now: Time,
     kept: StreamSettings,
+    among: Option<&Replication>,
     handle: &Handle,
 ) -> Result<Store, StartError> {
     let directory = kept.directory.clone();
@@ -47,6 +68,14 @@ pub(super) fn open(
         anticipation: kept.anticipation,
         ..Options::default()
     };
+    let options = match among {
+        Some(replication) => Options {
+            id: replication.id(),
+            voters: replication.voters(),
+            ..options
+        },
+        None => options,
+    };
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
     let mut opening = opening.map_err(failed)?;
     tell_verdict(&opening);
@@ -55,7 +84,7 @@ pub(super) fn open(
         streams: bound(kept.max_streams.map(|n| n as u64)),
         file_bytes: bound(kept.max_file_bytes),
         memory_bytes: bound(kept.max_memory_bytes),
-        replicated: false,
+        replicated: among.is_some(),
     };
     let unreadable = |what: String| StartError::State {
         directory: directory.clone(),
@@ -78,14 +107,18 @@ pub(super) fn open(
         replaying.entries
     );
     let mut streams = JetStream::new(now, kept, streams, super::super::seed());
-    let alone = ClusterInfo {
-        leader: node.info().server_name.clone(),
-        ..ClusterInfo::default()
-    };
-    streams.set_cluster(1, alone);
+    if among.is_none() {
+        let alone = ClusterInfo {
+            leader: node.info().server_name.clone(),
+            ..ClusterInfo::default()
+        };
+        streams.set_cluster(1, alone, None);
+    }
     node.attach_streams(streams);
     node.set_wall_clock(now, wall_clock_us());
-    node.handle_leading(now);
+    if among.is_none() {
+        node.handle_leading(now);
+    }
     Ok(store)
 }
 
@@ -162,6 +195,30 @@ fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
 }
 
 impl Server {
+    /// Opens the streams once it is known who keeps them.
+    pub(super) fn open_streams(&mut self, now: Time) -> Result<(), StartError> {
+        let ready = |_: &mut Waiting| match &self.peers {
+            Some(peers) => peers.formed().is_some(),
+            None => true,
+        };
+        let Some(Waiting { kept, claim }) = self.waiting.take_if(ready) else {
+            return Ok(());
+        };
+        self.replication = self.peers.as_ref().and_then(|p| Replication::new(p, now));
+        // The store claims the directory for itself.
+        drop(claim);
+        let (node, among) = (&mut self.node, self.replication.as_ref());
+        self.store = Some(open(node, now, kept, among, &self.handle)?);
+        Ok(())
+    }
+
+    /// Another node is to lead, because this one ends.
+    pub(super) fn hand_over(&mut self) {
+        if let (Some(replication), Some(store)) = (&self.replication, &mut self.store) {
+            replication.hand_over(store);
+        }
+    }
+
     /// One turn's work for streams.
     pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
         let Some(store) = self.store.as_mut() else {
@@ -169,6 +226,9 @@ impl Server {
         };
         let node = &mut self.node;
         node.set_wall_clock(now, wall_clock_us());
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.receive(now, store, peers);
+        }
         propose(node, store, &self.clock);
         store.poll()?;
         while let Some(due) = store.poll_due() {
@@ -184,9 +244,15 @@ impl Server {
                 }
             }
         }
+        if let Some(replication) = &mut self.replication {
+            replication.look(now, node, store);
+        }
         node.serve_streams(now, store)?;
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.send(store, peers);
+        }
         checkpoint(node, store);
         let space = store.space();
         let low = space != Space::Free;

@@ -129,6 +129,8 @@ pub struct JetStream {
     /// How many nodes keep the streams, and which.
     nodes: usize,
     cluster: ClusterInfo,
+    /// Why this node is not up to date.
+    behind: Option<String>,
     /// What other nodes are to send here is not what it was.
     interest_changed: bool,
     /// Somebody asked for another leader.
@@ -180,6 +182,7 @@ impl JetStream {
             serves: false,
             nodes: 1,
             cluster: ClusterInfo::default(),
+            behind: None,
             interest_changed: false,
             step_down: false,
             seed,

@@ -25,10 +25,23 @@ impl JetStream {
         self.serves
     }
 
-    /// Which nodes keep the streams, and how many there are.
-    pub fn set_cluster(&mut self, nodes: usize, cluster: ClusterInfo) {
+    /// Which nodes keep the streams, how many there are, and why this one is behind, if it is.
+    pub fn set_cluster(&mut self, nodes: usize, cluster: ClusterInfo, behind: Option<String>) {
         self.nodes = nodes;
         self.cluster = cluster;
+        self.behind = behind;
+    }
+
+    /// How many nodes keep the streams.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Why this node does not have what the others have, if it has not.
+    #[must_use]
+    pub fn behind(&self) -> Option<&str> {
+        self.behind.as_deref()
     }
 
     /// Which nodes keep the streams.
