@@ -2,6 +2,7 @@
 //! acknowledged. What they were told is kept, and compared with what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub(crate) struct Load {
     stop: AtomicBool,
     /// The test has failed: what is on its way is given up.
     failed: AtomicBool,
+    /// The last refusal, for a test that fails.
+    refused: Mutex<String>,
     /// Of all publishers.
     acked: AtomicU64,
     /// Of each: when the newest of what is acknowledged was sent first, in microseconds since the beginning.
@@ -75,6 +78,7 @@ impl Load {
             window,
             stop: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            refused: Mutex::default(),
             acked: AtomicU64::new(0),
             last: (0..publishers).map(|_| Default::default()).collect(),
             start: Instant::now(),
@@ -128,7 +132,10 @@ impl Load {
         nodes.until("publishing to go on", || {
             let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
             match self.last.iter().position(late) {
-                Some(who) => Err(format!("publisher {who} is not acknowledged")),
+                Some(who) => Err(format!(
+                    "publisher {who} is not acknowledged; last refused: {}",
+                    self.refused.lock().unwrap()
+                )),
                 None => Ok(since.elapsed()),
             }
         })
@@ -189,7 +196,8 @@ impl Load {
                         acked.insert((who, n), seq);
                         self.note(who, sent.at);
                     }
-                    Err(_) => {
+                    Err(refusal) => {
+                        *self.refused.lock().unwrap() = format!("{who}-{n} at {url}: {refusal}");
                         std::thread::park_timeout(PAUSE);
                         good = self.send(&mut raw, who, n).is_ok();
                     }

@@ -10,6 +10,7 @@ mod nodes;
 #[allow(dead_code)] // Shared; some of it is for a server alone.
 mod raw;
 
+mod command;
 mod conditional;
 mod faults;
 mod form;
