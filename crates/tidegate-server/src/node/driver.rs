@@ -35,7 +35,7 @@ use super::verify::Verifier;
 use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
-use crate::monitor::snapshot::{Report, Streams};
+use crate::monitor::snapshot::{Cluster, Report, Streams};
 use crate::nats::session::CloseReason;
 use crate::store::Store;
 
@@ -194,7 +194,8 @@ impl Server {
     /// See [`RunError`]: nothing can be served any more.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_LEN);
-        let mut wait = None;
+        // Routes are dialled without waiting for anything.
+        let mut wait = Some(Duration::ZERO);
         loop {
             match self.poll.poll(&mut events, wait) {
                 Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
@@ -306,6 +307,7 @@ impl Server {
                         self.turns,
                         self.flow.snapshot(),
                         streams,
+                        self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
                     // Whoever asked may have gone.
                     let _ = to.try_send(report);

@@ -253,6 +253,7 @@ impl Opening {
             voters: self.options.voters.clone(),
             uncommitted_bytes_max: self.options.uncommitted_bytes_max,
             tail_bytes_max: self.options.tail_bytes_max,
+            batch_bytes_max: self.options.segment_bytes / 4,
         };
         let restored = Restored {
             hard_state: self.seen.hard_state(),
@@ -270,6 +271,7 @@ impl Opening {
             log: self.opened.log,
             appender: self.opened.appender,
             reading: reading.map_err(io("starting a thread"))?,
+            search: None,
             checkpoints: checkpoints.map_err(io("starting a thread"))?,
             compaction: Compaction::default(),
             live,

@@ -270,6 +270,12 @@ impl Peers {
         self.roster.formation().formed()
     }
 
+    /// Where the nodes are, as configured.
+    #[must_use]
+    pub fn routes(&self) -> &[RouteAddress] {
+        &self.routes
+    }
+
     /// Who is, or was, connected.
     #[must_use]
     pub const fn roster(&self) -> &Roster {

@@ -84,6 +84,7 @@ impl Peers {
                 kind,
                 route: Some(route),
                 connecting: true,
+                writable: false,
                 ..Conn::new(stream, address, channel, Side::Dialer)
             };
             let refused = || io::Error::other("the connection cannot be served");
