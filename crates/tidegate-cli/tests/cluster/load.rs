@@ -2,6 +2,7 @@
 //! acknowledged. What they were told is kept, and compared with what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,10 @@ pub(crate) struct Load {
     stream: String,
     window: usize,
     stop: AtomicBool,
+    /// The test has failed: what is on its way is given up.
+    failed: AtomicBool,
+    /// The last refusal, for a test that fails.
+    refused: Mutex<String>,
     /// Of all publishers.
     acked: AtomicU64,
     /// Of each: when the newest of what is acknowledged was sent first, in microseconds since the beginning.
@@ -72,6 +77,8 @@ impl Load {
             stream: stream.into(),
             window,
             stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            refused: Mutex::default(),
             acked: AtomicU64::new(0),
             last: (0..publishers).map(|_| Default::default()).collect(),
             start: Instant::now(),
@@ -89,7 +96,7 @@ impl Load {
                 .map(|(who, first)| scope.spawn(move || self.publish(urls, who, first)))
                 .collect();
             // They end, too, should this fail.
-            let stop = Stop(&self.stop);
+            let stop = Stop(self);
             meanwhile();
             drop(stop);
             let mut all = Acked::new();
@@ -125,7 +132,10 @@ impl Load {
         nodes.until("publishing to go on", || {
             let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
             match self.last.iter().position(late) {
-                Some(who) => Err(format!("publisher {who} is not acknowledged")),
+                Some(who) => Err(format!(
+                    "publisher {who} is not acknowledged; last refused: {}",
+                    self.refused.lock().unwrap()
+                )),
                 None => Ok(since.elapsed()),
             }
         })
@@ -136,6 +146,9 @@ impl Load {
         let mut waiting: BTreeMap<u64, Sent> = BTreeMap::new();
         let mut stopped: Option<Instant> = None;
         for url in urls.iter().cycle().skip(who) {
+            if self.failed.load(Ordering::Acquire) {
+                break;
+            }
             if let Some(since) = stopped {
                 let left = waiting.keys().next();
                 assert!(
@@ -183,14 +196,15 @@ impl Load {
                         acked.insert((who, n), seq);
                         self.note(who, sent.at);
                     }
-                    Err(_) => {
+                    Err(refusal) => {
+                        *self.refused.lock().unwrap() = format!("{who}-{n} at {url}: {refusal}");
                         std::thread::park_timeout(PAUSE);
                         good = self.send(&mut raw, who, n).is_ok();
                     }
                 }
             }
         }
-        unreachable!("there are urls")
+        (acked, next)
     }
 
     fn is_stopped(&self) -> Option<Instant> {
@@ -217,11 +231,14 @@ impl Load {
 }
 
 /// Stops publishers when it goes.
-struct Stop<'a>(&'a AtomicBool);
+struct Stop<'a>(&'a Load);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        self.0
+            .failed
+            .store(std::thread::panicking(), Ordering::Release);
+        self.0.stop.store(true, Ordering::Release);
     }
 }
 

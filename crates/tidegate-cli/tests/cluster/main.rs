@@ -10,9 +10,12 @@ mod nodes;
 #[allow(dead_code)] // Shared; some of it is for a server alone.
 mod raw;
 
+mod command;
 mod conditional;
 mod faults;
 mod form;
 mod history;
 mod load;
+mod net;
+mod partition;
 mod program;

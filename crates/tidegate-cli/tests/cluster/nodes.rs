@@ -42,8 +42,15 @@ pub(crate) struct Place {
     pub(crate) ports: [u16; 3],
     /// What runs the program, such as in a network namespace.
     pub(crate) under: Vec<String>,
-    /// Further configuration.
-    pub(crate) config: String,
+    /// What the nodes prove to each other, as it is in a URL: `USER:PASSWORD@`.
+    pub(crate) credentials: String,
+}
+
+impl Place {
+    /// Where other nodes find it.
+    fn route(&self) -> String {
+        format!("{}{}:{}", self.credentials, self.host, self.ports[2])
+    }
 }
 
 struct Node {
@@ -67,7 +74,7 @@ impl Nodes {
             host: "127.0.0.1".into(),
             ports: [(); 3].map(|()| free_port()),
             under: Vec::new(),
-            config: String::new(),
+            credentials: String::new(),
         };
         Self::start_at((0..count).map(place).collect())
     }
@@ -112,10 +119,7 @@ impl Nodes {
 
     /// Starts one that does not run; it may take its time to be ready.
     pub(crate) fn spawn(&mut self, node: usize) {
-        let route = |node: &Node| {
-            let Place { host, ports, .. } = &node.place;
-            format!("nats-route://{host}:{}", ports[2])
-        };
+        let route = |node: &Node| format!("nats-route://{}", node.place.route());
         let routes: Vec<_> = self.nodes.iter().map(route).collect();
         let node = &mut self.nodes[node];
         assert!(node.child.is_none(), "{} runs", node.place.name);
@@ -200,6 +204,12 @@ impl Nodes {
         let config = json!({"name": name, "subjects": [subjects], "num_replicas": self.len()});
         self.until("a stream to be made", || {
             self.ask(&format!("STREAM.CREATE.{name}"), &config)
+        });
+    }
+
+    pub(crate) fn remove_stream(&self, name: &str) {
+        self.until("a stream to be removed", || {
+            self.ask(&format!("STREAM.DELETE.{name}"), &json!({}))
         });
     }
 
@@ -291,18 +301,12 @@ pub(crate) fn ask(url: &str, what: &str, body: &Value) -> Result<Value, String> 
 }
 
 fn command(place: &Place, data: &Path, routes: &str) -> Command {
-    let Place {
-        name,
-        host,
-        ports: [client, http, route],
-        under,
-        config,
-    } = place;
-    let mut words = under.clone();
+    let Place { host, ports, .. } = place;
+    let mut words = place.under.clone();
     match other() {
         None => {
             let program = env!("CARGO_BIN_EXE_tidegate");
-            words.extend([program, "serve", "--data"].map(String::from));
+            words.extend([program, "serve", "--insecure", "--data"].map(String::from));
         }
         Some(program) => {
             words.push(program.to_str().unwrap().into());
@@ -312,11 +316,11 @@ fn command(place: &Place, data: &Path, routes: &str) -> Command {
     words.push(data.to_str().unwrap().into());
     let flags = [
         ("-a", host.clone()),
-        ("-p", client.to_string()),
-        ("-m", http.to_string()),
-        ("--server_name", name.clone()),
+        ("-p", ports[0].to_string()),
+        ("-m", ports[1].to_string()),
+        ("--server_name", place.name.clone()),
         ("--cluster_name", "test".into()),
-        ("--cluster", format!("nats://{host}:{route}")),
+        ("--cluster", format!("nats://{}", place.route())),
         ("--routes", routes.into()),
     ];
     words.extend(
@@ -324,11 +328,6 @@ fn command(place: &Place, data: &Path, routes: &str) -> Command {
             .into_iter()
             .flat_map(|(flag, value)| [flag.into(), value]),
     );
-    if !config.is_empty() {
-        let file = data.with_extension("conf");
-        std::fs::write(&file, config).unwrap();
-        words.extend(["-c".into(), file.to_str().unwrap().into()]);
-    }
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     for variable in [
