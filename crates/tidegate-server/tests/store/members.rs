@@ -157,7 +157,7 @@ impl Members {
             // What this one has lies where it has it.
             for (seq, (place, _)) in &mut toy.messages {
                 let ours = node.toy.messages.get(seq);
-                *place = ours.map_or(Place::default(), |(place, _)| *place);
+                *place = ours.map_or_else(Place::default, |(place, _)| *place);
             }
             (applied, toy)
         });
