@@ -49,6 +49,8 @@ pub(super) const PEER_TOKENS: usize = usize::MAX / 2;
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of groups' messages that came and were not taken, beyond which no more is read.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Comings and goings that were not asked for.
+const EVENTS_MAX: usize = 1024;
 /// Connections of peers at most, those included that have not proved anything yet.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
 
@@ -312,6 +314,14 @@ impl Peers {
         let received = self.fetches.pop();
         self.let_in();
         received
+    }
+
+    /// A peer came or went. Whoever does not ask for so long is told of the latest only.
+    fn note(&mut self, event: PeerEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 
     /// The next peer that came or went.

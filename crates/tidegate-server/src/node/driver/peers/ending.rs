@@ -71,7 +71,7 @@ impl Peers {
         match (conn.side, conn.kind) {
             (Side::Dialer, Kind::Route) => node.handle_peer_down(slot),
             (Side::Dialled, Kind::Route) => node.handle_peer_lost(slot),
-            (Side::Dialer, Kind::Raft) => self.events.push_back(PeerEvent::Down(id)),
+            (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Down(id)),
             (Side::Dialled, Kind::Raft) => {}
         }
         node.set_peer_urls(self.roster.client_urls());

@@ -288,7 +288,7 @@ impl Peers {
                 node.handle_peer_up(slot);
                 tracing::info!("the route to `{}` at {address} is up", theirs.name);
             }
-            (Side::Dialer, Kind::Raft) => self.events.push_back(PeerEvent::Up(theirs.id)),
+            (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
             // Whoever dials is there: no need to wait before dialling back.
             (Side::Dialled, _) => {
                 (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
