@@ -21,6 +21,7 @@ mod opening;
 pub(super) mod peers;
 mod replication;
 mod streams;
+mod taking_over;
 
 pub use self::members::IdentityError;
 use self::opening::Opening;
