@@ -177,7 +177,7 @@ impl Peers {
     ) -> Result<Option<Self>, StartError> {
         let data = settings.streams.as_ref().map(|s| s.directory.as_path());
         let identity_error = |source| StartError::Identity {
-            directory: data.unwrap_or(std::path::Path::new("")).into(),
+            directory: data.map(Into::into).unwrap_or_default(),
             source,
         };
         let disk = data.map(members::storage).transpose();
@@ -210,6 +210,9 @@ impl Peers {
         registry
             .register(&mut listener, PEER_LISTENER, Interest::READABLE)
             .map_err(StartError::Loop)?;
+        if !cluster.is_local() && cluster.secret.is_none() {
+            tracing::warn!("whoever reaches {address} can be a node: give the cluster a secret");
+        }
         let me = Me {
             cluster: cluster.name.clone(),
             name,
