@@ -199,6 +199,9 @@ fn back_off_sets_the_wait_before_each_delivery_and_the_last_is_reported() {
         let mark = format!("$JS.ACK.S.C.{delivery}.1.{delivery}.");
         assert!(message.reply.unwrap().starts_with(&mark));
     }
+    // nats-server notices when somebody asks for it again.
+    let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";
+    raw.publish(next, "pull", b"").unwrap();
     let told = watch.message().unwrap().json();
     assert_eq!(
         (&told["stream_seq"], &told["deliveries"]),
