@@ -14,7 +14,7 @@ const ASKS_MAX: usize = 64;
 /// A message, as far as it can be read.
 #[derive(Debug)]
 pub enum Read {
-    /// Its command.
+    /// It, as an entry of its own.
     Ready(Bytes),
     /// It is being read: the next turn has it.
     Pending,

@@ -4,8 +4,8 @@
 //! 1 | index, 8 | offset, 8                                            a part of a checkpoint; index 0: of the newest
 //! 2 | index, 8 | offset, 8 | total, 8 | bytes ... | crc, 4            that part; no bytes and total 0: there is none
 //! 3 | index, 8 | stream, 4 | first, 8 | last, 8                       messages of a stream, by number, of who has applied that entry
-//! 4 | stream, 4 | first, 8 | next, 8 | (number, 8 | length, 4 | command ...) ... | crc, 4
-//!                                     what there is of them from `first` up to, not including, `next`
+//! 4 | stream, 4 | first, 8 | next, 8 | (number, 8 | length, 4 | entry ...) ... | crc, 4
+//!                                     what there is of them from `first` up to, not including, `next`: each as an entry of its own
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -55,7 +55,7 @@ pub enum Answer {
         first: u64,
         /// Up to this one, which is not among them.
         next: u64,
-        /// Number and command of each.
+        /// Number of each, and it as an entry of its own.
         messages: Vec<(u64, Bytes)>,
     },
 }

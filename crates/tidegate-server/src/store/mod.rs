@@ -17,6 +17,7 @@ mod checkpoints;
 mod chunks;
 mod compaction;
 mod error;
+mod giving;
 mod laggards;
 mod live;
 mod members;
@@ -43,6 +44,7 @@ pub use catch_up::{Fetched, InstallError};
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
+pub use giving::{Part, read_given};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
 pub use open::{Opening, Options, REPAIRED_FILE, claim};
@@ -111,7 +113,7 @@ pub struct Store {
     options: Options,
     waker: Waker,
     /// Held with its lock.
-    _storage: Arc<dyn Storage>,
+    storage: Arc<dyn Storage>,
 }
 
 impl Store {

@@ -286,7 +286,7 @@ impl Opening {
             over_quota: (false, Lsn::ZERO),
             options: self.options,
             waker: self.waker,
-            _storage: self.storage,
+            storage: self.storage,
         };
         // The election; if the log has no room for it now, the next poll hands it over.
         let _ = store.append_entries();

@@ -4,6 +4,7 @@
 //! Decides nothing but when: Raft decides who leads ([`crate::replica`]), the streams what that means
 //! ([`crate::node::jetstream`]), and [`crate::catchup`] what is fetched by who is too far behind.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,12 +12,14 @@ use tidegate::Time;
 
 use super::peers::{PeerEvent, Peers};
 use super::streams::wall_clock_us;
+use super::taking_over::TakingOver;
 use crate::api::answer::{ClusterInfo, ReplicaInfo};
 use crate::api::timestamp::Timestamp;
 use crate::cluster::members::Members;
 use crate::node::core::Node;
 use crate::replica::{Message, wire};
 use crate::store::Store;
+use crate::stream::AccountLimits;
 
 /// A tick of the group: an election begins after ten of them without a leader.
 const TICK: Duration = Duration::from_millis(60);
@@ -39,11 +42,14 @@ pub(super) struct Replication {
     told_committed: u64,
     /// A message on its way out.
     scratch: Vec<u8>,
+    taking_over: TakingOver,
+    /// When each of the others was heard of last.
+    heard: HashMap<u64, Time>,
 }
 
 impl Replication {
     /// Among the members, if they are fixed.
-    pub(super) fn new(peers: &Peers, now: Time) -> Option<Self> {
+    pub(super) fn new(peers: &Peers, limits: AccountLimits, now: Time) -> Option<Self> {
         Some(Self {
             members: peers.formed()?.clone(),
             cluster: peers.roster().me().cluster.clone(),
@@ -53,6 +59,8 @@ impl Replication {
             leads: None,
             told_committed: 0,
             scratch: Vec::new(),
+            taking_over: TakingOver::new(limits),
+            heard: HashMap::new(),
         })
     }
 
@@ -67,7 +75,8 @@ impl Replication {
     }
 
     pub(super) fn deadline(&self) -> Time {
-        self.tick_at.min(self.look_at)
+        let waits = self.taking_over.deadline();
+        self.tick_at.min(self.look_at).min(waits)
     }
 
     /// What other nodes said goes to the group.
@@ -78,6 +87,7 @@ impl Replication {
             }
         }
         while let Some(received) = peers.poll_raft() {
+            self.heard.insert(received.from, now);
             self.take(store, received.from, &received.payload);
         }
         if self.tick_at <= now {
@@ -103,6 +113,17 @@ impl Replication {
 
     fn name(&self, id: u64) -> &str {
         self.members.name_of(id).unwrap_or("a stranger")
+    }
+
+    /// States are taken over, and given.
+    pub(super) fn take_over(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        self.taking_over.turn(now, node, store, peers);
     }
 
     /// What the group has to say goes to the others.
@@ -152,7 +173,7 @@ impl Replication {
         if self.look_at <= now {
             self.look_at = now + LOOK;
             let behind = self.behind(store);
-            let cluster = self.cluster(store);
+            let cluster = self.cluster(now, store);
             if let Some(streams) = node.streams_mut() {
                 streams.set_cluster(self.members.len(), cluster, behind);
             }
@@ -192,7 +213,7 @@ impl Replication {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", self.name(leader)))
     }
 
-    fn cluster(&self, store: &Store) -> ClusterInfo {
+    fn cluster(&self, now: Time, store: &Store) -> ClusterInfo {
         let leader = store.leader();
         let progress = store.progress();
         let replica = |(id, name): (u64, &str)| {
@@ -201,7 +222,7 @@ impl Replication {
                 name: name.to_owned(),
                 current: known.is_some_and(|p| p.active && p.lag <= CURRENT_ENTRIES),
                 offline: known.is_some_and(|p| !p.active),
-                active: 0,
+                active: self.heard.get(&id).map_or(0, |at| now.since(*at)),
                 lag: known.map_or(0, |p| p.lag),
                 peer: format!("{id:016x}"),
             }

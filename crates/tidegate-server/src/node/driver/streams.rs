@@ -79,13 +79,7 @@ fn open(
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
     let mut opening = opening.map_err(failed)?;
     tell_verdict(&opening);
-    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    let limits = AccountLimits {
-        streams: bound(kept.max_streams.map(|n| n as u64)),
-        file_bytes: bound(kept.max_file_bytes),
-        memory_bytes: bound(kept.max_memory_bytes),
-        replicated: among.is_some(),
-    };
+    let limits = limits(&kept, among.is_some());
     let unreadable = |what: String| StartError::State {
         directory: directory.clone(),
         what,
@@ -120,6 +114,17 @@ fn open(
         node.handle_leading(now);
     }
     Ok(store)
+}
+
+/// What the operator allows.
+fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
+    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
+    AccountLimits {
+        streams: bound(kept.max_streams.map(|n| n as u64)),
+        file_bytes: bound(kept.max_file_bytes),
+        memory_bytes: bound(kept.max_memory_bytes),
+        replicated,
+    }
 }
 
 /// Says how the end of the log was found, where that is of interest.
@@ -204,7 +209,9 @@ impl Server {
         let Some(Waiting { kept, claim }) = self.waiting.take_if(ready) else {
             return Ok(());
         };
-        self.replication = self.peers.as_ref().and_then(|p| Replication::new(p, now));
+        let limits = limits(&kept, true);
+        let peers = self.peers.as_ref();
+        self.replication = peers.and_then(|p| Replication::new(p, limits, now));
         // The store claims the directory for itself.
         drop(claim);
         let (node, among) = (&mut self.node, self.replication.as_ref());
@@ -244,7 +251,8 @@ impl Server {
                 }
             }
         }
-        if let Some(replication) = &mut self.replication {
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.take_over(now, node, store, peers);
             replication.look(now, node, store);
         }
         node.serve_streams(now, store)?;

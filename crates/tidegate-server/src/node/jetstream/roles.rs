@@ -11,7 +11,7 @@ use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
 use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 use crate::node::core::Node;
-use crate::stream::{Effect, Outcome};
+use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;
 
@@ -69,6 +69,14 @@ impl JetStream {
     /// Whether somebody asked for another leader since it was last asked.
     pub fn take_step_down(&mut self) -> bool {
         std::mem::take(&mut self.step_down)
+    }
+
+    /// These are the streams from now on, taken over from another node. Not while this one serves.
+    pub fn replace(&mut self, now: Time, streams: Streams) {
+        debug_assert!(!self.serves, "who leads has everything");
+        self.streams = streams;
+        self.pub_acks.clear();
+        self.wall.not_before(now, self.streams.now_us());
     }
 
     /// Everything committed is applied: from now on this node decides, and serves consumers.
