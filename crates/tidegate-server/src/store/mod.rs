@@ -11,6 +11,7 @@
 //! <data>/tidegate/log/             the log (docs/log-format.md)
 //! ```
 
+mod applying;
 pub mod checkpoint;
 mod checkpoints;
 mod chunks;
@@ -23,6 +24,7 @@ mod reading;
 mod seen;
 mod slow;
 mod upkeep;
+mod worker;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use crate::replica::records;
 use crate::replica::{Committed, Group, ProposeError, Proposed};
 use crate::stream::Place;
 
+pub use applying::{Replaying, account, relocate};
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
@@ -177,6 +180,13 @@ impl Store {
     /// Where to note what messages came and went, as the streams tell it.
     pub const fn live_mut(&mut self) -> &mut Live {
         &mut self.live
+    }
+
+    /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
+    #[cfg(feature = "sim")]
+    pub fn step(&mut self) -> bool {
+        let read = self.reading.step();
+        self.checkpoints.step() || read
     }
 
     /// The log, to look at.

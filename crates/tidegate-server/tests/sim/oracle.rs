@@ -1,0 +1,240 @@
+//! What must hold at every step, whatever happens: election safety, log matching, leader completeness, that committed never changes,
+//! that all nodes come to the same state, that nothing is promised before it is durable, and that what was acknowledged is there.
+//!
+//! Everything is judged by what nodes do and by what their disks hold ([`Ledger`]), not by what they say of themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hasher;
+
+use tidegate_server::replica::Committed;
+use tidegate_server::stream::{Outcome, Place, Streams};
+
+use crate::ledger::{Held, Ledger};
+use crate::model::Model;
+
+/// Nothing, or what is wrong.
+pub(crate) type Verdict = Result<(), String>;
+
+/// Says what is wrong unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err(format!($($what)+));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// An index all agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Agreed {
+    term: u64,
+    crc: u32,
+    outcomes: u64,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Oracle {
+    leaders: BTreeMap<u64, u64>,
+    /// Each entry there ever was by index and term, with the term of the one before it where that is known.
+    entries: HashMap<(u64, u64), (u32, Option<u64>)>,
+    committed: BTreeMap<u64, Agreed>,
+    /// What the streams come to, by index.
+    states: BTreeMap<u64, u64>,
+    pub(crate) model: Model,
+}
+
+impl Oracle {
+    /// Election safety: one leader a term.
+    pub(crate) fn leads(&mut self, node: u64, term: u64) -> Result<bool, String> {
+        let first = !self.leaders.contains_key(&term);
+        let leader = *self.leaders.entry(term).or_insert(node);
+        ensure!(
+            leader == node,
+            "election safety: nodes {leader} and {node} lead in term {term}"
+        );
+        Ok(first)
+    }
+
+    pub(crate) fn terms_led(&self) -> usize {
+        self.leaders.len()
+    }
+
+    /// Leader completeness: a new leader has the last entry that was committed; by log matching it has all before it.
+    pub(crate) fn new_leader(&self, node: u64, term_at: impl Fn(u64) -> Option<u64>) -> Verdict {
+        let Some((&index, agreed)) = self.committed.last_key_value() else {
+            return Ok(());
+        };
+        let has = term_at(index);
+        ensure!(
+            has == Some(agreed.term),
+            "leader completeness: node {node} leads without entry {index} of term {}, it has {has:?}",
+            agreed.term
+        );
+        Ok(())
+    }
+
+    /// Log matching: where index and term are the same, so is the entry, and the one before it.
+    pub(crate) fn entry(&mut self, index: u64, held: Held, before: Option<u64>) -> Verdict {
+        let seen = self.entries.entry((index, held.term));
+        let seen = seen.or_insert((held.crc, before));
+        ensure!(
+            seen.0 == held.crc,
+            "log matching: two entries {index} of term {}",
+            held.term
+        );
+        if let (Some(one), Some(other)) = (seen.1, before) {
+            ensure!(
+                one == other,
+                "log matching: entry {index} of term {} follows terms {one} and {other}",
+                held.term
+            );
+        }
+        seen.1 = seen.1.or(before);
+        if let Some(agreed) = self.committed.get(&index) {
+            ensure!(
+                held.term <= agreed.term,
+                "committed never changes: entry {index} of term {} comes after term {} was committed",
+                held.term,
+                agreed.term
+            );
+        }
+        Ok(())
+    }
+
+    /// A node applies an entry: all apply the same, and it comes to the same.
+    pub(crate) fn applied(&mut self, entry: &Committed, outcomes: &[Outcome]) -> Verdict {
+        let now = Agreed {
+            term: entry.term,
+            crc: crc32c::crc32c(&entry.data),
+            outcomes: digest_outcomes(outcomes),
+        };
+        let index = entry.index;
+        if let Some(&before) = self.committed.get(&index) {
+            ensure!(
+                (before.term, before.crc) == (now.term, now.crc),
+                "committed never changes: entry {index} was of term {}, now of term {}",
+                before.term,
+                now.term
+            );
+            ensure!(
+                before.outcomes == now.outcomes,
+                "equal state machines: entry {index} comes to something else: {outcomes:?}"
+            );
+            return Ok(());
+        }
+        if let Some((&last, agreed)) = self.committed.last_key_value() {
+            ensure!(
+                index > last && entry.term >= agreed.term,
+                "committed never changes: entry {index} of term {} after {last} of term {}",
+                entry.term,
+                agreed.term
+            );
+        }
+        self.committed.insert(index, now);
+        let modelled = self.model.apply(&entry.data, outcomes);
+        modelled.map_err(|what| format!("entry {index}: {what}"))
+    }
+
+    pub(crate) fn last_committed(&self) -> u64 {
+        self.committed.last_key_value().map_or(0, |(&i, _)| i)
+    }
+
+    /// What was acknowledged with this entry is on the durable disks of a majority.
+    pub(crate) fn acked<'a>(
+        &self,
+        index: u64,
+        term: u64,
+        voters: usize,
+        disks: impl Iterator<Item = &'a Ledger>,
+    ) -> Verdict {
+        let holds = |l: &&Ledger| l.get(index).is_some_and(|h| h.term == term);
+        let count = disks.filter(holds).count();
+        ensure!(
+            2 * count > voters,
+            "an ack before a majority is durable: entry {index} of term {term} is on {count} of {voters} disks"
+        );
+        Ok(())
+    }
+
+    /// All streams come to the same after the same entry.
+    pub(crate) fn state(&mut self, index: u64, streams: &Streams) -> Verdict {
+        let digest = digest(streams);
+        let first = *self.states.entry(index).or_insert(digest);
+        ensure!(
+            first == digest,
+            "equal state machines: the streams after entry {index} differ"
+        );
+        Ok(())
+    }
+}
+
+fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
+    let mut hash = Fnv::default();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Stored { stream, seq } => hash.all(&[1, u64::from(*stream), *seq]),
+            Outcome::Duplicate { stream, seq } => hash.all(&[2, u64::from(*stream), *seq]),
+            other => hash.write(format!("{other:?}").as_bytes()),
+        }
+    }
+    hash.0
+}
+
+/// What the streams come to, but for where messages lie: that is each node's own.
+fn digest(streams: &Streams) -> u64 {
+    let bytes: Vec<u8> = streams.snapshot().chunks().flatten().collect();
+    let mut same = Streams::restore(&bytes, tidegate_server::stream::AccountLimits::NONE)
+        .unwrap_or_else(|e| panic!("what was written can be read: {e}"));
+    let mut moves = Vec::new();
+    for stream in streams.iter() {
+        let state = stream.state();
+        for seq in state.first_seq..=state.last_seq {
+            if let Some(place) = stream.place(seq) {
+                moves.push((stream.id(), seq, place));
+            }
+        }
+    }
+    for (stream, seq, from) in moves {
+        let to = Place {
+            lsn: u64::from(stream) << 32 | seq,
+            offset: 16,
+        };
+        same.relocate(stream, seq, from, to);
+    }
+    let mut hash = Fnv::default();
+    for chunk in same.snapshot().chunks() {
+        hash.0 = hash.0.rotate_left(5) ^ u64::from(crc32c::crc32c(&chunk));
+    }
+    hash.0
+}
+
+/// A hash that is the same in every process.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn all(&mut self, words: &[u64]) {
+        for word in words {
+            self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
