@@ -160,6 +160,12 @@ impl Group {
         self.hard_state
     }
 
+    /// The term of the entry with this index, if that is known.
+    #[must_use]
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        self.raft.raft.raft_log.term(index).ok()
+    }
+
     /// The index of the last entry.
     #[must_use]
     pub fn last_index(&self) -> u64 {

@@ -58,7 +58,10 @@ impl Ledger {
                 };
                 let before = self.hard_state;
                 if state.term < before.term {
-                    return Err(format!("the term went from {} to {}", before.term, state.term));
+                    return Err(format!(
+                        "the term went from {} to {}",
+                        before.term, state.term
+                    ));
                 }
                 if state.term == before.term && before.vote != 0 && state.vote != before.vote {
                     return Err(format!(

@@ -45,8 +45,12 @@ impl Model {
             let known = asked.msg_id.and_then(|id| stream.ids.get(id).copied());
             let last = stream.last_of.get(command.subject).copied().unwrap_or(0);
             let text = |n: u64| n.to_string().into_bytes();
-            let wrong = asked.expected_last_seq.is_some_and(|n| n != text(stream.last_seq))
-                || asked.expected_last_subject_seq.is_some_and(|n| n != text(last));
+            let wrong = asked
+                .expected_last_seq
+                .is_some_and(|n| n != text(stream.last_seq))
+                || asked
+                    .expected_last_subject_seq
+                    .is_some_and(|n| n != text(last));
             let right = match (known, wrong, outcome) {
                 (Some(seq), _, Outcome::Duplicate { seq: told, .. }) => {
                     self.duplicates += 1;
