@@ -163,7 +163,8 @@ impl Group {
     /// The term of the entry with this index, if that is known.
     #[must_use]
     pub fn term_at(&self, index: u64) -> Option<u64> {
-        self.raft.raft.raft_log.term(index).ok()
+        let term = self.raft.raft.raft_log.term(index).ok();
+        term.filter(|term| *term > 0)
     }
 
     /// The index of the last entry.

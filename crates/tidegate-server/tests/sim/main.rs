@@ -1,6 +1,10 @@
 //! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks and networks.
 //!
-//! `SEED=7 cargo test --features sim --test sim -- --nocapture` runs that seed alone, and says what happens in it.
+//! ```text
+//! cargo test -p tidegate-server --all-features --test sim               some hundred seeds, and the planted bugs
+//! SEED=7 cargo test ... --test sim seeds -- --nocapture                  that seed alone, and what happens in it
+//! SEEDS=1..=100000 SEEDS_DONE=target/sim-seeds cargo test --release ...  many, resumed where the last run stopped
+//! ```
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -14,27 +18,56 @@ mod model;
 mod net;
 mod node;
 mod oracle;
+mod run;
 mod world;
 
-use coverage::Coverage;
-use world::{Plan, World};
+use bugs::Bug;
+use run::{first_failure, report};
+
+/// What fits into a minute on two cores.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
+
+/// Every planted bug is found within so many seeds.
+const FOUND_WITHIN: u64 = 1000;
 
 #[test]
 fn seeds() {
-    let one: Option<u64> = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
-    let mut seen = Coverage::default();
-    let seeds = one.map_or(1..=100, |seed| seed..=seed);
-    let start = std::time::Instant::now();
-    for seed in seeds {
-        let plan = Plan {
-            seed,
-            bug: None,
-            trace: one.is_some(),
-        };
-        match World::run(plan) {
-            Ok(covered) => seen.merge(&covered),
-            Err(failure) => panic!("{failure}"),
-        }
+    report(SEEDS);
+}
+
+fn is_found(bug: Bug) {
+    match first_failure(1..=FOUND_WITHIN, Some(bug)) {
+        Some(failure) => println!("{bug:?} is found: {failure}"),
+        None => panic!("{bug:?} is not found in {FOUND_WITHIN} seeds"),
     }
-    println!("{seen}{:?}", start.elapsed());
+}
+
+#[test]
+fn an_ack_before_the_sync_is_found() {
+    is_found(Bug::AckBeforeSync);
+}
+
+#[test]
+fn a_vote_that_is_not_persisted_is_found() {
+    is_found(Bug::VoteLost);
+}
+
+#[test]
+fn a_lost_tail_that_is_cut_silently_is_found() {
+    is_found(Bug::TailCut);
+}
+
+#[test]
+fn a_stale_answer_to_an_append_is_found() {
+    is_found(Bug::StaleAnswer);
+}
+
+#[test]
+fn a_vote_written_after_the_entries_is_found() {
+    is_found(Bug::VoteAfterEntries);
+}
+
+#[test]
+fn ids_lost_in_a_checkpoint_are_found() {
+    is_found(Bug::DedupLost);
 }

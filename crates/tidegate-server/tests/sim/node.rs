@@ -15,6 +15,7 @@ use tidegate_server::stream::{
     AccountLimits, Command, Effect, Encoder, Kind, Outcome, Place, Streams,
 };
 
+use crate::bugs::{Bug, without_ids};
 use crate::client::{Reply, Request, Told};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
@@ -68,6 +69,7 @@ impl Up {
         of: &Node,
         ids: &[u64],
         now: u64,
+        bug: Option<Bug>,
         oracle: &mut Oracle,
     ) -> Result<Result<Self, OpenError>, String> {
         let (node, ledger) = (of.id, &of.ledger);
@@ -84,7 +86,11 @@ impl Up {
             "what was durable is lost: the log of node {node} ends at {end}, and was durable up to {}",
             ledger.durable
         );
-        let mut streams = match opening.take_state() {
+        let state = opening.take_state().map(|state| match bug {
+            Some(Bug::DedupLost) => without_ids(&state).into(),
+            _ => state,
+        });
+        let mut streams = match state {
             Some(state) => Streams::restore(&state, AccountLimits::NONE)
                 .map_err(|e| format!("the checkpoint of node {node}: {e}"))?,
             None => Streams::new(AccountLimits::NONE),

@@ -7,7 +7,7 @@ use raft::eraftpb::{Message, MessageType};
 use tidegate_log::Doing;
 use tidegate_server::store::Options;
 
-use crate::bugs::Bug;
+use crate::bugs::{Bug, Planted};
 use crate::client::{Acked, Client, Reply, Request};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
@@ -62,10 +62,12 @@ enum Event {
     Step(usize, u32),
     Start(usize),
     Resume(usize),
-    Request(usize, Request),
+    Request(usize, Vec<Request>),
     Reply(Reply),
     Client(usize),
     Fault,
+    /// The node's machine loses power, if it still lives this life.
+    PowerLoss(usize, u32),
     /// A fault that lasts has lasted.
     NetHeals(u64),
 }
@@ -114,6 +116,7 @@ pub(crate) struct Node {
     step_at: Option<u64>,
     tick_us: u64,
     wall_us: i64,
+    planted: Planted,
 }
 
 /// See the [module](self).
@@ -357,10 +360,12 @@ impl World {
             }
             Event::Start(n) => self.start(n),
             Event::Resume(n) => self.resume(n),
-            Event::Request(n, request) => {
+            Event::Request(n, requests) => {
                 let mut answers = Vec::new();
                 if let Some(up) = self.nodes[n].up.as_mut() {
-                    up.request(request, &mut answers);
+                    for request in requests {
+                        up.request(request, &mut answers);
+                    }
                 }
                 self.answers(n, answers)?;
                 self.turn(n)
@@ -371,6 +376,13 @@ impl World {
                 Ok(())
             }
             Event::Fault => self.fault(),
+            Event::PowerLoss(n, life) => {
+                if self.nodes[n].life == life && !self.healing {
+                    let until = self.now + self.dice.range(1_000, 100_000);
+                    self.crash_node(n, until);
+                }
+                Ok(())
+            }
             Event::NetHeals(fault) => {
                 if fault == self.net_fault {
                     self.net.heal();
@@ -418,7 +430,19 @@ impl World {
         }
         node.syncing = false;
         let up = node.up.as_mut().ok_or("it runs")?;
-        up.sync(self.now);
+        match self.plan.bug {
+            // It was told before.
+            Some(Bug::AckBeforeSync) => {
+                if !node.planted.after_sync() {
+                    return Ok(());
+                }
+            }
+            Some(bug) => {
+                node.planted.before_sync(bug, &node.disks.log);
+                up.sync(self.now);
+            }
+            None => up.sync(self.now),
+        }
         self.seen.hit("syncs");
         self.look_at_disk(n)?;
         self.turn(n)
@@ -478,9 +502,13 @@ impl World {
             if self.oracle.leads(id, term)? {
                 self.trace(|| format!("node {id} leads in term {term}"));
             }
-            let group = self.nodes[n].up.as_ref().map(|up| up.store.group());
-            self.oracle
-                .new_leader(id, |index| group.and_then(|g| g.term_at(index)))?;
+            let Node { up, ledger, .. } = &self.nodes[n];
+            let group = up.as_ref().map(|up| up.store.group());
+            // What left its memory is on its disk.
+            self.oracle.new_leader(id, |index| {
+                let known = group.and_then(|g| g.term_at(index));
+                known.or_else(|| ledger.get(index).map(|held| held.term))
+            })?;
         } else if leads {
             self.oracle.leads(id, term)?;
         }
@@ -491,7 +519,10 @@ impl World {
     }
 
     fn send(&mut self, n: usize) -> Verdict {
-        while let Some(message) = self.nodes[n].up.as_mut().and_then(Up::poll_message) {
+        while let Some(mut message) = self.nodes[n].up.as_mut().and_then(Up::poll_message) {
+            if let Some(bug) = self.plan.bug {
+                self.nodes[n].planted.message(bug, &mut message);
+            }
             self.promises(n, &message)?;
             let Some(to) = self.nodes.iter().position(|node| node.id == message.to) else {
                 return Err(format!("a message for nobody: {message:?}"));
@@ -504,6 +535,13 @@ impl World {
             }
             for at in arrivals {
                 self.push(at, Event::Deliver(to, message.clone()));
+            }
+            // The worst moment is just after a promise.
+            let votes = message.get_msg_type() == MessageType::MsgRequestVoteResponse;
+            if votes && !message.reject && self.dice.chance(100) {
+                let (at, life) = (self.now + self.dice.below(20_000), self.nodes[n].life);
+                self.seen.hit("crashes after a vote");
+                self.push(at, Event::PowerLoss(n, life));
             }
         }
         Ok(())
@@ -534,14 +572,34 @@ impl World {
                 "a promise before it is durable: node {id} votes for {} in term {term}, its disk has {durable:?}",
                 message.to
             ),
-            MessageType::MsgAppendResponse if !message.reject => ensure!(
-                ledger.last() >= message.index,
-                "a promise before it is durable: node {id} has entries up to {}, its disk up to {}",
-                message.index,
-                ledger.last()
-            ),
+            MessageType::MsgAppendResponse if !message.reject => {
+                ensure!(
+                    ledger.last() >= message.index,
+                    "a promise before it is durable: node {id} has entries up to {}, its disk up to {}",
+                    message.index,
+                    ledger.last()
+                );
+                self.matches(id, ledger, message)?;
+            }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// What a follower says it has is what the leader has.
+    fn matches(&self, id: u64, ledger: &Ledger, message: &Message) -> Verdict {
+        let leader = self.nodes.iter().find(|n| n.id == message.to);
+        let group = leader
+            .and_then(|n| n.up.as_ref())
+            .map(|up| up.store.group());
+        let leads = group.filter(|g| g.leads() && g.hard_state().term == message.term);
+        let theirs = leads.and_then(|g| g.term_at(message.index));
+        let ours = ledger.get(message.index).map(|h| h.term);
+        ensure!(
+            theirs.is_none() || ours.is_none() || theirs == ours,
+            "node {id} acknowledges entry {} of term {ours:?}, the leader's is of term {theirs:?}",
+            message.index
+        );
         Ok(())
     }
 
@@ -550,6 +608,17 @@ impl World {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_ref() else { return };
         match up.doing {
+            Doing::Syncing if self.plan.bug == Some(Bug::AckBeforeSync) => {
+                node.planted
+                    .before_sync(Bug::AckBeforeSync, &node.disks.log);
+                let at = self.now + self.dice.range(node.sync_us.0, node.sync_us.1);
+                let life = node.life;
+                if let Some(up) = node.up.as_mut() {
+                    up.sync(self.now);
+                }
+                self.push(at, Event::Sync(n, life));
+                self.push(self.now, Event::Step(n, life));
+            }
             Doing::Syncing if !node.syncing => {
                 node.syncing = true;
                 let at = self.now + self.dice.range(node.sync_us.0, node.sync_us.1);
@@ -612,11 +681,9 @@ impl World {
         let floor = self.floors.get(&stream).copied().unwrap_or(0);
         let (requests, again) = self.clients[c].act(self.now, floor);
         let node = self.clients[c].node;
-        for request in requests {
-            if !self.dice.chance(self.net.lost) {
-                let at = self.now + self.dice.range(50, 400);
-                self.push(at, Event::Request(node, request));
-            }
+        if !requests.is_empty() && !self.dice.chance(self.net.lost) {
+            let at = self.now + self.dice.range(50, 400);
+            self.push(at, Event::Request(node, requests));
         }
         self.push(again, Event::Client(c));
     }
@@ -627,7 +694,7 @@ impl World {
         }
         let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
         let node = &mut self.nodes[n];
-        let opened = Up::open(node, &ids, self.now, &mut self.oracle)?;
+        let opened = Up::open(node, &ids, self.now, self.plan.bug, &mut self.oracle)?;
         match opened {
             Ok(up) => {
                 node.life += 1;
@@ -679,6 +746,10 @@ impl World {
                 kept
             }),
         };
+        if let Some(bug) = self.plan.bug {
+            let (log, was) = (node.disks.log.clone(), node.ledger.hard_state);
+            node.disks.log = node.planted.after_crash(bug, log, self.now, was);
+        }
         if unsynced > 0 {
             self.seen.hit("crashes that lost what was not synced");
             if torn == (true, true) {
@@ -843,6 +914,7 @@ impl Node {
             step_at: None,
             tick_us: TICK_US * dice.range(90, 110) / 100,
             wall_us: 0,
+            planted: Planted::default(),
         }
     }
 
