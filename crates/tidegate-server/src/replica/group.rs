@@ -3,7 +3,12 @@
 //! Raft hands out what is to be written in batches with growing numbers. A batch's hard state stands before its entries in one
 //! append, appends are made in the order of their numbers, and Raft hears that a batch is persisted once the log is durable to
 //! its end; so nothing is committed that is not. Persisted means durable here: the asynchronous way (`advance_append_async`,
-//! `on_persist_ready`), so that proposals go on while a sync runs.
+//! `on_persist_ready`), so that proposals go on while a sync runs. What a leader says to the others leaves at once, what anybody
+//! else says once the batch it came with is durable.
+
+mod fetch;
+mod install;
+mod peers;
 
 use std::collections::VecDeque;
 
@@ -12,8 +17,28 @@ use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
 use tidegate_log::{Lsn, Record};
 
+use self::install::Installing;
+use super::history::History;
+use super::outbox::Outbox;
 use super::records::{self, HardState};
 use super::tail::Tail;
+
+pub use self::fetch::Lagging;
+pub use self::install::{CatchUp, Unneeded};
+pub use self::peers::{PeerProgress, Role, TransferError};
+
+/// A follower that hears nothing for so many ticks stands for election, if it is the first of the members by their ids.
+pub const ELECTION_TICKS: u64 = 10;
+/// By so much longer waits each next one: so they do not stand in each other's way, and no dice are needed.
+pub const RANK_TICKS: u64 = 3;
+/// A leader is heard once in so many ticks.
+pub const HEARTBEAT_TICKS: u64 = 2;
+/// Larger than any entry there can be a use for; it fits into memory and into a message.
+pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
+/// About so many bytes of entries go into a message, one entry at least.
+const MESSAGE_BYTES_MAX: u64 = 256 << 10;
+/// So many messages with entries are on their way to a follower at once; with the bytes of each, its share of memory is bounded.
+const IN_FLIGHT_MAX: usize = 64;
 
 /// What is chosen when a group is opened.
 #[derive(Clone, Debug)]
@@ -31,12 +56,31 @@ pub struct GroupOptions {
 }
 
 /// What is known of a group from before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Its term and vote.
     pub hard_state: HardState,
-    /// The index and the term of its last entry; zeros if there is none. All up to it were applied.
-    pub last: (u64, u64),
+    /// The index and the term of the last entry known to be committed; zeros if there is none. All up to it were applied.
+    pub applied: (u64, u64),
+    /// The entries after it, which may be committed or not, without a gap.
+    pub tail: Vec<LoggedEntry>,
+    /// Where the entries are in the log.
+    pub history: History,
+    /// A state was taken over as of `applied`, and the log does not say so yet.
+    pub installed: bool,
+}
+
+/// An entry in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedEntry {
+    /// Its index.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// Where its record is in the log.
+    pub lsn: Lsn,
+    /// Its bytes; none in one that only Raft needs.
+    pub data: Bytes,
 }
 
 /// What belongs into the log as one append.
@@ -48,6 +92,8 @@ pub struct Batch {
     pub records: Vec<Record>,
     /// How many callers wait for it.
     pub callers: u64,
+    /// The tick it was made in.
+    since: u64,
 }
 
 /// Where an entry is going to be, if this member stays leader.
@@ -87,42 +133,75 @@ pub enum ProposeError {
     /// Another member decides.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
+    /// No entry may be so large.
+    #[error("an entry of {bytes} bytes where at most {ENTRY_BYTES_MAX} are taken: split it")]
+    TooLarge {
+        /// What it has.
+        bytes: u64,
+    },
 }
 
-/// A member of a group: what may be proposed, what is to be written, what is committed.
+/// A member of a group: what may be proposed, what is to be written, what is committed, what the others are told.
+///
+/// After each [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and
+/// [`handle_durable`](Self::handle_durable): first what is to be appended, then messages, then what is committed.
 pub struct Group {
     raft: RawNode<Tail>,
     options: GroupOptions,
     /// As the log has it, or will have it when what waits is appended.
     hard_state: HardState,
+    /// The commit index the log has, or will have.
+    committed_written: u64,
     /// To be appended; the numbers grow.
     outgoing: VecDeque<Batch>,
-    /// Appended and not yet durable: where they end, and their numbers.
-    undurable: VecDeque<(Lsn, u64)>,
+    outgoing_bytes: u64,
+    /// Appended and not yet durable: where they end, their numbers, and the tick they were made in.
+    undurable: VecDeque<(Lsn, u64, u64)>,
     committed: VecDeque<Committed>,
+    outbox: Outbox,
+    /// What this member proposed in the term it leads and was not taken since: index and bytes.
+    proposed: VecDeque<(u64, u64)>,
     uncommitted_bytes: u64,
+    /// The term it leads.
+    leads: Option<u64>,
     /// Callers of what was proposed since the last batch.
     callers: u64,
+    /// How many there were.
+    ticks: u64,
+    catch_up: Option<CatchUp>,
+    installing: Option<Installing>,
 }
 
 impl Group {
     /// The group as it was left. Alone in its group, it leads at once: its election waits to be appended.
     #[must_use]
-    pub fn open(options: GroupOptions, restored: Restored) -> Self {
-        let (last, term) = restored.last;
-        let tail = Tail::new(
-            (last, term),
-            last,
+    pub fn open(mut options: GroupOptions, restored: Restored) -> Self {
+        options.voters.sort_unstable();
+        options.voters.dedup();
+        let rank = options.voters.iter().position(|v| *v == options.id);
+        let rank = rank.expect("a member is one of the voters") as u64;
+        let applied = restored.applied;
+        let mut tail = Tail::new(
+            applied,
+            restored.history,
             restored.hard_state,
             options.voters.clone(),
         );
+        for entry in restored.tail {
+            tail.restore(entry.index, entry.term, entry.lsn, entry.data);
+        }
+        let timeout = (ELECTION_TICKS + rank * RANK_TICKS) as usize;
         let config = Config {
             id: options.id,
-            applied: last,
-            election_tick: 10,
-            heartbeat_tick: 2,
-            max_size_per_msg: 1 << 20,
-            max_inflight_msgs: 64,
+            applied: applied.0,
+            // Whoever heard of a leader this long ago helps nobody to depose it.
+            election_tick: ELECTION_TICKS as usize,
+            // Raft draws from this range: there is one number in it.
+            min_election_tick: timeout,
+            max_election_tick: timeout + 1,
+            heartbeat_tick: HEARTBEAT_TICKS as usize,
+            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_inflight_msgs: IN_FLIGHT_MAX,
             pre_vote: true,
             check_quorum: true,
             max_committed_size_per_ready: COMMITTED_BYTES_MAX,
@@ -133,14 +212,30 @@ impl Group {
         let mut group = Self {
             raft: raft.expect("the configuration is sound and the tail answers"),
             hard_state: restored.hard_state,
+            committed_written: applied.0,
             outgoing: VecDeque::new(),
+            outgoing_bytes: 0,
             undurable: VecDeque::new(),
             committed: VecDeque::new(),
+            outbox: Outbox::default(),
+            proposed: VecDeque::new(),
             uncommitted_bytes: 0,
+            leads: None,
             callers: 0,
+            ticks: 0,
+            catch_up: None,
+            installing: None,
             options,
         };
-        if group.options.voters == [group.options.id] {
+        if restored.installed {
+            let record = records::installed(group.options.group, applied.0, applied.1);
+            // No batch of Raft's: it waits for nothing that this is durable.
+            group.put_out(Batch {
+                records: vec![record],
+                ..Batch::default()
+            });
+        }
+        if group.options.voters.len() == 1 {
             let won = group.raft.campaign();
             won.expect("who is alone may campaign");
         }
@@ -152,6 +247,19 @@ impl Group {
     #[must_use]
     pub fn leads(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
+    }
+
+    /// Whether it decides, and everything decided before it led was handed out to be applied: only now does it know the state it
+    /// decides about.
+    #[must_use]
+    pub fn leads_settled(&self) -> bool {
+        self.leads() && self.committed.is_empty() && self.raft.raft.commit_to_current_term()
+    }
+
+    /// Its number in the log.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.options.group
     }
 
     /// Its term and vote, as they stand in the log once everything handed out is durable.
@@ -173,7 +281,19 @@ impl Group {
         self.raft.raft.raft_log.last_index()
     }
 
-    /// Bytes proposed and not yet committed.
+    /// The index of the last entry known to be committed.
+    #[must_use]
+    pub fn committed_index(&self) -> u64 {
+        self.raft.raft.raft_log.committed
+    }
+
+    /// The index of the first entry another member could still be sent.
+    #[must_use]
+    pub fn first_index(&self) -> u64 {
+        self.raft.store().first()
+    }
+
+    /// Bytes this member proposed since it leads and that were not applied yet.
     #[must_use]
     pub const fn uncommitted_bytes(&self) -> u64 {
         self.uncommitted_bytes
@@ -188,6 +308,9 @@ impl Group {
         let bytes = entry.len() as u64;
         if !self.leads() {
             return Err(ProposeError::NotLeader);
+        }
+        if bytes > ENTRY_BYTES_MAX {
+            return Err(ProposeError::TooLarge { bytes });
         }
         let missing_bytes =
             (self.uncommitted_bytes + bytes).saturating_sub(self.options.uncommitted_bytes_max);
@@ -209,6 +332,7 @@ impl Group {
             index: self.last_index(),
             term: self.raft.raft.term,
         };
+        self.proposed.push_back((proposed.index, bytes));
         self.collect();
         Ok(proposed)
     }
@@ -226,31 +350,41 @@ impl Group {
         assert_eq!(batch.records.len(), positions.len());
         let tail = self.raft.mut_store();
         for (record, &lsn) in batch.records.iter().zip(positions) {
+            self.outgoing_bytes -= record.payload.len() as u64;
             if record.kind == records::KIND_ENTRY {
                 tail.placed(record.index, record.term, lsn);
             }
         }
-        self.undurable.push_back((end, batch.number));
+        self.undurable.push_back((end, batch.number, batch.since));
     }
 
     /// The log is durable up to there.
     pub fn handle_durable(&mut self, durable: Lsn) {
-        let count = self.undurable.partition_point(|&(end, _)| end <= durable);
-        let persisted = self.undurable.drain(..count).next_back();
-        if let Some((_, number)) = persisted {
-            self.raft.on_persist_ready(number);
+        let count = self.undurable.partition_point(|&(end, ..)| end <= durable);
+        let numbers = self.undurable.drain(..count).map(|(_, number, _)| number);
+        if let Some(number) = numbers.max() {
+            self.persisted(number);
             self.collect();
         }
+    }
+
+    /// The log has let go of what stands before this position.
+    pub fn handle_released(&mut self, before: Lsn) {
+        self.raft.mut_store().released(before);
     }
 
     /// The next entry to apply, in order, each once; those that only Raft needs are left out. To ask for the next says that the
     /// one before was applied.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
-        self.uncommitted_bytes -= committed.data.len() as u64;
-        self.raft.advance_apply_to(committed.index);
+        let index = committed.index;
+        let count = self.proposed.partition_point(|(i, _)| *i <= index);
+        let taken = self.proposed.drain(..count).map(|(_, bytes)| bytes);
+        self.uncommitted_bytes -= taken.sum::<u64>();
+        self.raft.advance_apply_to(index);
         let bytes_max = self.options.tail_bytes_max;
-        self.raft.mut_store().trim(committed.index, bytes_max);
+        let tail = self.raft.mut_store();
+        tail.applied(index, committed.term, bytes_max);
         Some(committed)
     }
 
@@ -260,14 +394,29 @@ impl Group {
         self.raft.store().at(lsn)
     }
 
+    /// All batches up to this number are durable.
+    fn persisted(&mut self, number: u64) {
+        self.raft.on_persist_ready(number);
+        self.outbox.release(number);
+        self.finish_install();
+    }
+
     /// Takes everything Raft has to say.
     fn collect(&mut self) {
         while self.raft.has_ready() {
             let mut ready = self.raft.ready();
             let mut batch = Batch {
                 number: ready.number(),
+                since: self.ticks,
                 ..Batch::default()
             };
+            let snapshot = ready.snapshot().get_metadata();
+            let (index, term) = (snapshot.index, snapshot.term);
+            if index > 0 {
+                self.raft.mut_store().reset(index, term);
+                let record = records::installed(self.options.group, index, term);
+                batch.records.push(record);
+            }
             if let Some(hs) = ready.hs() {
                 let state = HardState {
                     term: hs.get_term(),
@@ -279,15 +428,46 @@ impl Group {
                     batch.records.push(record);
                 }
             }
-            for mut entry in ready.take_entries() {
-                let (index, term, data) = (entry.get_index(), entry.get_term(), entry.take_data());
-                let record = records::entry(self.options.group, index, term, data.clone());
-                batch.records.push(record);
-                self.raft.mut_store().push(index, term, data);
-            }
+            self.take_entries(ready.take_entries(), &mut batch);
+            self.outbox.send(ready.take_messages());
+            let held = ready.take_persisted_messages();
+            self.outbox.hold(batch.number, held);
             self.take_committed(&ready.take_committed_entries());
             self.raft.advance_append_async(ready);
             self.hand_out(batch);
+        }
+        let leads = self.leads().then_some(self.raft.raft.term);
+        if leads != self.leads {
+            // What was proposed before may never be committed, or by others.
+            self.leads = leads;
+            self.proposed.clear();
+            (self.uncommitted_bytes, self.callers) = (0, 0);
+        }
+    }
+
+    fn take_entries(&mut self, entries: Vec<Entry>, batch: &mut Batch) {
+        let first = entries.first().map_or(u64::MAX, Entry::get_index);
+        if first <= self.raft.store().last() {
+            // Should what is written over be written a third time as it was at first, Raft would take the first for the third.
+            // So it hears only of the last.
+            self.undurable.iter_mut().for_each(|(_, n, _)| *n = 0);
+            self.outgoing.iter_mut().for_each(|b| b.number = 0);
+        }
+        for mut entry in entries {
+            let (index, term, data) = (entry.get_index(), entry.get_term(), entry.take_data());
+            let record = records::entry(self.options.group, index, term, data.clone());
+            batch.records.push(record);
+            self.raft.mut_store().push(index, term, data);
+        }
+        // Of one that is alone all is committed that is durable. A commit index is worth no write of its own.
+        let committed = self.committed_index();
+        if committed > self.committed_written
+            && !batch.records.is_empty()
+            && self.options.voters.len() > 1
+        {
+            self.committed_written = committed;
+            let record = records::committed(self.options.group, committed);
+            batch.records.push(record);
         }
     }
 
@@ -311,16 +491,31 @@ impl Group {
     fn hand_out(&mut self, mut batch: Batch) {
         if !batch.records.is_empty() {
             batch.callers = std::mem::take(&mut self.callers);
-            self.outgoing.push_back(batch);
-        } else if self.outgoing.is_empty() && self.undurable.is_empty() {
-            // Nothing of it, and nothing before it, is to be written.
-            self.raft.on_persist_ready(batch.number);
+            self.put_out(batch);
+            return;
         }
+        // Nothing of it is to be written: it is persisted with what is to be before it.
+        let number = batch.number;
+        if let Some(last) = self.outgoing.back_mut() {
+            last.number = number;
+        } else if let Some((_, last, _)) = self.undurable.back_mut() {
+            *last = number;
+        } else {
+            self.persisted(number);
+        }
+    }
+
+    fn put_out(&mut self, batch: Batch) {
+        let bytes = batch.records.iter().map(|r| r.payload.len() as u64);
+        self.outgoing_bytes += bytes.sum::<u64>();
+        self.outgoing.push_back(batch);
     }
 }
 
 /// Raft hands out committed entries in portions of so many bytes.
 const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 
+#[cfg(test)]
+mod cluster;
 #[cfg(test)]
 mod tests;

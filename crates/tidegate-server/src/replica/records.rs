@@ -5,10 +5,13 @@
 //! | entry | Raft's index | Raft's term | the entry's bytes; none in the entry a new leader begins with |
 //! | hard state | the vote | the term | none |
 //! | relocated | the stream's sequence | the stream's id | one message in the form of an entry |
+//! | committed | the commit index | 0 | none |
+//! | installed | the entry's index | its term | none |
 //!
-//! The commit index is not written: whoever starts again learns it again, and what was applied before a checkpoint is in that.
 //! Records count in the order they were written: the last hard state counts, and an entry takes the place of all entries
-//! from its index on.
+//! from its index on. `committed` speaks of the entries as they stand where it was written; a member that is alone writes none,
+//! because it has committed whatever is durable. `installed` says that a checkpoint of that index was taken over from another
+//! member: no entry before it counts, and the log goes on with the one after that index.
 
 use bytes::Bytes;
 use tidegate_log::Record;
@@ -19,6 +22,11 @@ pub const KIND_ENTRY: u8 = 1;
 pub const KIND_HARD_STATE: u8 = 2;
 /// A message appended again, so that the segment it was in can go.
 pub const KIND_RELOCATED: u8 = 3;
+
+/// Up to where entries are committed.
+pub const KIND_COMMITTED: u8 = 4;
+/// The state as of an entry was taken over from another member.
+pub const KIND_INSTALLED: u8 = 5;
 
 /// What a member of a group must not forget, besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +57,30 @@ pub const fn hard_state(group: u32, state: HardState) -> Record {
         kind: KIND_HARD_STATE,
         index: state.vote,
         term: state.term,
+        payload: Bytes::new(),
+    }
+}
+
+/// The record of a commit index.
+#[must_use]
+pub const fn committed(group: u32, index: u64) -> Record {
+    Record {
+        group,
+        kind: KIND_COMMITTED,
+        index,
+        term: 0,
+        payload: Bytes::new(),
+    }
+}
+
+/// The record of a state taken over as of this entry.
+#[must_use]
+pub const fn installed(group: u32, index: u64, term: u64) -> Record {
+    Record {
+        group,
+        kind: KIND_INSTALLED,
+        index,
+        term,
         payload: Bytes::new(),
     }
 }

@@ -1,8 +1,10 @@
 //! The newest entries of a group, in memory: what Raft asks its storage for, and what is read most.
 //!
 //! Entries are here from the moment Raft makes them, before they are durable, and leave once they were applied and the bound
-//! on bytes is passed. Older ones are in the log only.
+//! on bytes is passed. Older ones are in the log only: [`History`] says where, and who wants them for a follower waits until
+//! they were read.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -10,10 +12,13 @@ use raft::eraftpb::{ConfState, Entry, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 use tidegate_log::Lsn;
 
+use super::history::History;
 use super::records::HardState;
 
 /// What an entry costs beside its bytes.
 const ENTRY_OVERHEAD: u64 = 64;
+/// The most requests of Raft that wait for entries to be read. Those beyond are made again by Raft.
+const WAITING_MAX: usize = 16;
 
 struct Cached {
     index: u64,
@@ -29,32 +34,62 @@ pub(super) struct Tail {
     /// The index and the term of the entry before the first.
     before: (u64, u64),
     bytes: u64,
+    /// Those in the log.
+    history: History,
+    /// Index and term of the last that was applied: as of it the state can be given away.
+    applied: (u64, u64),
     /// What Raft begins with.
     hard_state: HardState,
     commit: u64,
     voters: Vec<u64>,
+    /// Raft's requests for entries that are not in memory, by the first index each wants.
+    waiting: RefCell<Vec<(u64, GetEntriesContext)>>,
+    /// Entries that were read for it, consecutive.
+    fetched: Vec<Entry>,
 }
 
 impl Tail {
-    /// No entries, after one of this index and term.
-    pub(super) const fn new(
-        before: (u64, u64),
-        commit: u64,
+    /// No entries in memory, after one of this index and term, up to which all is committed and applied.
+    pub(super) fn new(
+        applied: (u64, u64),
+        history: History,
         hard_state: HardState,
         voters: Vec<u64>,
     ) -> Self {
         Self {
             entries: VecDeque::new(),
-            before,
+            before: applied,
             bytes: 0,
+            history,
+            applied,
             hard_state,
-            commit,
+            commit: applied.0,
             voters,
+            waiting: RefCell::default(),
+            fetched: Vec::new(),
         }
     }
 
-    pub(super) fn first(&self) -> u64 {
+    /// The state was taken over as of this entry: none before it is known, and none after it.
+    pub(super) fn reset(&mut self, index: u64, term: u64) {
+        self.entries.clear();
+        self.bytes = 0;
+        self.before = (index, term);
+        self.history = History::after(index, term);
+    }
+
+    /// The first index in memory.
+    fn first_cached(&self) -> u64 {
         self.before.0 + 1
+    }
+
+    /// The first index that can be had, by reading the log where needed.
+    pub(super) fn first(&self) -> u64 {
+        let meets = self.history.last() >= self.before.0;
+        match meets && self.history.first() < self.first_cached() {
+            true => self.history.first(),
+            false => self.first_cached(),
+        }
     }
 
     pub(super) fn last(&self) -> u64 {
@@ -82,18 +117,27 @@ impl Tail {
         // One that was written over meanwhile has no position of interest.
         if let Some(entry) = self.get_mut(index).filter(|e| e.term == term) {
             entry.lsn = Some(lsn);
+            self.history.push(index, term, lsn);
+        }
+    }
+
+    /// One that was in the log from the beginning, not known to be committed.
+    pub(super) fn restore(&mut self, index: u64, term: u64, lsn: Lsn, data: Bytes) {
+        self.push(index, term, data);
+        if let Some(entry) = self.entries.back_mut() {
+            entry.lsn = Some(lsn);
         }
     }
 
     /// The entry's position, term and bytes.
     pub(super) fn get(&self, index: u64) -> Option<(Option<Lsn>, u64, &Bytes)> {
-        let at = index.checked_sub(self.first())?;
+        let at = index.checked_sub(self.first_cached())?;
         let entry = self.entries.get(usize::try_from(at).ok()?)?;
         Some((entry.lsn, entry.term, &entry.data))
     }
 
     fn get_mut(&mut self, index: u64) -> Option<&mut Cached> {
-        let at = index.checked_sub(self.first())?;
+        let at = index.checked_sub(self.first_cached())?;
         self.entries.get_mut(usize::try_from(at).ok()?)
     }
 
@@ -104,9 +148,10 @@ impl Tail {
         (entry.lsn == Some(lsn)).then_some(&entry.data)
     }
 
-    /// Lets go of the oldest, none after `applied`, until at most so many bytes are left.
-    pub(super) fn trim(&mut self, applied: u64, bytes_max: u64) {
-        while self.bytes > bytes_max && self.first() <= applied {
+    /// All up to this entry were applied. Lets go of the oldest of them until at most so many bytes are left.
+    pub(super) fn applied(&mut self, index: u64, term: u64, bytes_max: u64) {
+        self.applied = (index, term);
+        while self.bytes > bytes_max && self.first_cached() <= index {
             let Some(entry) = self.entries.pop_front() else {
                 return;
             };
@@ -114,10 +159,96 @@ impl Tail {
             self.before = (entry.index, entry.term);
         }
     }
+
+    /// Entries before this position are gone from the log.
+    pub(super) fn released(&mut self, lsn: Lsn) {
+        self.history.trim(lsn);
+    }
+
+    /// The first index Raft waits for, and the entry before it, or it itself, whose position is known.
+    pub(super) fn wanted(&self) -> Option<(u64, (u64, Lsn))> {
+        let waiting = self.waiting.borrow();
+        let located = |&(low, _): &(u64, GetEntriesContext)| {
+            self.history.locate(low).map(|point| (low, point))
+        };
+        waiting.iter().find_map(located)
+    }
+
+    /// What waits for entries from this index on.
+    pub(super) fn take_waiting(&mut self, low: u64) -> Vec<GetEntriesContext> {
+        let waiting = self.waiting.get_mut();
+        let (these, others) = waiting.drain(..).partition(|(at, _)| *at == low);
+        *waiting = others;
+        let these: Vec<(u64, GetEntriesContext)> = these;
+        these.into_iter().map(|(_, context)| context).collect()
+    }
+
+    /// Entries that were read for Raft, until others are given; only those that follow each other and still count are kept.
+    pub(super) fn set_fetched(&mut self, low: u64, entries: Vec<(u64, u64, Bytes)>) {
+        self.fetched.clear();
+        for (index, term, data) in entries {
+            let next = low + self.fetched.len() as u64;
+            if index == next && self.term(index).is_ok_and(|t| t == term) {
+                self.fetched.push(entry(index, term, data));
+            }
+        }
+    }
+
+    /// Entries up to this one cannot be read: they are as if the log had let go of them.
+    pub(super) fn lost(&mut self, index: u64) {
+        self.history.forget_to(index);
+    }
+
+    fn read_for_raft(
+        &self,
+        low: u64,
+        high: u64,
+        max: u64,
+        context: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        let from = self.fetched.first().map_or(u64::MAX, Entry::get_index);
+        if let Some(at) = low.checked_sub(from)
+            && (at as usize) < self.fetched.len()
+        {
+            let end = self.fetched.len().min((high - from) as usize);
+            let fetched = self.fetched[at as usize..end].iter().cloned();
+            return Ok(limited(fetched, max));
+        }
+        // Raft asks without patience only for what was not applied, which is in memory.
+        if !context.can_async() {
+            return Err(StorageError::Compacted.into());
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() < WAITING_MAX {
+            waiting.push((low, context));
+        }
+        Err(StorageError::LogTemporarilyUnavailable.into())
+    }
 }
 
 const fn cost(data: &Bytes) -> u64 {
     data.len() as u64 + ENTRY_OVERHEAD
+}
+
+fn entry(index: u64, term: u64, data: Bytes) -> Entry {
+    let mut entry = Entry::default();
+    entry.set_index(index);
+    entry.set_term(term);
+    entry.set_data(data);
+    entry
+}
+
+/// At least one, and no more than so many bytes otherwise.
+fn limited(entries: impl Iterator<Item = Entry>, max: u64) -> Vec<Entry> {
+    let (mut out, mut bytes) = (Vec::new(), 0);
+    for entry in entries {
+        bytes += entry.data.len() as u64 + ENTRY_OVERHEAD;
+        if bytes > max && !out.is_empty() {
+            break;
+        }
+        out.push(entry);
+    }
+    out
 }
 
 impl Storage for Tail {
@@ -136,39 +267,33 @@ impl Storage for Tail {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
+        let max = max_size.into().unwrap_or(u64::MAX);
+        let first = self.first_cached();
         if low < self.first() {
             return Err(StorageError::Compacted.into());
         }
-        let (max, mut bytes) = (max_size.into().unwrap_or(u64::MAX), 0);
-        let mut out = Vec::new();
-        for cached in self
-            .entries
-            .range((low - self.first()) as usize..(high - self.first()) as usize)
-        {
-            bytes += cost(&cached.data);
-            if bytes > max && !out.is_empty() {
-                break;
-            }
-            let mut entry = Entry::default();
-            entry.set_index(cached.index);
-            entry.set_term(cached.term);
-            entry.set_data(cached.data.clone());
-            out.push(entry);
+        if low < first {
+            return self.read_for_raft(low, high, max, context);
         }
-        Ok(out)
+        let range = (low - first) as usize..(high - first) as usize;
+        let cached = self.entries.range(range);
+        let entries = cached.map(|e| entry(e.index, e.term, e.data.clone()));
+        Ok(limited(entries, max))
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
         if index == self.before.0 {
             return Ok(self.before.1);
         }
-        match self.get(index) {
-            Some((_, term, _)) => Ok(term),
-            None if index < self.before.0 => Err(StorageError::Compacted.into()),
-            None => Err(StorageError::Unavailable.into()),
+        if index < self.before.0 {
+            let known = index + 1 >= self.first();
+            let term = known.then(|| self.history.term(index)).flatten();
+            return term.ok_or_else(|| StorageError::Compacted.into());
         }
+        let found = self.get(index).map(|(_, term, _)| term);
+        found.ok_or_else(|| StorageError::Unavailable.into())
     }
 
     fn first_index(&self) -> raft::Result<u64> {
@@ -179,9 +304,23 @@ impl Storage for Tail {
         Ok(self.last())
     }
 
-    fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    /// Only what it is of: the state itself is fetched by whoever needs it.
+    fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
+        let (index, term) = self.applied;
+        if index == 0 || index < request_index {
+            return Err(StorageError::SnapshotTemporarilyUnavailable.into());
+        }
+        Ok(snapshot(index, term, &self.voters))
     }
+}
+
+/// A snapshot that only says what it is of.
+pub(super) fn snapshot(index: u64, term: u64, voters: &[u64]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (index, term);
+    metadata.mut_conf_state().set_voters(voters.to_vec());
+    snapshot
 }
 
 #[cfg(test)]
@@ -189,7 +328,7 @@ mod tests {
     use super::*;
 
     fn tail() -> Tail {
-        let mut tail = Tail::new((4, 1), 4, HardState::default(), vec![1]);
+        let mut tail = Tail::new((4, 1), History::default(), HardState::default(), vec![1]);
         for index in 5..10u64 {
             tail.push(index, 2, Bytes::from(vec![index as u8; 100]));
         }
@@ -220,7 +359,7 @@ mod tests {
     #[test]
     fn what_was_not_applied_stays_and_a_later_write_of_an_index_wins() {
         let mut tail = tail();
-        tail.trim(6, 0);
+        tail.applied(6, 2, 0);
         assert_eq!(
             (tail.first(), tail.last(), tail.term(6).unwrap()),
             (7, 9, 2)
@@ -231,7 +370,7 @@ mod tests {
             tail.entries(6, 8, None, GetEntriesContext::empty(false))
                 .is_err()
         );
-        tail.trim(8, 0);
+        tail.applied(8, 3, 0);
         assert_eq!((tail.first(), tail.last(), tail.bytes), (9, 8, 0));
         assert_eq!(tail.term(8).unwrap(), 3, "stays answerable");
     }

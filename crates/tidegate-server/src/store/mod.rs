@@ -18,6 +18,7 @@ mod chunks;
 mod compaction;
 mod error;
 mod live;
+mod members;
 mod missing;
 mod open;
 mod reading;
@@ -35,7 +36,7 @@ use tidegate_log::{
 };
 
 use crate::replica::records;
-use crate::replica::{Committed, Group, ProposeError, Proposed};
+use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
 use crate::stream::Place;
 
 pub use applying::{Replaying, account, relocate};
@@ -55,7 +56,7 @@ use reading::Reading;
 /// Called from other threads when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// The group of a node that is alone.
+/// The one group there is.
 const GROUP: u32 = 1;
 
 /// What is to be done with the state next, in the order of the log.
@@ -121,6 +122,10 @@ impl Store {
         let proposed = proposed.map_err(|e| match e {
             ProposeError::NotLeader => WriteError::NotLeader,
             ProposeError::Full { .. } => WriteError::Full,
+            ProposeError::TooLarge { bytes } => WriteError::TooLarge {
+                bytes,
+                most: ENTRY_BYTES_MAX,
+            },
         })?;
         self.append_entries()?;
         Ok(proposed)

@@ -50,6 +50,10 @@ const REPLAY_BYTES: usize = 4 << 20;
 /// What can be chosen when a store is opened. Nothing needs to be.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Who this is among the members; never 0. The same for the life of the data directory.
+    pub id: u64,
+    /// Who the members are.
+    pub voters: Vec<u64>,
     /// A segment's length: whole pages.
     pub segment_bytes: u64,
     /// The most bytes proposed and not yet applied.
@@ -73,6 +77,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            id: 1,
+            voters: vec![1],
             segment_bytes: 64 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
@@ -265,14 +271,15 @@ impl Opening {
         }
         let group = GroupOptions {
             group: GROUP,
-            id: 1,
-            voters: vec![1],
+            id: self.options.id,
+            voters: self.options.voters.clone(),
             uncommitted_bytes_max: self.options.uncommitted_bytes_max,
             tail_bytes_max: self.options.tail_bytes_max,
         };
         let restored = Restored {
             hard_state: self.seen.hard_state(),
-            last: self.seen.last(),
+            applied: self.seen.last(),
+            ..Restored::default()
         };
         let waker = &self.waker;
         let reading = Reading::start(

@@ -113,7 +113,8 @@ fn too_much_at_once_is_refused_until_something_was_taken() {
 fn a_restart_goes_on_behind_what_was_there_in_a_later_term() {
     let restored = Restored {
         hard_state: HardState { term: 4, vote: 1 },
-        last: (17, 4),
+        applied: (17, 4),
+        ..Restored::default()
     };
     let mut group = Group::open(options(), restored);
     assert_eq!(group.hard_state(), HardState { term: 5, vote: 1 });

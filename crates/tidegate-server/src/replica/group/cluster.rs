@@ -1,0 +1,594 @@
+//! Three members whose messages are lost, late and doubled, whose disks are slow or hang, and who crash: what is committed stays,
+//! is the same everywhere, and is durable on a quorum before anybody is told. All of it follows from a seed.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+use tidegate_log::Lsn;
+
+use super::*;
+use crate::replica::records::{KIND_COMMITTED, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
+use crate::replica::{History, wire};
+
+/// Draws numbers; the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const IDS: [u64; 3] = [11, 22, 33];
+
+/// Entries by index: their term and bytes.
+type Entries = BTreeMap<u64, (u64, Bytes)>;
+
+/// A checkpoint: the state, and where the log goes on.
+#[derive(Clone, Default)]
+struct Checkpoint {
+    index: u64,
+    term: u64,
+    next: u64,
+    state: Entries,
+}
+
+/// A member with its disk, which is all that a crash leaves.
+struct Node {
+    id: u64,
+    group: Option<Group>,
+    log: Vec<(Lsn, Record)>,
+    end: u64,
+    durable: u64,
+    batches: VecDeque<u64>,
+    checkpoint: Checkpoint,
+    /// What was applied.
+    state: Entries,
+    /// Index and term of the last that was.
+    applied: (u64, u64),
+    /// A state that was fetched and is being written.
+    installing: Option<Checkpoint>,
+    /// Its disk makes nothing durable until then.
+    hangs_until: u64,
+    released: u64,
+}
+
+impl Node {
+    fn new(id: u64) -> Self {
+        let mut node = Self {
+            id,
+            group: None,
+            log: Vec::new(),
+            end: 0,
+            durable: 0,
+            batches: VecDeque::new(),
+            checkpoint: Checkpoint::default(),
+            state: Entries::new(),
+            applied: (0, 0),
+            installing: None,
+            hangs_until: 0,
+            released: 0,
+        };
+        node.start();
+        node
+    }
+
+    fn options(&self) -> GroupOptions {
+        GroupOptions {
+            group: 1,
+            id: self.id,
+            voters: IDS.to_vec(),
+            uncommitted_bytes_max: 1000,
+            tail_bytes_max: 200,
+        }
+    }
+
+    /// What the log says counts: term and vote, entries, commit index, and whether it knows of the checkpoint.
+    fn restored(&self) -> (HardState, Entries, u64, History, bool) {
+        let mut hard_state = HardState::default();
+        let (mut entries, mut history) = (Entries::new(), History::default());
+        let (mut committed, mut last) = (0, (0, 0));
+        let mut before = None;
+        for (lsn, record) in self.log.iter().filter(|(lsn, _)| lsn.get() < self.durable) {
+            if lsn.get() >= self.checkpoint.next {
+                before = before.or(Some(last));
+            }
+            let (index, term) = (record.index, record.term);
+            match record.kind {
+                KIND_HARD_STATE => hard_state = HardState { term, vote: index },
+                KIND_COMMITTED => committed = index,
+                KIND_INSTALLED => {
+                    entries.clear();
+                    history = History::after(index, term);
+                    last = (index, term);
+                }
+                _ => {
+                    entries.split_off(&index);
+                    entries.insert(index, (term, record.payload.clone()));
+                    if lsn.get() >= self.released {
+                        history.push(index, term, *lsn);
+                    }
+                    last = (index, term);
+                }
+            }
+        }
+        let checkpoint = (self.checkpoint.index, self.checkpoint.term);
+        let unknown = before.unwrap_or(last) != checkpoint;
+        let lost = unknown && before.is_none();
+        if lost {
+            entries.clear();
+            history = History::after(checkpoint.0, checkpoint.1);
+        }
+        (
+            hard_state,
+            entries,
+            committed.max(checkpoint.0),
+            history,
+            lost,
+        )
+    }
+
+    fn start(&mut self) {
+        self.log.retain(|(lsn, _)| lsn.get() < self.durable);
+        (self.end, self.installing) = (self.durable, None);
+        self.batches.clear();
+        let (hard_state, entries, committed, history, installed) = self.restored();
+        self.state = self.checkpoint.state.clone();
+        self.applied = (self.checkpoint.index, self.checkpoint.term);
+        let mut tail = Vec::new();
+        for (index, (term, data)) in entries.range(self.applied.0 + 1..) {
+            if *index <= committed {
+                self.applied = (*index, *term);
+                if !data.is_empty() {
+                    self.state.insert(*index, (*term, data.clone()));
+                }
+            } else {
+                let of = |(_, r): &&(Lsn, Record)| {
+                    r.kind == KIND_ENTRY && (r.index, r.term) == (*index, *term)
+                };
+                tail.push(LoggedEntry {
+                    index: *index,
+                    term: *term,
+                    lsn: self.log.iter().rev().find(of).unwrap().0,
+                    data: data.clone(),
+                });
+            }
+        }
+        assert_eq!(self.applied.0, committed, "what was committed is lost");
+        let restored = Restored {
+            hard_state,
+            applied: self.applied,
+            tail,
+            history,
+            installed,
+        };
+        self.group = Some(Group::open(self.options(), restored));
+    }
+
+    /// The log takes what there is.
+    fn append(&mut self) {
+        let Some(group) = &mut self.group else { return };
+        while let Some(batch) = group.poll_append() {
+            let mut positions = Vec::new();
+            self.end += 48;
+            for record in &batch.records {
+                positions.push(Lsn::new(self.end));
+                self.log.push((Lsn::new(self.end), record.clone()));
+                self.end += record.stored_bytes();
+            }
+            self.batches.push_back(self.end);
+            group.handle_appended(&positions, Lsn::new(self.end));
+        }
+    }
+
+    fn sync(&mut self, batches: usize) {
+        let count = batches.min(self.batches.len());
+        if let Some(end) = self.batches.drain(..count).next_back() {
+            self.durable = end;
+            if let Some(group) = &mut self.group {
+                group.handle_durable(Lsn::new(end));
+            }
+        }
+    }
+
+    /// Entries for those that lag are read.
+    fn read(&mut self) {
+        let Some(group) = &mut self.group else { return };
+        while let Some(lagging) = group.poll_lagging() {
+            let from = self.log.partition_point(|(lsn, _)| *lsn < lagging.near.1);
+            assert_eq!(self.log[from].1.index, lagging.near.0);
+            assert!(self.log[from].0.get() >= self.released, "it is gone");
+            let mut next = lagging.index;
+            let mut read = Vec::new();
+            for (_, record) in &self.log[from..] {
+                let counts = group.term_of(next) == Some(record.term);
+                if record.kind == KIND_ENTRY && record.index == next && counts && read.len() < 5 {
+                    read.push((next, record.term, record.payload.clone()));
+                    next += 1;
+                }
+            }
+            assert!(!read.is_empty(), "what is wanted is in the log");
+            group.handle_read(lagging.index, read);
+        }
+    }
+}
+
+struct Sent {
+    at: u64,
+    to: u64,
+    bytes: Bytes,
+}
+
+/// See the [module](self).
+struct Cluster {
+    dice: Dice,
+    now: u64,
+    nodes: Vec<Node>,
+    network: Vec<Sent>,
+    /// Nobody hears this one, or is heard by it.
+    cut: Option<u64>,
+    /// One message in so many is lost, or comes twice.
+    trouble: u64,
+    leaders: HashMap<u64, u64>,
+    /// Everything anybody was told is committed.
+    committed: Entries,
+    /// The bytes of an entry and the term before it, by index and term.
+    written: HashMap<(u64, u64), (Bytes, u64)>,
+    proposals: u64,
+    installed: u64,
+    reads: u64,
+}
+
+impl Cluster {
+    fn new(seed: u64) -> Self {
+        Self {
+            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            now: 0,
+            nodes: IDS.map(Node::new).into(),
+            network: Vec::new(),
+            cut: None,
+            trouble: 12,
+            leaders: HashMap::new(),
+            committed: Entries::new(),
+            written: HashMap::new(),
+            proposals: 0,
+            installed: 0,
+            reads: 0,
+        }
+    }
+
+    fn deliver(&mut self) {
+        let mut due = Vec::new();
+        let now = self.now;
+        self.network.retain_mut(|sent| {
+            let waits = sent.at > now;
+            if !waits {
+                due.push((sent.to, std::mem::take(&mut sent.bytes)));
+            }
+            waits
+        });
+        for (to, bytes) in due {
+            let (group, message) = wire::decode(&bytes).unwrap();
+            assert_eq!(group, 1);
+            let cut = self.cut.is_some_and(|c| c == to || c == message.from);
+            let node = self.nodes.iter_mut().find(|n| n.id == to).unwrap();
+            if let Some(group) = node.group.as_mut().filter(|_| !cut) {
+                let kind = message.get_msg_type();
+                let stepped = group.step(message);
+                assert_eq!(stepped, Ok(()), "{kind:?} to {to}");
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize) {
+        let Some(group) = &mut self.nodes[from].group else {
+            return;
+        };
+        while let Some((to, message)) = group.poll_message() {
+            let bytes: Bytes = wire::encode(1, &message).unwrap().concat().into();
+            let copies = match self.trouble > 0 && self.dice.once_in(self.trouble) {
+                true => 2 * self.dice.below(2),
+                false => 1,
+            };
+            for _ in 0..copies {
+                let late = match self.trouble > 0 && self.dice.once_in(self.trouble) {
+                    true => self.dice.below(60),
+                    false => self.dice.below(4),
+                };
+                let at = self.now + 1 + late;
+                let bytes = bytes.clone();
+                self.network.push(Sent { at, to, bytes });
+            }
+        }
+    }
+
+    /// Whether this entry is durable on most.
+    fn is_safe(&self, index: u64, term: u64) -> bool {
+        let has = |node: &&Node| {
+            let (_, entries, ..) = node.restored();
+            node.checkpoint.index >= index || entries.get(&index).is_some_and(|e| e.0 == term)
+        };
+        self.nodes.iter().filter(has).count() >= 2
+    }
+
+    fn apply(&mut self, at: usize) {
+        let leads = self.nodes[at].group.as_ref().is_some_and(Group::leads);
+        while let Some(entry) = self.nodes[at]
+            .group
+            .as_mut()
+            .and_then(Group::poll_committed)
+        {
+            let node = &mut self.nodes[at];
+            assert!(entry.index > node.applied.0, "applied twice");
+            node.applied = (entry.index, entry.term);
+            let value = (entry.term, entry.data.clone());
+            node.state.insert(entry.index, value.clone());
+            let known = self
+                .committed
+                .entry(entry.index)
+                .or_insert_with(|| value.clone());
+            assert_eq!(known, &value, "entry {} changed", entry.index);
+            if leads {
+                assert!(self.is_safe(entry.index, entry.term), "not durable on most");
+            }
+        }
+        let node = &self.nodes[at];
+        let so_far = self.committed.range(..=node.applied.0);
+        assert!(so_far.eq(node.state.iter()), "{} applied others", node.id);
+    }
+
+    /// No two lead in a term; entries with one index and term are one, and stand behind the same one.
+    fn check(&mut self) {
+        for node in &self.nodes {
+            let Some(group) = &node.group else { continue };
+            if group.leads() {
+                let leader = *self.leaders.entry(group.term()).or_insert(node.id);
+                assert_eq!(leader, node.id, "two lead in term {}", group.term());
+            }
+            let first = group.first_index();
+            for index in first..=group.last_index() {
+                let term = group.term_of(index).unwrap();
+                let before = if index == 1 {
+                    Some(0)
+                } else {
+                    group.term_of(index - 1)
+                };
+                let (Some(before), Some((_, t, data))) = (before, group.raft.store().get(index))
+                else {
+                    continue;
+                };
+                assert_eq!(t, term);
+                let value = (data.clone(), before);
+                let known = self
+                    .written
+                    .entry((index, term))
+                    .or_insert_with(|| value.clone());
+                assert_eq!(known, &value, "entry {index} of term {term} differs");
+            }
+        }
+    }
+
+    /// A member that needs the state fetches it from whoever has it.
+    fn catch_up(&mut self, at: usize) {
+        let Some(wanted) = self.nodes[at].group.as_ref().and_then(Group::poll_catch_up) else {
+            return;
+        };
+        let from = self
+            .nodes
+            .iter()
+            .find(|n| n.group.is_some() && n.applied.0 >= wanted.index && self.cut != Some(n.id));
+        let Some(from) = from.filter(|_| self.cut != Some(self.nodes[at].id)) else {
+            return;
+        };
+        let (state, (index, term)) = (from.state.clone(), from.applied);
+        let node = &mut self.nodes[at];
+        node.append();
+        let Some(group) = &mut node.group else { return };
+        if node.installing.is_none() && group.begin_install(index, term).is_ok() {
+            node.installing = Some(Checkpoint {
+                index,
+                term,
+                next: node.end,
+                state,
+            });
+        }
+    }
+
+    /// What is being written of it is durable.
+    fn installed(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        // Its position is behind everything there is; that is durable first.
+        node.sync(usize::MAX);
+        if let (Some(group), Some(checkpoint)) = (&mut node.group, node.installing.take()) {
+            node.applied = (checkpoint.index, checkpoint.term);
+            node.state = checkpoint.state.clone();
+            node.checkpoint = checkpoint;
+            group.handle_installed();
+            self.installed += 1;
+        }
+    }
+
+    /// The log lets go of what stands before the last checkpoint.
+    fn release(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.installing.is_some() || node.group.is_none() {
+            return;
+        }
+        let of =
+            |(_, r): &&(Lsn, Record)| r.kind == KIND_ENTRY && (r.index, r.term) == node.applied;
+        let Some((lsn, record)) = node.log.iter().rev().find(of) else {
+            return;
+        };
+        let next = lsn.after(record.stored_bytes());
+        node.released = node.checkpoint.next;
+        node.checkpoint = Checkpoint {
+            index: node.applied.0,
+            term: node.applied.1,
+            next: next.get(),
+            state: node.state.clone(),
+        };
+        if let Some(group) = &mut node.group {
+            group.handle_released(Lsn::new(node.released));
+        }
+    }
+
+    fn propose(&mut self, at: usize) {
+        self.proposals += 1;
+        let len = 1 + self.dice.below(60) as usize;
+        let mut data = self.proposals.to_le_bytes().to_vec();
+        data.resize(8 + len, 0);
+        if let Some(group) = &mut self.nodes[at].group {
+            let _ = group.propose(data.into(), 1);
+        }
+    }
+
+    fn turn(&mut self) {
+        self.now += 1;
+        self.deliver();
+        for at in 0..self.nodes.len() {
+            // Clocks differ a little.
+            if self.dice.once_in(5) {
+                self.nodes[at]
+                    .group
+                    .as_mut()
+                    .map(Group::tick)
+                    .unwrap_or_default();
+            }
+            if self.dice.once_in(3) {
+                self.propose(at);
+            }
+            if !self.dice.once_in(4) {
+                self.nodes[at].append();
+            }
+            if self.nodes[at].hangs_until <= self.now {
+                let batches = self.dice.below(6) as usize;
+                self.nodes[at].sync(batches);
+                if self.dice.once_in(10) && self.nodes[at].installing.is_some() {
+                    self.installed(at);
+                }
+            }
+            if self.nodes[at]
+                .group
+                .as_ref()
+                .is_some_and(|g| g.poll_lagging().is_some())
+                && self.dice.once_in(3)
+            {
+                // Only what is durable can be read.
+                self.nodes[at].read();
+                self.reads += 1;
+            }
+            self.catch_up(at);
+            self.send(at);
+            self.apply(at);
+        }
+    }
+
+    /// Something goes wrong, or well again.
+    fn disturb(&mut self) {
+        let at = self.dice.below(3) as usize;
+        match self.dice.below(9) {
+            0 => self.cut = Some(IDS[at]),
+            1 | 2 => self.cut = None,
+            3 => self.nodes[at].hangs_until = self.now + self.dice.below(300),
+            4 | 5 => self.crash(at),
+            6 => self.release(at),
+            7 => {
+                let to = IDS[self.dice.below(3) as usize];
+                if let Some(group) = &mut self.nodes[at].group {
+                    let _ = group.transfer_leadership(to);
+                }
+            }
+            _ => {
+                for node in self.nodes.iter_mut().filter(|n| n.group.is_none()) {
+                    node.start();
+                }
+            }
+        }
+    }
+
+    /// Of what was not durable some of the first may be.
+    fn crash(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.group.take().is_some() {
+            let kept = self.dice.below(3) as usize;
+            self.nodes[at].sync(kept);
+        }
+    }
+
+    /// All is well: everybody comes to the same state, with everything that was ever committed in it, and goes on.
+    fn heal(&mut self) {
+        (self.cut, self.trouble) = (None, 0);
+        for node in &mut self.nodes {
+            node.hangs_until = 0;
+            if node.group.is_none() {
+                node.start();
+            }
+        }
+        let begun = self.committed.len();
+        for turn in 0..4000 {
+            self.turn();
+            let settled = self
+                .nodes
+                .iter()
+                .filter(|n| n.group.as_ref().is_some_and(Group::leads_settled));
+            let same = self.nodes.iter().all(|n| n.state == self.committed);
+            if settled.count() == 1 && same && self.committed.len() > begun + 10 {
+                return;
+            }
+            assert!(turn < 3999, "no agreement: {}", self.describe());
+        }
+    }
+
+    fn describe(&self) -> String {
+        let node = |n: &Node| {
+            let group = n.group.as_ref().unwrap();
+            format!(
+                "\n{}: {:?} of {:?} in {}, {}..{} committed {} applied {:?} state {} {:?} {:?} {:?}",
+                n.id,
+                group.role(),
+                group.leader(),
+                group.term(),
+                group.first_index(),
+                group.last_index(),
+                group.committed_index(),
+                n.applied,
+                n.state.len(),
+                group.installing,
+                group.poll_catch_up(),
+                group.progress()
+            )
+        };
+        self.nodes.iter().map(node).collect()
+    }
+}
+
+#[test]
+fn what_is_committed_is_the_same_everywhere_and_stays() {
+    let (mut committed, mut installed, mut reads, mut terms) = (0, 0, 0, 0);
+    for seed in 1..=200 {
+        println!("seed {seed}");
+        let mut cluster = Cluster::new(seed);
+        for turn in 0..1200 {
+            cluster.turn();
+            if turn % 25 == 0 {
+                cluster.disturb();
+                cluster.check();
+            }
+        }
+        cluster.heal();
+        cluster.check();
+        committed += cluster.committed.len();
+        installed += cluster.installed;
+        reads += cluster.reads;
+        terms += cluster.leaders.len();
+    }
+    println!("{committed} committed, {installed} states taken over, {reads} reads, {terms} terms");
+    assert!(committed > 200 * 50 && installed > 20 && reads > 20 && terms > 400);
+}

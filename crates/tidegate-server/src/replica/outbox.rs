@@ -1,0 +1,90 @@
+//! Messages to other members, held back until what they promise is durable. Pure.
+//!
+//! What a leader says may leave at once: its followers count themselves, and it counts itself when it is durable. Everybody
+//! else's messages speak of a vote or of entries, and wait for the batch they came with and all before it.
+
+use std::collections::VecDeque;
+
+use raft::eraftpb::{Message, MessageType};
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// With the number of the batch they wait for, which grows.
+    held: VecDeque<(u64, Vec<Message>)>,
+    sending: VecDeque<Message>,
+}
+
+impl Outbox {
+    /// May leave now.
+    pub(super) fn send(&mut self, messages: Vec<Message>) {
+        self.sending.extend(messages);
+    }
+
+    /// May leave once the batch of this number is durable.
+    pub(super) fn hold(&mut self, number: u64, messages: Vec<Message>) {
+        if !messages.is_empty() {
+            self.held.push_back((number, messages));
+        }
+    }
+
+    /// All batches up to this number are durable. Of acknowledgements that leave together only the one that says most does.
+    pub(super) fn release(&mut self, number: u64) {
+        let count = self.held.partition_point(|&(of, _)| of <= number);
+        let released = self.held.drain(..count).flat_map(|(_, messages)| messages);
+        let mut acks: Vec<Message> = Vec::new();
+        for message in released {
+            if !is_ack(&message) {
+                self.sending.push_back(message);
+                continue;
+            }
+            let same = |a: &&mut Message| a.to == message.to && a.term == message.term;
+            match acks.iter_mut().find(same) {
+                Some(ack) if ack.index <= message.index => *ack = message,
+                Some(_) => {}
+                None => acks.push(message),
+            }
+        }
+        self.sending.extend(acks);
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Message> {
+        self.sending.pop_front()
+    }
+}
+
+fn is_ack(message: &Message) -> bool {
+    message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: MessageType, to: u64, term: u64, index: u64) -> Message {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.to, message.term, message.index) = (to, term, index);
+        message
+    }
+
+    #[test]
+    fn messages_wait_for_their_batch_and_only_the_newest_acknowledgement_leaves() {
+        use MessageType::{MsgAppendResponse as Ack, MsgHeartbeatResponse as Beat};
+        let mut outbox = Outbox::default();
+        outbox.hold(3, vec![message(Ack, 2, 5, 10), message(Beat, 2, 5, 0)]);
+        outbox.hold(4, vec![message(Ack, 2, 5, 12)]);
+        outbox.hold(5, vec![message(Ack, 2, 5, 11), message(Ack, 2, 6, 11)]);
+        outbox.hold(6, vec![message(Ack, 2, 6, 12)]);
+        assert_eq!(outbox.poll(), None);
+        outbox.release(5);
+        let left: Vec<_> = std::iter::from_fn(|| outbox.poll())
+            .map(|m| (m.get_msg_type(), m.term, m.index))
+            .collect();
+        assert_eq!(left, [(Beat, 5, 0), (Ack, 5, 12), (Ack, 6, 11)]);
+        outbox.send(vec![message(Beat, 3, 7, 0)]);
+        outbox.release(6);
+        assert_eq!(outbox.poll().map(|m| m.to), Some(3));
+        assert_eq!(outbox.poll().map(|m| m.index), Some(12));
+    }
+}

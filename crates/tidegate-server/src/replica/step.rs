@@ -1,0 +1,140 @@
+//! Which messages of other members may reach Raft: those it cannot be hurt by. Pure.
+//!
+//! The crate `raft` trusts its peers, and ends the process where they say what cannot be. So whatever comes from outside is looked at
+//! first; what an honest member never says is refused, and says so.
+
+use raft::eraftpb::{Message, MessageType};
+use raft::{RawNode, StateRole};
+
+use super::tail::Tail;
+
+/// Indices and terms beyond this come from no log.
+const NUMBER_MAX: u64 = 1 << 60;
+
+/// Why a message of another member was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// It belongs to another group.
+    #[error("a message for group {group}, which this node has no part in")]
+    WrongGroup {
+        /// That group.
+        group: u32,
+    },
+    /// It is meant for somebody else.
+    #[error("a message for member {to:x}, which is not this one: check the routes")]
+    NotForThis {
+        /// Whom it is for.
+        to: u64,
+    },
+    /// It comes from somebody who is no member.
+    #[error("a message of {from:x}, which is no other member of the group: check the routes")]
+    Unknown {
+        /// Who sent it.
+        from: u64,
+    },
+    /// Members do not send such messages to each other.
+    #[error("a message of a kind that members do not send")]
+    Kind,
+    /// What it says cannot be.
+    #[error("a message that contradicts itself or this member's log: {what}")]
+    Impossible {
+        /// What cannot be.
+        what: &'static str,
+    },
+    /// So much waits to be written that no more entries are taken. The sender sends them again.
+    #[error("too much waits to be written: entries are taken again once some of it was")]
+    Full,
+}
+
+/// Whether an honest member of the group may have sent this.
+pub(super) fn check(
+    raft: &RawNode<Tail>,
+    voters: &[u64],
+    message: &Message,
+) -> Result<(), StepError> {
+    let this = raft.raft.id;
+    if message.to != this {
+        return Err(StepError::NotForThis { to: message.to });
+    }
+    if message.from == this || !voters.contains(&message.from) {
+        let from = message.from;
+        return Err(StepError::Unknown { from });
+    }
+    let impossible = |what| Err(StepError::Impossible { what });
+    let numbers = [
+        message.term,
+        message.log_term,
+        message.index,
+        message.commit,
+        message.commit_term,
+        message.reject_hint,
+    ];
+    if numbers.iter().any(|n| *n > NUMBER_MAX) {
+        return impossible("a number beyond all bounds");
+    }
+    // To Raft a message without a term is its own.
+    if message.term == 0 {
+        return impossible("no term");
+    }
+    if message.request_snapshot != 0 {
+        return impossible("a snapshot was asked for");
+    }
+    let log = &raft.raft.raft_log;
+    let current = message.term == raft.raft.term;
+    match message.get_msg_type() {
+        MessageType::MsgAppend => entries(message),
+        MessageType::MsgHeartbeat if message.commit > log.last_index() => {
+            impossible("acknowledged entries that this member does not have")
+        }
+        MessageType::MsgAppendResponse
+            if current && !message.reject && message.index > log.last_index() =>
+        {
+            impossible("an acknowledgement of entries nobody sent")
+        }
+        MessageType::MsgSnapshot => {
+            let of = message.get_snapshot().get_metadata();
+            let sound =
+                (1..=NUMBER_MAX).contains(&of.index) && (1..=message.term).contains(&of.term);
+            if sound {
+                Ok(())
+            } else {
+                impossible("a snapshot of nothing")
+            }
+        }
+        MessageType::MsgRequestVoteResponse
+            if current
+                && raft.raft.state == StateRole::Candidate
+                && log.persisted != log.last_index() =>
+        {
+            impossible("a vote that was not asked for yet")
+        }
+        MessageType::MsgHeartbeat
+        | MessageType::MsgAppendResponse
+        | MessageType::MsgHeartbeatResponse
+        | MessageType::MsgRequestVote
+        | MessageType::MsgRequestVoteResponse
+        | MessageType::MsgRequestPreVote
+        | MessageType::MsgRequestPreVoteResponse
+        | MessageType::MsgTimeoutNow => Ok(()),
+        _ => Err(StepError::Kind),
+    }
+}
+
+/// Consecutive entries behind the one the message names, of terms that do not fall.
+fn entries(message: &Message) -> Result<(), StepError> {
+    let (mut index, mut term) = (message.index, message.log_term);
+    let mut sound = (index == 0) == (term == 0) && term <= message.term;
+    for entry in message.get_entries() {
+        index += 1;
+        sound &= entry.index == index && (term..=message.term).contains(&entry.term);
+        sound &= entry.term > 0 && entry.get_entry_type() == raft::eraftpb::EntryType::EntryNormal;
+        term = entry.term;
+    }
+    match sound {
+        true => Ok(()),
+        false => Err(StepError::Impossible {
+            what: "entries that do not follow each other",
+        }),
+    }
+}
