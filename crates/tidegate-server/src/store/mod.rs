@@ -189,7 +189,7 @@ impl Store {
 
     /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
     #[cfg(feature = "sim")]
-    pub fn step(&mut self) -> bool {
+    pub fn work(&mut self) -> bool {
         let read = self.reading.step();
         self.checkpoints.step() || read
     }

@@ -141,7 +141,7 @@ impl Opening {
         Self::of(storage, options, waker, By::Thread, open)
     }
 
-    /// As [`on`](Self::on), without threads: what they would do is done by [`Store::step`] and by the [`Steps`] of the log.
+    /// As [`on`](Self::on), without threads: what they would do is done by [`Store::work`] and by the [`Steps`] of the log.
     ///
     /// # Errors
     /// See [`OpenError`].

@@ -8,6 +8,7 @@ use tidegate_log::{Append, Doing, Log, Record, SimDisk};
 use tidegate_server::replica::records::{self, HardState};
 
 use crate::node::time;
+use crate::oracle::ids;
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,18 +133,7 @@ fn rewrite(disk: &SimDisk, now: u64, state: HardState) -> SimDisk {
 
 /// The state without what it knows of ids: each becomes another of the same length.
 pub(crate) fn without_ids(state: &[u8]) -> Vec<u8> {
-    let mut state = state.to_vec();
-    for at in 0..state.len().saturating_sub(4) {
-        let len = u32::from_le_bytes([state[at], state[at + 1], state[at + 2], state[at + 3]]);
-        let Some(text) = state.get(at + 4..at + 4 + len as usize) else {
-            continue;
-        };
-        let is_id = (3..16).contains(&len)
-            && text.iter().all(|b| b.is_ascii_digit() || *b == b'-')
-            && text.contains(&b'-');
-        if is_id {
-            state[at + 4] = b'x';
-        }
-    }
-    state
+    let mut without = state.to_vec();
+    ids(state).for_each(|id| without[id.start] = b'x');
+    without
 }

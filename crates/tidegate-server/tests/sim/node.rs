@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use raft::eraftpb::Message;
 use tidegate::Time;
 use tidegate_log::{Doing, SimDisk, Steps};
+use tidegate_server::replica::{Message, StepError};
 use tidegate_server::store::{
     Due, Fetch, OpenError, Opening, Options, Replaying, Store, WriteError, account, relocate,
 };
@@ -74,7 +74,11 @@ impl Up {
     ) -> Result<Result<Self, OpenError>, String> {
         let (node, ledger) = (of.id, &of.ledger);
         let (state, log) = (of.disks.state.clone(), of.disks.log.clone());
-        let options = of.options();
+        let options = Options {
+            id: node,
+            voters: ids.to_vec(),
+            ..of.options()
+        };
         let opened = Opening::stepped(Arc::new(state), Arc::new(log), options, time(now));
         let (mut opening, steps) = match opened {
             Ok(opened) => opened,
@@ -134,7 +138,7 @@ impl Up {
     }
 
     pub(crate) fn request(&mut self, request: Request, answers: &mut Vec<Answer>) {
-        if self.store.group().leads() {
+        if self.store.group().leads_settled() {
             self.pending.push_back(request);
         } else {
             answers.push((answer(&request, Told::Elsewhere), None));
@@ -142,14 +146,16 @@ impl Up {
     }
 
     /// A message of another node arrives.
-    pub(crate) fn step(&mut self, _message: Message) -> Result<(), String> {
-        Ok(())
+    pub(crate) fn step(&mut self, message: Message) -> Result<(), StepError> {
+        self.store.step(self.store.group_number(), message)
     }
 
-    pub(crate) fn tick(&mut self) {}
+    pub(crate) fn tick(&mut self) {
+        self.store.tick();
+    }
 
     pub(crate) fn poll_message(&mut self) -> Option<Message> {
-        None
+        self.store.poll_message().map(|(_, message)| message)
     }
 
     /// The sync that runs has ended.
@@ -160,7 +166,7 @@ impl Up {
     /// What threads beside the loop do.
     pub(crate) fn work(&mut self) {
         self.steps.keep();
-        while self.store.step() {}
+        while self.store.work() {}
     }
 
     /// One turn of the loop; false if the node has to end.

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
+use std::ops::Range;
 
 use tidegate_server::replica::Committed;
-use tidegate_server::stream::{Outcome, Place, Streams};
+use tidegate_server::stream::{Outcome, Streams};
 
 use crate::ledger::{Held, Ledger};
 use crate::model::Model;
@@ -184,30 +185,47 @@ fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
 
 /// What the streams come to, but for where messages lie: that is each node's own.
 fn digest(streams: &Streams) -> u64 {
-    let bytes: Vec<u8> = streams.snapshot().chunks().flatten().collect();
-    let mut same = Streams::restore(&bytes, tidegate_server::stream::AccountLimits::NONE)
-        .unwrap_or_else(|e| panic!("what was written can be read: {e}"));
-    let mut moves = Vec::new();
+    let mut hash = Fnv::default();
     for stream in streams.iter() {
         let state = stream.state();
+        hash.all(&[
+            u64::from(stream.id()),
+            stream.created_us(),
+            state.messages,
+            state.bytes,
+            state.first_seq,
+            state.last_seq,
+            state.last_time_us,
+        ]);
         for seq in state.first_seq..=state.last_seq {
-            if let Some(place) = stream.place(seq) {
-                moves.push((stream.id(), seq, place));
+            if let Some(message) = stream.message(seq) {
+                let subject = crc32c::crc32c(&message.subject);
+                let fields = [seq, message.time_us, message.bytes.into(), subject.into()];
+                hash.all(&fields);
             }
         }
     }
-    for (stream, seq, from) in moves {
-        let to = Place {
-            lsn: u64::from(stream) << 32 | seq,
-            offset: 16,
-        };
-        same.relocate(stream, seq, from, to);
-    }
-    let mut hash = Fnv::default();
-    for chunk in same.snapshot().chunks() {
-        hash.0 = hash.0.rotate_left(5) ^ u64::from(crc32c::crc32c(&chunk));
+    // Each with the number and the time of its message, which follow it.
+    let state: Vec<u8> = streams.snapshot().chunks().flatten().collect();
+    for id in ids(&state) {
+        let end = state.len().min(id.end + 16);
+        hash.write(&state[id.start..end]);
     }
     hash.0
+}
+
+/// Where the ids of messages stand in a snapshot of streams. Only clients' ids look like that.
+pub(crate) fn ids(state: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    (4..state.len()).filter_map(|at| {
+        let len = u32::from_le_bytes(*state[at - 4..].first_chunk()?);
+        if !(3..16).contains(&len) {
+            return None;
+        }
+        let range = at..at + len as usize;
+        let text = state.get(range.clone())?;
+        let shaped = text.iter().all(|b| b.is_ascii_digit() || *b == b'-');
+        (shaped && text.contains(&b'-')).then_some(range)
+    })
 }
 
 /// A hash that is the same in every process.

@@ -157,7 +157,7 @@ impl World {
 
     fn new(plan: Plan) -> Self {
         let mut dice = Dice::new(plan.seed);
-        let count = if dice.chance(150) { 1 } else { 1 };
+        let count = if dice.chance(150) { 5 } else { 3 };
         let nodes = (0..count).map(|n| Node::new(n, &mut dice)).collect();
         let clients = (0..dice.range(5, 10))
             .map(|c| Client::new(c as usize, count, &mut dice))
