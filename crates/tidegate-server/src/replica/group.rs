@@ -35,8 +35,8 @@ pub const RANK_TICKS: u64 = 3;
 pub const HEARTBEAT_TICKS: u64 = 2;
 /// Larger than any entry there can be a use for; it fits into memory and into a message.
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
-/// About so many bytes of entries go into a message, one entry at least.
-const MESSAGE_BYTES_MAX: u64 = 256 << 10;
+/// What goes into a message where the log has room for it.
+pub const ENTRIES_BYTES_MAX: u64 = 256 << 10;
 /// So many messages with entries are on their way to a follower at once; with the bytes of each, its share of memory is bounded.
 const IN_FLIGHT_MAX: usize = 64;
 
@@ -53,6 +53,8 @@ pub struct GroupOptions {
     pub uncommitted_bytes_max: u64,
     /// The most bytes of applied entries kept in memory.
     pub tail_bytes_max: u64,
+    /// About so many bytes of entries go into a message, and so into an append at its receiver; one entry at least.
+    pub message_bytes_max: u64,
 }
 
 /// What is known of a group from before.
@@ -200,7 +202,7 @@ impl Group {
             min_election_tick: timeout,
             max_election_tick: timeout + 1,
             heartbeat_tick: HEARTBEAT_TICKS as usize,
-            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_size_per_msg: options.message_bytes_max,
             max_inflight_msgs: IN_FLIGHT_MAX,
             pre_vote: true,
             check_quorum: true,

@@ -1,5 +1,7 @@
 //! What a node's disk really holds: its log's records, read as they become durable, beside the node and whatever it believes.
 
+use std::collections::BTreeMap;
+
 use tidegate_log::{Log, Lsn, Record};
 use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE};
 
@@ -16,6 +18,8 @@ pub(crate) struct Ledger {
     /// By index; `None` before what this disk began with.
     entries: Vec<Option<Held>>,
     pub(crate) hard_state: HardState,
+    /// For whom it voted, by term.
+    pub(crate) votes: BTreeMap<u64, u64>,
     /// All before this position is durable.
     pub(crate) durable: Lsn,
     /// Entries that others took the place of.
@@ -70,6 +74,7 @@ impl Ledger {
                     ));
                 }
                 self.hard_state = state;
+                self.votes.insert(state.term, state.vote);
             }
             KIND_ENTRY => {
                 let held = Held {

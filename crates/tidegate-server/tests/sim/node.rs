@@ -30,7 +30,7 @@ const STREAMS: [&str; 2] = [
 /// Wall clocks begin here, in microseconds.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 /// The most bytes of an entry.
-const ENTRY_BYTES_MAX: usize = 24 << 10;
+const ENTRY_BYTES_MAX: usize = 12 << 10;
 
 /// Two simulated disks: for checkpoints, for the log.
 #[derive(Clone, Default)]

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::bugs::Bug;
 use crate::coverage::Coverage;
-use crate::world::{Failure, Plan, World};
+use crate::world::{Failure, Plan, Trace, World};
 
 /// The seeds of one line in the file of those that are done.
 const STRETCH: u64 = 1000;
@@ -43,7 +43,7 @@ fn run_all(seeds: RangeInclusive<u64>, bug: Option<Bug>) -> (Coverage, Option<Fa
                     if !seeds.contains(&seed) {
                         return;
                     }
-                    let trace = false;
+                    let trace = Trace::Off;
                     let outcome = run(Plan { seed, bug, trace });
                     let mut found = found.lock().unwrap();
                     match outcome {
@@ -70,7 +70,11 @@ pub(crate) fn first_failure(seeds: RangeInclusive<u64>, bug: Option<Bug>) -> Opt
 /// Runs these seeds, or those the environment asks for, and prints what they saw.
 pub(crate) fn report(seeds: RangeInclusive<u64>) {
     if let Some(seed) = variable("SEED").and_then(|s| s.parse().ok()) {
-        let (bug, trace) = (variable("BUG").and_then(|b| Bug::named(&b)), true);
+        let bug = variable("BUG").and_then(|b| Bug::named(&b));
+        let trace = match variable("MESSAGES") {
+            Some(_) => Trace::Messages,
+            None => Trace::Events,
+        };
         match run(Plan { seed, bug, trace }) {
             Ok(seen) => println!("{seen}"),
             Err(failure) => panic!("{failure}"),

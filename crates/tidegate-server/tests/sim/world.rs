@@ -29,8 +29,16 @@ const HEAL_US: u64 = 60_000_000;
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
-    /// Whether events are printed.
-    pub(crate) trace: bool,
+    pub(crate) trace: Trace,
+}
+
+/// What of a seed is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trace {
+    Off,
+    Events,
+    /// Messages between nodes, too.
+    Messages,
 }
 
 /// A seed in which something did not hold.
@@ -196,7 +204,7 @@ impl World {
     }
 
     fn trace(&self, what: impl FnOnce() -> String) {
-        if self.plan.trace {
+        if self.plan.trace != Trace::Off {
             println!("{:>12.6} {}", self.now as f64 / 1e6, what());
         }
     }
@@ -524,6 +532,22 @@ impl World {
                 self.nodes[n].planted.message(bug, &mut message);
             }
             self.promises(n, &message)?;
+            if self.plan.trace == Trace::Messages {
+                self.trace(|| {
+                    format!(
+                        "{} -> {} {:?} term {} index {} of {} commit {} entries {} reject {}",
+                        message.from,
+                        message.to,
+                        message.get_msg_type(),
+                        message.term,
+                        message.index,
+                        message.log_term,
+                        message.commit,
+                        message.entries.len(),
+                        message.reject
+                    )
+                });
+            }
             let Some(to) = self.nodes.iter().position(|node| node.id == message.to) else {
                 return Err(format!("a message for nobody: {message:?}"));
             };
@@ -564,11 +588,11 @@ impl World {
         );
         match kind {
             MessageType::MsgRequestVote => ensure!(
-                (durable.term, durable.vote) == (term, id),
+                ledger.votes.get(&term) == Some(&id),
                 "a promise before it is durable: node {id} stands in term {term}, its disk has {durable:?}"
             ),
             MessageType::MsgRequestVoteResponse if !message.reject => ensure!(
-                (durable.term, durable.vote) == (term, message.to),
+                ledger.votes.get(&term) == Some(&message.to),
                 "a promise before it is durable: node {id} votes for {} in term {term}, its disk has {durable:?}",
                 message.to
             ),
