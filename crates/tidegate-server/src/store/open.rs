@@ -1,7 +1,7 @@
 //! Opening a data directory: its lock and version, the newest checkpoint, and the replay of what came after it.
 //!
 //! A member that is alone in its group has committed every entry it has durably written, so it applies all of them before Raft
-//! begins: Raft starts with everything applied and only adds to it.
+//! begins. One of several applies those the log says are committed; what comes after them goes to Raft, unapplied.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -16,7 +16,7 @@ use tidegate::Time;
 use tidegate::controller::{Bounds, Knee, Objective};
 #[cfg(feature = "sim")]
 use tidegate_log::Steps;
-use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Recovery, Storage};
+use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Record, Recovery, Storage};
 
 use super::checkpoint::Header;
 use super::checkpoints::{self, Checkpoints, Kept};
@@ -29,7 +29,7 @@ use super::slow::Slow;
 use super::worker::By;
 use super::{Due, GROUP, Relocated, Store, Waker, behind};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
-use crate::replica::{Committed, ENTRIES_BYTES_MAX, Group, GroupOptions, Restored};
+use crate::replica::{Committed, ENTRIES_BYTES_MAX, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
 /// The one format of a data directory there is.
@@ -178,7 +178,7 @@ impl Opening {
         let names = storage.list().map_err(io("listing the data directory"))?;
         let repaired = names.iter().any(|n| n == REPAIRED_FILE);
         let mut kept = checkpoints::look(&*storage)?;
-        let mut seen = Seen::default();
+        let mut seen = Seen::new(kept.iter().map(|k| k.next));
         let wake = Arc::clone(&waker);
         let mut log_options = tidegate_log::Options::default()
             .segment_bytes(options.segment_bytes)
@@ -243,8 +243,18 @@ impl Opening {
     ///
     /// # Errors
     /// What was durable cannot be read any more, or a thread cannot be started.
-    pub fn replay(self, mut each: impl FnMut(Due, &mut Live)) -> Result<Store, OpenError> {
+    pub fn replay(mut self, mut each: impl FnMut(Due, &mut Live)) -> Result<Store, OpenError> {
         let io = OpenError::io;
+        let alone = self.options.voters.len() == 1;
+        if !alone && !self.seen.missing().is_empty() {
+            // It may have acknowledged them to others.
+            let text = "the log lacks entries that other members may count on: remove the data directory, and let this node join anew";
+            return Err(OpenError::Damaged(text.to_owned()));
+        }
+        let committed = match alone {
+            true => self.seen.last().0,
+            false => self.seen.committed(),
+        };
         let mut live = Live::restored(&self.header.live);
         let segments = self.opened.log.segments();
         segments
@@ -253,12 +263,21 @@ impl Opening {
         let mut applied = (self.header.index, self.header.term, self.header.next);
         let reader = self.opened.log.reader();
         let mut from = self.header.next;
+        // Index and term of the last that is committed, and what comes after it.
+        let (mut last, mut tail) = ((self.header.index, self.header.term), Vec::new());
         loop {
             let chunk = reader.scan(from, REPLAY_BYTES).map_err(unreadable)?;
             if chunk.next == from {
                 break;
             }
             for (lsn, record) in chunk.records {
+                if self.is_entry(lsn, &record) {
+                    if record.index > committed {
+                        tail.push(logged(lsn, record));
+                        continue;
+                    }
+                    last = (record.index, record.term);
+                }
                 let Some(due) = self.due(lsn, record) else {
                     continue;
                 };
@@ -280,8 +299,10 @@ impl Opening {
         };
         let restored = Restored {
             hard_state: self.seen.hard_state(),
-            applied: self.seen.last(),
-            ..Restored::default()
+            applied: if alone { self.seen.last() } else { last },
+            tail,
+            history: self.seen.take_history(),
+            installed: !alone && self.seen.installed(),
         };
         let waker = &self.waker;
         let reading = Reading::start(
@@ -316,18 +337,32 @@ impl Opening {
         Ok(store)
     }
 
+    /// Whether the record is an entry that counts and is not in the state.
+    fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
+        record.group == GROUP
+            && record.kind == KIND_ENTRY
+            && record.index > self.header.index
+            && self.seen.counts(record.index, lsn)
+    }
+
     /// What a record of the log means to the state.
-    fn due(&self, lsn: Lsn, record: tidegate_log::Record) -> Option<Due> {
+    fn due(&self, lsn: Lsn, record: Record) -> Option<Due> {
         if record.group != GROUP {
             return None;
         }
         match record.kind {
-            KIND_ENTRY if self.seen.counts(record.index, lsn) && !record.payload.is_empty() => {
-                Some(Due::Entry(Committed {
-                    index: record.index,
-                    term: record.term,
+            KIND_ENTRY if self.is_entry(lsn, &record) && !record.payload.is_empty() => {
+                let LoggedEntry {
+                    index,
+                    term,
                     lsn,
-                    data: record.payload,
+                    data,
+                } = logged(lsn, record);
+                Some(Due::Entry(Committed {
+                    index,
+                    term,
+                    lsn,
+                    data,
                 }))
             }
             KIND_RELOCATED => Some(Due::Relocated(Relocated {
@@ -340,6 +375,15 @@ impl Opening {
             })),
             _ => None,
         }
+    }
+}
+
+fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
+    LoggedEntry {
+        index: record.index,
+        term: record.term,
+        lsn,
+        data: record.payload,
     }
 }
 

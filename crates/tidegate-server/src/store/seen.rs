@@ -7,7 +7,10 @@ use tidegate_log::{KIND_LOST, Lsn, RecordInfo};
 use super::GROUP;
 use super::checkpoint::Header;
 use super::error::OpenError;
-use crate::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE};
+use crate::replica::History;
+use crate::replica::records::{
+    HardState, KIND_COMMITTED, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED,
+};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -15,15 +18,33 @@ pub(super) struct Seen {
     hard_state: HardState,
     /// Index and term of the last entry.
     last: (u64, u64),
+    /// The commit index.
+    committed: u64,
     /// Where an entry took the place of others: its index and position.
     overwritten: Vec<(u64, Lsn)>,
-    /// Where indices are missing: the one that was to come, and the position of the one that came.
+    /// Where indices are missing: the one that was to come, the one that came, and its position.
     gaps: Vec<(u64, u64, Lsn)>,
     /// Entries that no checkpoint has and that are not in the log.
     missing: Vec<Range<u64>>,
+    /// Where entries are.
+    history: History,
+    /// Where checkpoints end, and the last entry before each, once one came after it.
+    ends: Vec<(Lsn, Option<(u64, u64)>)>,
+    /// The log does not say that the state of the checkpoint was taken over.
+    installed: bool,
 }
 
 impl Seen {
+    /// Of a log with checkpoints that end there.
+    pub(super) fn new(ends: impl Iterator<Item = Lsn>) -> Self {
+        // Without any, the log is followed from its beginning.
+        let ends = ends.chain([Lsn::ZERO]);
+        Self {
+            ends: ends.map(|end| (end, None)).collect(),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn note(&mut self, info: &RecordInfo) {
         if info.group != GROUP || info.kind == KIND_LOST {
             return;
@@ -35,23 +56,44 @@ impl Seen {
                     vote: info.index,
                 };
             }
+            KIND_COMMITTED => self.committed = self.committed.max(info.index),
+            KIND_INSTALLED => {
+                self.note_end(info.lsn);
+                // Nothing before it counts, and whoever lacks that state lacks all entries up to it.
+                self.overwritten.push((0, info.lsn));
+                self.gaps.push((0, info.index + 1, info.lsn));
+                self.history = History::after(info.index, info.term);
+                self.last = (info.index, info.term);
+            }
             KIND_ENTRY => {
+                self.note_end(info.lsn);
                 let next = self.last.0 + 1;
                 if info.index < next {
                     self.overwritten.push((info.index, info.lsn));
                 } else if info.index > next {
                     self.gaps.push((next, info.index, info.lsn));
                 }
+                self.history.push(info.index, info.term, info.lsn);
                 self.last = (info.index, info.term);
             }
             _ => {}
         }
     }
 
+    /// The next entry stands there: the last was the last before all checkpoints' ends that lie between.
+    fn note_end(&mut self, lsn: Lsn) {
+        for (end, before) in &mut self.ends {
+            if *end <= lsn && before.is_none() {
+                *before = Some(self.last);
+            }
+        }
+    }
+
     /// It goes on where a checkpoint ends. Entries that are missing are an error, unless a repair has said so.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
-        if header.hard_state.term > self.hard_state.term {
-            self.hard_state = header.hard_state;
+        let (ours, theirs) = (self.hard_state, header.hard_state);
+        if theirs.term > ours.term || (theirs.term == ours.term && ours.vote == 0) {
+            self.hard_state = theirs;
         }
         for &(from, to, lsn) in &self.gaps {
             let from = from.max(header.index + 1);
@@ -64,10 +106,31 @@ impl Seen {
                 self.missing.push(from..to);
             }
         }
-        if self.last.0 < header.index {
+        self.overwritten.retain(|(_, lsn)| *lsn >= header.next);
+        let end = self.ends.iter().find(|(end, _)| *end == header.next);
+        let went_on = end.is_some_and(|(_, before)| before.is_some());
+        if !went_on && self.last != (header.index, header.term) {
+            // The state was taken over: entries before the checkpoint's end do not lead to it.
             self.last = (header.index, header.term);
+            self.history = History::after(header.index, header.term);
+            self.installed = true;
         }
+        self.committed = self.committed.max(header.index).min(self.last.0);
         Ok(())
+    }
+
+    /// The commit index, as far as it was written.
+    pub(super) const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether the log has still to say that the checkpoint's state was taken over.
+    pub(super) const fn installed(&self) -> bool {
+        self.installed
+    }
+
+    pub(super) fn take_history(&mut self) -> History {
+        std::mem::take(&mut self.history)
     }
 
     pub(super) fn missing(&self) -> &[Range<u64>] {
@@ -105,62 +168,93 @@ mod tests {
         }
     }
 
+    /// Of entries with these indices at these positions, and checkpoints that end at 50, 60 and 90.
     fn seen(entries: &[(u64, u64)]) -> Seen {
-        let mut seen = Seen::default();
+        let mut seen = Seen::new([50, 60, 90].map(Lsn::new).into_iter());
         for &(index, lsn) in entries {
             seen.note(&info(KIND_ENTRY, index, 1, lsn));
         }
         seen
     }
 
+    fn header(index: u64, term: u64, next: u64) -> Header {
+        Header {
+            index,
+            term,
+            next: Lsn::new(next),
+            ..Header::default()
+        }
+    }
+
     #[test]
     fn a_later_write_of_an_index_takes_the_place_of_it_and_all_after_it() {
-        let seen = seen(&[(1, 10), (2, 20), (3, 30), (2, 40), (3, 50)]);
-        let counting = [(1, 10), (2, 20), (3, 30), (2, 40), (3, 50)]
+        let mut seen = seen(&[(1, 10), (2, 20), (3, 30), (2, 40), (3, 51)]);
+        seen.follow(&Header::default(), false).unwrap();
+        let counting = [(1, 10), (2, 20), (3, 30), (2, 40), (3, 51)]
             .map(|(index, lsn)| seen.counts(index, Lsn::new(lsn)));
         assert_eq!(counting, [true, false, false, true, true]);
-        assert_eq!(seen.last(), (3, 1));
+        assert_eq!((seen.last(), seen.installed()), ((3, 1), false));
+        assert_eq!(seen.take_history().term(3), Some(1));
     }
 
     #[test]
     fn missing_entries_are_an_error_unless_the_checkpoint_has_them_or_a_repair_said_so() {
-        let header = |index, next| Header {
-            index,
-            term: 7,
-            next: Lsn::new(next),
-            ..Header::default()
+        let follow = |entries: &[(u64, u64)], header: &Header, repaired| {
+            seen(entries).follow(header, repaired).is_ok()
         };
-        assert!(
-            seen(&[(1, 10), (2, 20)])
-                .follow(&Header::default(), false)
-                .is_ok()
-        );
-        assert!(seen(&[(5, 50)]).follow(&Header::default(), false).is_err());
-        assert!(seen(&[(5, 50)]).follow(&header(4, 50), false).is_ok());
-        assert!(seen(&[(5, 50)]).follow(&header(3, 50), false).is_err());
-        assert!(
-            seen(&[(1, 10), (5, 50), (6, 60)])
-                .follow(&header(5, 60), false)
-                .is_ok()
-        );
-        assert!(
-            seen(&[(5, 50), (7, 70)])
-                .follow(&header(4, 50), false)
-                .is_err()
-        );
-        assert!(
-            seen(&[(5, 50), (7, 70)])
-                .follow(&header(4, 50), true)
-                .is_ok()
-        );
-        let mut none = seen(&[]);
-        none.follow(&header(9, 90), false).unwrap();
-        assert_eq!(none.last(), (9, 7));
+        assert!(follow(&[(1, 10), (2, 20)], &Header::default(), false));
+        assert!(!follow(&[(5, 50)], &Header::default(), false));
+        assert!(follow(&[(5, 50)], &header(4, 1, 50), false));
+        assert!(!follow(&[(5, 50)], &header(3, 1, 50), false));
+        assert!(follow(
+            &[(1, 10), (5, 50), (6, 60)],
+            &header(5, 1, 60),
+            false
+        ));
+        assert!(!follow(&[(5, 50), (7, 70)], &header(4, 1, 50), false));
+        assert!(follow(&[(5, 50), (7, 70)], &header(4, 1, 50), true));
+    }
+
+    #[test]
+    fn a_state_that_was_taken_over_stands_in_for_all_entries_before_its_end() {
+        let taken = |entries: &[(u64, u64)], header: &Header| {
+            let mut seen = seen(entries);
+            seen.follow(header, false).unwrap();
+            (seen.last(), seen.installed(), seen.committed())
+        };
+        // No entries at all, fewer, other ones, and more that were never committed.
+        assert_eq!(taken(&[], &header(9, 7, 90)), ((9, 7), true, 9));
+        assert_eq!(taken(&[(1, 10)], &header(9, 7, 90)), ((9, 7), true, 9));
+        let other = [(8, 10), (9, 20)];
+        assert_eq!(taken(&other, &header(9, 7, 90)), ((9, 7), true, 9));
+        let more = [(8, 10), (9, 20), (10, 30)];
+        assert_eq!(taken(&more, &header(9, 1, 90)), ((9, 1), true, 9));
+        // It is the member's own.
+        assert_eq!(taken(&other, &header(9, 1, 90)), ((9, 1), false, 9));
+        assert_eq!(taken(&more, &header(8, 1, 50)), ((8, 1), true, 8));
+    }
+
+    #[test]
+    fn behind_a_state_taken_over_the_log_goes_on_and_an_older_checkpoint_leads_nowhere() {
+        let noted = || {
+            let mut seen = seen(&[(1, 10), (2, 20), (3, 30), (4, 40), (5, 45)]);
+            seen.note(&info(KIND_INSTALLED, 4, 7, 60));
+            seen.note(&info(KIND_ENTRY, 5, 7, 70));
+            seen.note(&info(KIND_COMMITTED, 5, 0, 80));
+            seen
+        };
+        let mut seen = noted();
+        seen.follow(&header(4, 7, 60), false).unwrap();
+        assert_eq!((seen.last(), seen.committed()), ((5, 7), 5));
+        assert!(!seen.installed() && seen.counts(5, Lsn::new(70)));
+        assert_eq!(seen.take_history().first(), 5);
+        let older = noted().follow(&header(1, 1, 20), false);
+        assert!(matches!(older, Err(OpenError::Damaged(_))));
     }
 
     #[test]
     fn the_last_hard_state_counts_or_the_checkpoints_if_it_is_later() {
-        let mut seen = Seen::default();
+        let mut seen = seen(&[]);
         seen.note(&info(KIND_HARD_STATE, 1, 2, 0));
         seen.note(&info(KIND_HARD_STATE, 1, 3, 9));
         let header = |term| Header {

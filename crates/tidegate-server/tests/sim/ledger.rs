@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_log::{Log, Lsn, Record};
-use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE};
+use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 
 /// A durable entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) struct Ledger {
     pub(crate) votes: BTreeMap<u64, u64>,
     /// All before this position is durable.
     pub(crate) durable: Lsn,
+    /// Index and term of the entry after which a state was taken over.
+    installed: (u64, u64),
     /// Entries that others took the place of.
     pub(crate) overwritten: u64,
 }
@@ -88,9 +90,19 @@ impl Ledger {
                 each(record.index, held, before)?;
                 self.entries.push(Some(held));
             }
+            KIND_INSTALLED => {
+                self.entries.clear();
+                self.entries.resize(record.index as usize + 1, None);
+                self.installed = (record.index, record.term);
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether this entry is durable, by itself or in a state that was taken over.
+    pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
+        index <= self.installed.0 || self.get(index).is_some_and(|h| h.term == term)
     }
 
     /// The entry with this index, if it is durable.

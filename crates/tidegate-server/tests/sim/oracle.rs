@@ -150,8 +150,7 @@ impl Oracle {
         voters: usize,
         disks: impl Iterator<Item = &'a Ledger>,
     ) -> Verdict {
-        let holds = |l: &&Ledger| l.get(index).is_some_and(|h| h.term == term);
-        let count = disks.filter(holds).count();
+        let count = disks.filter(|disk| disk.holds(index, term)).count();
         ensure!(
             2 * count > voters,
             "an ack before a majority is durable: entry {index} of term {term} is on {count} of {voters} disks"

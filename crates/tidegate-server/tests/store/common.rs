@@ -75,8 +75,8 @@ impl Disks {
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) toy: Toy,
-    /// Every entry applied, replayed or not, with where it lies.
-    pub(crate) entries: Vec<(u64, Bytes)>,
+    /// Every entry applied, replayed or not, with where it lies and its index.
+    pub(crate) entries: Vec<(u64, u64, Bytes)>,
     /// How many of them were replayed.
     pub(crate) replayed: usize,
     /// How many checkpoints were asked for.
@@ -107,7 +107,7 @@ impl Node {
         let mut entries = Vec::new();
         let store = opening.replay(|due, live| {
             if let Due::Entry(entry) = &due {
-                entries.push((entry.lsn.get(), entry.data.clone()));
+                entries.push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
             toy.handle(due, live);
         })?;
@@ -126,7 +126,8 @@ impl Node {
         self.store.poll().unwrap();
         while let Some(due) = self.store.poll_due() {
             if let Due::Entry(entry) = &due {
-                self.entries.push((entry.lsn.get(), entry.data.clone()));
+                self.entries
+                    .push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
             self.toy.handle(due, self.store.live_mut());
         }
@@ -177,6 +178,11 @@ impl Node {
     /// Waits until the entry of this index was applied.
     pub(crate) fn applied(&mut self, index: u64) {
         self.until(|node| (node.toy.index >= index).then_some(()));
+    }
+
+    /// Whether another thread is at work for it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.store.is_checkpointing()
     }
 
     /// Waits until no checkpoint is being written.

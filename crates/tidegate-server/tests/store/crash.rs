@@ -48,7 +48,7 @@ fn what_was_applied_survives_crashes() {
         println!("seed {seed}");
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut disks = Disks::default();
-        let mut applied: Vec<(u64, bytes::Bytes)> = Vec::new();
+        let mut applied: Vec<(u64, u64, bytes::Bytes)> = Vec::new();
         let mut term = 0;
         for life in 0..6 {
             let mut node = Node::on(&disks).unwrap();
@@ -56,7 +56,7 @@ fn what_was_applied_survives_crashes() {
             // All of the replay is of entries known, or of such as nobody was told of.
             let known: Vec<_> = applied
                 .iter()
-                .filter(|(lsn, _)| node.entries.first().is_some_and(|(first, _)| lsn >= first))
+                .filter(|(lsn, ..)| node.entries.first().is_some_and(|(first, ..)| lsn >= first))
                 .cloned()
                 .collect();
             assert!(
@@ -65,7 +65,7 @@ fn what_was_applied_survives_crashes() {
             );
             assert_eq!(known, node.entries[..known.len()], "life {life}");
             if node.replayed == 0 {
-                let last = applied.last().map_or(0, |(lsn, _)| *lsn);
+                let last = applied.last().map_or(0, |(lsn, ..)| *lsn);
                 assert!(node.store.log().durable().get() >= last);
             }
             let now = node.store.group().hard_state().term;
@@ -77,8 +77,8 @@ fn what_was_applied_survives_crashes() {
             if node.entries.len() > replayed {
                 term = now;
             }
-            let first = node.entries.first().map_or(u64::MAX, |(lsn, _)| *lsn);
-            applied.retain(|(lsn, _)| *lsn < first);
+            let first = node.entries.first().map_or(u64::MAX, |(lsn, ..)| *lsn);
+            applied.retain(|(lsn, ..)| *lsn < first);
             applied.extend(node.entries.iter().cloned());
             let toy = node.toy.clone();
             disks = match dice.below(3) {

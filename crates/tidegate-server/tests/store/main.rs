@@ -8,5 +8,6 @@ mod common;
 mod crash;
 mod golden;
 mod kill;
+mod members;
 mod retention;
 mod toy;
