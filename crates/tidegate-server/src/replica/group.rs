@@ -270,13 +270,6 @@ impl Group {
         self.hard_state
     }
 
-    /// The term of the entry with this index, if that is known.
-    #[must_use]
-    pub fn term_at(&self, index: u64) -> Option<u64> {
-        let term = self.raft.raft.raft_log.term(index).ok();
-        term.filter(|term| *term > 0)
-    }
-
     /// The index of the last entry.
     #[must_use]
     pub fn last_index(&self) -> u64 {
