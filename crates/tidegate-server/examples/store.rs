@@ -57,6 +57,7 @@ fn group_alone() {
         voters: vec![1],
         uncommitted_bytes_max: 16 << 20,
         tail_bytes_max: 1 << 20,
+        batch_bytes_max: 1 << 20,
     };
     let mut group = Group::open(options, Restored::default());
     let data = Bytes::from(vec![7; 200]);

@@ -35,8 +35,8 @@ pub const RANK_TICKS: u64 = 3;
 pub const HEARTBEAT_TICKS: u64 = 2;
 /// Larger than any entry there can be a use for; it fits into memory and into a message.
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
-/// What goes into a message where the log has room for it.
-pub const ENTRIES_BYTES_MAX: u64 = 256 << 10;
+/// About so many bytes of entries go into a message, one entry at least.
+const MESSAGE_BYTES_MAX: u64 = 256 << 10;
 /// So many messages with entries are on their way to a follower at once; with the bytes of each, its share of memory is bounded.
 const IN_FLIGHT_MAX: usize = 64;
 
@@ -53,8 +53,8 @@ pub struct GroupOptions {
     pub uncommitted_bytes_max: u64,
     /// The most bytes of applied entries kept in memory.
     pub tail_bytes_max: u64,
-    /// About so many bytes of entries go into a message, and so into an append at its receiver; one entry at least.
-    pub message_bytes_max: u64,
+    /// The most bytes of entries in one batch. A single larger entry has one for itself.
+    pub batch_bytes_max: u64,
 }
 
 /// What is known of a group from before.
@@ -202,7 +202,7 @@ impl Group {
             min_election_tick: timeout,
             max_election_tick: timeout + 1,
             heartbeat_tick: HEARTBEAT_TICKS as usize,
-            max_size_per_msg: options.message_bytes_max,
+            max_size_per_msg: MESSAGE_BYTES_MAX,
             max_inflight_msgs: IN_FLIGHT_MAX,
             pre_vote: true,
             check_quorum: true,
@@ -366,6 +366,8 @@ impl Group {
     /// The log has let go of what stands before this position.
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
+        // Whoever waits for what is gone learns it.
+        self.handle_read(0, Vec::new());
     }
 
     /// The next entry to apply, in order, each once; those that only Raft needs are left out. To ask for the next says that the
@@ -435,6 +437,7 @@ impl Group {
         if leads != self.leads {
             // What was proposed before may never be committed, or by others.
             self.leads = leads;
+            self.raft.mut_store().forget_waiting();
             self.proposed.clear();
             (self.uncommitted_bytes, self.callers) = (0, 0);
         }
@@ -486,7 +489,7 @@ impl Group {
     fn hand_out(&mut self, mut batch: Batch) {
         if !batch.records.is_empty() {
             batch.callers = std::mem::take(&mut self.callers);
-            self.put_out(batch);
+            self.divide(batch);
             return;
         }
         // Nothing of it is to be written: it is persisted with what is to be before it.
@@ -497,6 +500,29 @@ impl Group {
             *last = number;
         } else {
             self.persisted(number);
+        }
+    }
+
+    /// What is too much for one append goes into several. Raft hears of the last.
+    fn divide(&mut self, mut batch: Batch) {
+        let mut bytes = 0;
+        let over = batch.records.iter().position(|record| {
+            bytes += record.payload.len() as u64;
+            bytes > self.options.batch_bytes_max && bytes > record.payload.len() as u64
+        });
+        if let Some(at) = over {
+            let rest = batch.records.split_off(at);
+            let (number, callers) = (std::mem::take(&mut batch.number), 0);
+            let since = batch.since;
+            self.put_out(batch);
+            self.divide(Batch {
+                number,
+                records: rest,
+                callers,
+                since,
+            });
+        } else {
+            self.put_out(batch);
         }
     }
 

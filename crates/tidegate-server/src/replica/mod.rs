@@ -16,9 +16,9 @@ mod tail;
 pub mod wire;
 
 pub use group::{
-    Batch, CatchUp, Committed, ELECTION_TICKS, ENTRIES_BYTES_MAX, ENTRY_BYTES_MAX, Group,
-    GroupOptions, HEARTBEAT_TICKS, Lagging, LoggedEntry, PeerProgress, ProposeError, Proposed,
-    RANK_TICKS, Restored, Role, TransferError, Unneeded,
+    Batch, CatchUp, Committed, ELECTION_TICKS, ENTRY_BYTES_MAX, Group, GroupOptions,
+    HEARTBEAT_TICKS, Lagging, LoggedEntry, PeerProgress, ProposeError, Proposed, RANK_TICKS,
+    Restored, Role, TransferError, Unneeded,
 };
 pub use history::History;
 pub use raft::eraftpb::Message;

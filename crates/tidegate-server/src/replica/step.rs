@@ -82,13 +82,19 @@ pub(super) fn check(
     }
     let log = &raft.raft.raft_log;
     let current = message.term == raft.raft.term;
+    let state = raft.raft.state;
     match message.get_msg_type() {
         MessageType::MsgAppend => entries(message),
-        MessageType::MsgHeartbeat if message.commit > log.last_index() => {
+        MessageType::MsgHeartbeat
+            if message.term >= raft.raft.term && message.commit > log.last_index() =>
+        {
             impossible("acknowledged entries that this member does not have")
         }
         MessageType::MsgAppendResponse
-            if current && !message.reject && message.index > log.last_index() =>
+            if current
+                && state == StateRole::Leader
+                && !message.reject
+                && message.index > log.last_index() =>
         {
             impossible("an acknowledgement of entries nobody sent")
         }
@@ -103,9 +109,7 @@ pub(super) fn check(
             }
         }
         MessageType::MsgRequestVoteResponse
-            if current
-                && raft.raft.state == StateRole::Candidate
-                && log.persisted != log.last_index() =>
+            if current && state == StateRole::Candidate && log.persisted != log.last_index() =>
         {
             impossible("a vote that was not asked for yet")
         }

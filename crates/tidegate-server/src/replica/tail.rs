@@ -174,13 +174,19 @@ impl Tail {
         waiting.iter().find_map(located)
     }
 
-    /// What waits for entries from this index on.
+    /// What waits for entries from this index on, and for such as are gone.
     pub(super) fn take_waiting(&mut self, low: u64) -> Vec<GetEntriesContext> {
-        let waiting = self.waiting.get_mut();
-        let (these, others) = waiting.drain(..).partition(|(at, _)| *at == low);
-        *waiting = others;
-        let these: Vec<(u64, GetEntriesContext)> = these;
+        let first = self.first();
+        let waiting = self.waiting.get_mut().drain(..);
+        let these = |(at, _): &(u64, GetEntriesContext)| *at == low || *at < first;
+        let (these, others): (Vec<_>, Vec<_>) = waiting.partition(these);
+        *self.waiting.get_mut() = others;
         these.into_iter().map(|(_, context)| context).collect()
+    }
+
+    /// Nobody is sent entries any more.
+    pub(super) fn forget_waiting(&mut self) {
+        self.waiting.get_mut().clear();
     }
 
     /// Entries that were read for Raft, until others are given; only those that follow each other and still count are kept.

@@ -17,6 +17,7 @@ mod checkpoints;
 mod chunks;
 mod compaction;
 mod error;
+mod laggards;
 mod live;
 mod members;
 mod missing;
@@ -51,6 +52,7 @@ pub use upkeep::Space;
 
 use checkpoints::Checkpoints;
 use compaction::Compaction;
+use laggards::Search;
 use reading::Reading;
 
 /// Called from other threads when the loop has something to do. It must not block.
@@ -86,6 +88,8 @@ pub struct Store {
     appender: Appender,
     log: Log,
     reading: Reading,
+    /// What is being read for a follower that lags.
+    search: Option<Search>,
     checkpoints: Checkpoints,
     compaction: Compaction,
     live: Live,
@@ -131,7 +135,8 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Takes what other threads have done. Call it after each wake-up.
+    /// Takes what other threads have done. Call it after each wake-up, and after [`step`](Self::step) and
+    /// [`tick`](Self::tick).
     ///
     /// # Errors
     /// A write or a sync failed: nothing more can become durable, and the process must end now. What was acknowledged is safe;
@@ -143,6 +148,7 @@ impl Store {
         self.group.handle_durable(durable);
         self.compaction.handle_durable(durable, &mut self.relocated);
         self.reading.poll();
+        self.serve_laggards();
         let appended = self.append_entries();
         match (failure, appended) {
             (Some(failure), _) | (None, Err(WriteError::Failed(failure))) => return Err(failure),

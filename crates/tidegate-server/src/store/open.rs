@@ -29,7 +29,7 @@ use super::slow::Slow;
 use super::worker::By;
 use super::{Due, GROUP, Relocated, Store, Waker, behind};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
-use crate::replica::{Committed, ENTRIES_BYTES_MAX, Group, GroupOptions, LoggedEntry, Restored};
+use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
 /// The one format of a data directory there is.
@@ -294,8 +294,7 @@ impl Opening {
             voters: self.options.voters.clone(),
             uncommitted_bytes_max: self.options.uncommitted_bytes_max,
             tail_bytes_max: self.options.tail_bytes_max,
-            // What a message brings is one append, which has to fit into a segment.
-            message_bytes_max: ENTRIES_BYTES_MAX.min(self.options.segment_bytes / 4),
+            batch_bytes_max: self.options.segment_bytes / 4,
         };
         let restored = Restored {
             hard_state: self.seen.hard_state(),
@@ -319,6 +318,7 @@ impl Opening {
             log: self.opened.log,
             appender: self.opened.appender,
             reading: reading.map_err(io("starting a thread"))?,
+            search: None,
             checkpoints: checkpoints.map_err(io("starting a thread"))?,
             compaction: Compaction::default(),
             live,

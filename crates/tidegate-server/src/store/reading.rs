@@ -32,15 +32,26 @@ pub enum Fetch {
     Damaged,
 }
 
-type Done = Arc<Mutex<Vec<(Wanted, Result<Chunk, ReadError>)>>>;
+/// What the thread is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// A stretch that is kept, for whoever reads messages.
+    Payloads(Wanted),
+    /// A stretch with all that is known of its records, once.
+    Records(Wanted),
+}
+
+type Outcome = Result<Chunk, ReadError>;
+type Done = Arc<Mutex<Vec<(Asked, Outcome)>>>;
 
 /// See the [module](self).
 pub(super) struct Reading {
     chunks: Chunks,
     asked: BTreeMap<Lsn, usize>,
     failed: BTreeMap<Lsn, Fetch>,
+    records: Option<Outcome>,
     done: Done,
-    worker: Worker<Wanted>,
+    worker: Worker<Asked>,
 }
 
 impl Reading {
@@ -52,10 +63,11 @@ impl Reading {
     ) -> std::io::Result<Self> {
         let done = Done::default();
         let told = Arc::clone(&done);
-        let worker = Worker::start(by, "store-reader", ASKED_MAX, move |wanted: Wanted| {
+        let worker = Worker::start(by, "store-reader", ASKED_MAX, move |asked: Asked| {
+            let (Asked::Payloads(wanted) | Asked::Records(wanted)) = asked;
             let outcome = reader.scan(wanted.from, wanted.bytes);
             let mut done = told.lock().unwrap_or_else(PoisonError::into_inner);
-            done.push((wanted, outcome));
+            done.push((asked, outcome));
             drop(done);
             waker();
         })?;
@@ -63,6 +75,7 @@ impl Reading {
             chunks: Chunks::new(bytes_max),
             asked: BTreeMap::new(),
             failed: BTreeMap::new(),
+            records: None,
             done,
             worker,
         })
@@ -77,7 +90,14 @@ impl Reading {
     /// Takes what the thread has read.
     pub(super) fn poll(&mut self) {
         let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
-        for (wanted, outcome) in done {
+        for (asked, outcome) in done {
+            let wanted = match asked {
+                Asked::Payloads(wanted) => wanted,
+                Asked::Records(_) => {
+                    self.records = Some(outcome);
+                    continue;
+                }
+            };
             self.asked.remove(&wanted.from);
             match outcome {
                 // Nothing durable is there: nobody was told of such a place.
@@ -126,8 +146,23 @@ impl Reading {
         if before.is_some_and(|(&from, &bytes)| wanted.from < from.after(bytes as u64)) {
             return;
         }
-        if self.worker.ask(wanted) {
+        if self.try_ask(Asked::Payloads(wanted)) {
             self.asked.insert(wanted.from, wanted.bytes);
         }
+    }
+
+    /// Has about so many bytes of records from `from` on read, which [`take_records`](Self::take_records) tells, whether there is
+    /// room. One such stretch at a time.
+    pub(super) fn ask_records(&self, from: Lsn, bytes: usize) -> bool {
+        self.try_ask(Asked::Records(Wanted { from, bytes }))
+    }
+
+    /// What came of it, once it was read.
+    pub(super) const fn take_records(&mut self) -> Option<Outcome> {
+        self.records.take()
+    }
+
+    fn try_ask(&self, asked: Asked) -> bool {
+        self.worker.ask(asked)
     }
 }

@@ -170,6 +170,8 @@ impl Store {
             if idle && self.log.release(segment.segment).is_ok() {
                 self.live.forget(base);
                 self.compaction.forget(base);
+                // Whoever lags so far is given the state instead; a dead node keeps nobody's segments.
+                self.group.handle_released(segment.range.end);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidegate_server::replica::{Message, Role, wire};
 use tidegate_server::store::{Options, WriteError};
+use tidegate_server::stream::{Entry, Kind};
 
 use crate::common::{Disks, Node, options};
 use crate::crash::Dice;
@@ -145,14 +146,18 @@ impl Members {
                 group.last_index(),
             );
             format!(
-                "{:?} in {} {range:?} {}\n",
+                "{:?} in {} {range:?} {} {:?}, to append {}, {:?} durable {:?}\n",
                 group.role(),
                 group.term(),
-                n.toy.index
+                n.toy.index,
+                group.progress(),
+                group.poll_append().is_some(),
+                n.store.log().stats(),
+                n.store.log().durable(),
             )
         };
         let told: String = self.nodes.iter().flatten().map(tell).collect();
-        panic!("not in time: {what}\n{told}");
+        panic!("not in time: {what}, {} ticks\n{told}", self.ticks);
     }
 
     /// Proposes to whoever leads, and waits until that one has applied it; whether it did.
@@ -181,20 +186,30 @@ impl Members {
             let mut nodes = m.nodes.iter().flatten();
             nodes.all(|n| n.toy.index >= all).then_some(())
         });
-        let first = self.nodes.iter().flatten().next().unwrap().toy.clone();
-        for node in self.nodes.iter().flatten() {
-            assert_eq!(node.toy.seq, first.seq);
-            let contents = |toy: &Toy| -> Vec<(u64, u32)> {
-                toy.messages
-                    .iter()
-                    .map(|(seq, (_, bytes))| (*seq, *bytes))
-                    .collect()
-            };
-            assert_eq!(contents(&node.toy), contents(&first));
-        }
+        let contents = self.contents();
         for node in self.nodes.iter_mut().flatten() {
-            node.check_messages();
+            assert!(node.toy.messages.keys().eq(contents.keys()));
+            node.check_contents(|seq, _| contents[&seq].clone());
         }
+    }
+
+    /// The messages that what was applied leads to.
+    fn contents(&self) -> BTreeMap<u64, Vec<u8>> {
+        let (mut seq, mut contents) = (0, BTreeMap::new());
+        for data in self.applied.values() {
+            for command in Entry::decode(data).unwrap().commands() {
+                let command = command.unwrap();
+                if command.kind == Kind::Publish {
+                    seq += 1;
+                    contents.insert(seq, command.payload.to_vec());
+                    continue;
+                }
+                for gone in command.payload.chunks_exact(8) {
+                    contents.remove(&u64::from_le_bytes(gone.try_into().unwrap()));
+                }
+            }
+        }
+        contents
     }
 
     /// Some messages more.
@@ -212,8 +227,9 @@ fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
     members.agree();
     let applied = members.applied.clone();
     assert_eq!(applied.len(), 50);
-    for node in members.nodes.iter_mut() {
-        node.take().unwrap().store.close().unwrap();
+    for at in 0..3 {
+        members.nodes[at].take().unwrap().store.close().unwrap();
+        members.disks[at] = members.disks[at].copy();
     }
     (0..3).for_each(|at| members.start(at));
     // What one of them knew to be committed it applies at once, the rest when somebody leads.
@@ -296,7 +312,9 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
                     .node(leader)
                     .store
                     .propose(store(toy.seq + 1, 1, 500), 1);
-                (0..dice.below(4)).for_each(|_| drop(members.round()));
+                for _ in 0..dice.below(4) {
+                    members.round();
+                }
             }
             let down: Vec<usize> = (0..crashed).map(|n| (from + n) % 3).collect();
             down.iter().for_each(|&at| members.crash(at, &mut dice));

@@ -87,7 +87,7 @@ impl Node {
             voters: IDS.to_vec(),
             uncommitted_bytes_max: 1000,
             tail_bytes_max: 200,
-            message_bytes_max: super::ENTRIES_BYTES_MAX,
+            batch_bytes_max: 150,
         }
     }
 

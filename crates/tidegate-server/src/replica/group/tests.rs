@@ -15,7 +15,7 @@ fn options() -> GroupOptions {
         voters: vec![1],
         uncommitted_bytes_max: 1000,
         tail_bytes_max: 500,
-        message_bytes_max: ENTRIES_BYTES_MAX,
+        batch_bytes_max: 300,
     }
 }
 

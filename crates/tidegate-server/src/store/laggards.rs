@@ -1,0 +1,81 @@
+//! Entries for followers that are so far behind that the leader has them only in its log: one stretch of it is read at a time.
+
+use bytes::Bytes;
+use tidegate_log::{Chunk, Lsn, ReadError};
+
+use super::{GROUP, Store};
+use crate::replica::records::KIND_ENTRY;
+
+/// A stretch has what goes into a few messages, and what lies before it.
+const STRETCH_BYTES: usize = 1 << 20;
+
+/// Somebody's next entry, and where the stretch begins that is being read for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    index: u64,
+    from: Lsn,
+    /// Asked for; there may have been no room to.
+    asked: bool,
+}
+
+impl Store {
+    /// Takes what was read for those that lag, and asks for what they need next.
+    pub(super) fn serve_laggards(&mut self) {
+        if let (Some(search), Some(outcome)) = (self.search, self.reading.take_records()) {
+            self.search = self.take_stretch(search, outcome);
+        }
+        if self.search.is_none()
+            && let Some(lagging) = self.group.poll_lagging()
+        {
+            self.search = Some(Search {
+                index: lagging.index,
+                from: lagging.near.1,
+                asked: false,
+            });
+        }
+        if let Some(search) = self.search.as_mut().filter(|s| !s.asked) {
+            search.asked = self.reading.ask_records(search.from, STRETCH_BYTES);
+        }
+    }
+
+    /// Where to go on, if the entry was not there.
+    fn take_stretch(
+        &mut self,
+        search: Search,
+        outcome: Result<Chunk, ReadError>,
+    ) -> Option<Search> {
+        let index = search.index;
+        let chunk = match outcome {
+            Ok(chunk) if chunk.next > search.from => chunk,
+            Ok(_) | Err(ReadError::Released) => {
+                self.group.handle_unreadable(index);
+                return None;
+            }
+            Err(error) => {
+                tracing::error!("entry {index} cannot be read for another node: {error}");
+                self.group.handle_unreadable(index);
+                return None;
+            }
+        };
+        let (mut next, mut read) = (index, Vec::<(u64, u64, Bytes)>::new());
+        for (_, record) in chunk.records {
+            // What was written over has another term.
+            let counts = || self.group.term_of(next) == Some(record.term);
+            let entry = record.group == GROUP && record.kind == KIND_ENTRY;
+            if entry && record.index == next && counts() {
+                read.push((next, record.term, record.payload));
+                next += 1;
+            }
+        }
+        if read.is_empty() {
+            let from = chunk.next;
+            return Some(Search {
+                index,
+                from,
+                asked: false,
+            });
+        }
+        self.group.handle_read(index, read);
+        None
+    }
+}
