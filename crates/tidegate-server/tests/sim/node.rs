@@ -107,7 +107,7 @@ impl Up {
                 && wrong.is_ok()
             {
                 applied = (entry.index, entry.term);
-                wrong = oracle.applied(entry, replaying.outcomes());
+                wrong = oracle.applied(entry, replaying.outcomes(), ledger.hard_state.term);
             }
         });
         wrong.map_err(|what| format!("node {node} replays: {what}"))?;
@@ -204,7 +204,8 @@ impl Up {
                         )
                         .map_err(|e| format!("entry {}: {e}", entry.index))?;
                     account(&self.effects, self.store.live_mut());
-                    oracle.applied(&entry, &self.outcomes)?;
+                    let term = self.store.group().term();
+                    oracle.applied(&entry, &self.outcomes, term)?;
                     self.answer(entry.index, entry.term, answers);
                     if entry.index % 64 == 0 {
                         oracle.state(entry.index, &self.streams)?;

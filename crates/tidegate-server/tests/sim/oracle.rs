@@ -34,13 +34,16 @@ struct Agreed {
     outcomes: u64,
 }
 
+/// When a majority was first known to have it, at the latest.
+type Since = u64;
+
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Oracle {
     leaders: BTreeMap<u64, u64>,
     /// Each entry there ever was by index and term, with the term of the one before it where that is known.
     entries: HashMap<(u64, u64), (u32, Option<u64>)>,
-    committed: BTreeMap<u64, Agreed>,
+    committed: BTreeMap<u64, (Agreed, Since)>,
     /// What the streams come to, by index.
     states: BTreeMap<u64, u64>,
     pub(crate) model: Model,
@@ -62,15 +65,22 @@ impl Oracle {
         self.leaders.len()
     }
 
-    /// Leader completeness: a new leader has the last entry that was committed; by log matching it has all before it.
-    pub(crate) fn new_leader(&self, node: u64, term_at: impl Fn(u64) -> Option<u64>) -> Verdict {
-        let Some((&index, agreed)) = self.committed.last_key_value() else {
+    /// Leader completeness: a new leader has the last entry that was committed in a term before its own; by log matching it has all
+    /// before that. (Who was paused may begin to lead long after others lead in a later term.)
+    pub(crate) fn new_leader(
+        &self,
+        node: u64,
+        term: u64,
+        term_of: impl Fn(u64) -> Option<u64>,
+    ) -> Verdict {
+        let mut committed = self.committed.iter().rev();
+        let Some((&index, (agreed, _))) = committed.find(|(_, (_, since))| *since < term) else {
             return Ok(());
         };
-        let has = term_at(index);
+        let has = term_of(index);
         ensure!(
             has == Some(agreed.term),
-            "leader completeness: node {node} leads without entry {index} of term {}, it has {has:?}",
+            "leader completeness: node {node} leads in term {term} without entry {index} of term {}, it has {has:?}",
             agreed.term
         );
         Ok(())
@@ -93,7 +103,7 @@ impl Oracle {
             );
         }
         seen.1 = seen.1.or(before);
-        if let Some(agreed) = self.committed.get(&index) {
+        if let Some((agreed, _)) = self.committed.get(&index) {
             ensure!(
                 held.term <= agreed.term,
                 "committed never changes: entry {index} of term {} comes after term {} was committed",
@@ -105,14 +115,20 @@ impl Oracle {
     }
 
     /// A node applies an entry: all apply the same, and it comes to the same.
-    pub(crate) fn applied(&mut self, entry: &Committed, outcomes: &[Outcome]) -> Verdict {
+    /// `term` is the one it is in.
+    pub(crate) fn applied(
+        &mut self,
+        entry: &Committed,
+        outcomes: &[Outcome],
+        term: Since,
+    ) -> Verdict {
         let now = Agreed {
             term: entry.term,
             crc: crc32c::crc32c(&entry.data),
             outcomes: digest_outcomes(outcomes),
         };
         let index = entry.index;
-        if let Some(&before) = self.committed.get(&index) {
+        if let Some(&(before, _)) = self.committed.get(&index) {
             ensure!(
                 (before.term, before.crc) == (now.term, now.crc),
                 "committed never changes: entry {index} was of term {}, now of term {}",
@@ -125,7 +141,7 @@ impl Oracle {
             );
             return Ok(());
         }
-        if let Some((&last, agreed)) = self.committed.last_key_value() {
+        if let Some((&last, (agreed, _))) = self.committed.last_key_value() {
             ensure!(
                 index > last && entry.term >= agreed.term,
                 "committed never changes: entry {index} of term {} after {last} of term {}",
@@ -133,7 +149,7 @@ impl Oracle {
                 agreed.term
             );
         }
-        self.committed.insert(index, now);
+        self.committed.insert(index, (now, term));
         let modelled = self.model.apply(&entry.data, outcomes);
         modelled.map_err(|what| format!("entry {index}: {what}"))
     }

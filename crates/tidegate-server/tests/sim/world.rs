@@ -266,9 +266,12 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let last = self.oracle.last_committed();
-        let applied = |n: &Node| n.up.as_ref().is_some_and(|up| up.applied.0 == last);
-        self.clients.iter().all(Client::is_done)
-            && 2 * self.nodes.iter().filter(|n| applied(n)).count() > self.nodes.len()
+        // Who lacks what no log has any more waits for the state of another.
+        let applied = |n: &Node| {
+            let up = n.up.as_ref();
+            up.is_some_and(|up| up.applied.0 == last || up.store.poll_catch_up().is_some())
+        };
+        self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
     }
 
     fn check_end(&mut self) -> Verdict {
@@ -278,6 +281,7 @@ impl World {
             let Some(up) = node.up.as_mut() else { continue };
             up.streams.check_invariants();
             if up.applied.0 < last {
+                self.seen.hit("nodes that need the state of another");
                 continue;
             }
             self.oracle.state(last, &up.streams)?;
@@ -518,7 +522,7 @@ impl World {
             let Node { up, ledger, .. } = &self.nodes[n];
             let group = up.as_ref().map(|up| up.store.group());
             // What left its memory is on its disk.
-            self.oracle.new_leader(id, |index| {
+            self.oracle.new_leader(id, term, |index| {
                 let known = group.and_then(|g| g.term_of(index));
                 known.or_else(|| ledger.get(index).map(|held| held.term))
             })?;
