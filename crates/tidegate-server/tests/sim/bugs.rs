@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
-use tidegate_log::{Append, Doing, Log, Record, SimDisk};
+use tidegate_log::{Append, Doing, Log, SimDisk};
 use tidegate_server::replica::records::{self, HardState};
 
+use crate::ledger::Ledger;
 use crate::node::time;
 use crate::oracle::ids;
 
@@ -19,7 +20,7 @@ pub(crate) enum Bug {
     VoteLost,
     /// After a crash the end of what was durable is gone, and the log opens as if nothing were missing.
     TailCut,
-    /// An answer to an append names the newest position that was ever acknowledged, of whatever log.
+    /// An answer to an append, even to one that does not fit, names the newest position that was ever acknowledged.
     StaleAnswer,
     /// A term's entries are written before the term and the vote: a crash between leaves the entries alone.
     VoteAfterEntries,
@@ -81,59 +82,74 @@ impl Planted {
         self.told == 0
     }
 
-    /// What is on the disk after a crash.
+    /// What is on the log's disk after a crash. Whatever is planted there, the ledger does not see.
     pub(crate) fn after_crash(
         &mut self,
         bug: Bug,
         disk: SimDisk,
-        now: u64,
-        was: HardState,
+        of: &Crash,
+        ledger: &mut Ledger,
     ) -> SimDisk {
         self.told = 0;
         let before = self.before.take();
         match bug {
             Bug::AckBeforeSync | Bug::TailCut => before.unwrap_or(disk),
-            Bug::VoteLost => rewrite(&disk, now, HardState { vote: 0, ..was }),
-            Bug::VoteAfterEntries => {
-                let term = was.term.saturating_sub(1);
-                rewrite(&disk, now, HardState { term, vote: 0 })
-            }
+            Bug::VoteLost => rewrite(&disk, of, ledger, |was| HardState { vote: 0, ..was }),
+            Bug::VoteAfterEntries => rewrite(&disk, of, ledger, |was| HardState {
+                term: was.term.saturating_sub(1),
+                vote: 0,
+            }),
             Bug::StaleAnswer | Bug::DedupLost => disk,
         }
     }
 
     /// What is sent instead of a message.
     pub(crate) fn message(&mut self, bug: Bug, message: &mut Message) {
-        let answers = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
-        if bug == Bug::StaleAnswer && answers {
-            self.acked = self.acked.max(message.index);
-            message.index = self.acked;
+        if bug != Bug::StaleAnswer || message.get_msg_type() != MessageType::MsgAppendResponse {
+            return;
         }
+        if !message.reject {
+            self.acked = self.acked.max(message.index);
+        }
+        (message.reject, message.reject_hint) = (false, 0);
+        message.index = self.acked;
     }
 }
 
-/// Has the log end with this hard state.
-fn rewrite(disk: &SimDisk, now: u64, state: HardState) -> SimDisk {
+/// When a crash was, and what the log's segments take.
+pub(crate) struct Crash {
+    pub(crate) now: u64,
+    pub(crate) segment_bytes: u64,
+}
+
+/// Has the log end with another hard state.
+fn rewrite(
+    disk: &SimDisk,
+    of: &Crash,
+    ledger: &mut Ledger,
+    change: impl FnOnce(HardState) -> HardState,
+) -> SimDisk {
     let image = durable(disk);
-    let opened = Log::open_stepped(
-        Arc::new(image.clone()),
-        tidegate_log::Options::default().seed(1),
-        time(now),
-        |_| {},
-    );
+    let options = tidegate_log::Options::default()
+        .segment_bytes(of.segment_bytes)
+        .seed(1);
+    let opened = Log::open_stepped(Arc::new(image.clone()), options, time(of.now), |_| {});
     let (mut opened, mut steps) = opened.unwrap_or_else(|e| panic!("the log opens: {e}"));
-    let record: Record = records::hard_state(1, state);
-    if opened.appender.append(Append::new(vec![record])).is_ok() {
-        while steps.step(time(now + 1_000_000)) == Doing::Syncing {
-            steps.sync(time(now + 1_000_000));
-        }
+    // What is wrong with it is found when the node runs.
+    let _ = ledger.read_on(&opened.log, |_, _, _| Ok(()));
+    let record = records::hard_state(1, change(ledger.hard_state));
+    let appended = opened.appender.append(Append::new(vec![record]));
+    let later = time(of.now + 1_000_000);
+    while appended.is_ok() && steps.step(later) == Doing::Syncing {
+        steps.sync(later);
     }
+    ledger.durable = opened.log.durable();
     image.killed()
 }
 
 /// The state without what it knows of ids: each becomes another of the same length.
 pub(crate) fn without_ids(state: &[u8]) -> Vec<u8> {
     let mut without = state.to_vec();
-    ids(state).for_each(|id| without[id.start] = b'x');
+    ids(state).for_each(|id| without[id.start] ^= 0x40);
     without
 }

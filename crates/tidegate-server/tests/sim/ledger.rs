@@ -36,6 +36,7 @@ impl Ledger {
         mut each: impl FnMut(u64, Held, Option<Held>) -> Result<(), String>,
     ) -> Result<(), String> {
         let (reader, durable) = (log.reader(), log.durable());
+        let mut outcome = Ok(());
         while self.durable < durable {
             let bytes = durable.since(self.durable) as usize;
             let chunk = reader.scan(self.durable, bytes.min(64 << 10));
@@ -44,11 +45,11 @@ impl Ledger {
                 break;
             }
             for (_, record) in chunk.records {
-                self.note(&record, &mut each)?;
+                outcome = outcome.and(self.note(&record, &mut each));
             }
             self.durable = chunk.next;
         }
-        Ok(())
+        outcome
     }
 
     fn note(
@@ -62,12 +63,10 @@ impl Ledger {
                     term: record.term,
                     vote: record.index,
                 };
-                let before = self.hard_state;
+                let before = std::mem::replace(&mut self.hard_state, state);
+                self.votes.insert(state.term, state.vote);
                 if state.term < before.term {
-                    return Err(format!(
-                        "the term went from {} to {}",
-                        before.term, state.term
-                    ));
+                    return Err(format!("the term went from {} to {}", before.term, state.term));
                 }
                 if state.term == before.term && before.vote != 0 && state.vote != before.vote {
                     return Err(format!(
@@ -75,8 +74,6 @@ impl Ledger {
                         state.term, before.vote, state.vote
                     ));
                 }
-                self.hard_state = state;
-                self.votes.insert(state.term, state.vote);
             }
             KIND_ENTRY => {
                 let held = Held {
@@ -87,8 +84,8 @@ impl Ledger {
                 self.overwritten += self.entries.len().saturating_sub(at) as u64;
                 self.entries.resize(at, None);
                 let before = record.index.checked_sub(1).and_then(|i| self.get(i));
-                each(record.index, held, before)?;
                 self.entries.push(Some(held));
+                each(record.index, held, before)?;
             }
             KIND_INSTALLED => {
                 self.entries.clear();

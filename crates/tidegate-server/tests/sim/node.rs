@@ -20,7 +20,7 @@ use crate::client::{Reply, Request, Told};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::oracle::{Oracle, ensure};
-use crate::world::Node;
+use crate::world::{Node, Plan};
 
 /// What a stock client would have made before.
 const STREAMS: [&str; 2] = [
@@ -69,7 +69,7 @@ impl Up {
         of: &Node,
         ids: &[u64],
         now: u64,
-        bug: Option<Bug>,
+        plan: Plan,
         oracle: &mut Oracle,
     ) -> Result<Result<Self, OpenError>, String> {
         let (node, ledger) = (of.id, &of.ledger);
@@ -86,11 +86,11 @@ impl Up {
         };
         let end = opening.recovery().end;
         ensure!(
-            end >= ledger.durable,
+            plan.blind || end >= ledger.durable,
             "what was durable is lost: the log of node {node} ends at {end}, and was durable up to {}",
             ledger.durable
         );
-        let state = opening.take_state().map(|state| match bug {
+        let state = opening.take_state().map(|state| match plan.bug {
             Some(Bug::DedupLost) => without_ids(&state).into(),
             _ => state,
         });

@@ -30,7 +30,11 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
 }
 
 /// What the seeds saw, up to the first that fails, and that one. Of several that run at the same time the lowest counts.
-fn run_all(seeds: RangeInclusive<u64>, bug: Option<Bug>) -> (Coverage, Option<Failure>) {
+fn run_all(
+    seeds: RangeInclusive<u64>,
+    bug: Option<Bug>,
+    blind: bool,
+) -> (Coverage, Option<Failure>) {
     let next = AtomicU64::new(*seeds.start());
     let stop = AtomicBool::new(false);
     let found = Mutex::new((Coverage::default(), None::<Failure>));
@@ -43,8 +47,12 @@ fn run_all(seeds: RangeInclusive<u64>, bug: Option<Bug>) -> (Coverage, Option<Fa
                     if !seeds.contains(&seed) {
                         return;
                     }
-                    let trace = Trace::Off;
-                    let outcome = run(Plan { seed, bug, trace });
+                    let outcome = run(Plan {
+                        seed,
+                        bug,
+                        trace: Trace::Off,
+                        blind,
+                    });
                     let mut found = found.lock().unwrap();
                     match outcome {
                         Ok(seen) => found.0.merge(&seen),
@@ -62,9 +70,9 @@ fn run_all(seeds: RangeInclusive<u64>, bug: Option<Bug>) -> (Coverage, Option<Fa
     found.into_inner().unwrap()
 }
 
-/// The first failure.
-pub(crate) fn first_failure(seeds: RangeInclusive<u64>, bug: Option<Bug>) -> Option<Failure> {
-    run_all(seeds, bug).1
+/// The first failure with a bug.
+pub(crate) fn first_failure(seeds: RangeInclusive<u64>, bug: Bug, blind: bool) -> Option<Failure> {
+    run_all(seeds, Some(bug), blind).1
 }
 
 /// Runs these seeds, or those the environment asks for, and prints what they saw.
@@ -75,7 +83,13 @@ pub(crate) fn report(seeds: RangeInclusive<u64>) {
             Some(_) => Trace::Messages,
             None => Trace::Events,
         };
-        match run(Plan { seed, bug, trace }) {
+        let plan = Plan {
+            seed,
+            bug,
+            trace,
+            blind: variable("BLIND").is_some(),
+        };
+        match run(plan) {
             Ok(seen) => println!("{seen}"),
             Err(failure) => panic!("{failure}"),
         }
@@ -114,7 +128,7 @@ pub(crate) fn report(seeds: RangeInclusive<u64>) {
 }
 
 fn stretch(seeds: RangeInclusive<u64>) {
-    let (seen, failure) = run_all(seeds.clone(), None);
+    let (seen, failure) = run_all(seeds.clone(), None, false);
     println!("seeds {seeds:?}:\n{seen}");
     if let Some(failure) = failure {
         panic!("{failure}");

@@ -7,7 +7,7 @@ use raft::eraftpb::{Message, MessageType};
 use tidegate_log::Doing;
 use tidegate_server::store::Options;
 
-use crate::bugs::{Bug, Planted};
+use crate::bugs::{Bug, Crash, Planted};
 use crate::client::{Acked, Client, Reply, Request};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
     pub(crate) trace: Trace,
+    /// Only what clients and other nodes could see is judged, not what is on disks.
+    pub(crate) blind: bool,
 }
 
 /// What of a seed is printed.
@@ -476,6 +478,9 @@ impl World {
             oracle.entry(index, held, before.map(|b| b.term))
         };
         let read = node.ledger.read_on(log, each);
+        if self.plan.blind {
+            return Ok(());
+        }
         read.map_err(|what| format!("the disk of node {}: {what}", node.id))
     }
 
@@ -540,7 +545,9 @@ impl World {
             if let Some(bug) = self.plan.bug {
                 self.nodes[n].planted.message(bug, &mut message);
             }
-            self.promises(n, &message)?;
+            if !self.plan.blind {
+                self.promises(n, &message)?;
+            }
             if self.plan.trace == Trace::Messages {
                 self.trace(|| {
                     format!(
@@ -673,7 +680,9 @@ impl World {
 
     fn answers(&mut self, n: usize, answers: Vec<Answer>) -> Verdict {
         for (reply, entry) in answers {
-            if let Some((index, term)) = entry {
+            if let Some((index, term)) = entry
+                && !self.plan.blind
+            {
                 let disks = self.nodes.iter().map(|n| &n.ledger);
                 self.oracle.acked(index, term, self.nodes.len(), disks)?;
             }
@@ -728,7 +737,7 @@ impl World {
         }
         let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
         let node = &mut self.nodes[n];
-        let opened = Up::open(node, &ids, self.now, self.plan.bug, &mut self.oracle)?;
+        let opened = Up::open(node, &ids, self.now, self.plan, &mut self.oracle)?;
         match opened {
             Ok(up) => {
                 node.life += 1;
@@ -781,8 +790,13 @@ impl World {
             }),
         };
         if let Some(bug) = self.plan.bug {
-            let (log, was) = (node.disks.log.clone(), node.ledger.hard_state);
-            node.disks.log = node.planted.after_crash(bug, log, self.now, was);
+            let log = node.disks.log.clone();
+            let crash = Crash {
+                now: self.now,
+                segment_bytes: node.options.segment_bytes,
+            };
+            let planted = &mut node.planted;
+            node.disks.log = planted.after_crash(bug, log, &crash, &mut node.ledger);
         }
         if unsynced > 0 {
             self.seen.hit("crashes that lost what was not synced");
