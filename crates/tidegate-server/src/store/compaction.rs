@@ -7,12 +7,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use bytes::Bytes;
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
 
 use super::{Fetch, GROUP, Relocated, Store};
 use crate::replica::records;
-use crate::stream::{Command, ENTRY_HEADER_BYTES, Lying, Place};
+use crate::stream::{ENTRY_HEADER_BYTES, Lying, Place};
 
 /// The most bytes read and appended in a turn.
 const TURN_BYTES: u64 = 256 << 10;
@@ -83,6 +82,17 @@ impl Compaction {
         );
     }
 
+    /// Messages were appended in a batch that ends there.
+    pub(super) fn handle_appended(&mut self, end: Lsn, moved: Vec<Relocated>) {
+        self.undurable
+            .extend(moved.into_iter().map(|moved| (end, moved)));
+    }
+
+    /// Whether nothing is on its way to the disk.
+    pub(super) fn is_durable(&self) -> bool {
+        self.undurable.is_empty()
+    }
+
     fn is_done(&self) -> bool {
         self.from.is_none() && self.wanted.is_empty() && self.undurable.is_empty()
     }
@@ -91,7 +101,7 @@ impl Compaction {
 impl Store {
     /// Copies some messages forward; says whether a segment is through.
     pub(super) fn relocate(&mut self) -> bool {
-        if self.compaction.is_idle() {
+        if self.compaction.is_idle() || self.catching_up.holds() {
             return false;
         }
         if self.compaction.is_done() {
@@ -161,18 +171,5 @@ impl Store {
                 .rev()
                 .for_each(|message| self.compaction.wanted.push_front(message)),
         }
-    }
-
-    /// The message at `place` as an entry of its own.
-    fn copy(&mut self, place: Place) -> Result<Bytes, Fetch> {
-        let entry = match self.read_entry(place.lsn) {
-            Fetch::Ready(entry) => entry,
-            other => return Err(other),
-        };
-        let command = Command::read(&entry, place.offset).map_err(|_| Fetch::Damaged)?;
-        let header = entry.get(..ENTRY_HEADER_BYTES).ok_or(Fetch::Damaged)?;
-        let from = place.offset as usize;
-        let command = &entry[from..from + command.encoded_bytes()];
-        Ok([header, command].concat().into())
     }
 }

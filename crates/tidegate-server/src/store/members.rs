@@ -2,7 +2,7 @@
 //! written because of it is handed to the log.
 
 use super::{GROUP, Store};
-use crate::replica::{CatchUp, Message, PeerProgress, StepError, TransferError};
+use crate::replica::{Message, PeerProgress, StepError, TransferError};
 
 impl Store {
     /// A message of another member, for this group.
@@ -68,12 +68,6 @@ impl Store {
     pub fn report_unreachable(&mut self, to: u64) {
         self.group.report_unreachable(to);
         self.hand_over();
-    }
-
-    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed.
-    #[must_use]
-    pub fn poll_catch_up(&self) -> Option<CatchUp> {
-        self.group.poll_catch_up()
     }
 
     /// What the group wants written. That there is no room passes; a failure is what `poll` tells.

@@ -12,6 +12,7 @@
 //! ```
 
 mod applying;
+mod catch_up;
 pub mod checkpoint;
 mod checkpoints;
 mod chunks;
@@ -41,6 +42,7 @@ use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
 use crate::stream::Place;
 
 pub use applying::{Replaying, account, relocate};
+pub use catch_up::{Fetched, InstallError};
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
@@ -50,6 +52,7 @@ pub use open::{Opening, Options, REPAIRED_FILE};
 pub use reading::Fetch;
 pub use upkeep::Space;
 
+use catch_up::CatchingUp;
 use checkpoints::Checkpoints;
 use compaction::Compaction;
 use laggards::Search;
@@ -92,6 +95,7 @@ pub struct Store {
     search: Option<Search>,
     checkpoints: Checkpoints,
     compaction: Compaction,
+    catching_up: CatchingUp,
     live: Live,
     /// Relocations that are durable, in the order of the log.
     relocated: VecDeque<Relocated>,
@@ -99,6 +103,8 @@ pub struct Store {
     applied: (u64, u64, Lsn),
     /// The segment last appended to.
     segment: u64,
+    /// Where the next batch goes.
+    end: Lsn,
     /// Something happened after which there may be something to release or to compact.
     review: bool,
     /// The log was here when the last checkpoint was asked for.
@@ -147,6 +153,7 @@ impl Store {
         let durable = self.log.durable();
         self.group.handle_durable(durable);
         self.compaction.handle_durable(durable, &mut self.relocated);
+        self.catching_up.handle_durable(durable);
         self.reading.poll();
         self.serve_laggards();
         let appended = self.append_entries();
@@ -160,6 +167,9 @@ impl Store {
 
     /// What is due next, in order, each once. To ask for the next says that the one before was done.
     pub fn poll_due(&mut self) -> Option<Due> {
+        if self.catching_up.is_installed() {
+            return None;
+        }
         // Those before an entry in the log come first, so that a checkpoint behind the entry has them. All that are durable do.
         if let Some(relocated) = self.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
@@ -186,6 +196,12 @@ impl Store {
             Some(entry) => Fetch::Ready(entry.clone()),
             None => self.reading.read(lsn),
         }
+    }
+
+    /// Index and term of the last entry that was due: what the state is as of.
+    #[must_use]
+    pub const fn applied(&self) -> (u64, u64) {
+        (self.applied.0, self.applied.1)
     }
 
     /// Where to note what messages came and went, as the streams tell it.
@@ -241,6 +257,7 @@ impl Store {
     fn append(&mut self, records: Vec<Record>, callers: u64) -> Result<Appended, AppendError> {
         let append = Append::new(records).callers(callers);
         let appended = self.appender.append(append).map_err(|(_, error)| error)?;
+        self.end = appended.end;
         if appended.segment != self.segment {
             self.segment = appended.segment;
             // Its first batch stands where it begins.

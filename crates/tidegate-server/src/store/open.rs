@@ -18,6 +18,7 @@ use tidegate::controller::{Bounds, Knee, Objective};
 use tidegate_log::Steps;
 use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Record, Recovery, Storage};
 
+use super::catch_up::CatchingUp;
 use super::checkpoint::Header;
 use super::checkpoints::{self, Checkpoints, Kept};
 use super::compaction::Compaction;
@@ -321,6 +322,8 @@ impl Opening {
             search: None,
             checkpoints: checkpoints.map_err(io("starting a thread"))?,
             compaction: Compaction::default(),
+            catching_up: CatchingUp::default(),
+            end: self.opened.recovery.end,
             live,
             relocated: VecDeque::new(),
             applied,

@@ -57,7 +57,7 @@ impl Store {
     /// Whether the state should be handed to [`checkpoint`](Self::checkpoint) now.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
-        if self.checkpoints.is_writing() {
+        if self.is_checkpointing() {
             return false;
         }
         let kept = self.checkpoints.kept();
@@ -93,10 +93,12 @@ impl Store {
         self.checkpoints.write(header, parts);
     }
 
-    /// Whether a checkpoint is being written.
+    /// Whether a checkpoint is being written, or a state taken over, so that there is none to be written of the one there was.
     #[must_use]
     pub const fn is_checkpointing(&self) -> bool {
         self.checkpoints.is_writing()
+            || self.catching_up.is_installing()
+            || self.catching_up.is_installed()
     }
 
     /// Bytes of the newest checkpoint; 0 if there is none.
@@ -121,11 +123,18 @@ impl Store {
     /// A turn of all of it.
     pub(super) fn keep_up(&mut self) {
         match self.checkpoints.poll() {
-            Some(Ok(())) => self.review = true,
+            Some(Ok(())) => {
+                self.finish_install(true);
+                self.review = true;
+            }
             // What was there is still there. The next is tried when the log has grown again.
-            Some(Err(error)) => tracing::warn!("no checkpoint was written: {error}"),
+            Some(Err(error)) => {
+                tracing::warn!("no checkpoint was written: {error}");
+                self.finish_install(false);
+            }
             None => {}
         }
+        self.write_install();
         self.review |= self.live.poll_review(self.options.segment_bytes / 4);
         self.look_at_quota();
         loop {
@@ -163,6 +172,9 @@ impl Store {
     }
 
     fn release(&mut self) {
+        if self.catching_up.holds() {
+            return;
+        }
         let bound = self.bound();
         for segment in self.log.segments() {
             let base = segment.range.start.get();
@@ -177,7 +189,7 @@ impl Store {
     }
 
     fn choose(&mut self) {
-        if !self.compaction.is_idle() {
+        if !self.compaction.is_idle() || self.catching_up.holds() {
             return;
         }
         let bound = self.bound();

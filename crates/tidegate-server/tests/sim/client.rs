@@ -58,8 +58,8 @@ enum Kind {
     Async(usize),
     /// One after the other, each only if nobody else has published meanwhile; some share a subject.
     Conditional,
-    /// Into a stream that keeps only the last messages.
-    Limited,
+    /// So many unanswered, into a stream that keeps only the last messages.
+    Limited(usize),
 }
 
 struct Out {
@@ -85,12 +85,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: usize, nodes: usize, dice: &mut Dice) -> Self {
+    pub(crate) fn new(id: usize, nodes: usize, limited: bool, dice: &mut Dice) -> Self {
         let kind = match id % 5 {
             0 => Kind::Sync,
-            1 => Kind::Async(dice.range(2, 16) as usize),
+            1 if !limited => Kind::Async(dice.range(2, 16) as usize),
             2 => Kind::Conditional,
-            3 => Kind::Limited,
+            3 => Kind::Limited(1),
+            _ if limited => Kind::Limited(dice.range(4, 48) as usize),
             _ => Kind::Async(dice.range(4, 48) as usize),
         };
         Self {
@@ -121,7 +122,7 @@ impl Client {
             self.node = self.dice.below(self.nodes as u64) as usize;
         }
         let window = match self.kind {
-            Kind::Async(window) => window,
+            Kind::Async(window) | Kind::Limited(window) => window,
             _ => 1,
         };
         if !self.stopped {
@@ -157,7 +158,7 @@ impl Client {
                 headers.push_str(&line);
                 "s.shared".to_owned()
             }
-            Kind::Limited => format!("t.{}", number % 7),
+            Kind::Limited(_) => format!("t.{}", number % 7),
         };
         headers.push_str("\r\n");
         let len = match self.dice.below(20) {
@@ -213,7 +214,9 @@ impl Client {
                     again: *again,
                 };
                 self.out.remove(&reply.number);
-                if !matches!(self.kind, Kind::Async(_)) {
+                let ordered =
+                    matches!(self.kind, Kind::Sync | Kind::Conditional | Kind::Limited(1));
+                if ordered {
                     if acked.seq <= self.last_acked {
                         return Err(format!(
                             "client {}: message {} has number {seq} after {}",
@@ -230,7 +233,11 @@ impl Client {
 
     /// The number of the stream it publishes into: they are made in this order.
     pub(crate) fn stream(&self) -> u32 {
-        if self.kind == Kind::Limited { 2 } else { 1 }
+        if let Kind::Limited(_) = self.kind {
+            2
+        } else {
+            1
+        }
     }
 
     /// Whether everything was answered.

@@ -66,7 +66,10 @@ impl Ledger {
                 let before = std::mem::replace(&mut self.hard_state, state);
                 self.votes.insert(state.term, state.vote);
                 if state.term < before.term {
-                    return Err(format!("the term went from {} to {}", before.term, state.term));
+                    return Err(format!(
+                        "the term went from {} to {}",
+                        before.term, state.term
+                    ));
                 }
                 if state.term == before.term && before.vote != 0 && state.vote != before.vote {
                     return Err(format!(

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bugs;
+mod catch_up;
 mod client;
 mod coverage;
 mod dice;

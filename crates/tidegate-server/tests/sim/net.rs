@@ -41,6 +41,10 @@ impl Net {
         self.cut[from][to] = true;
     }
 
+    pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cut[from][to]
+    }
+
     /// When a message between nodes arrives: not at all, once or twice.
     pub(crate) fn arrivals(&mut self, dice: &mut Dice, now: u64, link: (usize, usize)) -> Vec<u64> {
         let (from, to) = link;

@@ -16,6 +16,7 @@ use tidegate_server::stream::{
 };
 
 use crate::bugs::{Bug, without_ids};
+use crate::catch_up::CatchingUp;
 use crate::client::{Reply, Request, Told};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
@@ -55,6 +56,7 @@ pub(crate) struct Up {
     effects: Vec<Effect>,
     checking: Vec<(u32, u64)>,
     pub(crate) checkpoints: u64,
+    pub(crate) catching_up: CatchingUp,
 }
 
 /// An answer, and the entry it speaks of.
@@ -134,6 +136,7 @@ impl Up {
             effects: Vec::new(),
             checking: Vec::new(),
             checkpoints: 0,
+            catching_up: CatchingUp::default(),
         }))
     }
 
@@ -182,6 +185,19 @@ impl Up {
         self.propose(wall, answers);
         if self.store.poll().is_err() {
             return Ok(false);
+        }
+        if let Some((index, term)) = self.store.poll_installed() {
+            let installing = std::mem::take(&mut self.catching_up).installing;
+            let (of, streams) = installing.ok_or("a state is installed that nobody fetched")?;
+            ensure!(
+                of == index,
+                "the state of entry {of} is installed as that of {index}"
+            );
+            (self.streams, self.applied) = (streams, (index, term));
+            self.checking.clear();
+            oracle.state(index, &self.streams)?;
+        } else if self.catching_up.installing.is_some() && !self.store.is_installing() {
+            self.catching_up = CatchingUp::default();
         }
         while let Some(due) = self.store.poll_due() {
             match due {

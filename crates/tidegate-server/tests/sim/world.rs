@@ -169,8 +169,10 @@ impl World {
         let mut dice = Dice::new(plan.seed);
         let count = if dice.chance(150) { 5 } else { 3 };
         let nodes = (0..count).map(|n| Node::new(n, &mut dice)).collect();
+        // Where most messages go again, segments do, and who is away for long is behind everybody's log.
+        let limited = dice.chance(300);
         let clients = (0..dice.range(5, 10))
-            .map(|c| Client::new(c as usize, count, &mut dice))
+            .map(|c| Client::new(c as usize, count, limited, &mut dice))
             .collect();
         let mut world = Self {
             plan,
@@ -268,11 +270,7 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let last = self.oracle.last_committed();
-        // Who lacks what no log has any more waits for the state of another.
-        let applied = |n: &Node| {
-            let up = n.up.as_ref();
-            up.is_some_and(|up| up.applied.0 == last || up.store.poll_catch_up().is_some())
-        };
+        let applied = |n: &Node| n.up.as_ref().is_some_and(|up| up.applied.0 == last);
         self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
     }
 
@@ -282,10 +280,6 @@ impl World {
             let node = &mut self.nodes[n];
             let Some(up) = node.up.as_mut() else { continue };
             up.streams.check_invariants();
-            if up.applied.0 < last {
-                self.seen.hit("nodes that need the state of another");
-                continue;
-            }
             self.oracle.state(last, &up.streams)?;
             for acked in &self.acked {
                 let Some(stream) = up.streams.get(acked.stream) else {
@@ -434,7 +428,28 @@ impl World {
         }
         let at = self.now + node.tick_us;
         self.push(at, Event::Tick(n, life));
+        self.catch_up(n)?;
         self.turn(n)
+    }
+
+    /// A node that needs the state of another asks for some of it.
+    fn catch_up(&mut self, n: usize) -> Verdict {
+        let Some(mut up) = self.nodes[n].up.take() else {
+            return Ok(());
+        };
+        let mut outcome = Ok(());
+        if up.store.poll_catch_up().is_some() {
+            let m = self.dice.below(self.nodes.len() as u64) as usize;
+            let reach = !self.net.is_cut(n, m) && !self.net.is_cut(m, n);
+            let other = &mut self.nodes[m];
+            if let Some(other) = other.up.as_mut().filter(|_| reach && !other.paused) {
+                let mut catching_up = std::mem::take(&mut up.catching_up);
+                outcome = catching_up.step(&mut up, other, &mut self.seen);
+                up.catching_up = catching_up;
+            }
+        }
+        self.nodes[n].up = Some(up);
+        outcome
     }
 
     fn sync_ends(&mut self, n: usize, life: u32) -> Verdict {
@@ -823,6 +838,15 @@ impl World {
         let until = if self.dice.chance(500) { short } else { long };
         match self.dice.below(16) {
             0..=3 => self.crash_node(at, until),
+            4 if self.dice.chance(400) => {
+                let to = self.nodes[n].id;
+                if let Some(up) = self.nodes[at].up.as_mut()
+                    && up.store.transfer_leadership(to).is_ok()
+                {
+                    self.trace(|| format!("node {} is to hand over to {to}", at + 1));
+                    self.seen.hit("leadership handed over");
+                }
+            }
             4 => {
                 if self.nodes[at].up.is_some() {
                     self.trace(|| format!("node {} is killed", at + 1));

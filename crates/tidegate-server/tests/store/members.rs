@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidegate_server::replica::{Message, Role, wire};
-use tidegate_server::store::{Options, WriteError};
-use tidegate_server::stream::{Entry, Kind};
+use tidegate_server::store::{Fetch, Fetched, Options, WriteError};
+use tidegate_server::stream::{Entry, Kind, Place};
 
 use crate::common::{Disks, Node, options};
 use crate::crash::Dice;
@@ -15,7 +15,7 @@ use crate::toy::{Toy, delete, store};
 pub(crate) const IDS: [u64; 3] = [7, 8, 9];
 
 /// More rounds than anything takes.
-const ROUNDS_MAX: usize = 2_000_000;
+const ROUNDS_MAX: usize = 500_000;
 
 pub(crate) struct Members {
     pub(crate) nodes: Vec<Option<Node>>,
@@ -29,6 +29,11 @@ pub(crate) struct Members {
     pub(crate) applied: BTreeMap<u64, Bytes>,
     /// How many of its entries each node was looked at for.
     looked: Vec<usize>,
+    /// What each fetches: the state as of an entry, with those places that are known.
+    fetching: Vec<Option<((u64, u64), Toy)>>,
+    /// What each has fetched and is being installed.
+    fetched: Vec<Option<(u64, Toy)>>,
+    pub(crate) installed: u64,
 }
 
 impl Members {
@@ -42,6 +47,9 @@ impl Members {
             ticks: 0,
             applied: BTreeMap::new(),
             looked: vec![0; IDS.len()],
+            fetching: vec![None; IDS.len()],
+            fetched: vec![None; IDS.len()],
+            installed: 0,
         };
         (0..IDS.len()).for_each(|at| members.start(at));
         members
@@ -54,6 +62,7 @@ impl Members {
             ..self.options.clone()
         };
         self.looked[at] = 0;
+        (self.fetching[at], self.fetched[at]) = (None, None);
         self.nodes[at] = Some(Node::with(&self.disks[at], options).unwrap());
     }
 
@@ -95,6 +104,13 @@ impl Members {
                 continue;
             };
             node.turn();
+            if let Some(installed) = node.store.poll_installed() {
+                let (index, toy) = self.fetched[at].take().unwrap();
+                assert_eq!(installed.0, index);
+                node.toy = toy;
+                self.installed += 1;
+            }
+            let node = self.nodes[at].as_mut().unwrap();
             while let Some((to, message)) = node.store.poll_message() {
                 let bytes = wire::encode(node.store.group_number(), &message).unwrap();
                 let to = IDS.iter().position(|id| *id == to).unwrap();
@@ -104,8 +120,84 @@ impl Members {
             busy |= node.store.group().poll_append().is_some();
             busy |= node.is_busy();
             self.look(at);
+            busy |= self.catch_up(at);
         }
         busy
+    }
+
+    /// What another has and this one needs is fetched; whether there is more to do.
+    fn catch_up(&mut self, at: usize) -> bool {
+        let node = self.nodes[at].as_mut().unwrap();
+        if node.store.is_installing() {
+            return true;
+        }
+        let Some(wanted) = node.store.poll_catch_up() else {
+            node.store.abandon_catch_up();
+            self.fetching[at] = None;
+            return false;
+        };
+        if !node.store.begin_catch_up() || self.cut == Some(at) {
+            return true;
+        }
+        let from = IDS.iter().position(|id| *id == wanted.from).unwrap();
+        let mut node = self.nodes[at].take().unwrap();
+        if let Some(mut other) = self.nodes[from].take() {
+            self.fetch(at, &mut node, &mut other, wanted.index);
+            self.nodes[from] = Some(other);
+        }
+        self.nodes[at] = Some(node);
+        true
+    }
+
+    fn fetch(&mut self, at: usize, node: &mut Node, other: &mut Node, least: u64) {
+        let applied = other.store.applied();
+        let fetching = self.fetching[at].take_if(|f| f.0 == applied);
+        let (_, mut toy) = fetching.unwrap_or_else(|| {
+            let mut toy = other.toy.clone();
+            // What this one has lies where it has it.
+            for (seq, (place, _)) in &mut toy.messages {
+                let ours = node.toy.messages.get(seq);
+                *place = ours.map_or(Place::default(), |(place, _)| *place);
+            }
+            (applied, toy)
+        });
+        while let Some(fetched) = node.store.poll_fetched() {
+            if let Some((place, _)) = toy.messages.get_mut(&fetched.seq) {
+                *place = fetched.place;
+            }
+        }
+        let lacking = toy
+            .messages
+            .iter()
+            .filter(|(_, (place, _))| *place == Place::default());
+        let lacking: Vec<u64> = lacking.map(|(seq, _)| *seq).take(5).collect();
+        if applied.0 >= least && lacking.is_empty() {
+            let mut live = node.store.fresh_live();
+            for (place, bytes) in toy.messages.values() {
+                live.stored(*place, *bytes);
+            }
+            let parts = Box::new(toy.parts().into_iter());
+            if node.store.install(applied, live, parts).is_ok() {
+                self.fetched[at] = Some((applied.0, toy));
+                return;
+            }
+        }
+        let read = |seq: &u64| {
+            let (place, _) = other.toy.messages.get(seq)?;
+            match other.store.read_alone(*place) {
+                Fetch::Ready(entry) => Some(Fetched {
+                    stream: 1,
+                    seq: *seq,
+                    entry,
+                }),
+                _ => None,
+            }
+        };
+        let messages: Vec<Fetched> = lacking.iter().filter_map(read).collect();
+        if !messages.is_empty() && node.store.log().stats().pending_bytes == 0 {
+            node.store.append_fetched(&messages).unwrap();
+        }
+        self.fetching[at] = Some((applied, toy));
     }
 
     /// What it applied is what everybody did.
@@ -146,14 +238,14 @@ impl Members {
                 group.last_index(),
             );
             format!(
-                "{:?} in {} {range:?} {} {:?}, to append {}, {:?} durable {:?}\n",
+                "{:?} in {} {range:?} {} {:?} {:?}, to append {}, installing {}\n",
                 group.role(),
                 group.term(),
                 n.toy.index,
                 group.progress(),
+                group.poll_catch_up(),
                 group.poll_append().is_some(),
-                n.store.log().stats(),
-                n.store.log().durable(),
+                n.store.is_installing(),
             )
         };
         let told: String = self.nodes.iter().flatten().map(tell).collect();
@@ -330,5 +422,99 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
                 .iter()
                 .all(|index| members.applied.contains_key(index))
         );
+    }
+}
+
+/// A log that soon lets go of what is not needed.
+fn short() -> Options {
+    Options {
+        segment_bytes: 16 << 10,
+        checkpoint_bytes_min: 24 << 10,
+        tail_bytes_max: 4 << 10,
+        ..options()
+    }
+}
+
+/// Messages come and go while one of them is away, until nobody's log reaches back to it.
+fn leave_behind(members: &mut Members, at: usize) {
+    members.until("another leads", |m| m.leader().filter(|l| *l != at));
+    let last = members.nodes[at]
+        .as_ref()
+        .map(|n| n.store.group().last_index());
+    let last = last.unwrap_or(0);
+    // The first stay, so that there is something both have.
+    let old = |toy: &Toy| {
+        let old = 3..toy.seq.saturating_sub(40);
+        toy.messages
+            .keys()
+            .copied()
+            .filter(|s| old.contains(s))
+            .collect::<Vec<_>>()
+    };
+    loop {
+        members.fill(10, 700);
+        while !members.write(|toy| delete(old(toy))) {}
+        let others = members.nodes.iter().enumerate().filter(|(n, _)| *n != at);
+        let mut others = others.filter_map(|(_, n)| n.as_ref());
+        if others.all(|n| n.store.group().first_index() > last + 1) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn who_is_behind_everybodys_log_takes_over_the_state_and_goes_on() {
+    let mut members = Members::new(short());
+    members.fill(10, 300);
+    let away = (members.leader().unwrap() + 1) % 3;
+    members.cut = Some(away);
+    leave_behind(&mut members, away);
+    members.cut = None;
+    members.agree();
+    assert_eq!(members.installed, 1);
+    members.fill(30, 20);
+    members.agree();
+    assert_eq!(members.installed, 1, "from there it is sent entries");
+    // It is its own from now on.
+    members.nodes[away].take().unwrap().store.close().unwrap();
+    members.disks[away] = members.disks[away].copy();
+    members.start(away);
+    assert!(members.node(away).replayed >= 20);
+    members.agree();
+    // It could lead those it fetched from.
+    let leader = members.leader().unwrap();
+    let handed = members.node(leader).store.transfer_leadership(IDS[away]);
+    assert_eq!(handed, Ok(()));
+    members.until("it leads", |m| m.leader().filter(|at| *at == away));
+    members.fill(3, 100);
+    members.agree();
+}
+
+#[test]
+fn a_crash_while_the_state_is_taken_over_loses_nothing() {
+    for seed in 1..=15u64 {
+        println!("seed {seed}");
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut members = Members::new(short());
+        members.fill(1 + dice.below(10) as usize, 300);
+        let away = (members.leader().unwrap() + 1) % 3;
+        members.crash(away, &mut dice);
+        leave_behind(&mut members, away);
+        members.start(away);
+        // In the middle of it, or a little later.
+        let wanted = members.until("it needs the state", |m| m.node(away).store.poll_catch_up());
+        assert!(wanted.index > 0);
+        let rounds = dice.below(60);
+        for _ in 0..rounds {
+            members.round();
+        }
+        members.crash(away, &mut dice);
+        members.start(away);
+        members.fill(3, 500);
+        members.agree();
+        assert!(members.installed > 0);
+        members.crash(away, &mut dice);
+        members.start(away);
+        members.agree();
     }
 }

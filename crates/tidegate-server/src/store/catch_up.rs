@@ -1,0 +1,292 @@
+//! Taking over the state from another member, when no log reaches back to where this one is: what is fetched goes into the log,
+//! the state into a checkpoint that the log goes on behind.
+//!
+//! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`], [`Store::poll_fetched`] ->
+//! [`Store::install`] -> [`Store::poll_installed`].** Committed messages never change, so what was fetched stays good
+//! whoever leads meanwhile. Until the end the old state is served and applied to; no segment goes, because the new state
+//! may have messages in it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tidegate_log::{AppendError, Appended, Lsn, Record};
+
+use super::checkpoint::Header;
+use super::checkpoints::Parts;
+use super::{Fetch, GROUP, Live, Relocated, Store, WriteError};
+use crate::replica::{CatchUp, records};
+use crate::stream::{Command, ENTRY_HEADER_BYTES, Place};
+
+/// The most messages fetched and not yet durable.
+const UNDURABLE_MAX: usize = 1 << 16;
+
+/// A message another member has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Its stream's id.
+    pub stream: u32,
+    /// Its sequence.
+    pub seq: u64,
+    /// It, as an entry of its own: what [`Store::read_alone`] gave there.
+    pub entry: Bytes,
+}
+
+/// Why a state is not taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// The member has the entries up to it by now.
+    #[error("this node has the entries up to that state: apply them instead")]
+    Unneeded,
+    /// Something else is being written first.
+    #[error("something else is being written: try again at the next wake-up")]
+    Busy,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct CatchingUp {
+    /// Segments stay.
+    begun: bool,
+    /// Appended and not yet durable: where their batch ends.
+    undurable: VecDeque<(Lsn, Relocated)>,
+    fetched: VecDeque<Relocated>,
+    install: Option<Install>,
+    installed: Option<(u64, u64)>,
+}
+
+struct Install {
+    header: Header,
+    /// `None` once they are being written.
+    parts: Option<Parts>,
+    live: Live,
+}
+
+impl CatchingUp {
+    /// Whether segments must stay.
+    pub(super) const fn holds(&self) -> bool {
+        self.begun || self.install.is_some()
+    }
+
+    pub(super) const fn is_installing(&self) -> bool {
+        self.install.is_some()
+    }
+
+    /// Whether a state waits to be swapped in.
+    pub(super) const fn is_installed(&self) -> bool {
+        self.installed.is_some()
+    }
+
+    pub(super) fn handle_durable(&mut self, durable: Lsn) {
+        let count = self.undurable.partition_point(|&(end, _)| end <= durable);
+        let durable = self.undurable.drain(..count);
+        self.fetched.extend(durable.map(|(_, relocated)| relocated));
+    }
+}
+
+impl Store {
+    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed.
+    #[must_use]
+    pub fn poll_catch_up(&self) -> Option<CatchUp> {
+        self.group.poll_catch_up()
+    }
+
+    /// The catching up begins: from now on no segment goes and no message is copied forward, until it is installed or
+    /// [abandoned](Self::abandon_catch_up). Once this says `true`, places of messages may be noted for the new state: they stay.
+    pub fn begin_catch_up(&mut self) -> bool {
+        self.catching_up.begun = true;
+        self.rests()
+    }
+
+    /// No message is about to get another place.
+    fn rests(&self) -> bool {
+        self.compaction.is_durable() && self.relocated.is_empty()
+    }
+
+    /// It is not needed any more, or begins anew. One whose checkpoint is being written goes on.
+    pub fn abandon_catch_up(&mut self) {
+        self.catching_up.begun = false;
+        self.catching_up.fetched.clear();
+    }
+
+    /// The message at this place as an entry of its own: what another member appends that lacks it.
+    pub fn read_alone(&mut self, place: Place) -> Fetch {
+        match self.copy(place) {
+            Ok(entry) => Fetch::Ready(entry),
+            Err(other) => other,
+        }
+    }
+
+    /// Appends messages of another member. [`poll_fetched`](Self::poll_fetched) tells their places.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; nothing has changed then.
+    pub fn append_fetched(&mut self, messages: &[Fetched]) -> Result<(), WriteError> {
+        if self.catching_up.undurable.len() + messages.len() > UNDURABLE_MAX {
+            return Err(WriteError::Full);
+        }
+        let (appended, moved) = self.append_messages(messages)?;
+        let moved = moved.into_iter().map(|moved| (appended.end, moved));
+        self.catching_up.undurable.extend(moved);
+        Ok(())
+    }
+
+    /// The next message that was fetched and is durable, in the order they were appended.
+    pub fn poll_fetched(&mut self) -> Option<Relocated> {
+        self.catching_up.fetched.pop_front()
+    }
+
+    /// Appends messages that are damaged where they lie, as another member has them. They are due as relocated. Not while this
+    /// member catches up.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; nothing has changed then.
+    pub fn append_repaired(&mut self, messages: &[Fetched]) -> Result<(), WriteError> {
+        if self.catching_up.holds() {
+            return Err(WriteError::Full);
+        }
+        let (appended, moved) = self.append_messages(messages)?;
+        self.compaction.handle_appended(appended.end, moved);
+        Ok(())
+    }
+
+    fn append_messages(
+        &mut self,
+        messages: &[Fetched],
+    ) -> Result<(Appended, Vec<Relocated>), WriteError> {
+        // Entries come first: they are what somebody waits for.
+        if self.group.poll_append().is_some() {
+            return Err(WriteError::Full);
+        }
+        let records = messages.iter().map(|message| Record {
+            group: GROUP,
+            kind: records::KIND_RELOCATED,
+            index: message.seq,
+            term: u64::from(message.stream),
+            payload: message.entry.clone(),
+        });
+        let appended = self.append(records.collect(), 1);
+        let appended = appended.map_err(|error: AppendError| WriteError::from(error))?;
+        let moved = messages.iter().zip(&appended.records);
+        let moved = moved.map(|(message, lsn)| Relocated {
+            stream: message.stream,
+            seq: message.seq,
+            place: Place {
+                lsn: lsn.get(),
+                offset: ENTRY_HEADER_BYTES as u32,
+            },
+        });
+        let moved = moved.collect();
+        Ok((appended, moved))
+    }
+
+    /// Where to note what messages the new state has, and where.
+    #[must_use]
+    pub fn fresh_live(&self) -> Live {
+        let mut live = Live::default();
+        let segments = self.log.segments();
+        segments
+            .iter()
+            .for_each(|s| live.begin(s.range.start.get()));
+        live
+    }
+
+    /// Has a state taken over, as of the entry of this index and term, with what of it lies where. Its messages are durable at
+    /// the places it has. [`poll_installed`](Self::poll_installed) tells when it counts; if it cannot be written,
+    /// [`is_installing`](Self::is_installing) is over without that.
+    ///
+    /// # Errors
+    /// See [`InstallError`]; nothing has changed then.
+    pub fn install(
+        &mut self,
+        (index, term): (u64, u64),
+        live: Live,
+        parts: Parts,
+    ) -> Result<(), InstallError> {
+        let busy = self.checkpoints.is_writing()
+            || self.catching_up.install.is_some()
+            || !self.catching_up.undurable.is_empty()
+            || !self.rests()
+            || self.group.poll_append().is_some();
+        if busy {
+            return Err(InstallError::Busy);
+        }
+        let begun = self.group.begin_install(index, term);
+        begun.map_err(|_| InstallError::Unneeded)?;
+        let header = Header {
+            index,
+            term,
+            hard_state: self.group.hard_state(),
+            next: self.end,
+            live: live.to_vec(),
+        };
+        let parts = Some(parts);
+        self.catching_up.install = Some(Install {
+            header,
+            parts,
+            live,
+        });
+        self.write_install();
+        Ok(())
+    }
+
+    /// Whether a state is being taken over.
+    #[must_use]
+    pub const fn is_installing(&self) -> bool {
+        self.catching_up.is_installing()
+    }
+
+    /// Index and term of the state that was taken over, once: from now on it is the state, and nothing is due before this was
+    /// asked.
+    pub const fn poll_installed(&mut self) -> Option<(u64, u64)> {
+        self.catching_up.installed.take()
+    }
+
+    /// The checkpoint goes to the disk once the log is durable up to where it ends.
+    pub(super) fn write_install(&mut self) {
+        let durable = self.log.durable();
+        if let Some(install) = &mut self.catching_up.install
+            && install.header.next <= durable
+            && let Some(parts) = install.parts.take()
+        {
+            self.checkpoints.write(install.header.clone(), parts);
+        }
+    }
+
+    /// A checkpoint was written, or not; whether it was that of a state taken over.
+    pub(super) fn finish_install(&mut self, written: bool) {
+        let written_one = self.catching_up.install.take_if(|i| i.parts.is_none());
+        let Some(install) = written_one else {
+            return;
+        };
+        if !written {
+            self.group.abort_install();
+            return;
+        }
+        let (index, term) = (install.header.index, install.header.term);
+        self.live = install.live;
+        let segments = self.log.segments();
+        let bases = segments.iter().map(|s| s.range.start.get());
+        bases.for_each(|base| self.live.begin(base));
+        self.applied = (index, term, install.header.next);
+        self.tried = install.header.next;
+        self.group.handle_installed();
+        self.catching_up.begun = false;
+        self.catching_up.installed = Some((index, term));
+        // The log says so before anything else of the group.
+        let _ = self.append_entries();
+    }
+
+    /// The message at `place` as an entry of its own.
+    pub(super) fn copy(&mut self, place: Place) -> Result<Bytes, Fetch> {
+        let entry = match self.read_entry(place.lsn) {
+            Fetch::Ready(entry) => entry,
+            other => return Err(other),
+        };
+        let command = Command::read(&entry, place.offset).map_err(|_| Fetch::Damaged)?;
+        let header = entry.get(..ENTRY_HEADER_BYTES).ok_or(Fetch::Damaged)?;
+        let from = place.offset as usize;
+        let command = &entry[from..from + command.encoded_bytes()];
+        Ok([header, command].concat().into())
+    }
+}
