@@ -96,7 +96,7 @@ impl Planted {
             Bug::AckBeforeSync | Bug::TailCut => before.unwrap_or(disk),
             Bug::VoteLost => rewrite(&disk, of, ledger, |was| HardState { vote: 0, ..was }),
             Bug::VoteAfterEntries => rewrite(&disk, of, ledger, |was| HardState {
-                term: was.term.saturating_sub(1),
+                term: was.term.saturating_sub(1).max(1),
                 vote: 0,
             }),
             Bug::StaleAnswer | Bug::DedupLost => disk,

@@ -9,6 +9,7 @@
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
 
+mod audit;
 mod bugs;
 mod catch_up;
 mod client;

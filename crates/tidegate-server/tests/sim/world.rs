@@ -7,6 +7,7 @@ use raft::eraftpb::{Message, MessageType};
 use tidegate_log::Doing;
 use tidegate_server::store::Options;
 
+use crate::audit::damaged;
 use crate::bugs::{Bug, Crash, Planted};
 use crate::client::{Acked, Client, Reply, Request};
 use crate::coverage::Coverage;
@@ -391,7 +392,7 @@ impl World {
             Event::PowerLoss(n, life) => {
                 if self.nodes[n].life == life && !self.healing {
                     let until = self.now + self.dice.range(1_000, 100_000);
-                    self.crash_node(n, until);
+                    return self.crash_node(n, until);
                 }
                 Ok(())
             }
@@ -593,7 +594,7 @@ impl World {
             }
             // The worst moment is just after a promise.
             let votes = message.get_msg_type() == MessageType::MsgRequestVoteResponse;
-            if votes && !message.reject && self.dice.chance(100) {
+            if votes && !message.reject && self.dice.chance(250) {
                 let (at, life) = (self.now + self.dice.below(20_000), self.nodes[n].life);
                 self.seen.hit("crashes after a vote");
                 self.push(at, Event::PowerLoss(n, life));
@@ -837,7 +838,7 @@ impl World {
         let long = self.now + self.dice.range(100_000, 4_000_000);
         let until = if self.dice.chance(500) { short } else { long };
         match self.dice.below(16) {
-            0..=3 => self.crash_node(at, until),
+            0..=3 => self.crash_node(at, until)?,
             4 if self.dice.chance(400) => {
                 let to = self.nodes[n].id;
                 if let Some(up) = self.nodes[at].up.as_mut()
@@ -912,9 +913,9 @@ impl World {
         Ok(())
     }
 
-    fn crash_node(&mut self, n: usize, until: u64) {
+    fn crash_node(&mut self, n: usize, until: u64) -> Verdict {
         if self.nodes[n].up.is_none() {
-            return;
+            return Ok(());
         }
         self.trace(|| format!("node {} loses power", n + 1));
         self.seen.hit("crashes");
@@ -923,6 +924,13 @@ impl World {
         }
         self.crash(n, true);
         self.push(until, Event::Start(n));
+        if self.plan.bug.is_none() && self.dice.chance(150) {
+            let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
+            let (node, now, mut dice) = (&self.nodes[n], self.now, self.dice.fork());
+            let (oracle, seen) = (&mut self.oracle, &mut self.seen);
+            return damaged(node, &ids, now, self.plan, oracle, &mut dice, seen);
+        }
+        Ok(())
     }
 
     fn cut(&mut self, n: usize, until: u64) {
@@ -992,5 +1000,18 @@ impl Node {
 
     pub(crate) fn options(&self) -> Options {
         self.options.clone()
+    }
+
+    /// The same node on other disks, not running.
+    pub(crate) fn on(&self, disks: Disks) -> Self {
+        Self {
+            disks,
+            up: None,
+            held: Vec::new(),
+            ledger: self.ledger.clone(),
+            options: self.options.clone(),
+            planted: Planted::default(),
+            ..*self
+        }
     }
 }
