@@ -3,7 +3,7 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill stream-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -56,8 +56,17 @@ prove-sync: ## under strace: no acknowledgement before the sync that covers it
 prove-kill: ## 200 times killed under load: what was acknowledged is there, once, in order, unchanged
 	KILL_ROUNDS=200 $(CARGO) test --locked -p tidegate-cli --test stream kill -- --nocapture
 
+prove-failover: ## a cluster's leader killed 50 times under load: how long publishers waited, at most 2 s
+	FAILOVER_ROUNDS=50 FAILOVER_MAX_MS=2000 $(CARGO) test --locked -p tidegate-cli --test cluster leader_killed -- --nocapture
+
+prove-partitions: ## ten minutes of nodes cut off, killed and paused, in network namespaces (root)
+	PARTITION_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster cut_off -- --nocapture
+
 stream-oracle: ## the tests of streams against nats-server instead of ours: they ask for nothing it does not do
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test stream
+
+cluster-oracle: ## the same for the tests of clusters
+	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test cluster
 
 check: ## formatting, clippy and doc with warnings denied
 	$(CARGO) fmt --all --check

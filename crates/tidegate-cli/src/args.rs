@@ -9,7 +9,7 @@ use tidegate::controller::Choice;
 
 use crate::client::{consume, publish, stream, subscribe};
 use crate::ship::{self, Format};
-use crate::{log, serve, sim};
+use crate::{cluster, log, serve, sim};
 
 /// Batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Send(SendArgs),
     /// Serve NATS clients.
     Serve(Box<serve::ServeArgs>),
+    /// Serve NATS clients from several nodes on this machine, to try a cluster out.
+    Cluster(cluster::ClusterArgs),
     /// Look at, check or repair what a stopped server keeps on disk.
     #[command(subcommand)]
     Log(log::LogCommand),
@@ -195,6 +197,8 @@ pub(crate) enum Bench {
     /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and without a sync
     /// before every acknowledgement.
     Stream(BenchArgs),
+    /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats` program.
+    Cluster(BenchArgs),
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }

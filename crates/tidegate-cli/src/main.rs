@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod client;
+mod cluster;
 mod count;
 mod input;
 mod interrupt;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
             Command::Receive(args) => ship::receive(args),
             Command::Send(args) => ship::send(args),
             Command::Serve(args) => serve::run(args),
+            Command::Cluster(args) => cluster::run(args),
             Command::Log(command) => log::run(command),
             Command::Pub(args) => client::publish::run(args),
             Command::Sub(args) => client::subscribe::run(args),

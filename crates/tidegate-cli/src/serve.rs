@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::num::NonZeroI32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
 use tidegate_server::config::apply::{ConfigError, read_file};
+use tidegate_server::config::cluster::ClusterSecret;
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User,
 };
@@ -131,6 +134,40 @@ pub(crate) struct ServeArgs {
     /// No sync waits for callers that are about to return: for the same.
     #[arg(long, hide = true)]
     no_anticipation: bool,
+    /// End when the process of this number does, which started this one: for `tidegate cluster`.
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<i32>,
+    /// Be a node of a cluster, and listen there for the other nodes.
+    #[arg(
+        long,
+        alias = "cluster_listen",
+        value_name = "nats://HOST:PORT",
+        env = "TIDEGATE_CLUSTER"
+    )]
+    cluster: Option<String>,
+    /// The cluster's name, the same for all its nodes.
+    #[arg(
+        long = "cluster_name",
+        value_name = "NAME",
+        env = "TIDEGATE_CLUSTER_NAME"
+    )]
+    cluster_name: Option<String>,
+    /// Where the nodes of the cluster are, this one among them or not.
+    #[arg(
+        long,
+        value_name = "nats-route://HOST:PORT,...",
+        value_delimiter = ',',
+        env = "TIDEGATE_ROUTES"
+    )]
+    routes: Vec<String>,
+    /// What all nodes of the cluster know: they prove it to each other without saying it.
+    #[arg(
+        long = "cluster_secret",
+        value_name = "SECRET",
+        env = "TIDEGATE_CLUSTER_SECRET",
+        hide_env_values = true
+    )]
+    cluster_secret: Option<String>,
     /// Listen beyond this machine although anybody may connect.
     #[arg(long)]
     insecure: bool,
@@ -197,6 +234,7 @@ impl ServeArgs {
                 handshake_first: old.map_or(HandshakeFirst::Never, |t| t.handshake_first),
             });
         }
+        self.cluster(&mut s)?;
         s.server_name = self.name.clone().or(s.server_name);
         s.client_advertise = self.client_advertise.clone().or(s.client_advertise);
         s.pid_file = self.pid.clone().or(s.pid_file);
@@ -205,6 +243,31 @@ impl ServeArgs {
         s.debug |= self.debug;
         s.insecure |= self.insecure;
         Ok(s)
+    }
+
+    /// The part in a cluster. What is said here replaces what the file says of the same.
+    fn cluster(&self, s: &mut Settings) -> anyhow::Result<()> {
+        let said = self.cluster.is_some() || self.cluster_name.is_some() || !self.routes.is_empty();
+        if !said && s.cluster.is_none() {
+            return Ok(());
+        }
+        let cluster = s.cluster.get_or_insert_default();
+        if let Some(secret) = &self.cluster_secret {
+            cluster.secret = Some(ClusterSecret::new(secret.clone()));
+        }
+        if let Some(name) = &self.cluster_name {
+            cluster.name.clone_from(name);
+        }
+        if let Some(listen) = &self.cluster {
+            cluster.listen(listen).map_err(Usage::new)?;
+        }
+        if !self.routes.is_empty() {
+            cluster.routes.clear();
+        }
+        for route in &self.routes {
+            cluster.add_route(route.trim()).map_err(Usage::new)?;
+        }
+        Ok(())
     }
 }
 
@@ -254,11 +317,15 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     settings.check_exposure().map_err(Usage::new)?;
+    settings.check_cluster().map_err(Usage::new)?;
     if args.test {
         println!("the configuration is good");
         return Ok(ExitCode::SUCCESS);
     }
     log_to(&settings)?;
+    if let Some(parent) = args.with_parent {
+        end_with(parent)?;
+    }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR2])?;
     let (http_host, http_port, pid_file) = (
         settings.http_host.clone(),
@@ -281,6 +348,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(monitor) = &monitor {
         tracing::info!("Starting http monitor on {}", monitor.address());
+    }
+    if let Some(address) = server.cluster_address() {
+        tracing::info!("Listening for the cluster's nodes on {address}");
     }
     tracing::info!("Listening for client connections on {}", server.address());
     tracing::info!("Server is ready");
@@ -306,12 +376,23 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// From now on this process is told to end when its parent has.
+fn end_with(parent: i32) -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before that.
+    if getppid().map(Pid::as_raw_nonzero).map(NonZeroI32::get) != Some(parent) {
+        bail!("the process {parent}, which this was to end with, has ended");
+    }
+    Ok(())
+}
+
 fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
     let outcome = match signal {
         SIGHUP => {
             tracing::info!("Reloading server configuration");
             let settings = args.settings().and_then(|s| {
                 s.check_exposure().map_err(Usage::new)?;
+                s.check_cluster().map_err(Usage::new)?;
                 Ok(s)
             });
             match settings {

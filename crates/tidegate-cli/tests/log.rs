@@ -45,6 +45,7 @@ fn make(dir: &Path, checkpoint: bool) {
         streams: u64::MAX,
         file_bytes: u64::MAX,
         memory_bytes: u64::MAX,
+        replicated: false,
     });
     let config = br#"{"name":"orders","subjects":["orders.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}"#;
     for seq in 0..=MESSAGES {

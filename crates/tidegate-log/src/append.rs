@@ -121,6 +121,13 @@ impl Appender {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
 
+    /// Bytes of batches ([`batch_bytes`]) there is room for in segments that are allocated. While a disk is full it is what is left:
+    /// whoever must be able to append then, to make space, keeps others from the last of it.
+    #[must_use]
+    pub fn room_left(&self) -> u64 {
+        self.planner.left(self.shared.ready.load(Ordering::Acquire))
+    }
+
     fn admit(&mut self, records: &[Record], bytes: u64) -> Result<Place, AppendError> {
         if records.is_empty() {
             return Err(AppendError::Empty);

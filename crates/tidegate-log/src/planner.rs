@@ -53,6 +53,12 @@ impl Planner {
         self.room_following
     }
 
+    /// The room for batches there is if only segments up to `ready` may be used.
+    pub(crate) const fn left(&self, ready: u64) -> u64 {
+        let segments = (ready + 1).saturating_sub(self.following);
+        self.room - self.next.since(self.base) + segments * self.room_following
+    }
+
     /// The place of a batch of `bytes`, if only segments up to `ready` may be used; nothing changes if there is none.
     pub(crate) fn place(&mut self, bytes: u64, ready: u64) -> Result<Place, NoSegment> {
         if self.next.since(self.base) + bytes > self.room {
@@ -89,5 +95,6 @@ mod tests {
         let place = p.place(p.most(), 6).unwrap();
         assert_eq!((place.segment, place.base, place.at), (6, before, before));
         assert_eq!(p.place(8, 6), Err(NoSegment), "exactly full");
+        assert_eq!((p.left(6), p.left(8)), (0, 2 * p.most()));
     }
 }

@@ -7,6 +7,8 @@
 //! acts once, then writes; a [`tidegate`] controller decides how much is gathered before it writes.
 
 pub mod api;
+pub mod catchup;
+pub mod cluster;
 pub mod config;
 pub mod consumer;
 pub mod ingest;

@@ -70,6 +70,18 @@ impl Meter {
     }
 }
 
+/// User and system time in a `stat` file of /proc, as seconds; with `waited_for`, also that of processes it has waited for. The system
+/// counts in ticks of 10 ms.
+pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
+    // The name may have blanks and parentheses in it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields = rest.split_ascii_whitespace().skip(11);
+    let ticks = fields.map_while(|field| field.parse::<f64>().ok());
+    let ticks: Vec<f64> = ticks.take(if waited_for { 4 } else { 2 }).collect();
+    let per_s = rustix::param::clock_ticks_per_second() as f64;
+    (ticks.len() >= 2).then(|| ticks.iter().sum::<f64>() / per_s)
+}
+
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
@@ -102,6 +114,15 @@ pub(crate) fn rss_mb() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_read() {
+        let per_s = rustix::param::clock_ticks_per_second() as f64;
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 1 0 0 0 150 50 30 20 20 0 3 0 9 1 1";
+        assert_eq!(cpu_ticks_s(stat, false), Some(200.0 / per_s));
+        assert_eq!(cpu_ticks_s(stat, true), Some(250.0 / per_s));
+        assert_eq!(cpu_ticks_s("7 (a) S 1", false), None);
+    }
 
     #[test]
     fn an_allocation_is_seen() {

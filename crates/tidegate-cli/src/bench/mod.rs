@@ -57,6 +57,11 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
             stream::run(&mut session)?;
             session
         }
+        Bench::Cluster(args) => {
+            let mut session = Session::open("cluster", &stream::defaults(args))?;
+            stream::run_clusters(&mut session)?;
+            session
+        }
         Bench::Topology(args) => {
             let mut session = Session::open("topology", &args.bench)?;
             topology::run(&mut session, args)?;

@@ -149,7 +149,7 @@ pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
-    let columns: [Column; 21] = [
+    let columns: [Column; 22] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
         ("q3", |row| row.q3.map(count)),
@@ -166,6 +166,7 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("server us/msg", |row| {
             row.extra("server_cpu_us").map(number)
         }),
+        ("by node", |row| costs_by_node(row)),
         ("cpu us/op", |row| row.extra("client_cpu_us").map(number)),
         ("redis us/op", |row| row.extra("redis_cpu_us").map(number)),
         ("proxy us/op", |row| row.extra("proxy_cpu_us").map(number)),
@@ -215,6 +216,17 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         table.row([name].into_iter().chain(cells).chain(ratios).chain([note]));
     }
     table.print()
+}
+
+/// What a message cost each node of a cluster, the leader first where there is one.
+fn costs_by_node(row: &Row) -> Option<String> {
+    let others = ["follower", "node"].iter().flat_map(|role| {
+        let cost = move |n| row.extra(&format!("{role}_{n}_cpu_us"));
+        (1..).map_while(cost)
+    });
+    let costs = row.extra("leader_cpu_us").into_iter().chain(others);
+    let costs: Vec<_> = costs.map(number).collect();
+    (!costs.is_empty()).then(|| costs.join(" / "))
 }
 
 /// A number with three or four significant digits.

@@ -22,7 +22,7 @@ const BUDGET: Duration = Duration::from_secs(8 * 60);
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
 /// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
-const ELSEWHERE: [(&str, &[&str]); 6] = [
+const ELSEWHERE: [(&str, &[&str]); 7] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
     (
@@ -34,6 +34,10 @@ const ELSEWHERE: [(&str, &[&str]); 6] = [
     // Its rivals are servers it starts itself.
     (
         "stream",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    (
+        "cluster",
         &["rust", "java", "erlang", "storm", "go", "redis-rs"],
     ),
 ];

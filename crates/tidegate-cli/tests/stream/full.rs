@@ -111,3 +111,59 @@ fn a_full_disk_refuses_and_recovers() {
         "after the restart something is missing"
     );
 }
+
+/// Publishes until the answer is what is waited for; how many were stored on the way.
+fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
+    let payload = vec![b'x'; 500_000];
+    let start = Instant::now();
+    let mut stored = 0;
+    loop {
+        raw.publish("s", "ack", &payload).unwrap();
+        let answer: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
+        let error = answer.get("error");
+        stored += u64::from(error.is_none());
+        if error.is_some() == refused {
+            return stored;
+        }
+        assert!(start.elapsed() < PATIENCE, "still {answer}");
+    }
+}
+
+/// Whatever else was written until nothing can be: a purge still goes through, and gives the space back that publishing needs.
+#[test]
+fn a_full_disk_can_be_purged() {
+    if other().is_some() {
+        println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
+        return;
+    }
+    let Some(disk) = Mounted::new(320) else {
+        println!("mounting is not allowed here, so not run");
+        return;
+    };
+    let server = Server::start_in(&disk.path().join("data"), "");
+    server.good(&["stream", "add", "S", "--subjects", "s", "--storage", "file"]);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let stored = publish_until(&mut raw, true);
+    assert!(stored > 100, "only {stored} messages on a disk of 320 MiB");
+    fill(&disk.path().join("filler"));
+    // What is not a message may use what is left, but for the reserve.
+    let mut config = raw.api("STREAM.INFO.S", &json!({}))["config"].clone();
+    let mut updates = 0;
+    let refusal = loop {
+        config["metadata"] = json!({ "pad": format!("{updates} {}", "x".repeat(100_000)) });
+        let answer = raw.api("STREAM.UPDATE.S", &config);
+        if answer.get("error").is_some() {
+            break answer;
+        }
+        updates += 1;
+        assert!(updates < 2000, "the disk is full, and nothing says so");
+    };
+    assert_eq!(refusal["error"]["err_code"], json!(10047), "{refusal}");
+    let server = server.restart();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let purged = raw.api("STREAM.PURGE.S", &json!({}));
+    assert_eq!(purged["purged"], json!(stored), "{purged}");
+    publish_until(&mut raw, false);
+    let again = publish_until(&mut raw, true);
+    assert!(again > 50, "{again} messages after {stored} were purged");
+}

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::raw::{PATIENCE, Raw};
+use super::raw::{PATIENCE, Raw, read_stream};
 use super::server::Server;
 
 const PUBLISHERS: u64 = 4;
@@ -79,36 +79,6 @@ fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Pu
     }
 }
 
-/// Everything the stream has from `first` on: sequence, subject, payload.
-fn read(server: &Server, first: u64, last: u64) -> Vec<(u64, String, Vec<u8>)> {
-    let mut raw = Raw::connect(&server.url).unwrap();
-    let config = json!({
-        "ack_policy": "none", "deliver_policy": "by_start_sequence", "opt_start_seq": first, "replay_policy": "instant",
-        "mem_storage": true, "num_replicas": 1, "inactive_threshold": 60_000_000_000_u64,
-    });
-    let made = raw.api(
-        "CONSUMER.CREATE.KILL",
-        &json!({"stream_name": "KILL", "config": config}),
-    );
-    let name = made["name"].as_str().unwrap_or_else(|| panic!("{made}"));
-    let mut all = Vec::new();
-    while first + (all.len() as u64) <= last {
-        let wanted = (last + 1 - first - all.len() as u64).min(1000);
-        let ask = json!({"batch": wanted, "expires": 20_000_000_000_u64}).to_string();
-        raw.publish(
-            &format!("$JS.API.CONSUMER.MSG.NEXT.KILL.{name}"),
-            "pull",
-            ask.as_bytes(),
-        )
-        .unwrap();
-        for _ in 0..wanted {
-            let (seq, message) = raw.delivered().unwrap();
-            all.push((seq, message.subject, message.payload));
-        }
-    }
-    all
-}
-
 /// All that is known of the stream so far.
 #[derive(Default)]
 struct Known {
@@ -129,7 +99,8 @@ impl Known {
             .as_u64()
             .unwrap_or_else(|| panic!("{info}"));
         assert_eq!(info["state"]["messages"], json!(last), "{info}");
-        for (seq, subject, bytes) in read(server, self.seen + 1, last) {
+        let new = read_stream(&server.url, "KILL", self.seen + 1, last, PATIENCE).unwrap();
+        for (seq, subject, bytes) in new {
             assert_eq!(seq, self.seen + 1);
             self.seen = seq;
             let text = String::from_utf8(bytes).unwrap();

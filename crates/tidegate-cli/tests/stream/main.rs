@@ -7,7 +7,9 @@
 
 mod commands;
 mod crowd;
+mod features;
 mod full;
+mod ingest;
 mod kill;
 mod library;
 mod program;

@@ -1,10 +1,11 @@
 //! A client of bare sockets: what is written and read is what the test says.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Longer than any answer takes on a machine that is busy with other tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -14,10 +15,25 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Received {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
+    /// With the headers before it.
     pub(crate) payload: Vec<u8>,
+    headers_len: usize,
 }
 
-/// A connection that listens to `_INBOX.<its port>.>`.
+impl Received {
+    pub(crate) fn headers(&self) -> &str {
+        std::str::from_utf8(&self.payload[..self.headers_len]).unwrap()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.payload[self.headers_len..]).unwrap()
+    }
+}
+
+/// Numbers them: connections to different nodes of a cluster may have one port of their own.
+static INBOXES: AtomicU64 = AtomicU64::new(0);
+
+/// A connection that listens to an inbox of its own.
 pub(crate) struct Raw {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
@@ -28,12 +44,23 @@ pub(crate) struct Raw {
 
 impl Raw {
     pub(crate) fn connect(url: &str) -> std::io::Result<Self> {
-        let socket = TcpStream::connect(url)?;
+        Self::connect_within(url, PATIENCE)
+    }
+
+    /// One that gives up, with an error, what takes longer than this.
+    pub(crate) fn connect_within(url: &str, patience: Duration) -> std::io::Result<Self> {
+        let addrs: Vec<_> = url.to_socket_addrs()?.collect();
+        let socket = TcpStream::connect_timeout(&addrs[0], patience)?;
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
         let mut raw = Self {
             reader: BufReader::new(socket.try_clone()?),
-            inbox: format!("_INBOX.{}.", socket.local_addr()?.port()),
+            inbox: format!(
+                "_INBOX.{}x{}.",
+                std::process::id(),
+                INBOXES.fetch_add(1, Ordering::Relaxed)
+            ),
             socket,
             pings: 0,
         };
@@ -64,12 +91,23 @@ impl Raw {
         self.send(&out)
     }
 
+    /// The same with headers, each a line without its end.
+    pub(crate) fn publish_with(&mut self, subject: &str, reply: &str, headers: &[&str]) {
+        let block: String = headers.iter().map(|h| format!("{h}\r\n")).collect();
+        let block = format!("NATS/1.0\r\n{block}\r\n");
+        let (inbox, len) = (&self.inbox, block.len());
+        let out = format!("HPUB {subject} {inbox}{reply} {len} {len}\r\n{block}\r\n");
+        self.send(out.as_bytes()).unwrap();
+    }
+
     fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        assert!(!line.starts_with("-ERR"), "{line}");
+        if line.starts_with("-ERR") {
+            return Err(std::io::Error::other(line));
+        }
         Ok(line)
     }
 
@@ -86,11 +124,16 @@ impl Raw {
                     self.reader.read_exact(&mut payload)?;
                     payload.truncate(bytes);
                     let lengths = if words[0] == "HMSG" { 2 } else { 1 };
+                    let headers_len = match words[0] {
+                        "HMSG" => words[words.len() - 2].parse().unwrap(),
+                        _ => 0,
+                    };
                     let reply = (words.len() == 4 + lengths).then(|| words[3].into());
                     return Ok(Received {
                         subject: words[1].into(),
                         reply,
                         payload,
+                        headers_len,
                     });
                 }
                 _ => {}
@@ -129,14 +172,48 @@ impl Raw {
 
     /// Asks `$JS.API.<what>` and reads the answer, which comes before anything else.
     pub(crate) fn api(&mut self, what: &str, body: &Value) -> Value {
-        self.publish(
-            &format!("$JS.API.{what}"),
-            "api",
-            body.to_string().as_bytes(),
-        )
-        .unwrap();
-        let answer = self.message().unwrap();
-        assert!(answer.subject.ends_with(".api"), "{answer:?}");
-        serde_json::from_slice(&answer.payload).unwrap()
+        self.try_api(what, body).unwrap()
     }
+
+    /// The same where there may be no answer.
+    pub(crate) fn try_api(&mut self, what: &str, body: &Value) -> std::io::Result<Value> {
+        let subject = format!("$JS.API.{what}");
+        self.publish(&subject, "api", body.to_string().as_bytes())?;
+        let answer = self.message()?;
+        assert!(answer.subject.ends_with(".api"), "{answer:?}");
+        Ok(serde_json::from_slice(&answer.payload)?)
+    }
+}
+
+/// Everything a stream has from `first` to `last`, none missing: sequence, subject, payload.
+pub(crate) fn read_stream(
+    url: &str,
+    stream: &str,
+    first: u64,
+    last: u64,
+    patience: Duration,
+) -> std::io::Result<Vec<(u64, String, Vec<u8>)>> {
+    let mut raw = Raw::connect_within(url, patience)?;
+    let config = json!({
+        "ack_policy": "none", "deliver_policy": "by_start_sequence", "opt_start_seq": first, "replay_policy": "instant",
+        "mem_storage": true, "num_replicas": 1, "inactive_threshold": 60_000_000_000_u64,
+    });
+    let made = raw.try_api(
+        &format!("CONSUMER.CREATE.{stream}"),
+        &json!({"stream_name": stream, "config": config}),
+    )?;
+    let name = made["name"].as_str();
+    let name = name.ok_or_else(|| std::io::Error::other(made.to_string()))?;
+    let mut all = Vec::new();
+    while first + (all.len() as u64) <= last {
+        let wanted = (last + 1 - first - all.len() as u64).min(1000);
+        let ask = json!({"batch": wanted, "expires": 20_000_000_000_u64}).to_string();
+        let next = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}");
+        raw.publish(&next, "pull", ask.as_bytes())?;
+        for _ in 0..wanted {
+            let (seq, message) = raw.delivered()?;
+            all.push((seq, message.subject, message.payload));
+        }
+    }
+    Ok(all)
 }

@@ -34,6 +34,9 @@ pub enum Kind {
     ConsumerList,
     ConsumerDelete,
     ConsumerPause,
+    MetaStepDown,
+    StreamStepDown,
+    ConsumerStepDown,
 }
 
 impl Kind {
@@ -57,6 +60,9 @@ impl Kind {
             Self::ConsumerList => "io.nats.jetstream.api.v1.consumer_list_response",
             Self::ConsumerDelete => "io.nats.jetstream.api.v1.consumer_delete_response",
             Self::ConsumerPause => "io.nats.jetstream.api.v1.consumer_pause_response",
+            Self::MetaStepDown => "io.nats.jetstream.api.v1.meta_leader_stepdown_response",
+            Self::StreamStepDown => "io.nats.jetstream.api.v1.stream_leader_stepdown_response",
+            Self::ConsumerStepDown => "io.nats.jetstream.api.v1.consumer_leader_stepdown_response",
         }
     }
 }
@@ -90,6 +96,45 @@ pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     })
 }
 
+/// Which nodes keep a stream or serve a consumer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClusterInfo {
+    /// The cluster's name; empty outside of one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The replicated log it is kept in.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub raft_group: String,
+    /// The node that serves it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub leader: String,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader_since: Option<Timestamp>,
+    /// The others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReplicaInfo>,
+}
+
+/// A node that keeps a copy, as the leader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReplicaInfo {
+    /// Its name.
+    pub name: String,
+    /// It has everything that is committed, or nearly.
+    pub current: bool,
+    /// It is not connected.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub offline: bool,
+    /// How many nanoseconds ago it was heard of.
+    pub active: u64,
+    /// How many entries it lacks.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lag: u64,
+    /// Its id.
+    pub peer: String,
+}
+
 /// What a stream is and holds.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInfo<'a> {
@@ -102,6 +147,8 @@ pub struct StreamInfo<'a> {
     /// The server's domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
+    /// Where it is kept.
+    pub cluster: &'a ClusterInfo,
     /// When this was so.
     pub ts: Timestamp,
 }
@@ -195,6 +242,8 @@ pub struct ConsumerInfo<'a> {
     /// For how many nanoseconds more.
     #[serde(skip_serializing_if = "is_zero")]
     pub pause_remaining: i64,
+    /// Where it is served.
+    pub cluster: &'a ClusterInfo,
     /// When this was so.
     pub ts: Timestamp,
 }

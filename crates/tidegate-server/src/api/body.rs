@@ -200,10 +200,8 @@ pub(super) fn consumer(
         return Err(ApiError::STREAM_MISMATCH);
     }
     named(&mut config, name)?;
-    match config.num_replicas {
-        0 | 1 => {}
-        ..0 => return Err(ApiError::REPLICAS_NEGATIVE),
-        _ => return Err(ApiError::REPLICAS_NOT_SUPPORTED),
+    if config.num_replicas < 0 {
+        return Err(ApiError::REPLICAS_NEGATIVE);
     }
     config.pause_until = config.pause_until.filter(|&at| at != Timestamp::ZERO);
     level::mark_consumer(&mut config);
@@ -259,9 +257,8 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
         ));
     }
     match config.num_replicas {
-        0 | 1 => {}
+        0..=5 => {}
         ..0 => return Err(ApiError::REPLICAS_NEGATIVE),
-        2..=5 => return Err(ApiError::REPLICAS_NOT_SUPPORTED),
         _ => return Err(ApiError::invalid_config("maximum replicas is 5")),
     }
     match config.retention {

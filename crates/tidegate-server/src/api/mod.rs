@@ -14,6 +14,7 @@ pub mod direct;
 pub mod error;
 mod json;
 pub mod level;
+pub mod pedantic;
 pub mod puback;
 mod request;
 mod shown;

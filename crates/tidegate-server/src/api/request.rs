@@ -130,6 +130,15 @@ pub enum Request<'a> {
         /// Which consumer.
         consumer: &'a str,
     },
+    /// Has another node lead: of the cluster, of a stream, of a consumer.
+    StepDown {
+        /// Of what.
+        kind: Kind,
+        /// Which stream; empty for the cluster.
+        stream: &'a str,
+        /// Which consumer; empty for a stream.
+        consumer: &'a str,
+    },
     /// Messages as they are stored. For a stream that does not exist or does not allow it nobody answers.
     DirectGet {
         /// Of which stream.
@@ -258,6 +267,12 @@ impl<'a> Request<'a> {
                 consumer,
                 until: body::pause(text)?,
             },
+            // A placement may be asked for: whoever is most advanced leads.
+            Kind::MetaStepDown | Kind::StreamStepDown | Kind::ConsumerStepDown => Self::StepDown {
+                kind,
+                stream,
+                consumer,
+            },
         })
     }
 }
@@ -314,6 +329,9 @@ impl<'a> Route<'a> {
                 let (stream, subject) = split(rest.strip_prefix("GET.")?);
                 Some(Self::Direct { stream, subject })
             }
+            ("META", Some("LEADER.STEPDOWN")) => {
+                Some(Self::Json(Kind::MetaStepDown, "", ConsumerName::None))
+            }
             ("META" | "SERVER", Some(_)) => Some(Self::Refused(SYSTEM, ApiError::CLUSTER_REQUIRED)),
             _ => None,
         }
@@ -338,9 +356,7 @@ impl<'a> Route<'a> {
                 ("DELETE", Some(name)) => Self::of_stream(Kind::MessageDelete, name),
                 _ => None,
             },
-            "LEADER" if split(name?).0 == "STEPDOWN" => Some(Self::clustered(
-                "io.nats.jetstream.api.v1.stream_leader_stepdown_response",
-            )),
+            "LEADER" => Self::of_stream(Kind::StreamStepDown, name?.strip_prefix("STEPDOWN.")?),
             "PEER" if split(name?).0 == "REMOVE" => Some(Self::clustered(
                 "io.nats.jetstream.api.v1.stream_remove_peer_response",
             )),
@@ -383,9 +399,7 @@ impl<'a> Route<'a> {
                 let (stream, consumer) = pair(names.strip_prefix("NEXT.")?)?;
                 Some(Self::Next { stream, consumer })
             }
-            "LEADER" if split(names).0 == "STEPDOWN" => Some(Self::clustered(
-                "io.nats.jetstream.api.v1.consumer_leader_stepdown_response",
-            )),
+            "LEADER" => Self::of_consumer(Kind::ConsumerStepDown, names.strip_prefix("STEPDOWN.")?),
             "UNPIN" => Some(Self::Refused(
                 "io.nats.jetstream.api.v1.consumer_unpin_response",
                 ApiError::unsupported_request("CONSUMER.UNPIN"),

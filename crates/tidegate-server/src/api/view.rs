@@ -7,7 +7,9 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::answer::{self, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done};
+use super::answer::{
+    self, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done,
+};
 use super::body::{InfoDetails, StreamPage, offset};
 use super::config::{ConsumerConfig, StreamConfig};
 use super::error::ApiError;
@@ -31,6 +33,8 @@ pub struct Server<'a> {
     pub version: &'a str,
     /// The domain, if it has one.
     pub domain: Option<&'a str>,
+    /// Which nodes keep the streams.
+    pub cluster: &'a ClusterInfo,
     /// The time of the answer.
     pub now: Timestamp,
 }
@@ -311,12 +315,13 @@ fn stream_info_of<'a>(server: &Server<'a>, stream: &'a impl StreamView) -> Strea
             consumer_count: counts.consumers,
         },
         domain: server.domain,
+        cluster: server.cluster,
         ts: server.now,
     }
 }
 
 fn consumer_info_of<'a>(
-    server: &Server<'_>,
+    server: &Server<'a>,
     stream: &'a str,
     consumer: &'a impl ConsumerView,
 ) -> ConsumerInfo<'a> {
@@ -343,6 +348,7 @@ fn consumer_info_of<'a>(
         push_bound: counts.push_bound,
         paused: remaining > 0,
         pause_remaining: i64::try_from(remaining).unwrap_or(i64::MAX),
+        cluster: server.cluster,
         ts: server.now,
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cluster::cluster;
 use super::tree::{self, Item, Map, SyntaxError, System, Value};
 use super::{DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User};
 use crate::nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
@@ -77,6 +78,7 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             "write_deadline" => s.write_deadline = positive(key, item)?,
             "authorization" => authorization(key, item, s)?,
             "jetstream" => jetstream(key, item, s)?,
+            "cluster" => cluster(key, item, s.cluster.get_or_insert_default())?,
             "store_dir" => {
                 let directory = PathBuf::from(text(key, item)?);
                 s.streams
@@ -387,21 +389,21 @@ fn listen(key: &str, item: &Item, host: &mut String, port: &mut u16) -> Result<(
     Ok(())
 }
 
-fn entries<'a>(key: &str, item: &'a Item) -> Result<&'a Map, SyntaxError> {
+pub(super) fn entries<'a>(key: &str, item: &'a Item) -> Result<&'a Map, SyntaxError> {
     match &item.value {
         Value::Map(map) => Ok(map),
         _ => Err(wrong(key, item, "{ ... }")),
     }
 }
 
-fn list<'a>(key: &str, item: &'a Item) -> Result<&'a [Item], SyntaxError> {
+pub(super) fn list<'a>(key: &str, item: &'a Item) -> Result<&'a [Item], SyntaxError> {
     match &item.value {
         Value::List(list) => Ok(list),
         _ => Err(wrong(key, item, "[ ... ]")),
     }
 }
 
-fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
+pub(super) fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
     match &item.value {
         Value::Text(text) => Ok(text.clone()),
         // A password or a name may look like a number.
@@ -410,7 +412,7 @@ fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
     }
 }
 
-fn name(key: &str, item: &Item) -> Result<String, SyntaxError> {
+pub(super) fn name(key: &str, item: &Item) -> Result<String, SyntaxError> {
     let name = text(key, item)?;
     if name.is_empty() || name.contains(char::is_whitespace) {
         return Err(wrong(key, item, "a name without blanks"));
@@ -418,7 +420,7 @@ fn name(key: &str, item: &Item) -> Result<String, SyntaxError> {
     Ok(name)
 }
 
-fn boolean(key: &str, item: &Item) -> Result<bool, SyntaxError> {
+pub(super) fn boolean(key: &str, item: &Item) -> Result<bool, SyntaxError> {
     match item.value {
         Value::Bool(b) => Ok(b),
         _ => Err(wrong(key, item, "true or false")),
@@ -449,7 +451,7 @@ fn payload(key: &str, item: &Item) -> Result<usize, SyntaxError> {
     }
 }
 
-fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
+pub(super) fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
     // nats-server's "any free one".
     if item.value == Value::Integer(-1) {
         return Ok(0);
@@ -512,7 +514,7 @@ fn parse_duration(text: &str) -> Option<f64> {
     (!text.is_empty()).then_some(sum)
 }
 
-fn unknown(key: &str, item: &Item) -> SyntaxError {
+pub(super) fn unknown(key: &str, item: &Item) -> SyntaxError {
     error(
         item,
         format!(
@@ -521,11 +523,11 @@ fn unknown(key: &str, item: &Item) -> SyntaxError {
     )
 }
 
-fn wrong(key: &str, item: &Item, expected: &str) -> SyntaxError {
+pub(super) fn wrong(key: &str, item: &Item, expected: &str) -> SyntaxError {
     error(item, format!("`{key}`: expected {expected}"))
 }
 
-fn error(item: &Item, message: impl Into<String>) -> SyntaxError {
+pub(super) fn error(item: &Item, message: impl Into<String>) -> SyntaxError {
     SyntaxError {
         line: item.line,
         message: message.into(),
@@ -587,7 +589,10 @@ mod tests {
                 "port: 1\nleafnodes: {}",
                 "line 2: the setting `leafnodes` does not exist here",
             ),
-            ("cluster { port: 1 }", "`cluster`"),
+            ("cluster { pool_size: 3 }", "`cluster.pool_size`"),
+            ("cluster { authorization { user: a } }", "`password`"),
+            ("cluster { routes: [\"http://h:1\"] }", "nats-route://"),
+            ("cluster { tls { cert_file: a } }", "no TLS between nodes"),
             ("jetstream { cipher: aes }", "`jetstream.cipher`"),
             ("jetstream: maybe", "enabled, disabled"),
             ("jetstream { max_file: -2 }", "not below -1"),
@@ -637,6 +642,19 @@ mod tests {
             (s.max_memory_bytes, s.max_file_bytes, s.max_streams),
             (Some(1 << 20), Some(1 << 30), Some(3))
         );
+    }
+
+    #[test]
+    fn a_cluster_as_nats_server_has_it() {
+        let s = read(
+            "server_name: n1\ncluster { name: tide, listen: \"127.0.0.1:6333\", no_advertise: true, connect_backoff: true\n\
+             authorization { user: u, password: p }\n routes: [ \"nats-route://u:p@h:1\", \"nats://h:2\" ] }",
+        );
+        let c = s.unwrap().cluster.unwrap();
+        assert_eq!((c.name.as_str(), c.port, c.routes.len()), ("tide", 6333, 2));
+        assert_eq!(c.secret.as_ref().unwrap().reveal(), "u:p");
+        assert!(c.no_advertise && c.longest_pause == Duration::from_secs(30));
+        c.check(Some("n1")).unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! and ours, [`apply`] turns what was read into settings and refuses what does not exist here.
 
 pub mod apply;
+pub mod cluster;
 pub mod tree;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate::controller::Choice;
 
+use self::cluster::{ClusterSettings, ClusterSettingsError};
 use crate::nats::permissions::Permissions;
 
 /// Where streams are kept if nothing is said: in the directory the server was started in.
@@ -77,6 +79,8 @@ pub struct Settings {
     pub insecure: bool,
     /// Durable streams; without them only what is published now reaches who listens now.
     pub streams: Option<StreamSettings>,
+    /// Its part in a cluster; without it the server is alone.
+    pub cluster: Option<ClusterSettings>,
 }
 
 /// Where streams are kept, and how much of them.
@@ -149,6 +153,7 @@ impl Default for Settings {
             controller: Choice::KNEE,
             insecure: false,
             streams: None,
+            cluster: None,
         }
     }
 }
@@ -257,12 +262,28 @@ impl Settings {
         if !guarded && !is_loopback(&self.host) {
             return Err(ExposureError::Clients(self.host.clone()));
         }
+        if let Some(cluster) = &self.cluster
+            && !cluster.is_local()
+        {
+            return Err(ExposureError::Nodes(cluster.host.clone()));
+        }
         match &self.http_host {
             Some(host) if self.http_port.is_some() && !is_loopback(host) => {
                 Err(ExposureError::Monitor(host.clone()))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether what is said of a cluster makes one.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check_cluster(&self) -> Result<(), ClusterSettingsError> {
+        let server_name = self.server_name.as_deref();
+        self.cluster
+            .as_ref()
+            .map_or(Ok(()), |c| c.check(server_name))
     }
 
     /// Whether a client must present credentials.
@@ -328,6 +349,11 @@ pub enum ExposureError {
         "`{0}` can be reached from elsewhere and anybody may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
     )]
     Clients(String),
+    /// Others could join the cluster or read along.
+    #[error(
+        "the nodes of the cluster could be reached on `{0}` from elsewhere, and what they say to each other is neither encrypted nor signed: let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
+    )]
+    Nodes(String),
     /// Anybody could read the monitor.
     #[error(
         "the monitor on `{0}` can be read from elsewhere by anybody: let it listen on 127.0.0.1, or say --insecure"

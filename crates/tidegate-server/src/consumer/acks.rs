@@ -24,30 +24,54 @@ impl Consumer {
         payload: &[u8],
         sink: &mut impl Sink,
     ) {
-        let Some(verb) = Verb::parse(payload) else {
-            return;
-        };
+        let verb = Verb::parse(payload);
         self.used_us = now;
         let seq = numbers.stream_seq;
         let known = (1..=self.delivered.stream_seq).contains(&seq)
             && (1..=self.delivered.consumer_seq).contains(&numbers.consumer_seq)
             && self.awaits_acks();
         if known {
-            self.last_ack_us = Some(now);
             match verb {
-                Verb::Ack | Verb::Next(_) => self.acknowledge(now, seq),
-                Verb::Nak(delay_us) => self.put_back(now, seq, delay_us, sink),
-                Verb::Progress => self.put_off(now, seq, None),
-                Verb::Term(reason) => {
-                    self.advise_terminated(seq, reason, sink);
+                Some(Verb::Ack | Verb::Next(_)) => {
+                    self.last_ack_us = Some(now);
+                    self.sample(now, numbers, sink);
                     self.acknowledge(now, seq);
                 }
+                Some(Verb::Nak(delay_us)) => self.put_back(now, numbers, delay_us, sink),
+                Some(Verb::Progress) => self.put_off(now, seq, None),
+                Some(Verb::Term(reason)) => {
+                    self.last_ack_us = Some(now);
+                    self.advise_terminated(seq, numbers.consumer_seq, reason, sink);
+                    self.acknowledge(now, seq);
+                }
+                // What nobody can read does nothing; whoever waits is answered all the same, as nats-server does it.
+                None => {}
             }
         }
         match verb {
-            Verb::Next(request) => self.handle_pull(now, reply, request, sink),
+            Some(Verb::Next(request)) => self.handle_pull(now, reply, request, sink),
             _ if known && !reply.is_empty() => self.changes.answer(reply, sink),
             _ => {}
+        }
+    }
+
+    /// Reports how long an acknowledgement took, of so many in a hundred.
+    fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
+        let percent = self.settings.sample_percent;
+        // Multiplied by an odd number, sequences in a row are spread evenly.
+        let scrambled = numbers.stream_seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        if scrambled % 100 >= percent {
+            return;
+        }
+        if let Some(unacked) = self.pending.get(numbers.stream_seq) {
+            let delivered = unacked
+                .due_us
+                .saturating_sub(self.settings.wait_us(unacked.deliveries));
+            let event = Event::Acked {
+                consumer_seq: numbers.consumer_seq,
+                ack_ns: now.saturating_sub(delivered).saturating_mul(1000),
+            };
+            sink.advisory(&self.advisory(unacked, event));
         }
     }
 
@@ -63,11 +87,12 @@ impl Consumer {
     }
 
     /// To be delivered again, now or later.
-    fn put_back(&mut self, now: u64, seq: u64, delay_us: u64, sink: &mut impl Sink) {
+    fn put_back(&mut self, now: u64, numbers: &AckNumbers, delay_us: u64, sink: &mut impl Sink) {
+        let seq = numbers.stream_seq;
         let Some(unacked) = self.pending.get(seq) else {
             return;
         };
-        let consumer_seq = unacked.consumer_seq;
+        let consumer_seq = numbers.consumer_seq;
         let advisory = self.advisory(unacked, Event::Nak { consumer_seq });
         sink.advisory(&advisory);
         self.put_off(now, seq, Some(delay_us));
@@ -112,13 +137,14 @@ impl Consumer {
 
     /// A message is not delivered again.
     pub(super) fn terminate(&mut self, now: u64, seq: u64, reason: &str, sink: &mut impl Sink) {
-        self.advise_terminated(seq, reason, sink);
+        if let Some(unacked) = self.pending.get(seq) {
+            self.advise_terminated(seq, unacked.consumer_seq, reason, sink);
+        }
         self.drop_pending(now, seq);
     }
 
-    fn advise_terminated(&self, seq: u64, reason: &str, sink: &mut impl Sink) {
+    fn advise_terminated(&self, seq: u64, consumer_seq: u64, reason: &str, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
-            let consumer_seq = unacked.consumer_seq;
             let event = Event::Terminated {
                 consumer_seq,
                 reason,

@@ -26,12 +26,19 @@ pub enum Event<'a> {
     MaxDeliver,
     /// The receiver asked for it again.
     Nak {
-        /// The number of its first delivery.
+        /// The number of the delivery it spoke of.
         consumer_seq: u64,
+    },
+    /// It was acknowledged, and is one of those that are reported.
+    Acked {
+        /// The number of the delivery.
+        consumer_seq: u64,
+        /// How long after it, in nanoseconds.
+        ack_ns: u64,
     },
     /// It is not delivered again: the receiver said so, or it was removed from the stream.
     Terminated {
-        /// The number of its first delivery.
+        /// The number of a delivery of it.
         consumer_seq: u64,
         /// Why, in the receiver's words.
         reason: &'a str,
@@ -52,6 +59,8 @@ struct Json<'a> {
     deliveries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ack_time: Option<u64>,
 }
 
 impl Advisory<'_> {
@@ -62,6 +71,12 @@ impl Advisory<'_> {
             Event::MaxDeliver => "MAX_DELIVERIES",
             Event::Nak { .. } => "MSG_NAKED",
             Event::Terminated { .. } => "MSG_TERMINATED",
+            Event::Acked { .. } => {
+                return format!(
+                    "$JS.EVENT.METRIC.CONSUMER.ACK.{}.{}",
+                    self.stream, self.consumer
+                );
+            }
         };
         format!(
             "$JS.EVENT.ADVISORY.CONSUMER.{kind}.{}.{}",
@@ -76,6 +91,11 @@ impl Advisory<'_> {
             Event::MaxDeliver => ("io.nats.jetstream.advisory.v1.max_deliver", None, None),
             Event::Nak { consumer_seq } => (
                 "io.nats.jetstream.advisory.v1.nak",
+                Some(consumer_seq),
+                None,
+            ),
+            Event::Acked { consumer_seq, .. } => (
+                "io.nats.jetstream.metric.v1.consumer_ack",
                 Some(consumer_seq),
                 None,
             ),
@@ -98,6 +118,10 @@ impl Advisory<'_> {
             stream_seq: self.stream_seq,
             deliveries: self.deliveries,
             reason,
+            ack_time: match self.event {
+                Event::Acked { ack_ns, .. } => Some(ack_ns),
+                _ => None,
+            },
         };
         serde_json::to_vec(&json).expect("strings and numbers are JSON")
     }

@@ -9,7 +9,7 @@
 use super::changes::Changes;
 use super::delta::UNACKED_MAX;
 use super::pending::Pending;
-use super::pulls::Pulls;
+use super::pulls::{Pulls, REQUEST_TIMEOUT};
 use super::push::Push;
 use super::redelivery::{Live, Redelivery};
 use super::reply::Replies;
@@ -217,6 +217,10 @@ impl Consumer {
         if let Some(text) = pulls.limits().exceeded(&request) {
             return refuse(409, &text);
         }
+        if request.expired {
+            let headers = status::leftover(408, REQUEST_TIMEOUT, 0, 0);
+            return sink.status(reply, b"", &headers);
+        }
         if request.no_wait {
             if num_pending == 0 && request.expires_ns == 0 {
                 return refuse(404, "No Messages");
@@ -406,6 +410,12 @@ impl Consumer {
     pub fn wants(&self, subject: &[u8]) -> bool {
         let filters = &self.settings.filters;
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
+    }
+
+    /// Whether it waits for the acknowledgement of a message that its filters do not pass: they were others when it was delivered.
+    pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
+        let mut seqs = self.pending.iter().map(|u| u.stream_seq);
+        seqs.any(|seq| source.next_at(seq) != Some(seq))
     }
 
     /// How many messages were never delivered.

@@ -353,5 +353,5 @@ impl Pulls {
     }
 }
 
-const REQUEST_TIMEOUT: &str = "Request Timeout";
+pub(super) const REQUEST_TIMEOUT: &str = "Request Timeout";
 const NO_MESSAGES: &str = "No Messages";

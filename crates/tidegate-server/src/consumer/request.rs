@@ -12,6 +12,8 @@ pub struct PullRequest {
     pub batch: u64,
     /// How long it waits, in nanoseconds; 0: until it is filled.
     pub expires_ns: u64,
+    /// It asked to end before it came.
+    pub expired: bool,
     /// Whether it takes what is there and goes.
     pub no_wait: bool,
     /// The most bytes; 0: any number.
@@ -49,6 +51,7 @@ impl PullRequest {
     const ONE: Self = Self {
         batch: 1,
         expires_ns: 0,
+        expired: false,
         no_wait: false,
         max_bytes: 0,
         heartbeat_ns: 0,
@@ -84,6 +87,7 @@ impl PullRequest {
         Ok(Self {
             batch: at_least_one(body.batch),
             expires_ns: positive(body.expires),
+            expired: body.expires < 0,
             no_wait: body.no_wait,
             max_bytes: positive(body.max_bytes),
             heartbeat_ns: positive(body.idle_heartbeat),
@@ -115,6 +119,8 @@ mod tests {
         assert_eq!(PullRequest::parse(b""), of(1));
         assert_eq!(PullRequest::parse(b" 25 "), of(25));
         assert_eq!(PullRequest::parse(b"-3"), of(1));
+        let ended = PullRequest::parse(br#"{"expires":-1}"#);
+        assert!(ended.is_ok_and(|r| r.expired && r.expires_ns == 0));
         assert_eq!(PullRequest::parse(b"many"), of(1));
         assert_eq!(PullRequest::parse(b"{}"), of(1));
         assert_eq!(PullRequest::parse(b"{\"batch\":0,\"unknown\":[1]}"), of(1));
@@ -125,6 +131,7 @@ mod tests {
         let full = br#"{"batch":500,"expires":30000000000,"no_wait":true,"max_bytes":9,"idle_heartbeat":15000000000}"#;
         let expected = PullRequest {
             batch: 500,
+            expired: false,
             expires_ns: 30_000_000_000,
             no_wait: true,
             max_bytes: 9,

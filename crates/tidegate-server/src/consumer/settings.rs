@@ -18,6 +18,8 @@ pub(super) struct Settings {
     /// The most messages that are unacknowledged.
     pub(super) max_unacked: usize,
     pub(super) headers_only: bool,
+    /// Of a hundred acknowledgements so many are reported.
+    pub(super) sample_percent: u64,
     pub(super) replay_original: bool,
     /// Until when nothing is delivered.
     pub(super) pause_until_us: u64,
@@ -54,6 +56,11 @@ impl Settings {
                 .map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX)),
             max_unacked,
             headers_only: config.headers_only,
+            sample_percent: config
+                .sample_freq
+                .trim_end_matches('%')
+                .parse()
+                .unwrap_or(0),
             replay_original: config.replay_policy == ReplayPolicy::Original,
             pause_until_us: config.pause_until.map_or(0, |t| t.as_micros_up()),
             inactive_us: positive(config.inactive_threshold).map(|ns| ns.div_ceil(1000)),

@@ -27,7 +27,9 @@ impl Wall {
 
 /// The addresses there are.
 pub(super) fn index() -> Vec<u8> {
-    bytes(&json!({ "endpoints": ["/healthz", "/varz", "/connz", "/jsz", "/subsz", "/metrics"] }))
+    bytes(
+        &json!({ "endpoints": ["/healthz", "/varz", "/connz", "/jsz", "/routez", "/subsz", "/metrics"] }),
+    )
 }
 
 /// The server at large.
@@ -60,7 +62,7 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
         "cores": std::thread::available_parallelism().map_or(1, usize::from),
         "connections": r.connections,
         "total_connections": r.stats.total_connections,
-        "routes": 0,
+        "routes": r.cluster.as_ref().map_or(0, |c| c.peers.len()),
         "remotes": 0,
         "leafnodes": 0,
         "subscriptions": r.sublist.len,
@@ -75,6 +77,17 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
         "batching": { "socket_writes": controller(&r.flow) },
         "lame_duck_mode": r.info.ldm,
     });
+    if let Some(cluster) = &r.cluster {
+        out["cluster"] = json!({
+            "name": cluster.name,
+            "addr": cluster.address.ip().to_string(),
+            "cluster_port": cluster.address.port(),
+            "urls": cluster.routes,
+            "members": cluster.members,
+        });
+        out["connect_urls"] = r.info.connect_urls.clone().into();
+        out["routed_out_msgs"] = r.stats.routed_out.into();
+    }
     if let Some(streams) = &r.streams {
         let batching = &mut out["batching"];
         batching["log_syncs"] = controller(&streams.log.controller);
@@ -87,6 +100,16 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
 }
 
 /// Streams.
+/// Whether the server is ready, and what it lacks if it is not.
+pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
+    let behind = r.streams.as_ref().and_then(|s| s.behind.as_deref());
+    let body = match behind {
+        None => json!({"status": "ok"}),
+        Some(why) => json!({"status": "unavailable", "error": why}),
+    };
+    (behind.is_none(), bytes(&body))
+}
+
 pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
     let Some(streams) = &r.streams else {
         return bytes(&json!({
@@ -105,6 +128,14 @@ pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
     out["bytes"] = streams.bytes.into();
     out["total"] = 1.into();
     out["log"] = log(streams);
+    if streams.nodes > 1 {
+        out["meta_cluster"] = json!({
+            "name": streams.cluster.name,
+            "leader": streams.cluster.leader,
+            "cluster_size": streams.nodes,
+            "replicas": streams.cluster.replicas,
+        });
+    }
     if !streams.details.is_empty() {
         out["account_details"] = json!([{
             "name": "$G",
@@ -175,6 +206,37 @@ pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
         "offset": query.offset,
         "limit": query.limit,
         "connections": connections,
+    }))
+}
+
+/// The other nodes of the cluster.
+pub(super) fn routez(r: &Report, wall: &Wall) -> Vec<u8> {
+    let peers = r.cluster.iter().flat_map(|c| &c.peers);
+    let routes: Vec<Value> = peers
+        .map(|p| {
+            json!({
+                "rid": p.slot,
+                "remote_id": format!("{:016x}", p.id),
+                "remote_name": p.name,
+                "ip": p.address.ip().to_string(),
+                "port": p.address.port(),
+                "did_solicit": p.told,
+                "heard": p.heard,
+                "pending_size": p.view.pending_bytes,
+                "in_msgs": p.view.traffic.in_msgs,
+                "out_msgs": p.view.traffic.out_msgs,
+                "in_bytes": p.view.traffic.in_bytes,
+                "out_bytes": p.view.traffic.out_bytes,
+                "subscriptions": p.view.interests,
+            })
+        })
+        .collect();
+    bytes(&json!({
+        "server_id": r.info.server_id,
+        "server_name": r.info.server_name,
+        "now": rfc3339(wall.now),
+        "num_routes": routes.len(),
+        "routes": routes,
     }))
 }
 

@@ -9,7 +9,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::json::Process;
-use super::snapshot::{Report, Streams};
+use super::snapshot::{Cluster, Report, Streams};
+use crate::node::core::peers::PeerView;
 
 /// The whole answer.
 pub(super) fn text(report: Report) -> Vec<u8> {
@@ -99,6 +100,9 @@ impl Collector for Figures {
         if let Some(streams) = &r.streams {
             streams_figures(streams, &mut to)?;
         }
+        if let Some(cluster) = &r.cluster {
+            cluster_figures(cluster, &mut to)?;
+        }
         let gauges = [
             ("connections", "Connections now", r.connections as f64),
             ("subscriptions", "Subscriptions now", r.sublist.len as f64),
@@ -129,6 +133,44 @@ impl Collector for Figures {
         }
         Ok(())
     }
+}
+
+fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let sum = |f: fn(&PeerView) -> u64| c.peers.iter().map(|p| f(&p.view)).sum::<u64>();
+    let counters = [
+        (
+            "routed_out_messages",
+            "Messages sent to other nodes, once for each",
+            sum(|v| v.traffic.out_msgs),
+        ),
+        (
+            "routed_in_messages",
+            "Messages that came from other nodes",
+            sum(|v| v.traffic.in_msgs),
+        ),
+    ];
+    for (name, help, value) in counters {
+        let metric = ConstCounter::new(value);
+        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+    }
+    let gauges = [
+        ("routes", "Other nodes connected", c.peers.len() as f64),
+        (
+            "routed_pending_bytes",
+            "Bytes that wait for other nodes",
+            sum(|v| v.pending_bytes as u64) as f64,
+        ),
+        (
+            "remote_subscriptions",
+            "What clients of other nodes want to hear",
+            sum(|v| v.interests as u64) as f64,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let metric = ConstGauge::new(value);
+        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
+    }
+    Ok(())
 }
 
 fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

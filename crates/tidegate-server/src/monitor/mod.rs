@@ -1,6 +1,6 @@
 //! The monitor: figures of a running server over HTTP, on a thread of its own.
 //!
-//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/subsz`, `/metrics`) and their parameters. The figures are taken by
+//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their parameters. The figures are taken by
 //! the loop between two turns ([`snapshot`]) and put into words here ([`json`], [`metrics`]): nothing on the way of a
 //! message waits for a reader. Connections and the time one may take for a request are bounded.
 
@@ -143,11 +143,18 @@ async fn answer(
     let path = request.uri().path();
     if !matches!(
         path,
-        "/" | "/healthz" | "/varz" | "/connz" | "/jsz" | "/subsz" | "/subscriptionsz" | "/metrics"
+        "/" | "/healthz"
+            | "/varz"
+            | "/connz"
+            | "/jsz"
+            | "/routez"
+            | "/subsz"
+            | "/subscriptionsz"
+            | "/metrics"
     ) {
         return Ok(plain(
             StatusCode::NOT_FOUND,
-            "expected /healthz, /varz, /connz, /jsz, /subsz or /metrics",
+            "expected /healthz, /varz, /connz, /jsz, /routez, /subsz or /metrics",
         ));
     }
     let query = match query(path, request.uri().query().unwrap_or("")) {
@@ -164,10 +171,18 @@ async fn answer(
     };
     let wall = json::Wall::new(source.started, SystemTime::now());
     let body = match path {
-        "/healthz" => br#"{"status":"ok"}"#.to_vec(),
+        "/healthz" => {
+            let (ready, body) = json::healthz(&report);
+            let status = match ready {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            return Ok(with_type(status, "application/json", body));
+        }
         "/varz" => json::varz(&report, &wall),
         "/jsz" => json::jsz(&report, &wall),
         "/connz" => json::connz(&report, query, &wall),
+        "/routez" => json::routez(&report, &wall),
         "/subsz" | "/subscriptionsz" => json::subsz(&report),
         "/metrics" => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -7,12 +7,17 @@ use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_log::Stats as LogStats;
 
+use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
+use crate::cluster::Kind;
+use crate::cluster::members::Members;
 use crate::config::StreamSettings;
 use crate::nats::connect::Info;
 use crate::nats::session::Traffic;
 use crate::nats::sublist::SublistStats;
+use crate::node::Peers;
 use crate::node::StreamStats;
+use crate::node::core::peers::PeerView;
 use crate::node::core::{Node, NodeStats};
 use crate::store::Store;
 use crate::stream::Usage;
@@ -55,6 +60,58 @@ pub(crate) struct Report {
     pub(crate) flow: Snapshot,
     pub(crate) selected: Vec<Connection>,
     pub(crate) streams: Option<Streams>,
+    pub(crate) cluster: Option<Cluster>,
+}
+
+/// The other nodes of a server's cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) routes: Vec<String>,
+    /// The members' names, once they are fixed.
+    pub(crate) members: Vec<String>,
+    pub(crate) peers: Vec<Peer>,
+}
+
+/// One of them, connected.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) slot: usize,
+    pub(crate) name: String,
+    pub(crate) id: u64,
+    pub(crate) address: SocketAddr,
+    /// Whether it is told what happens here, and heard.
+    pub(crate) told: bool,
+    pub(crate) heard: bool,
+    pub(crate) view: PeerView,
+}
+
+impl Cluster {
+    /// The other nodes as `node` and its connections have them.
+    pub(crate) fn take(node: &Node, peers: &Peers) -> Self {
+        let roster = peers.roster();
+        let connected = roster.peers().iter().enumerate();
+        let connected = connected.filter(|(_, p)| p.is_connected());
+        let members = peers.formed().into_iter().flat_map(Members::iter);
+        Self {
+            name: roster.me().cluster.clone(),
+            address: peers.address(),
+            routes: peers.routes().iter().map(ToString::to_string).collect(),
+            members: members.map(|m| m.name.clone()).collect(),
+            peers: connected
+                .map(|(slot, p)| Peer {
+                    slot,
+                    name: p.name.clone(),
+                    id: p.id,
+                    address: p.address,
+                    told: p.is_told(Kind::Route),
+                    heard: p.is_heard(Kind::Route),
+                    view: node.peer_view(slot),
+                })
+                .collect(),
+        }
+    }
 }
 
 /// The streams of a server.
@@ -76,6 +133,10 @@ pub(crate) struct Streams {
     pub(crate) log: LogStats,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
+    /// Which nodes keep them, how many there are, and why this one is behind, if it is.
+    pub(crate) cluster: ClusterInfo,
+    pub(crate) nodes: usize,
+    pub(crate) behind: Option<String>,
     /// Each stream as JSON, if asked for, with its consumers if asked for.
     pub(crate) details: Vec<Value>,
 }
@@ -102,6 +163,9 @@ impl Streams {
             log: store.log().stats(),
             used_bytes: store.used_bytes(),
             checkpoint_bytes: store.checkpoint_bytes(),
+            cluster: all.cluster().clone(),
+            nodes: all.nodes(),
+            behind: all.behind().map(Into::into),
             details: match query.streams || query.consumers {
                 true => all.details(now, query.offset, query.limit, query.consumers),
                 false => Vec::new(),
@@ -137,6 +201,7 @@ impl Report {
         turns: u64,
         flow: Snapshot,
         streams: Option<Streams>,
+        cluster: Option<Cluster>,
     ) -> Self {
         let settings = node.settings();
         let wanted = |cid| query.cid.is_none_or(|c| c == cid);
@@ -184,6 +249,7 @@ impl Report {
             flow,
             selected,
             streams,
+            cluster,
         }
     }
 }

@@ -43,7 +43,10 @@ pub struct Info {
     /// TLS may follow.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
-    /// Other addresses to connect to.
+    /// The cluster it is a node of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// Addresses to connect to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_urls: Vec<String>,
     /// It is about to go away: connect elsewhere.

@@ -19,7 +19,7 @@ use super::subject::{has_wildcard, tokens};
 /// Names a subscription. Small and dense: the sublist keeps a table by key.
 pub type SubKey = u32;
 
-/// Slots of the cache: a power of two.
+/// Slots of the cache.
 const CACHE_LEN: usize = 4096;
 /// Longer subjects and larger answers are not cached, which bounds the cache's memory.
 const CACHED_SUBJECT_BYTES_MAX: usize = 256;
@@ -180,10 +180,16 @@ impl Sublist {
     /// An empty one; the seed of its hashing is the process's.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_cache(CACHE_LEN)
+    }
+
+    /// The same, whose cache knows at most so many subjects, at least one.
+    #[must_use]
+    pub fn with_cache(len: usize) -> Self {
         let mut nodes = Slab::new();
         nodes.insert(TrieNode::new(NONE, b""));
         let mut cache = Vec::new();
-        cache.resize_with(CACHE_LEN, Slot::default);
+        cache.resize_with(len.max(1), Slot::default);
         Self {
             nodes,
             places: Vec::new(),
@@ -298,6 +304,14 @@ impl Sublist {
         &slot.matches
     }
 
+    /// Whether anybody takes messages of `subject`: for whoever has not the sublist to itself. Nothing is remembered.
+    #[must_use]
+    pub fn is_wanted(&self, subject: &[u8]) -> bool {
+        let mut found = Matches::default();
+        walk(&self.nodes, &mut Vec::new(), &mut found, subject);
+        !found.is_empty()
+    }
+
     /// What it holds and did.
     #[must_use]
     pub const fn stats(&self) -> SublistStats {
@@ -305,7 +319,7 @@ impl Sublist {
     }
 
     fn slot(&self, subject: &[u8]) -> usize {
-        self.hasher.hash_one(subject) as usize % CACHE_LEN
+        self.hasher.hash_one(subject) as usize % self.cache.len()
     }
 
     fn forget(&mut self, pattern: &[u8]) {
@@ -482,6 +496,8 @@ mod tests {
                         }
                         let mut groups: Vec<_> = groups.into_values().collect();
                         groups.sort();
+                        let wanted = !plain.is_empty() || !groups.is_empty();
+                        prop_assert_eq!(list.is_wanted(subject.as_bytes()), wanted);
                         prop_assert_eq!(found(&mut list, &subject), (plain, groups));
                     }
                 }

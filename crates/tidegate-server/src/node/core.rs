@@ -12,6 +12,7 @@
 
 mod changes;
 mod fanout;
+pub mod peers;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -28,9 +29,11 @@ use tidegate::Time;
 use tidegate::controller::Load;
 
 use self::fanout::{Entry, Fanout, Subscription};
+use self::peers::Peers;
 pub use self::view::SubscriptionView;
 use super::jetstream::JetStream;
 use super::timers::Timers;
+use crate::cluster::wire::Routed;
 use crate::config::Settings;
 use crate::nats::connect::Info;
 use crate::nats::op::{self, Delivery};
@@ -83,6 +86,8 @@ pub struct NodeStats {
     pub auth_failures: u64,
     /// Publishers paused for a receiver that was behind.
     pub stalls: u64,
+    /// Copies of messages sent to peers.
+    pub routed_out: u64,
 }
 
 /// All connections of a server and what they subscribe to.
@@ -111,6 +116,10 @@ pub struct Node {
     lame: Option<Lame>,
     /// `None` also while they speak.
     streams: Option<Box<JetStream>>,
+    /// What other nodes are told that streams here want to hear.
+    announced: Vec<Box<[u8]>>,
+    /// `None` where the node is alone.
+    peers: Option<Box<Peers>>,
 }
 
 /// Lame duck mode: when the next connection is closed, and how long until the one after it.
@@ -146,6 +155,8 @@ impl Node {
             stats: NodeStats::default(),
             lame: None,
             streams: None,
+            announced: Vec::new(),
+            peers: None,
         }
     }
 
@@ -311,6 +322,9 @@ impl Node {
             self.touch(key);
             self.arm(key);
         }
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeouts(now);
+        }
         self.limp(now);
     }
 
@@ -318,7 +332,9 @@ impl Node {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let lame = self.lame.map(|l| l.next);
-        self.timers.next().into_iter().chain(lame).min()
+        let peers = self.peers.as_ref().and_then(|p| p.deadline());
+        let times = [self.timers.next(), lame, peers];
+        times.into_iter().flatten().min()
     }
 
     /// The next connection with something to write; `handle_written` must follow.
@@ -403,20 +419,23 @@ impl Node {
     }
 
     fn subscribe(&mut self, key: usize, pattern: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
-        let session = &mut self.entries[key].session;
+        let session = &self.entries[key].session;
         if !session.subs.contains_key(sid) {
             let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
+            let interest = self.want(pattern, queue);
             let sub = self.subs.insert(Subscription {
                 conn: key,
                 sid: sid.into(),
                 pattern: pattern.into(),
                 queue: queue.map(Into::into),
+                interest,
                 filtered,
                 delivered: 0,
                 max: 0,
             });
             // Fewer than 2^32: each takes more than a byte.
             let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
+            let session = &mut self.entries[key].session;
             session.subs.insert(sid.into(), sub);
             self.sublist.insert(pattern, queue, sub);
             self.subscribed(pattern);
@@ -439,13 +458,21 @@ impl Node {
     fn remove_subscription(&mut self, key: SubKey) {
         let sub = self.subs.remove(key as usize);
         self.sublist.remove(&sub.pattern, key);
-        self.entries[sub.conn].session.subs.remove(&sub.sid);
+        match (peers::slot_of(sub.conn), &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.forget(slot, &sub.sid),
+            _ => {
+                self.entries[sub.conn].session.subs.remove(&sub.sid);
+                self.unwant(&sub.pattern, sub.queue.as_deref());
+            }
+        }
     }
 
     fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
-        let delivered = self.route(now, from, message.subject, message).is_some();
+        let delivered = self
+            .route(now, from, message.subject, message, None)
+            .is_some();
         let taken = self.capture(now, from, message);
         if !delivered && !taken && message.reply.is_some() {
             self.no_responders(from, message);
@@ -453,8 +480,16 @@ impl Node {
     }
 
     /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`] where the node
-    /// itself speaks. What the fullest receiver has waiting by then; `None` if there was nobody.
-    fn route(&mut self, now: Time, from: usize, to: &[u8], message: &Publish<'_>) -> Option<usize> {
+    /// itself speaks. What `came` from a peer says who gets it, and goes no further. What the fullest receiver has waiting by then;
+    /// `None` if there was nobody.
+    fn route(
+        &mut self,
+        now: Time,
+        from: usize,
+        to: &[u8],
+        message: &Publish<'_>,
+        came: Option<&Routed<'_>>,
+    ) -> Option<usize> {
         let matches = self.sublist.matches(to);
         if matches.is_empty() {
             return None;
@@ -477,6 +512,8 @@ impl Node {
             bare_ready: false,
             entries: &mut self.entries,
             subs: &mut self.subs,
+            peers: self.peers.as_deref_mut(),
+            came,
             pool: &mut self.pool,
             dirty: &mut self.dirty,
             ended: &mut self.ended,
@@ -485,21 +522,28 @@ impl Node {
             pending_bytes: 0,
             behind: None,
         };
-        for sub in &matches.plain {
-            delivered |= fanout.deliver(*sub);
+        if came.is_none_or(|m| m.plain) {
+            for sub in &matches.plain {
+                delivered |= fanout.deliver(*sub);
+            }
         }
         for group in matches.groups() {
+            if !fanout.serves(group) {
+                continue;
+            }
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
             delivered |= fanout.deliver_to_one(group, self.random);
         }
+        let routed = fanout.send_to_peers();
         let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
-        let bytes = copies * message.size() as u64;
+        let size = message.size() as u64;
         self.stats.traffic.out_msgs += copies;
-        self.stats.traffic.out_bytes += bytes;
-        self.gathered.items += copies;
-        self.gathered.bytes += bytes;
+        self.stats.traffic.out_bytes += copies * size;
+        self.stats.routed_out += routed;
+        self.gathered.items += copies + routed;
+        self.gathered.bytes += (copies + routed) * size;
         self.settle(now, from, behind);
         delivered.then_some(pending_bytes)
     }
@@ -512,15 +556,32 @@ impl Node {
         while let Some(key) = self.slow.pop() {
             self.close(now, key, CloseReason::SlowPending);
         }
-        if let Some(behind) = behind
-            && let Ok([behind, from_entry]) = self.entries.get_disjoint_mut([behind, from])
-        {
-            if !behind.waiters.contains(&from) {
-                behind.waiters.push(from);
-            }
-            from_entry.session.pause(now + STALL);
-            self.stats.stalls += 1;
+        if let Some(behind) = behind.filter(|behind| *behind != from) {
+            self.pause_for(now, behind, from);
         }
+    }
+
+    /// The publisher pauses until the receiver has read some of what waits for it, for a moment at most.
+    fn pause_for(&mut self, now: Time, behind: usize, from: usize) {
+        let from_slot = peers::slot_of(from);
+        if from_slot.is_none() && !self.entries.contains(from) {
+            return;
+        }
+        let waiters = match (peers::slot_of(behind), &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.waiters(slot),
+            _ => match self.entries.get_mut(behind) {
+                Some(entry) => &mut entry.waiters,
+                None => return,
+            },
+        };
+        if !waiters.contains(&from) {
+            waiters.push(from);
+        }
+        match (from_slot, &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.pause(slot, now + peers::PEER_STALL),
+            _ => self.entries[from].session.pause(now + STALL),
+        }
+        self.stats.stalls += 1;
     }
 
     /// Tells a requester that nobody is there, if it wants to know and listens for the answer.
@@ -599,6 +660,9 @@ impl Node {
     }
 
     fn resume(&mut self, key: usize) {
+        if let (Some(slot), Some(peers)) = (peers::slot_of(key), &mut self.peers) {
+            return peers.resume(slot);
+        }
         // The key may be another connection's by now: resuming is harmless.
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.resume();

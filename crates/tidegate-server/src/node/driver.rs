@@ -16,10 +16,18 @@ use rustls::ServerConfig;
 use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
 
+mod members;
 mod opening;
+pub(super) mod peers;
+mod replication;
 mod streams;
+mod taking_over;
 
+pub use self::members::IdentityError;
 use self::opening::Opening;
+use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::replication::Replication;
+use self::streams::Waiting;
 use super::core::Node;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
@@ -28,7 +36,7 @@ use super::verify::Verifier;
 use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
-use crate::monitor::snapshot::{Report, Streams};
+use crate::monitor::snapshot::{Cluster, Report, Streams};
 use crate::nats::session::CloseReason;
 use crate::store::Store;
 
@@ -41,6 +49,8 @@ const READ_BYTES: usize = 64 * 1024;
 const EVENTS_LEN: usize = 1024;
 /// How long a drain takes in what clients have sent already.
 const DRAIN_READS: Duration = Duration::from_secs(1);
+/// How long a server that is over goes on writing to peers.
+const PARTING: Duration = Duration::from_secs(2);
 
 /// A server, listening; [`Server::run`] serves.
 #[derive(Debug)]
@@ -64,8 +74,16 @@ pub struct Server {
     hellos: VecDeque<(Time, usize)>,
     /// Where streams are kept.
     store: Option<Store>,
+    /// Streams are opened once the members of the cluster are fixed.
+    waiting: Option<Waiting>,
+    /// Who else keeps them.
+    replication: Option<Replication>,
     /// When a full disk is looked at again.
     look_for_space: Option<Time>,
+    /// The other nodes of the cluster.
+    peers: Option<Box<Peers>>,
+    /// Until when what waits for them is written although everything else is over.
+    parting: Option<Time>,
     /// Until when a drain reads on; then everything is closed.
     draining: Option<Time>,
     stopping: bool,
@@ -87,6 +105,16 @@ struct Conn {
     /// In `ready`.
     listed: bool,
     opening: Opening,
+}
+
+impl Conn {
+    /// Keeps what was received and not used. Whoever has nothing waiting holds on to no more than an ordinary read takes.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        if self.input.is_empty() && self.input.capacity() > READ_BYTES {
+            self.input = Vec::new();
+        }
+    }
 }
 
 impl Server {
@@ -118,12 +146,13 @@ impl Server {
         let info = server_info(&settings, address, &id);
         let clock = Clock::start();
         let kept = settings.streams.clone();
-        let mut node = Node::new(settings, info, super::seed());
-        let store = match kept {
-            Some(kept) => Some(streams::open(&mut node, clock.now(), kept, &handle)?),
-            None => None,
-        };
-        Ok(Self {
+        let mut node = Node::new(settings.clone(), info.clone(), super::seed());
+        let waiting = kept.map(Waiting::claim).transpose()?;
+        let peers = Peers::start(&settings, clock.now(), address, poll.registry(), &handle)?;
+        if peers.is_some() {
+            node.join_cluster(info.connect_urls);
+        }
+        let mut server = Self {
             poll,
             clock,
             listener: Some(listener),
@@ -138,18 +167,30 @@ impl Server {
             scratch: vec![0; READ_BYTES],
             accept_again: None,
             hellos: VecDeque::new(),
-            store,
+            store: None,
+            waiting,
+            replication: None,
             look_for_space: None,
+            peers: peers.map(Box::new),
+            parting: None,
             draining: None,
             stopping: false,
             turns: 0,
-        })
+        };
+        server.open_streams(server.clock.now())?;
+        Ok(server)
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for the other nodes of its cluster, if it is in one.
+    #[must_use]
+    pub fn cluster_address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(|p| p.address())
     }
 
     /// For other threads.
@@ -164,7 +205,8 @@ impl Server {
     /// See [`RunError`]: nothing can be served any more.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_LEN);
-        let mut wait = None;
+        // Routes are dialled without waiting for anything.
+        let mut wait = Some(Duration::ZERO);
         loop {
             match self.poll.poll(&mut events, wait) {
                 Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
@@ -177,13 +219,19 @@ impl Server {
             }
             self.accept_later(now);
             self.read_ready(now);
+            self.read_peers(now);
             let now = self.clock.now();
             self.node.handle_timeouts(now);
+            self.turn_peers(now);
+            self.open_streams(now)?;
             self.turn_streams(now)?;
             self.go_on(now);
             let hold = self.flow.wait(now, self.node.gathered());
             if hold.is_none() {
                 self.flush(now, Reason::Drained);
+            }
+            if let Some(peers) = &mut self.peers {
+                peers.flush(now, &mut self.node);
             }
             self.drop_closed();
             if self.is_over(now) {
@@ -195,7 +243,7 @@ impl Server {
 
     /// How long to wait for events.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || self.peers.as_ref().is_some_and(|p| p.is_busy()) {
             return Some(Duration::ZERO);
         }
         let hello = self.hellos.front().map(|(at, _)| *at);
@@ -206,6 +254,9 @@ impl Server {
             self.accept_again,
             self.draining,
             self.look_for_space,
+            self.peers.as_ref().and_then(|p| p.deadline()),
+            self.parting,
+            self.replication.as_ref().map(Replication::deadline),
             hello,
         ];
         let at = times.into_iter().flatten().min()?;
@@ -216,6 +267,16 @@ impl Server {
         match event.token() {
             LISTENER => self.accept(now),
             WAKER => self.take_commands(now),
+            PEER_LISTENER => {
+                if let Some(peers) = &mut self.peers {
+                    peers.accept(now);
+                }
+            }
+            Token(token) if token >= PEER_TOKENS => {
+                if let Some(peers) = &mut self.peers {
+                    peers.take_event(now, token - PEER_TOKENS, event, &mut self.node);
+                }
+            }
             Token(key) => {
                 let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
                     return;
@@ -257,6 +318,7 @@ impl Server {
                         self.turns,
                         self.flow.snapshot(),
                         streams,
+                        self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
                     // Whoever asked may have gone.
                     let _ = to.try_send(report);
@@ -264,6 +326,7 @@ impl Server {
                 Command::Drain if !self.stopping => {
                     tracing::info!("Initiating shutdown: finishing what was received");
                     self.stop_accepting();
+                    self.hand_over();
                     self.draining = Some(now + DRAIN_READS);
                     for key in 0..self.conns.len() {
                         self.list(key);
@@ -296,6 +359,10 @@ impl Server {
             tracing::error!("reload: host and port cannot change while running: they stay");
             settings.host.clone_from(&old.host);
             settings.port = old.port;
+        }
+        if settings.cluster != old.cluster {
+            tracing::error!("reload: the cluster cannot change while running: it stays");
+            settings.cluster.clone_from(&old.cluster);
         }
         if settings.controller != old.controller {
             tracing::error!("reload: the controller cannot change while running: it stays");
@@ -382,7 +449,11 @@ impl Server {
         if gathers {
             self.gather(now, key, &scratch[..got]);
         } else {
-            self.consume(now, key, &scratch[..kept + got]);
+            let used = self.consume(now, key, &scratch[..kept + got]);
+            if let Some(conn) = self.conns[key].as_mut() {
+                conn.input.clear();
+                conn.keep(&scratch[used..kept + got]);
+            }
         }
     }
 
@@ -406,12 +477,18 @@ impl Server {
             conn.input = input;
             self.node.handle_activity(now, key);
         } else {
-            self.consume(now, key, &input);
+            let used = self.consume(now, key, &input);
+            // What is left is the beginning of the next message: the memory is used again.
+            input.drain(..used);
+            if let Some(conn) = self.conns[key].as_mut() {
+                conn.input = input;
+                conn.keep(b"");
+            }
         }
     }
 
-    /// Hands in bytes, writing whenever enough is gathered, and keeps what is not used.
-    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) {
+    /// Hands in bytes, writing whenever enough is gathered; how many are used.
+    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
             let received = self
@@ -424,12 +501,31 @@ impl Server {
             let now = self.clock.now();
             self.flush(now, self.flow.reason());
         }
-        if let Some(conn) = self.conns[key].as_mut() {
-            conn.input.clear();
-            conn.input.extend_from_slice(&bytes[used..]);
-            if conn.input.is_empty() && conn.input.capacity() > READ_BYTES {
-                conn.input = Vec::new();
+        used
+    }
+
+    /// Reads each listed channel of a peer once, writing whenever enough is gathered.
+    fn read_peers(&mut self, now: Time) {
+        let Some(peers) = &mut self.peers else { return };
+        let ready = peers.take_ready();
+        if ready.is_empty() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for key in ready {
+            while let Some(peers) = &mut self.peers
+                && peers.read(now, key, &mut self.node, &mut scratch, self.flow.limit())
+            {
+                self.flush(self.clock.now(), self.flow.reason());
             }
+        }
+        self.scratch = scratch;
+    }
+
+    /// One turn's work for peers.
+    fn turn_peers(&mut self, now: Time) {
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeouts(now, &mut self.node);
         }
     }
 
@@ -438,6 +534,11 @@ impl Server {
         self.greet_late(now);
         let node = &mut self.node;
         self.verifier.feed(|| node.poll_verify());
+        while let Some(peers) = &mut self.peers
+            && let Some(slot) = self.node.poll_resumed_peer()
+        {
+            peers.resume(slot);
+        }
         while let Some(key) = self.node.poll_resumed() {
             if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
                 // What was received and not used comes first: there is something to do even if the socket is empty.
@@ -456,10 +557,18 @@ impl Server {
         while let Some(key) = self.node.poll_dirty() {
             self.write(now, key);
         }
+        if let Some(peers) = &mut self.peers {
+            while let Some(slot) = self.node.poll_dirty_peer() {
+                peers.write_route(now, slot, &mut self.node);
+            }
+            while let Some(slot) = self.node.poll_cut_off() {
+                peers.cut_off(now, slot, &mut self.node);
+            }
+        }
         if batch.items > 0 {
             let end = self.clock.now();
             self.flow.done(end, end.since(now));
-            self.node.handle_flushed(end, end.since(now));
+            self.node.handle_flushed(end, batch.items, end.since(now));
         }
     }
 
@@ -523,6 +632,15 @@ impl Server {
             self.flush(now, Reason::Closing);
             self.drop_closed();
         }
-        self.stopping && self.draining.is_none() && self.node.is_empty()
+        self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
+    }
+
+    /// Whether peers have what clients said last, as far as they take it.
+    fn has_parted(&mut self, now: Time) -> bool {
+        let written = |peers: &Peers| peers.is_written(&self.node);
+        if self.peers.as_deref().is_none_or(written) {
+            return true;
+        }
+        *self.parting.get_or_insert(now + PARTING) <= now
     }
 }

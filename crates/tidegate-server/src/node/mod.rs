@@ -18,11 +18,13 @@ use std::path::PathBuf;
 
 use tidegate::controller::ChoiceError;
 
-pub use driver::Server;
+pub use driver::peers::{NotSent, PeerEvent, Peers, Received};
+pub use driver::{IdentityError, Server};
 pub use handle::{Busy, Handle};
 pub use jetstream::{Messages, StreamStats};
 pub use tls::TlsError;
 
+use crate::config::cluster::ClusterSettingsError;
 use crate::config::{ExposureError, Settings};
 use crate::nats::connect::Info;
 
@@ -49,6 +51,17 @@ pub enum StartError {
     /// The world could reach it, with nothing to guard it.
     #[error(transparent)]
     Exposure(#[from] ExposureError),
+    /// The settings make no cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterSettingsError),
+    /// The data directory does not say who this node is, or says that it is another.
+    #[error("{}: {source}", directory.display())]
+    Identity {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        source: IdentityError,
+    },
     /// TLS cannot be served.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -90,6 +103,9 @@ pub enum RunError {
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]
     Entry(#[from] crate::stream::EntryError),
+    /// The members of the cluster are fixed now, and the streams cannot be opened.
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
 fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
@@ -108,7 +124,14 @@ fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
         tls_required: settings.tls.is_some() && !settings.allow_non_tls,
         tls_verify: settings.tls.as_ref().is_some_and(|t| t.verify),
         tls_available: settings.tls.is_some() && settings.allow_non_tls,
-        connect_urls: settings.client_advertise.iter().cloned().collect(),
+        cluster: settings.cluster.as_ref().map(|c| c.name.clone()),
+        connect_urls: match &settings.cluster {
+            Some(cluster) if cluster.no_advertise => Vec::new(),
+            Some(_) => driver::peers::client_url(settings, address)
+                .into_iter()
+                .collect(),
+            None => settings.client_advertise.iter().cloned().collect(),
+        },
         ..Info::default()
     }
 }

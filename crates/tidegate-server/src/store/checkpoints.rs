@@ -230,6 +230,22 @@ pub(super) fn remove(storage: &dyn Storage, kept: Kept) -> Result<(), OpenError>
     removed.map_err(OpenError::io("removing a checkpoint"))
 }
 
+/// Some bytes of a checkpoint.
+pub(super) fn part(
+    storage: &dyn Storage,
+    kept: Kept,
+    offset: u64,
+    len: usize,
+) -> io::Result<Vec<u8>> {
+    let left = usize::try_from(kept.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len.min(left)];
+    let read = storage
+        .open(&name(kept.index))?
+        .read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
 fn read(storage: &dyn Storage, index: u64) -> Result<Vec<u8>, OpenError> {
     let read = || {
         let file = storage.open(&name(index))?;

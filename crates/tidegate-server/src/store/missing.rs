@@ -43,6 +43,7 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         streams: u64::MAX,
         file_bytes: u64::MAX,
         memory_bytes: u64::MAX,
+        replicated: false,
     };
     let mut opening = Opening::begin(dir, Options::default(), Arc::new(|| ()))?;
     let mut streams = match opening.take_state() {

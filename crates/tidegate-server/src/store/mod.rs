@@ -18,6 +18,7 @@ mod checkpoints;
 mod chunks;
 mod compaction;
 mod error;
+mod giving;
 mod laggards;
 mod live;
 mod members;
@@ -39,16 +40,17 @@ use tidegate_log::{
 
 use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
-use crate::stream::Place;
+use crate::stream::{Entry, Place};
 
 pub use applying::{Replaying, account, relocate};
 pub use catch_up::{Fetched, InstallError};
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
 pub use error::{OpenError, WriteError};
+pub use giving::{Part, read_given};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
-pub use open::{Opening, Options, REPAIRED_FILE};
+pub use open::{Opening, Options, REPAIRED_FILE, claim};
 pub use reading::Fetch;
 pub use upkeep::Space;
 
@@ -114,7 +116,7 @@ pub struct Store {
     options: Options,
     waker: Waker,
     /// Held with its lock.
-    _storage: Arc<dyn Storage>,
+    storage: Arc<dyn Storage>,
 }
 
 impl Store {
@@ -128,6 +130,9 @@ impl Store {
         }
         let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
+        if self.needs_reserve(bytes) && !Entry::decode(&entry).is_ok_and(|e| e.makes_space()) {
+            return Err(WriteError::DiskFull);
+        }
         let proposed = self.group.propose(entry, callers);
         let proposed = proposed.map_err(|e| match e {
             ProposeError::NotLeader => WriteError::NotLeader,

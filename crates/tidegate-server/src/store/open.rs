@@ -333,7 +333,7 @@ impl Opening {
             over_quota: (false, Lsn::ZERO),
             options: self.options,
             waker: self.waker,
-            _storage: self.storage,
+            storage: self.storage,
         };
         // The election; if the log has no room for it now, the next poll hands it over.
         let _ = store.append_entries();
@@ -394,6 +394,19 @@ fn unreadable(error: ReadError) -> OpenError {
     match error {
         ReadError::Io(error) => OpenError::io("reading the log")(error),
         error => OpenError::Damaged(error.to_string()),
+    }
+}
+
+/// Claims the data directory `dir`, made if there is none, for as long as what is given back lives.
+///
+/// # Errors
+/// Another process has it, or the system refuses.
+pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
+    let io = OpenError::io;
+    let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
+    match disk.lock().map_err(io("locking the data directory"))? {
+        true => Ok(disk),
+        false => Err(OpenError::InUse),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::stream::Lying;
 const LIVE_SHARE_MAX: f64 = 0.25;
 /// A checkpoint is due when the log has grown by so many times the last one's bytes.
 const GROWTH: u64 = 4;
+/// One part in so many of a segment is kept back for what makes space.
+const RESERVED_SHARE: u64 = 4;
 /// The log may pass its quota by so much before that is noticed.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
@@ -25,16 +27,29 @@ pub enum Space {
     Free,
     /// The disk is full, or the log is at its quota. What is left serves what makes room: deleting, purging, acknowledging.
     Low,
+    /// The disk is full, and of what the log had allocated a reserve is left: it is for deleting and purging alone.
+    Scarce,
 }
 
 impl Store {
     /// Whether there is room for more messages. While there is not, [`ask_for_space`](Self::ask_for_space) looks again.
     #[must_use]
     pub fn space(&self) -> Space {
-        match self.log.disk_full() || self.over_quota.0 {
-            true => Space::Low,
-            false => Space::Free,
+        match (self.log.disk_full(), self.over_quota.0) {
+            (true, _) if self.appender.room_left() < self.reserve_bytes() => Space::Scarce,
+            (false, false) => Space::Free,
+            _ => Space::Low,
         }
+    }
+
+    /// What is kept back of a full disk's last segment.
+    const fn reserve_bytes(&self) -> u64 {
+        self.options.segment_bytes / RESERVED_SHARE
+    }
+
+    /// Whether only the reserve has room for an entry that takes so many bytes of the log.
+    pub(super) fn needs_reserve(&self, bytes: u64) -> bool {
+        self.log.disk_full() && self.appender.room_left() < bytes + self.reserve_bytes()
     }
 
     /// Tries again to allocate what a full disk refused. Meant to be called now and then while there is no space.
@@ -166,7 +181,7 @@ impl Store {
     fn bound(&self) -> Lsn {
         match (self.checkpoints.kept(), self.space()) {
             ([older, _], Space::Free) => older.next,
-            ([.., newest], Space::Low) => newest.next,
+            ([.., newest], Space::Low | Space::Scarce) => newest.next,
             _ => Lsn::ZERO,
         }
     }

@@ -49,7 +49,13 @@ impl Stream {
             return Err(ApiError::message_delete("message delete not permitted"));
         }
         if !self.remove(request.seq, effects) {
-            return Err(ApiError::sequence_not_found(request.seq));
+            // As nats-server has it: what was there once is another error than what lies outside.
+            let content = &self.content;
+            return Err(match request.seq {
+                seq if seq > content.last_seq => ApiError::message_delete("stream store EOF"),
+                seq if seq < content.first_seq => ApiError::message_delete("no message found"),
+                seq => ApiError::sequence_not_found(seq),
+            });
         }
         Ok(Outcome::Removed { stream: self.id })
     }

@@ -66,6 +66,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether it removes something. A marker takes the place of a message.
+    #[must_use]
+    pub const fn makes_space(self) -> bool {
+        matches!(
+            self,
+            Self::DeleteStream
+                | Self::Purge
+                | Self::DeleteMessage
+                | Self::Expire
+                | Self::DeleteConsumer
+                | Self::Marker
+        )
+    }
+
     /// The kind with this number.
     #[must_use]
     pub const fn from_u8(kind: u8) -> Option<Self> {
@@ -194,6 +208,13 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub const fn time_us(&self) -> u64 {
         self.time_us
+    }
+
+    /// Whether all it does is to remove something.
+    #[must_use]
+    pub fn makes_space(&self) -> bool {
+        self.commands()
+            .all(|c| c.is_ok_and(|c| c.kind.makes_space()))
     }
 
     /// The commands, in order; after an error there is no further.

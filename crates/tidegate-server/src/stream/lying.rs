@@ -70,6 +70,7 @@ mod tests {
             streams: u64::MAX,
             file_bytes: u64::MAX,
             memory_bytes: u64::MAX,
+            replicated: false,
         }
     }
 

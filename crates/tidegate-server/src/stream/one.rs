@@ -17,7 +17,7 @@ use super::index::Bulk;
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
-use crate::api::config::{Discard, Storage, StreamConfig};
+use crate::api::config::{Discard, StreamConfig};
 
 /// Fewer messages that go at once are told one by one.
 const BULK_MIN: u64 = 256;
@@ -105,9 +105,8 @@ pub struct Stored {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, config: StreamConfig, created_us: u64) -> Self {
+    pub(super) fn new(id: u32, config: StreamConfig, created_us: u64, in_memory: bool) -> Self {
         let limits = Limits::of(&config);
-        let in_memory = config.storage == Storage::Memory;
         let mut content = Content::new(config.first_seq.max(1), in_memory);
         content
             .subjects

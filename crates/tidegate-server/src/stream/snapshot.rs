@@ -27,7 +27,7 @@ use super::rules;
 use super::streams::{AccountLimits, Streams};
 use super::subjects::{Names, Subjects};
 use super::wire::{Reader, put_bytes, put_len, put_u32, put_u64};
-use crate::api::config::{Storage, StreamConfig};
+use crate::api::config::StreamConfig;
 use crate::consumer::State;
 use crate::nats::subject::is_pattern;
 
@@ -58,6 +58,7 @@ struct Part {
     tail: Block,
     ids: Ids,
     consumers: Vec<(String, StreamConsumer)>,
+    in_memory: bool,
 }
 
 impl Part {
@@ -75,6 +76,7 @@ impl Part {
             tail: Block::new(0),
             ids: Ids::default(),
             consumers: consumers.map(|(n, c)| (n.clone(), c.clone())).collect(),
+            in_memory: stream.in_memory(),
         };
         if !stream.in_memory() {
             part.last_msg_id.clone_from(&stream.last_msg_id);
@@ -107,15 +109,15 @@ impl Part {
                 out,
                 &serde_json::to_vec(&*consumer.config).unwrap_or_default(),
             );
-            let state = match self.config.storage {
-                Storage::File => consumer.state.encode(),
-                Storage::Memory => Vec::new(),
+            let state = match self.in_memory {
+                false => consumer.state.encode(),
+                true => Vec::new(),
             };
             put_bytes(out, &state);
         }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Stream, RestoreError> {
+    fn decode(from: &mut Reader<'_>, limits: &AccountLimits) -> Result<Stream, RestoreError> {
         let (id, created_us) = (from.u32()?, from.u64()?);
         let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;
         let sound = config.first_seq <= rules::FIRST_SEQ_MAX
@@ -123,7 +125,8 @@ impl Part {
         if !sound {
             return Err(RestoreError::Inconsistent("a stream's configuration"));
         }
-        let mut stream = Stream::new(id, config, created_us);
+        let in_memory = limits.puts_in_memory(&config);
+        let mut stream = Stream::new(id, config, created_us, in_memory);
         stream.last_msg_id = from.bytes()?.to_vec();
         let (last_seq, last_time_us) = (from.u64()?, from.u64()?);
         if last_seq >= SEQ_MAX {
@@ -219,7 +222,7 @@ impl Streams {
         let mut streams = Self::new(limits);
         (streams.now_us, streams.last_id) = (from.u64()?, from.u32()?);
         for _ in 0..from.len(64)? {
-            let stream = Part::decode(&mut from)?;
+            let stream = Part::decode(&mut from, &limits)?;
             let fits = stream.id <= streams.last_id
                 && streams.get(stream.id).is_none()
                 && streams.by_name(stream.name()).is_none();

@@ -36,6 +36,9 @@ pub struct AccountLimits {
     pub file_bytes: u64,
     /// The most bytes of streams in memory.
     pub memory_bytes: u64,
+    /// Several nodes keep the streams: those in memory are in the log like the others, because what one node's memory held could not
+    /// be had again from another's. The same on all of them.
+    pub replicated: bool,
 }
 
 impl AccountLimits {
@@ -44,7 +47,13 @@ impl AccountLimits {
         streams: u64::MAX,
         file_bytes: u64::MAX,
         memory_bytes: u64::MAX,
+        replicated: false,
     };
+
+    /// Whether messages of such a stream go past the log.
+    pub(super) fn puts_in_memory(&self, config: &StreamConfig) -> bool {
+        config.storage == Storage::Memory && !self.replicated
+    }
 }
 
 /// What streams hold and reserve of one kind of storage.
@@ -132,6 +141,12 @@ impl Streams {
     pub fn capture(&mut self, subject: &[u8]) -> Option<u32> {
         let key = *self.patterns.matches(subject).plain.first()?;
         self.owners.get(key as usize).copied()
+    }
+
+    /// Whether a stream takes messages of this subject.
+    #[must_use]
+    pub fn takes(&self, subject: &[u8]) -> bool {
+        self.patterns.is_wanted(subject)
     }
 
     /// The number of the stream with this name.
@@ -434,7 +449,8 @@ impl Streams {
         }
         self.last_id += 1;
         let id = self.last_id;
-        self.insert(Stream::new(id, config, now));
+        let in_memory = self.limits.puts_in_memory(&config);
+        self.insert(Stream::new(id, config, now, in_memory));
         effects.push(Effect::StreamCreated { stream: id });
         Ok(Outcome::Created { stream: id })
     }
@@ -630,7 +646,7 @@ impl Streams {
                 continue;
             };
             let due = stream.next_due().is_some_and(|due| due <= now_us);
-            if due && stream.config.storage == storage {
+            if due && stream.in_memory() == (storage == Storage::Memory) {
                 written += stream.propose_expiry(now_us, entry)?;
             }
             if written >= PROPOSED_MAX {

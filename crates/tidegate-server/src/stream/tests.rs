@@ -345,7 +345,9 @@ fn deleting_messages() {
     };
     assert_eq!(delete(2), Outcome::Removed { stream: 1 });
     assert_eq!(delete(2), refused(ApiError::sequence_not_found(2)));
-    assert_eq!(delete(9), refused(ApiError::sequence_not_found(9)));
+    let outside = |why| refused(ApiError::message_delete(why));
+    assert_eq!(delete(9), outside("stream store EOF"));
+    assert_eq!(delete(0), outside("no message found"));
     assert_eq!(scene.stream().deleted(10), [2]);
     assert_eq!(scene.stream().state().num_deleted, 1);
     assert_eq!(scene.stream().last_of(b"s.a"), Some(4));
@@ -690,6 +692,7 @@ fn an_operators_limits_are_asked_before() {
         streams: 2,
         file_bytes: 1000,
         memory_bytes: 100,
+        replicated: false,
     };
     let mut streams = Streams::new(limits);
     let config = |name: &str, json: serde_json::Value| -> crate::api::config::StreamConfig {

@@ -151,6 +151,11 @@ fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
     };
     assert!(matches!(refused, WriteError::DiskFull), "{refused}");
     node.check_messages();
+    // Even then something can be deleted.
+    assert_ne!(node.store.space(), Space::Free);
+    let seqs: Vec<u64> = node.toy.messages.keys().copied().take(9).collect();
+    node.write(&delete(seqs));
+    node.check_messages();
     disks.log.set_capacity(None);
     node.store.ask_for_space();
     node.until(|node| (node.store.space() == Space::Free).then_some(()));

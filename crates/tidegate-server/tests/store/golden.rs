@@ -23,6 +23,7 @@ fn limits() -> AccountLimits {
         streams: u64::MAX,
         file_bytes: u64::MAX,
         memory_bytes: u64::MAX,
+        replicated: false,
     }
 }
 

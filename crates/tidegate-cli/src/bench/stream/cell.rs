@@ -29,10 +29,14 @@ pub(super) struct Cell {
     pub(super) clients: usize,
     /// Of a message.
     pub(super) bytes: usize,
+    /// Of each stream.
+    pub(super) replicas: usize,
+    /// The clients of a stream are where its leader is, and not anywhere.
+    pub(super) at_leader: bool,
 }
 
 impl Cell {
-    fn new(work: Work, clients: usize, bytes: usize) -> Self {
+    fn new(replicas: usize, work: Work, clients: usize, bytes: usize) -> Self {
         let many = |clients: usize| match clients {
             1 => "1 client".to_owned(),
             n => format!("{n} clients"),
@@ -45,20 +49,21 @@ impl Cell {
         let name = match work {
             // What the figures are mostly asked for has the short names.
             Work::Async | Work::Sync if (clients, bytes) == (10, 1024) => {
-                format!("R1 {}", of(work == Work::Sync))
+                format!("R{replicas} {}", of(work == Work::Sync))
             }
             Work::Async | Work::Sync => {
-                format!("R1 {}, {}, {size}", of(work == Work::Sync), many(clients))
+                let how = of(work == Work::Sync);
+                format!("R{replicas} {how}, {}, {size}", many(clients))
             }
             Work::Streams { streams, sync } => {
                 format!(
-                    "R1 {}, {streams} streams, {}, {size}",
+                    "R{replicas} {}, {streams} streams, {}, {size}",
                     of(sync),
                     many(clients)
                 )
             }
-            Work::Lone => format!("R1 lone sync, {size}"),
-            Work::Slowed => format!("R1 sync, disk + 5 ms, {}, {size}", many(clients)),
+            Work::Lone => format!("R{replicas} lone sync, {size}"),
+            Work::Slowed => format!("R{replicas} sync, disk + 5 ms, {}, {size}", many(clients)),
             Work::Consume => format!("consume, {size}"),
             Work::Fetch => format!("fetch, {size}"),
             Work::Core { subscribers } => format!("core 1:{subscribers}, {size}"),
@@ -68,7 +73,15 @@ impl Cell {
             work,
             clients,
             bytes,
+            replicas,
+            at_leader: false,
         }
+    }
+
+    fn at_leader(mut self) -> Self {
+        self.name += ", at the leader";
+        self.at_leader = true;
+        self
     }
 
     /// The fewest messages worth a measurement.
@@ -83,40 +96,62 @@ impl Cell {
 
     /// The most, so that neither a disk nor a stream's limit is filled.
     pub(super) fn messages_max(&self) -> u64 {
-        (BYTES_MAX / self.bytes as u64).max(self.messages_min())
+        let bytes = self.bytes * self.replicas;
+        (BYTES_MAX / bytes as u64).max(self.messages_min())
     }
 }
 
-/// Of all messages of one measurement.
+/// Of all messages of one measurement, on all disks.
 const BYTES_MAX: u64 = 3 << 30;
 
-/// Those of a call; the first matter most should time run out.
+/// Those of a call of `bench stream`; the first matter most should time run out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
-    let mut cells = vec![
-        Cell::new(Work::Async, 10, 1024),
-        Cell::new(Work::Sync, 10, 1024),
-        Cell::new(Work::Sync, 100, 1024),
-        Cell::new(Work::Lone, 1, 1024),
-    ];
+    let mut cells = most_wanted(1);
+    cells.push(Cell::new(1, Work::Lone, 1, 1024));
     if !full {
         return cells;
     }
-    let grid = |make: &dyn Fn(bool) -> Work| {
-        let mut all = Vec::new();
+    cells.extend(grid(1));
+    cells.extend([10, 100].map(|clients| Cell::new(1, Work::Slowed, clients, 1024)));
+    cells.extend([Work::Consume, Work::Fetch].map(|work| Cell::new(1, work, 1, 1024)));
+    for bytes in [16, 128, 1024] {
+        cells.extend([1, 4].map(|subscribers| Cell::new(1, Work::Core { subscribers }, 1, bytes)));
+    }
+    each_once(cells)
+}
+
+/// Those of a call of `bench cluster`.
+pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
+    let mut cells = most_wanted(replicas);
+    if !full {
+        return cells;
+    }
+    cells.extend(most_wanted(replicas).into_iter().map(Cell::at_leader));
+    cells.extend(grid(replicas));
+    each_once(cells)
+}
+
+fn most_wanted(replicas: usize) -> Vec<Cell> {
+    let wanted = [(Work::Async, 10), (Work::Sync, 10), (Work::Sync, 100)];
+    let cell = |(work, clients)| Cell::new(replicas, work, clients, 1024);
+    wanted.map(cell).into()
+}
+
+/// Every size with every number of clients, into one stream and into many.
+fn grid(replicas: usize) -> Vec<Cell> {
+    let many = |sync| Work::Streams { streams: 50, sync };
+    let mut all = Vec::new();
+    for works in [[Work::Async, Work::Sync], [many(false), many(true)]] {
         for bytes in [16, 1024, 64 << 10] {
             for clients in [1, 10, 100] {
-                all.extend([false, true].map(|sync| Cell::new(make(sync), clients, bytes)));
+                all.extend(works.map(|work| Cell::new(replicas, work, clients, bytes)));
             }
         }
-        all
-    };
-    cells.extend(grid(&|sync| if sync { Work::Sync } else { Work::Async }));
-    cells.extend(grid(&|sync| Work::Streams { streams: 50, sync }));
-    cells.extend([10, 100].map(|clients| Cell::new(Work::Slowed, clients, 1024)));
-    cells.extend([Work::Consume, Work::Fetch].map(|work| Cell::new(work, 1, 1024)));
-    for bytes in [16, 128, 1024] {
-        cells.extend([1, 4].map(|subscribers| Cell::new(Work::Core { subscribers }, 1, bytes)));
     }
+    all
+}
+
+fn each_once(mut cells: Vec<Cell>) -> Vec<Cell> {
     let mut seen = std::collections::BTreeSet::new();
     cells.retain(|cell| seen.insert(cell.name.clone()));
     cells
@@ -140,5 +175,15 @@ mod tests {
         );
         // 18 and 18, the lone one, 2 slowed, 2 readers, 6 of core.
         assert_eq!(cells(true).len(), 47);
+        let names: Vec<_> = cells_of_clusters(3, true)
+            .into_iter()
+            .map(|cell| cell.name)
+            .collect();
+        assert_eq!(names.len(), 39);
+        assert_eq!(names[..2], ["R3 async", "R3 sync"]);
+        assert!(
+            names.contains(&"R3 async, at the leader".into()),
+            "{names:?}"
+        );
     }
 }

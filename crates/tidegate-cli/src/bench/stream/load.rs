@@ -14,6 +14,8 @@ use super::super::rounds::Sample;
 
 /// An answer that takes longer never comes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// While a cluster forms, an answer may be lost; then it is asked again.
+const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// What is to be published.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ pub(super) struct Load {
     pub(super) bytes: usize,
     /// Streams it goes round.
     pub(super) streams: usize,
+    /// Replicas of each.
+    pub(super) replicas: usize,
     /// Messages a client has on the way; 1 waits for each.
     pub(super) window: usize,
     /// Messages of all clients.
@@ -34,13 +38,14 @@ impl Load {
     ///
     /// # Errors
     /// The server refuses a stream or a message, or does not answer.
-    pub(super) fn run(&self, addr: SocketAddr) -> anyhow::Result<Sample> {
-        let mut control = Connection::open(addr)?;
+    pub(super) fn run(&self, addrs: &[SocketAddr]) -> anyhow::Result<Sample> {
+        let first = *addrs.first().context("no server")?;
+        let mut control = Connection::open(first)?;
         for stream in 0..self.streams {
             let name = format!("bench{stream}");
             let config = json!({
                 "name": name, "subjects": [name], "retention": "limits", "storage": "file", "discard": "old",
-                "num_replicas": 1, "max_msgs": -1, "max_bytes": -1,
+                "num_replicas": self.replicas, "max_msgs": -1, "max_bytes": -1,
             });
             control.api(&format!("STREAM.CREATE.{name}"), &config)?;
             control.api(&format!("STREAM.PURGE.{name}"), &json!({}))?;
@@ -50,7 +55,7 @@ impl Load {
         let (outcomes, took) = std::thread::scope(|scope| {
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| {
-                    let ready = &ready;
+                    let (ready, addr) = (&ready, addrs[client % addrs.len()]);
                     scope.spawn(move || {
                         let connection = Connection::open(addr);
                         ready.wait();
@@ -109,6 +114,9 @@ impl Load {
             }
             let start = Instant::now();
             connection.socket.write_all(&out)?;
+            if sent < messages && sent - acked < self.window as u64 {
+                continue;
+            }
             let target = (acked + step).min(sent);
             while acked < target {
                 connection.ack()?;
@@ -127,13 +135,36 @@ impl Load {
 /// # Errors
 /// The server does not answer.
 pub(super) fn delete_consumer(
-    addr: SocketAddr,
+    addrs: &[SocketAddr],
     stream: &str,
     consumer: &str,
 ) -> anyhow::Result<()> {
     let ask = format!("CONSUMER.DELETE.{stream}.{consumer}");
-    Connection::open(addr)?.ask(&ask, "")?;
+    Connection::open(*addrs.first().context("no server")?)?.ask(&ask, "")?;
     Ok(())
+}
+
+/// Makes a stream of so many replicas and removes it: whoever can do that serves streams.
+///
+/// # Errors
+/// It is refused, or nobody answers.
+pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()> {
+    let name = "bench-formed";
+    let config =
+        json!({"name": name, "subjects": [name], "storage": "file", "num_replicas": replicas});
+    let mut connection = Connection::open(addr)?;
+    connection.socket.set_read_timeout(Some(ATTEMPT))?;
+    connection.api(&format!("STREAM.CREATE.{name}"), &config)?;
+    connection.api(&format!("STREAM.DELETE.{name}"), &json!({}))
+}
+
+/// Who leads a stream, by its name, if anybody does.
+///
+/// # Errors
+/// Nobody answers.
+pub(super) fn leader(addr: SocketAddr, stream: &str) -> anyhow::Result<Option<String>> {
+    let info = Connection::open(addr)?.ask(&format!("STREAM.INFO.{stream}"), "")?;
+    Ok(info["cluster"]["leader"].as_str().map(String::from))
 }
 
 /// A client, past its greeting, that listens to its inbox.
@@ -153,7 +184,8 @@ impl Connection {
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(64 << 10, socket.try_clone()?),
-            inbox: format!("_INBOX.{}.", socket.local_addr()?.port()),
+            // The port alone is another client's, too, at another node of the cluster.
+            inbox: format!("_INBOX.{}x{}.", socket.local_addr()?.port(), addr.port()),
             socket,
             line: Vec::new(),
             payload: Vec::new(),

@@ -1,8 +1,8 @@
-//! The servers of the bench, ours and nats-server: each on free ports with a directory of its own, asked what it cost, and ended
-//! with the bench, however that ends.
+//! A server of the bench, ours or nats-server: on the ports given with a directory of its own, asked what it cost, and ended with
+//! the bench, however that ends.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,10 +12,11 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
+use super::super::machine;
 use crate::interrupt;
 
 /// How long one may take to come up, and to answer us.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs the server, says its process id, and ends it when our end of the pipe is gone, even if we were killed.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
@@ -33,33 +34,68 @@ pub(super) enum Kind {
     NatsAlways,
 }
 
+/// A node's place in its cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Membership<'a> {
+    pub(super) name: String,
+    /// Where it listens to the others.
+    pub(super) listen: SocketAddr,
+    /// Where all of them do.
+    pub(super) routes: &'a [SocketAddr],
+}
+
+impl Membership<'_> {
+    /// nats-server's flags, which are ours, too.
+    fn arguments(&self) -> Vec<String> {
+        let routes = self.routes.iter().map(|at| format!("nats-route://{at}"));
+        let routes: Vec<_> = routes.collect();
+        let listen = format!("nats://{}", self.listen);
+        let (name, routes) = (self.name.as_str(), routes.join(","));
+        let flags = [
+            ("--server_name", name),
+            ("--cluster_name", "bench"),
+            ("--cluster", &listen),
+            ("--routes", &routes),
+        ];
+        let words = flags.iter().flat_map(|(flag, value)| [*flag, *value]);
+        words.map(String::from).collect()
+    }
+}
+
 /// A server that runs.
 pub(super) struct Server {
     guard: Child,
     pid: u32,
     addr: SocketAddr,
     http: SocketAddr,
+    log: PathBuf,
 }
 
 impl Server {
-    /// Starts one with its files in `directory`, which is emptied, and waits until it is ready.
+    /// Starts one with its files in `directory`, which is emptied, for clients and for HTTP at the addresses given.
     ///
     /// # Errors
-    /// It does not come up: with the last words of its log.
-    pub(super) fn start(kind: Kind, directory: &Path, nats_server: &Path) -> anyhow::Result<Self> {
+    /// It cannot be started.
+    pub(super) fn start(
+        kind: Kind,
+        directory: &Path,
+        nats_server: &Path,
+        (addr, http): (SocketAddr, SocketAddr),
+        membership: Option<Membership<'_>>,
+    ) -> anyhow::Result<Self> {
         let context = || directory.display().to_string();
         if directory.exists() {
             std::fs::remove_dir_all(directory).with_context(context)?;
         }
         std::fs::create_dir_all(directory).with_context(context)?;
-        let (addr, http) = (free_port()?, free_port()?);
         let log = directory.join("log");
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "sh"]).arg(&log);
         arguments(&mut command, kind, directory, nats_server)?;
         command
             .args(["-a", "127.0.0.1", "-p", &addr.port().to_string()])
-            .args(["-m", &http.port().to_string()]);
+            .args(["-m", &http.port().to_string()])
+            .args(membership.map(|m| m.arguments()).unwrap_or_default());
         let mut guard = command
             .process_group(0)
             .stdin(Stdio::piped())
@@ -69,20 +105,23 @@ impl Server {
         let mut pid = String::new();
         let output = guard.stdout.take().context("no pipe")?;
         BufReader::new(output).read_line(&mut pid)?;
-        let mut server = Self {
+        Ok(Self {
             guard,
             pid: pid.trim().parse().context("the server does not start")?,
             addr,
             http,
-        };
-        server.wait_ready(&log)?;
-        Ok(server)
+            log,
+        })
     }
 
-    fn wait_ready(&mut self, log: &Path) -> anyhow::Result<()> {
+    /// Waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// It does not come up: with the last words of its log.
+    pub(super) fn wait_ready(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let said = std::fs::read_to_string(log).unwrap_or_default();
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
             if said.contains("Server is ready") {
                 return Ok(());
             }
@@ -104,7 +143,7 @@ impl Server {
     /// Processor time of all its threads so far, in seconds; the system counts in ticks of 10 ms.
     pub(super) fn cpu_s(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-        ticks(&stat).context("/proc/PID/stat cannot be read")
+        machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
     }
 
     /// Resident memory, MiB.
@@ -179,20 +218,6 @@ fn arguments(
     Ok(())
 }
 
-fn free_port() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
-/// User and system time of a `stat` file, as seconds.
-fn ticks(stat: &str) -> Option<f64> {
-    // The name may have blanks and parentheses in it.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let mut next = || fields.next()?.parse::<f64>().ok();
-    let (user, system) = (next()?, next()?);
-    Some((user + system) / rustix::param::clock_ticks_per_second() as f64)
-}
-
 /// The programs of bench/peers/go-nats.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
@@ -204,7 +229,7 @@ impl Programs {
     /// # Errors
     /// They are not built.
     pub(super) fn find() -> anyhow::Result<Self> {
-        let root = super::super::machine::upwards("bench/peers/go-nats").unwrap_or_default();
+        let root = machine::upwards("bench/peers/go-nats").unwrap_or_default();
         let bin = root.join("bench/peers/go-nats/bin");
         let programs = Self {
             nats: bin.join("nats"),
@@ -226,18 +251,5 @@ impl Programs {
             .ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         Some(text.trim().rsplit_once('v')?.1.to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processor_time_is_read() {
-        let per_s = rustix::param::clock_ticks_per_second() as f64;
-        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 1 0 0 0 150 50 0 0 20 0 3 0 9 1 1";
-        assert_eq!(ticks(stat), Some(200.0 / per_s));
-        assert_eq!(ticks("7 (a) S 1"), None);
     }
 }

@@ -95,14 +95,7 @@ fn nobody_serves() {
 #[test]
 fn served_elsewhere() {
     for (subject, kind, code) in [
-        ("STREAM.LEADER.STEPDOWN.S", "stream_leader_stepdown", 10010),
-        (
-            "CONSUMER.LEADER.STEPDOWN.S.C",
-            "consumer_leader_stepdown",
-            10010,
-        ),
         ("STREAM.PEER.REMOVE.S", "stream_remove_peer", 10010),
-        ("META.LEADER.STEPDOWN", "system", 10010),
         ("SERVER.REMOVE", "system", 10010),
         ("STREAM.SNAPSHOT.S", "stream_snapshot", 10003),
         ("STREAM.RESTORE.S", "stream_restore", 10003),

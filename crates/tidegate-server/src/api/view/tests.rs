@@ -65,10 +65,20 @@ fn shown(name: &str, subjects: &[&str]) -> Shown {
     }
 }
 
+/// One node.
+fn alone() -> &'static ClusterInfo {
+    static ALONE: std::sync::LazyLock<ClusterInfo> = std::sync::LazyLock::new(|| ClusterInfo {
+        leader: "n1".into(),
+        ..ClusterInfo::default()
+    });
+    &ALONE
+}
+
 fn server() -> Server<'static> {
     Server {
         version: VERSION,
         domain: None,
+        cluster: alone(),
         now: Timestamp::parse("2026-11-22T03:06:47Z").unwrap(),
     }
 }
@@ -81,7 +91,7 @@ fn text(answer: Vec<u8>) -> String {
 
 const CONFIG: &str = r#""config":{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":120000000000,"compression":"none","allow_direct":true,"mirror_direct":false,"sealed":false,"deny_delete":false,"deny_purge":false,"allow_rollup_hdrs":false,"consumer_limits":{},"allow_msg_ttl":false,"allow_batched":true,"metadata":{"_nats.level":"4","_nats.req.level":"4","_nats.ver":"2.12.0"}},"created":"2026-11-22T03:06:46.996994Z""#;
 const EMPTY: &str = r#""state":{"messages":0,"bytes":0,"first_seq":0,"first_ts":"0001-01-01T00:00:00Z","last_seq":0,"last_ts":"0001-01-01T00:00:00Z","consumer_count":0}"#;
-const TS: &str = r#""ts":"2026-11-22T03:06:47Z""#;
+const TS: &str = r#""cluster":{"leader":"n1"},"ts":"2026-11-22T03:06:47Z""#;
 
 #[test]
 fn streams_made_and_changed() {
@@ -159,7 +169,7 @@ fn the_domain_is_named() {
     };
     let stream = shown("S", &["s.>"]);
     let info = text(stream_info(&server, &stream, &InfoDetails::default()).unwrap());
-    assert!(info.contains(r#","domain":"hub","ts":"#));
+    assert!(info.contains(r#","domain":"hub","cluster":{"leader":"n1"},"ts":"#));
 }
 
 #[test]
@@ -264,7 +274,7 @@ fn follower(name: &'static str) -> Follower {
     )
 }
 
-const CONSUMER: &str = r#""stream_name":"S","name":"E","created":"2026-11-22T03:06:46.996994Z","config":{"name":"E","deliver_policy":"all","ack_policy":"none","max_deliver":-1,"replay_policy":"instant","max_waiting":512,"num_replicas":0,"metadata":{"_nats.level":"4","_nats.req.level":"0","_nats.ver":"2.12.0"}},"delivered":{"consumer_seq":0,"stream_seq":2},"ack_floor":{"consumer_seq":0,"stream_seq":2},"num_ack_pending":0,"num_redelivered":0,"num_waiting":0,"num_pending":1,"ts":"2026-11-22T03:06:47Z""#;
+const CONSUMER: &str = r#""stream_name":"S","name":"E","created":"2026-11-22T03:06:46.996994Z","config":{"name":"E","deliver_policy":"all","ack_policy":"none","max_deliver":-1,"replay_policy":"instant","max_waiting":512,"num_replicas":0,"metadata":{"_nats.level":"4","_nats.req.level":"0","_nats.ver":"2.12.0"}},"delivered":{"consumer_seq":0,"stream_seq":2},"ack_floor":{"consumer_seq":0,"stream_seq":2},"num_ack_pending":0,"num_redelivered":0,"num_waiting":0,"num_pending":1,"cluster":{"leader":"n1"},"ts":"2026-11-22T03:06:47Z""#;
 
 #[test]
 fn consumers_in_detail() {
@@ -287,7 +297,7 @@ fn consumers_in_detail() {
         "{busy}"
     );
     assert!(
-        busy.contains(r#""push_bound":true,"paused":true,"pause_remaining":1000000000,"ts":"#),
+        busy.contains(r#""push_bound":true,"paused":true,"pause_remaining":1000000000,"cluster":{"leader":"n1"},"ts":"#),
         "{busy}"
     );
 }

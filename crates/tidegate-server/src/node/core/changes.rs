@@ -15,6 +15,7 @@ impl Node {
             return;
         }
         self.info.ldm = true;
+        self.tell_urls();
         self.inform_all();
         let (grace, over) = (
             self.settings.lame_duck_grace_period,
@@ -42,6 +43,10 @@ impl Node {
             ldm: self.info.ldm,
             ..info
         };
+        if let Some(peers) = &mut self.peers {
+            peers.own_urls.clone_from(&self.info.connect_urls);
+        }
+        self.tell_urls();
         let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
             let session = &mut self.entries[key].session;
@@ -79,7 +84,7 @@ impl Node {
         self.touch(key);
     }
 
-    fn inform_all(&mut self) {
+    pub(super) fn inform_all(&mut self) {
         let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
             let session = &mut self.entries[key].session;

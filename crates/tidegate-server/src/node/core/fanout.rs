@@ -6,6 +6,8 @@
 use slab::Slab;
 use tidegate::Time;
 
+use super::peers::{Peers, key_of, slot_of};
+use crate::cluster::wire::{InterestId, Routed};
 use crate::nats::op::Delivery;
 use crate::nats::outbox::Pool;
 use crate::nats::parse::Publish;
@@ -35,13 +37,15 @@ impl Entry {
     }
 }
 
-/// A subscription.
+/// A subscription, of a client or of a peer.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) conn: usize,
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
+    /// A client's: the id peers know it by, with all others of its pattern and queue group. A peer's own id is its `sid`.
+    pub(super) interest: InterestId,
     /// Part of what it matches is denied.
     pub(super) filtered: bool,
     pub(super) delivered: u64,
@@ -65,6 +69,9 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) bare_ready: bool,
     pub(super) entries: &'a mut Slab<Entry>,
     pub(super) subs: &'a mut Slab<Subscription>,
+    pub(super) peers: Option<&'a mut Peers>,
+    /// As a peer sent it, if one did.
+    pub(super) came: Option<&'a Routed<'m>>,
     pub(super) pool: &'a mut Pool,
     pub(super) dirty: &'a mut Vec<usize>,
     pub(super) ended: &'a mut Vec<SubKey>,
@@ -82,6 +89,9 @@ impl Fanout<'_, '_> {
     #[inline]
     pub(super) fn deliver(&mut self, key: SubKey) -> bool {
         let sub = &mut self.subs[key as usize];
+        if let Some(slot) = slot_of(sub.conn) {
+            return self.choose(slot, key, false);
+        }
         if sub.conn == self.from && !self.echo {
             return false;
         }
@@ -133,11 +143,60 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// A copy for one member of a queue group: a random one, or the next that may have it.
+    /// Whether the queue group is one that this node is to serve: of what came from a peer, only those it names.
+    pub(super) fn serves(&self, group: &[SubKey]) -> bool {
+        let Some(came) = self.came else { return true };
+        let here = group.iter().map(|sub| &self.subs[*sub as usize]);
+        let mut here = here.filter(|sub| slot_of(sub.conn).is_none());
+        here.next().is_some_and(|sub| came.serves(sub.interest))
+    }
+
+    /// A copy for one member of a queue group: a random one, or the next that may have it. Members at peers come after those here.
     #[inline]
     pub(super) fn deliver_to_one(&mut self, group: &[SubKey], random: u64) -> bool {
         let start = (random >> 16) as usize % group.len().max(1);
         let (before, after) = group.split_at(start);
-        after.iter().chain(before).any(|sub| self.deliver(*sub))
+        let mut all = after.iter().chain(before).copied();
+        if self.peers.is_none() {
+            return all.any(|sub| self.deliver(sub));
+        }
+        all.clone()
+            .any(|sub| self.slot(sub).is_none() && self.deliver(sub))
+            || all.any(|sub| {
+                let slot = self.slot(sub);
+                slot.is_some_and(|slot| self.choose(slot, sub, true))
+            })
+    }
+
+    fn slot(&self, sub: SubKey) -> Option<usize> {
+        slot_of(self.subs[sub as usize].conn)
+    }
+
+    /// The peer is to get the message for its subscription `key`. What came from a peer goes to none.
+    fn choose(&mut self, slot: usize, key: SubKey, grouped: bool) -> bool {
+        let Some(peers) = self.peers.as_mut().filter(|_| self.came.is_none()) else {
+            return false;
+        };
+        let id = grouped.then(|| &*self.subs[key as usize].sid);
+        let chosen = peers.choose(slot, id, self.message.size(), self.max_pending);
+        let Some(pending) = chosen else { return false };
+        if pending > self.stall_bytes {
+            self.behind = Some(key_of(slot));
+        }
+        self.pending_bytes = self.pending_bytes.max(pending);
+        true
+    }
+
+    /// Sends the message to the peers that were chosen: how many.
+    pub(super) fn send_to_peers(&mut self) -> u64 {
+        let Some(peers) = &mut self.peers else {
+            return 0;
+        };
+        peers.send(Routed {
+            plain: false,
+            groups: &[],
+            to: (self.to != self.message.subject).then_some(self.to),
+            message: *self.message,
+        })
     }
 }

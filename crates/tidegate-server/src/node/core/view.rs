@@ -85,10 +85,11 @@ impl Node {
     /// When it does not.
     pub fn check_invariants(&self) {
         let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
+        let by_peers = self.peers.as_ref().map_or(0, |p| p.interests());
         assert_eq!(
-            by_sessions,
+            by_sessions + by_peers,
             self.subs.len(),
-            "subscriptions by session and in all"
+            "subscriptions by session and peer, and in all"
         );
         assert_eq!(
             self.subs.len(),

@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::{Clock, Time};
-use tidegate_log::Verdict;
+use tidegate_log::{Disk, Verdict};
 
+use super::replication::Replication;
 use super::{RunError, Server, StartError};
+use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
 use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
 use crate::store::{
-    Due, Fetch, Opening, Options, Replaying, Space, Store, WriteError, account, relocate,
+    self, Due, Fetch, Opening, Options, Replaying, Space, Store, WriteError, account, relocate,
 };
 use crate::stream::{AccountLimits, Place, Streams};
 
@@ -29,11 +31,31 @@ impl Messages for Store {
     }
 }
 
-/// Opens the data directory and gives the node the streams in it.
-pub(super) fn open(
+/// Streams that are not open yet. The data directory is this process's meanwhile.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    kept: StreamSettings,
+    claim: Disk,
+}
+
+impl Waiting {
+    /// Claims the data directory.
+    pub(super) fn claim(kept: StreamSettings) -> Result<Self, StartError> {
+        let failed = |source| StartError::Streams {
+            directory: kept.directory.clone(),
+            source,
+        };
+        let claim = store::claim(&kept.directory).map_err(failed)?;
+        Ok(Self { kept, claim })
+    }
+}
+
+/// Opens the data directory and gives the node the streams in it. Without `among` this node is alone.
+fn open(
     node: &mut Node,
     now: Time,
     kept: StreamSettings,
+    among: Option<&Replication>,
     handle: &Handle,
 ) -> Result<Store, StartError> {
     let directory = kept.directory.clone();
@@ -48,15 +70,18 @@ pub(super) fn open(
         anticipation: kept.anticipation,
         ..Options::default()
     };
+    let options = match among {
+        Some(replication) => Options {
+            id: replication.id(),
+            voters: replication.voters(),
+            ..options
+        },
+        None => options,
+    };
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
     let mut opening = opening.map_err(failed)?;
     tell_verdict(&opening);
-    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    let limits = AccountLimits {
-        streams: bound(kept.max_streams.map(|n| n as u64)),
-        file_bytes: bound(kept.max_file_bytes),
-        memory_bytes: bound(kept.max_memory_bytes),
-    };
+    let limits = limits(&kept, among.is_some());
     let unreadable = |what: String| StartError::State {
         directory: directory.clone(),
         what,
@@ -75,10 +100,31 @@ pub(super) fn open(
         streams.len(),
         entries
     );
-    node.attach_streams(JetStream::new(now, kept, streams, super::super::seed()));
+    let mut streams = JetStream::new(now, kept, streams, super::super::seed());
+    if among.is_none() {
+        let alone = ClusterInfo {
+            leader: node.info().server_name.clone(),
+            ..ClusterInfo::default()
+        };
+        streams.set_cluster(1, alone, None);
+    }
+    node.attach_streams(streams);
     node.set_wall_clock(now, wall_clock_us());
-    node.handle_leading(now);
+    if among.is_none() {
+        node.handle_leading(now);
+    }
     Ok(store)
+}
+
+/// What the operator allows.
+fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
+    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
+    AccountLimits {
+        streams: bound(kept.max_streams.map(|n| n as u64)),
+        file_bytes: bound(kept.max_file_bytes),
+        memory_bytes: bound(kept.max_memory_bytes),
+        replicated,
+    }
 }
 
 /// Says how the end of the log was found, where that is of interest.
@@ -93,6 +139,32 @@ fn tell_verdict(opening: &Opening) {
 }
 
 impl Server {
+    /// Opens the streams once it is known who keeps them.
+    pub(super) fn open_streams(&mut self, now: Time) -> Result<(), StartError> {
+        let ready = |_: &mut Waiting| match &self.peers {
+            Some(peers) => peers.formed().is_some(),
+            None => true,
+        };
+        let Some(Waiting { kept, claim }) = self.waiting.take_if(ready) else {
+            return Ok(());
+        };
+        let limits = limits(&kept, true);
+        let peers = self.peers.as_ref();
+        self.replication = peers.and_then(|p| Replication::new(p, limits, now));
+        // The store claims the directory for itself.
+        drop(claim);
+        let (node, among) = (&mut self.node, self.replication.as_ref());
+        self.store = Some(open(node, now, kept, among, &self.handle)?);
+        Ok(())
+    }
+
+    /// Another node is to lead, because this one ends.
+    pub(super) fn hand_over(&mut self) {
+        if let (Some(replication), Some(store)) = (&self.replication, &mut self.store) {
+            replication.hand_over(store);
+        }
+    }
+
     /// One turn's work for streams.
     pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
         let Some(store) = self.store.as_mut() else {
@@ -100,6 +172,9 @@ impl Server {
         };
         let node = &mut self.node;
         node.set_wall_clock(now, wall_clock_us());
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.receive(now, store, peers);
+        }
         propose(node, store, &self.clock);
         store.poll()?;
         while let Some(due) = store.poll_due() {
@@ -115,12 +190,20 @@ impl Server {
                 }
             }
         }
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.take_over(now, node, store, peers);
+            replication.look(now, node, store);
+        }
         node.serve_streams(now, store)?;
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.send(store, peers);
+        }
         checkpoint(node, store);
-        let low = store.space() == Space::Low;
-        node.set_space(low);
+        let space = store.space();
+        let low = space != Space::Free;
+        node.set_space(space);
         if low && self.look_for_space.is_none_or(|at| at <= now) {
             store.ask_for_space();
             self.look_for_space = Some(now + LOOK_FOR_SPACE);
@@ -156,7 +239,7 @@ fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
         let end = clock.now();
         let cost_ns = end.since(std::mem::replace(&mut now, end));
         match proposed {
-            Ok(proposed) => node.handle_proposed(now, proposed.index, cost_ns),
+            Ok(proposed) => node.handle_proposed(now, proposed, cost_ns),
             // The next wake-up tries again; a failure is what `poll` tells.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {

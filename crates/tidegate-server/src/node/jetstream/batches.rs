@@ -158,7 +158,10 @@ impl JetStream {
         while let Some(held) = self.fast.poll_released() {
             self.release(now, &held);
         }
-        self.acked_fast |= self.fast.poll_acks(now, &mut self.batches.answers);
+        let before = self.batches.answers.len();
+        if self.fast.poll_acks(now, &mut self.batches.answers) {
+            self.acked_fast += (self.batches.answers.len() - before).max(1) as u64;
+        }
         if self.batches.is_empty() {
             return;
         }
@@ -197,10 +200,14 @@ impl JetStream {
         self.command(now, volatile, &command, waiter);
     }
 
-    /// What was said is written; that took so long.
-    pub(in crate::node) fn handle_flushed(&mut self, now: Time, cost_ns: u64) {
-        if std::mem::take(&mut self.acked_fast) {
-            self.fast.handle_acks_sent(now, cost_ns);
+    /// What was said is written, with so many copies of messages in all; that took so long. Of it acknowledgements cost their share.
+    pub(in crate::node) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
+        let acks = std::mem::take(&mut self.acked_fast);
+        if acks > 0 {
+            let copies = copies.max(acks);
+            let share = u128::from(cost_ns) * u128::from(acks) / u128::from(copies);
+            let share = u64::try_from(share).unwrap_or(cost_ns);
+            self.fast.handle_acks_sent(now, share);
         }
     }
 }

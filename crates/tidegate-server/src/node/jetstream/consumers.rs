@@ -6,6 +6,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 
+use super::events::Advised;
+use super::interest::{Interest, same_filters};
 use super::reads::{Fetched, Held, fetch};
 use super::{JetStream, Messages, Voice};
 use crate::api::config::{AckPolicy, ConsumerConfig};
@@ -13,6 +15,7 @@ use crate::api::view::{ConsumerCounts, ConsumerView};
 use crate::api::{answer, timestamp::Timestamp};
 use crate::consumer::{Consumer, Ending, Fetch, Identity, Position, Progress, Source, State};
 use crate::node::core::Node;
+use crate::store::Space;
 use crate::stream::{Command, Effect, Filter, Kind, Stream, consumer_filter};
 
 use super::outcome::Then;
@@ -28,6 +31,8 @@ const BUDGET: usize = 1024;
 pub(super) struct Consumers {
     live: HashMap<Key, Live, RandomState>,
     names: HashMap<u32, BTreeMap<Box<str>, Key>, RandomState>,
+    /// Who wants which messages of a stream.
+    interests: HashMap<u32, Interest, RandomState>,
     /// Those that messages are pushed from, by where to.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
     /// To be served in this turn.
@@ -37,6 +42,8 @@ pub(super) struct Consumers {
     /// When each is to be looked after; at most one entry a consumer, as its `armed` says.
     timers: BTreeSet<(Time, Key)>,
     next: Key,
+    /// Scratch of one removed message.
+    concerned: Vec<Key>,
 }
 
 /// One of them.
@@ -87,6 +94,11 @@ impl Consumers {
         names.flat_map(|names| names.values().copied()).collect()
     }
 
+    /// All of them.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.live.keys().copied().collect()
+    }
+
     /// Has it served in this turn.
     pub(super) fn wake(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
@@ -113,6 +125,22 @@ impl Consumers {
         for key in keys {
             self.wake(key);
         }
+    }
+
+    /// A message was stored: whoever it is for is to be served.
+    fn handle_stored(&mut self, stream: u32, seq: u64, subject: &[u8]) {
+        let Some(interest) = self.interests.get_mut(&stream) else {
+            return;
+        };
+        let (live, due) = (&mut self.live, &mut self.due);
+        interest.for_each(subject, |key| {
+            if let Some(live) = live.get_mut(&key)
+                && live.consumer.handle_stored(seq, subject)
+                && !std::mem::replace(&mut live.listed, true)
+            {
+                due.push(key);
+            }
+        });
     }
 
     fn note_push(&mut self, to: &str, key: Key) {
@@ -291,9 +319,15 @@ impl JetStream {
             held: Held::default(),
         };
         let consumer = Consumer::new(wall_us, identity, config, state, &mut source);
+        let changed = consumer.awaits_unwanted(&mut source);
         let all = &mut self.consumers;
         let key = all.next;
         all.next += 1;
+        let interest = all.interests.entry(stream).or_default();
+        interest.add(key, config);
+        if changed {
+            interest.add_changed(key);
+        }
         all.note_push(&config.deliver_subject, key);
         all.names
             .entry(stream)
@@ -334,6 +368,12 @@ impl JetStream {
                 all.names.remove(&live.stream);
             }
         }
+        if let Some(interest) = all.interests.get_mut(&live.stream) {
+            interest.remove(key, &live.config);
+        }
+        if all.len_of(live.stream) == 0 {
+            all.interests.remove(&live.stream);
+        }
         let to = live.config.deliver_subject;
         all.forget_push(&to, key);
     }
@@ -350,6 +390,7 @@ impl JetStream {
         let live = self.consumers.live.get_mut(&key)?;
         let mut voice = Voice {
             node,
+            streams: &self.streams,
             now,
             wall_us,
             said: &mut self.said,
@@ -384,17 +425,7 @@ impl JetStream {
                     subject,
                     ..
                 } => {
-                    let Some(names) = self.consumers.names.get(stream) else {
-                        continue;
-                    };
-                    for key in names.values() {
-                        if let Some(live) = self.consumers.live.get_mut(key)
-                            && live.consumer.handle_stored(*seq, subject)
-                            && !std::mem::replace(&mut live.listed, true)
-                        {
-                            self.consumers.due.push(*key);
-                        }
-                    }
+                    self.consumers.handle_stored(*stream, *seq, subject);
                 }
                 Effect::Removed {
                     stream,
@@ -402,15 +433,18 @@ impl JetStream {
                     subject,
                     ..
                 } => {
-                    if self.consumers.len_of(*stream) == 0 {
+                    let Some(interest) = self.consumers.interests.get_mut(stream) else {
                         continue;
-                    }
-                    for key in self.consumers.keys_of(*stream) {
-                        self.with_consumer(node, now, key, |live, voice| {
+                    };
+                    let mut concerned = std::mem::take(&mut self.consumers.concerned);
+                    interest.concerned(subject, &mut concerned);
+                    for key in &concerned {
+                        self.with_consumer(node, now, *key, |live, voice| {
                             let wall_us = voice.wall_us;
                             live.consumer.handle_removed(wall_us, *seq, subject, voice);
                         });
                     }
+                    self.consumers.concerned = concerned;
                 }
                 Effect::StreamDeleted { stream, .. } => {
                     self.pub_acks.remove(stream);
@@ -513,7 +547,7 @@ impl JetStream {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key)?;
         let of = self.streams.get(live.stream)?;
-        let old = std::mem::replace(&mut live.config, config.clone()).deliver_subject;
+        let old = std::mem::replace(&mut live.config, config.clone());
         live.filter = consumer_filter(config);
         let mut source = Seen {
             stream: of,
@@ -522,8 +556,15 @@ impl JetStream {
             held: Held::default(),
         };
         live.consumer.handle_update(wall_us, config, &mut source);
-        if old != config.deliver_subject {
-            self.consumers.forget_push(&old, key);
+        if !same_filters(&old, config)
+            && let Some(interest) = self.consumers.interests.get_mut(&live.stream)
+        {
+            interest.remove(key, &old);
+            interest.add(key, config);
+            interest.add_changed(key);
+        }
+        if old.deliver_subject != config.deliver_subject {
+            self.consumers.forget_push(&old.deliver_subject, key);
             self.consumers.note_push(&config.deliver_subject, key);
         }
         self.consumers.wake(key);
@@ -532,8 +573,7 @@ impl JetStream {
 
     /// The node ends: pulls are told, and what consumers did since their last deltas is proposed.
     pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
-        let keys: Vec<Key> = self.consumers.live.keys().copied().collect();
-        for key in keys {
+        for key in self.consumers.keys() {
             let delta = self.with_consumer(node, now, key, |live, voice| {
                 let wall_us = voice.wall_us;
                 live.consumer.handle_end(why, voice);
@@ -591,6 +631,7 @@ impl JetStream {
         };
         let mut voice = Voice {
             node,
+            streams: &self.streams,
             now,
             wall_us,
             said: &mut self.said,
@@ -601,7 +642,8 @@ impl JetStream {
             .deliver(wall_us, BUDGET, &mut source, &mut voice);
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
         // Deltas go in order: none before those that were refused.
-        let room = !self.is_full() && self.postponed.is_empty();
+        let free = !self.is_full() && self.space != Space::Scarce;
+        let room = free && self.postponed.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
         let delta = match room && live.logged {
             true => live.consumer.poll_delta(wall_us),
@@ -633,7 +675,14 @@ impl JetStream {
                     // Like a delta it must not be lost if it is refused; once it is applied there is no consumer to be told.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                 }
-                false => self.let_go(node, now, key, Ending::Deleted),
+                false => {
+                    if let Some(stream) = self.streams.get(id).map(|s| s.name().to_owned()) {
+                        let (stream, consumer) = (&*stream, &*name);
+                        let advised = Advised::ConsumerDeleted { stream, consumer };
+                        self.voice(node, now).advise(&advised);
+                    }
+                    self.let_go(node, now, key, Ending::Deleted);
+                }
             }
         }
         Some(())

@@ -11,11 +11,14 @@
 mod acks;
 mod batches;
 mod consumers;
+mod events;
+mod interest;
 mod outcome;
 mod proposals;
 mod publish;
 mod reads;
 mod requests;
+mod roles;
 mod speak;
 mod views;
 mod wall;
@@ -37,6 +40,7 @@ use self::reads::Reads;
 use self::speak::{Said, Voice};
 use self::wall::Wall;
 use super::core::Node;
+use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
@@ -44,10 +48,10 @@ use crate::api::timestamp::Timestamp;
 use crate::api::view::Server;
 use crate::config::StreamSettings;
 use crate::consumer::Ending;
-use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
+use crate::ingest::{Atomic, Fast, FastLimits};
 use crate::nats::parse::Publish;
-use crate::replica::Committed;
-use crate::store::Fetch;
+use crate::replica::{Committed, Proposed};
+use crate::store::{Fetch, Space};
 use crate::stream::{Effect, Entry, EntryError, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before publishers are not read any more.
@@ -104,13 +108,13 @@ pub struct JetStream {
     atomic: Atomic,
     fast: Fast,
     batches: batches::Pending,
-    /// Acknowledgements of fast-ingest batches were said and are not written yet.
-    acked_fast: bool,
+    /// Acknowledgements of fast-ingest batches that were said and are not written yet.
+    acked_fast: u64,
     pub_acks: HashMap<u32, PubAck, RandomState>,
     /// For publishers to a stream that is gone.
     nameless: PubAck,
-    /// The disk has no space for more messages.
-    space_low: bool,
+    /// Whether the disk has space for more messages.
+    space: Space,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
     /// An expiry was proposed and has not come back.
@@ -121,14 +125,23 @@ pub struct JetStream {
     again: Option<Time>,
     /// What consumers did and the log refused.
     postponed: Vec<Postponed>,
-    /// What was in the log is applied: consumers are served.
+    /// This node decides: requests are answered, consumers are served.
     serves: bool,
+    /// How many nodes keep the streams, and which.
+    nodes: usize,
+    cluster: ClusterInfo,
+    /// Why this node is not up to date.
+    behind: Option<String>,
+    /// What other nodes are to send here is not what it was.
+    interest_changed: bool,
+    /// Somebody asked for another leader.
+    step_down: bool,
     /// Names consumers that nobody named, and advisories.
     seed: u64,
     named: u64,
     advisories: u64,
     stats: StreamStats,
-    /// Said to subjects that streams may take.
+    /// Said to subjects that streams take.
     said: Vec<Said>,
     /// Scratch of one entry.
     outcomes: Vec<Outcome>,
@@ -154,23 +167,25 @@ impl JetStream {
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
             reads: Reads::default(),
-            atomic: Atomic::new(AtomicLimits {
-                batch_bytes_max: BATCH_BYTES_MAX,
-                ..AtomicLimits::default()
-            }),
+            atomic: roles::new_atomic(),
             fast: Fast::new(FastLimits::default()),
             batches: batches::Pending::default(),
-            acked_fast: false,
+            acked_fast: 0,
             pub_acks: HashMap::default(),
             nameless: PubAck::new("", settings.domain.as_deref()),
             settings,
-            space_low: false,
+            space: Space::Free,
             held_back: Vec::new(),
             expiring: false,
             next_expiry: None,
             again: None,
             postponed: Vec::new(),
             serves: false,
+            nodes: 1,
+            cluster: ClusterInfo::default(),
+            behind: None,
+            interest_changed: false,
+            step_down: false,
             seed,
             named: 0,
             advisories: 0,
@@ -228,31 +243,21 @@ impl JetStream {
     }
 
     /// Whether the disk has space for more messages.
-    pub(super) fn set_space(&mut self, low: bool) {
-        if low != self.space_low {
-            self.space_low = low;
-            match low {
-                true => tracing::error!("no space for more messages: publishing is refused"),
-                false => tracing::info!("there is space again: publishing goes on"),
+    pub(super) fn set_space(&mut self, space: Space) {
+        if space != self.space {
+            self.space = space;
+            match space {
+                Space::Low => tracing::error!("no space for more messages: publishing is refused"),
+                Space::Scarce => {
+                    tracing::error!("no space: all but deleting and purging is refused")
+                }
+                Space::Free => tracing::info!("there is space again: publishing goes on"),
             }
         }
     }
 
     pub(super) fn set_wall_clock(&mut self, now: Time, us: u64) {
         self.wall.set(now, us);
-    }
-
-    /// Everything that was in the log is applied: from now on this node decides, and serves consumers.
-    pub(super) fn handle_leading(&mut self, now: Time) {
-        self.serves = true;
-        let known: Vec<(u32, String)> = self
-            .streams
-            .iter()
-            .flat_map(|s| s.consumers().map(|(name, _)| (s.id(), name.to_owned())))
-            .collect();
-        for (stream, name) in known {
-            self.take_up_logged(now, stream, &name);
-        }
     }
 
     /// The next entry to propose and for how many callers.
@@ -264,12 +269,12 @@ impl JetStream {
         Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
     }
 
-    pub(super) fn handle_proposed(&mut self, now: Time, index: u64, cost_ns: u64) {
+    pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
         if let Some(sealed) = self.sealed.pop_front() {
             self.sealed_bytes -= sealed.entry.len();
             self.gauge.started(now, sealed.commands, sealed.entry.len());
             self.gauge.done(now, cost_ns);
-            self.in_flight.push(index, sealed.waiters);
+            self.in_flight.push(at, sealed.waiters);
         }
     }
 
@@ -330,7 +335,7 @@ impl JetStream {
         let lsn = committed.lsn.get();
         self.streams
             .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
-        let waiters = self.in_flight.take(committed.index);
+        let waiters = self.in_flight.take(committed.index, committed.term);
         self.conclude(node, now, waiters);
         Ok(())
     }
@@ -351,6 +356,10 @@ impl JetStream {
     /// Tells consumers and whoever waits what became of an entry.
     fn conclude(&mut self, node: &mut Node, now: Time, waiters: Option<Waiters<Then>>) {
         let effects = std::mem::take(&mut self.effects);
+        if self.serves {
+            self.advise_changes(node, now, &effects);
+        }
+        self.note_interest(&effects);
         self.tell_consumers(node, now, &effects);
         self.effects = effects;
         let Some(mut waiters) = waiters else {
@@ -374,6 +383,12 @@ impl JetStream {
         now: Time,
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
+        if !self.serves {
+            // It answers what was asked while it did, no more; what was said to streams went to their leader.
+            self.serve_reads(node, now, messages);
+            self.said.clear();
+            return Ok(());
+        }
         if self.again.is_none_or(|at| at <= now) {
             self.again = None;
             self.propose_postponed(now);
@@ -402,6 +417,9 @@ impl JetStream {
 
     /// What consumers did goes with the next entry if it was refused with the last.
     fn propose_postponed(&mut self, now: Time) {
+        if self.space == Space::Scarce {
+            return;
+        }
         for postponed in std::mem::take(&mut self.postponed) {
             let waiter = Some((&b""[..], Then::Delta(postponed.key)));
             self.command(now, false, &postponed.command(), waiter);
@@ -467,6 +485,7 @@ impl JetStream {
         Server {
             version: super::PROTOCOL_VERSION,
             domain: self.settings.domain.as_deref(),
+            cluster: &self.cluster,
             now: self.timestamp(now),
         }
     }
@@ -480,6 +499,7 @@ impl JetStream {
         Voice {
             wall_us: self.wall.tell(now),
             node,
+            streams: &self.streams,
             now,
             said: &mut self.said,
             advisories: &mut self.advisories,

@@ -14,6 +14,7 @@ use tidegate::controller::{
 };
 
 use super::consumers::Key;
+use crate::replica::Proposed;
 use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
 /// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between. Larger ones save
@@ -290,7 +291,7 @@ impl Gauge {
 
 /// Entries that were proposed and have not come back, in order.
 #[derive(Debug)]
-pub(super) struct InFlight<T>(VecDeque<(u64, Waiters<T>)>);
+pub(super) struct InFlight<T>(VecDeque<(Proposed, Waiters<T>)>);
 
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
@@ -299,19 +300,20 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// The entry was given `index`.
-    pub(super) fn push(&mut self, index: u64, waiters: Waiters<T>) {
-        self.0.push_back((index, waiters));
+    /// Where the entry is going to be.
+    pub(super) fn push(&mut self, at: Proposed, waiters: Waiters<T>) {
+        // In another term an index may be given again: what had it before is lost, and nobody knows yet by whom it is followed.
+        self.0.push_back((at, waiters));
     }
 
-    /// Who waits for the entry with this index; `None` if it was not proposed here.
-    pub(super) fn take(&mut self, index: u64) -> Option<Waiters<T>> {
+    /// Who waits for the committed entry that is there; `None` if it was not proposed here. An entry of another term is another entry.
+    pub(super) fn take(&mut self, index: u64, term: u64) -> Option<Waiters<T>> {
         while let Some((first, _)) = self.0.front() {
-            if *first > index {
+            if (first.term, first.index) > (term, index) {
                 return None;
             }
             let (first, waiters) = self.0.pop_front()?;
-            if first == index {
+            if (first.term, first.index) == (term, index) {
                 return Some(waiters);
             }
         }
@@ -350,11 +352,16 @@ mod tests {
             .map(|(n, reply, then)| (n, reply.to_vec(), then))
             .collect();
         assert_eq!(got, [(1, b"r.1".to_vec(), 1), (3, b"r.3".to_vec(), 3)]);
-        flight.push(3, sealed.waiters);
-        flight.push(5, Waiters::default());
-        assert!(flight.take(2).is_none() && flight.take(3).is_some());
-        // 4 was somebody else's, 5 was lost.
-        assert!(flight.take(6).is_none());
+        let at = |index, term| Proposed { index, term };
+        flight.push(at(3, 1), sealed.waiters);
+        flight.push(at(5, 1), Waiters::default());
+        flight.push(at(5, 3), Waiters::default());
+        assert!(flight.take(2, 1).is_none() && flight.take(3, 1).is_some());
+        // 4 was somebody else's; so was 5 of the first term, which another took the place of.
+        assert!(flight.take(4, 2).is_none() && flight.take(5, 3).is_some());
+        flight.push(at(6, 3), Waiters::default());
+        // It was lost.
+        assert!(flight.take(7, 4).is_none());
         assert_eq!(flight.len(), 0);
     }
 }

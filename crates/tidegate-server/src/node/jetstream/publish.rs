@@ -4,10 +4,10 @@ use tidegate::Time;
 
 use super::outcome::Then;
 use super::{JetStream, WAITING_BYTES_MAX};
-use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::ingest;
 use crate::nats::parse::Publish;
+use crate::store::Space;
 use crate::stream::{Command, Kind};
 
 /// What a message did.
@@ -24,14 +24,15 @@ pub(in crate::node) enum Taken {
 impl JetStream {
     /// Takes a message if a stream wants it.
     pub(in crate::node) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
-        let Some(id) = self.streams.capture(message.subject) else {
+        let captured = self.serves.then(|| self.streams.capture(message.subject));
+        let Some(id) = captured.flatten() else {
             return Taken::No;
         };
         let Some(stream) = self.streams.get(id) else {
             return Taken::No;
         };
         let config = stream.config();
-        let volatile = config.storage == Storage::Memory;
+        let volatile = stream.in_memory();
         let no_ack = config.no_ack;
         if let Err(error) = self.admits(id, volatile, message.size()) {
             self.refuse(id, message.reply.filter(|_| !no_ack), &error);
@@ -56,7 +57,7 @@ impl JetStream {
 
     /// Whether there is space for a message of so many bytes, as the operator and the disk have it.
     fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
-        if self.space_low && !volatile {
+        if self.space != Space::Free && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
         }
         self.streams.check_quota(stream, bytes)

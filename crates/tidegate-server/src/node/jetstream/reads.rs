@@ -167,6 +167,7 @@ impl JetStream {
                         let mut voice = Voice {
                             wall_us: 0,
                             node: &mut *node,
+                            streams: &self.streams,
                             now,
                             said: &mut self.said,
                             advisories: &mut self.advisories,

@@ -16,16 +16,17 @@ use crate::api::config::{AckPolicy, ConsumerConfig, Storage};
 use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
-use crate::api::view;
-use crate::api::{Refusal, Request, strip};
+use crate::api::{Refusal, Request, level, pedantic, strip, view};
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::nats::parse::Publish;
 use crate::node::core::Node;
+use crate::store::Space;
 use crate::stream::{
     Command, ConsumerRequest, DeleteRequest, Kind, Outcome, PurgeRequest, Stream, StreamView,
 };
 
+use super::events::Advised;
 use super::reads::Indexed;
 
 /// What comes of a request.
@@ -54,6 +55,9 @@ impl JetStream {
         now: Time,
         message: &Publish<'_>,
     ) -> Taken {
+        if !self.serves {
+            return self.not_served(node, now, message);
+        }
         if message.subject.starts_with(b"$JS.ACK.") {
             self.acknowledged(node, now, message);
             return Taken::Yes;
@@ -95,6 +99,21 @@ impl JetStream {
                 answer::refused(kind, &error)
             }
         };
+        self.voice(node, now).answer_with(reply, &body);
+        Taken::Yes
+    }
+
+    /// A message at `$JS.>` that the leader is to have. If there is none, whoever asks the API is told so.
+    fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
+        let asked = strip(message.subject, self.settings.domain.as_deref());
+        let (Some(_), Some(reply)) = (asked, message.reply) else {
+            return Taken::No;
+        };
+        if node.peers_want(message.subject) {
+            return Taken::No;
+        }
+        self.stats.api_errors += 1;
+        let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
         self.voice(node, now).answer_with(reply, &body);
         Taken::Yes
     }
@@ -175,7 +194,11 @@ impl JetStream {
             return Err(ApiError::TOO_MANY_REQUESTS);
         }
         match request {
-            Request::StreamCreate { config, .. } => {
+            Request::StreamCreate { config, pedantic } => {
+                if pedantic {
+                    pedantic::stream(&config)?;
+                }
+                self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
                 self.propose(
                     now,
@@ -184,9 +207,13 @@ impl JetStream {
                     b"",
                     &config,
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
-            Request::StreamUpdate { config, .. } => {
+            Request::StreamUpdate { config, pedantic } => {
+                if pedantic {
+                    pedantic::stream(&config)?;
+                }
+                self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
                 let id = self.stream(&config.name)?.id();
                 self.propose(
@@ -196,7 +223,7 @@ impl JetStream {
                     b"",
                     &config,
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::StreamDelete { stream } => {
                 let id = self.stream(stream)?.id();
@@ -207,7 +234,7 @@ impl JetStream {
                     b"",
                     &(),
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::StreamPurge { stream, purge } => {
                 let purge = PurgeRequest {
@@ -216,7 +243,7 @@ impl JetStream {
                     keep: purge.keep,
                 };
                 let id = self.stream(stream)?.id();
-                self.propose(now, Kind::Purge, id, b"", &purge, (reply, Then::Api(kind)));
+                self.propose(now, Kind::Purge, id, b"", &purge, (reply, Then::Api(kind)))?;
             }
             Request::MessageDelete { stream, delete } => {
                 let delete = DeleteRequest {
@@ -231,18 +258,25 @@ impl JetStream {
                     b"",
                     &delete,
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::ConsumerCreate {
                 stream,
                 config,
                 action,
-                ..
-            } => return self.create_consumer(node, now, reply, stream, *config, action),
+                pedantic,
+            } => {
+                if pedantic {
+                    pedantic::consumer(&config, self.stream(stream)?.config())?;
+                }
+                return self.create_consumer(node, now, reply, stream, *config, action);
+            }
             Request::ConsumerDelete { stream, consumer } => {
                 let id = self.stream(stream)?.id();
                 let key = self.find_consumer(stream, consumer)?;
                 if !self.consumers.get(key).is_some_and(|live| live.logged) {
+                    let mut voice = self.voice(node, now);
+                    voice.advise(&Advised::ConsumerDeleted { stream, consumer });
                     self.let_go(node, now, key, Ending::Deleted);
                     return Ok(Reply::Now(answer::success(kind)));
                 }
@@ -254,19 +288,24 @@ impl JetStream {
                     name,
                     &(),
                     (reply, Then::Api(kind)),
-                );
+                )?;
             }
             Request::ConsumerPause {
                 stream,
                 consumer,
                 until,
             } => return self.pause(now, reply, stream, consumer, until),
+            Request::StepDown {
+                kind,
+                stream,
+                consumer,
+            } => return self.step_down(kind, stream, consumer),
             _ => return Err(ApiError::BAD_REQUEST),
         }
         Ok(Reply::Later)
     }
 
-    /// Proposes a command with a JSON payload, none for `()`.
+    /// Proposes a command with a JSON payload, none for `()`; not if what is left of the disk is for others.
     fn propose<P: Serialize>(
         &mut self,
         now: Time,
@@ -275,7 +314,11 @@ impl JetStream {
         subject: &[u8],
         payload: &P,
         waiter: (&[u8], Then),
-    ) {
+    ) -> Result<(), ApiError> {
+        if self.space == Space::Scarce && !kind.makes_space() {
+            self.stats.refused += 1;
+            return Err(ApiError::STORAGE_EXCEEDED);
+        }
         let payload = match serde_json::to_vec(payload) {
             Ok(json) if json == b"null" => Vec::new(),
             Ok(json) => json,
@@ -286,6 +329,7 @@ impl JetStream {
             && self.streams.get(stream).is_some_and(Stream::in_memory);
         let command = Command::new(kind, stream, subject, &payload);
         self.command(now, volatile, &command, Some(waiter));
+        Ok(())
     }
 
     pub(super) fn shown<'a>(&self, stream: &'a Stream) -> Shown<'a> {
@@ -402,6 +446,7 @@ impl JetStream {
         let kind = Answer::ConsumerCreate;
         let of = self.stream(stream)?;
         let id = of.id();
+        self.check_replicas(config.num_replicas)?;
         rules::set_defaults(&mut config, of.config());
         rules::check(&config, of.config())?;
         if config.name.is_empty() {
@@ -438,6 +483,10 @@ impl JetStream {
                     logged: false,
                 };
                 self.take_up(now, id, &known);
+                self.voice(node, now).advise(&Advised::ConsumerCreated {
+                    stream,
+                    consumer: &name,
+                });
             }
             return self.consumer_info(node, now, kind, stream, &name);
         }
@@ -453,7 +502,7 @@ impl JetStream {
             name.as_bytes(),
             &request,
             waiter,
-        );
+        )?;
         Ok(Reply::Later)
     }
 
@@ -487,6 +536,20 @@ impl JetStream {
         }
     }
 
+    /// All streams have one leader: whichever of them it is asked for, another node is going to lead all.
+    fn step_down(&mut self, kind: Answer, stream: &str, consumer: &str) -> Result<Reply, ApiError> {
+        if self.nodes <= 1 {
+            return Err(ApiError::CLUSTER_REQUIRED);
+        }
+        if !consumer.is_empty() {
+            self.find_consumer(stream, consumer)?;
+        } else if !stream.is_empty() {
+            self.stream(stream)?;
+        }
+        self.step_down = true;
+        Ok(Reply::Now(answer::success(kind)))
+    }
+
     fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream
@@ -513,10 +576,11 @@ impl JetStream {
             .consumers
             .get(key)
             .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        let config = ConsumerConfig {
+        let mut config = ConsumerConfig {
             pause_until: until,
             ..live.config.clone()
         };
+        level::mark_consumer(&mut config);
         if !live.logged {
             self.reconfigure(now, key, &config);
             return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
@@ -533,7 +597,7 @@ impl JetStream {
             consumer.as_bytes(),
             &request,
             waiter,
-        );
+        )?;
         Ok(Reply::Later)
     }
 }
@@ -571,6 +635,7 @@ const fn kind_of(request: &Request<'_>) -> Answer {
         Request::ConsumerList { .. } => Answer::ConsumerList,
         Request::ConsumerDelete { .. } => Answer::ConsumerDelete,
         Request::ConsumerPause { .. } => Answer::ConsumerPause,
+        Request::StepDown { kind, .. } => *kind,
         Request::ConsumerNext { .. } | Request::DirectGet { .. } => Answer::MessageGet,
     }
 }

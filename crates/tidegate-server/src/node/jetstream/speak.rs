@@ -1,7 +1,7 @@
 //! What streams say: answers, statuses, messages, advisories, all through the node like anybody's messages.
 //!
-//! What is said to a subject that a stream takes goes into that stream, too. Nearly everything is said to inboxes, which cost nothing
-//! extra; the rest is kept until whoever speaks has finished.
+//! What is said to a subject that a stream takes goes into that stream, too: it is kept until whoever speaks has finished. Nearly
+//! everything is said to inboxes, which are not even looked up.
 
 use tidegate::Time;
 
@@ -10,11 +10,12 @@ use crate::api::timestamp::Timestamp;
 use crate::consumer::{Advisory, Delivery, Ready, Sink};
 use crate::nats::parse::Publish;
 use crate::node::core::Node;
+use crate::stream::Streams;
 
 /// Where clients wait for answers: streams that take these subjects are told no answers.
 const INBOX: &[u8] = b"_INBOX.";
 
-/// Something said where a stream may listen.
+/// Something said where a stream listens.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) to: Box<[u8]>,
@@ -25,9 +26,11 @@ pub(super) struct Said {
 /// A voice for one turn.
 pub(super) struct Voice<'a> {
     pub(super) node: &'a mut Node,
+    /// Who may take what is said.
+    pub(super) streams: &'a Streams,
     pub(super) now: Time,
     pub(super) wall_us: u64,
-    /// Kept for streams that may take it.
+    /// Kept for streams that take it.
     pub(super) said: &'a mut Vec<Said>,
     /// Numbers advisories.
     pub(super) advisories: &'a mut u64,
@@ -44,7 +47,7 @@ impl Voice<'_> {
         payload: &[u8],
     ) -> Option<usize> {
         let headers = Some(headers).filter(|h| !h.is_empty());
-        if !to.starts_with(INBOX) {
+        if !to.starts_with(INBOX) && self.streams.takes(to) {
             self.said.push(Said {
                 to: to.into(),
                 headers: headers.map(Into::into),
@@ -58,6 +61,11 @@ impl Voice<'_> {
             payload,
         };
         self.node.say(self.now, to, &message)
+    }
+
+    /// Whether somebody listens, a stream perhaps.
+    pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
+        self.streams.takes(to) || self.node.pending_at(to, None).is_some()
     }
 
     /// An answer without headers.
@@ -105,10 +113,13 @@ impl Sink for Voice<'_> {
     }
 
     fn advisory(&mut self, advisory: &Advisory<'_>) {
+        let subject = advisory.subject();
+        if !self.is_heard(subject.as_bytes()) {
+            return;
+        }
         *self.advisories += 1;
         let id = unique(self.wall_us, *self.advisories, 22);
         let time = Timestamp::from_micros(self.wall_us).to_string();
-        let subject = advisory.subject();
         let body = advisory.json(&id, &time);
         self.answer_with(subject.as_bytes(), &body);
     }

@@ -10,7 +10,7 @@ use crate::api::config::StreamConfig;
 use crate::api::view;
 use crate::api::view::{StreamCounts, StreamView};
 use crate::config::StreamSettings;
-use crate::stream::{Filter, Stream};
+use crate::stream::Stream;
 
 /// A stream, and how many consumers it has on this node: the log does not know all of them.
 pub(super) struct Shown<'a> {
@@ -28,17 +28,9 @@ impl StreamView for Shown<'_> {
     }
 
     fn counts(&self) -> StreamCounts {
-        let state = self.stream.state();
         StreamCounts {
-            messages: state.messages,
-            bytes: state.bytes,
-            first_seq: state.first_seq,
-            first_us: (state.messages > 0).then_some(state.first_time_us),
-            last_seq: state.last_seq,
-            last_us: (state.last_time_us > 0).then_some(state.last_time_us),
-            subjects: state.num_subjects,
-            deleted: state.num_deleted,
             consumers: self.consumers,
+            ..StreamView::counts(self.stream)
         }
     }
 
@@ -47,9 +39,7 @@ impl StreamView for Shown<'_> {
     }
 
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
-        for (name, count) in self.stream.subjects(&Filter::new([pattern])) {
-            each(name, count);
-        }
+        StreamView::subjects(self.stream, pattern, each);
     }
 }
 

@@ -60,12 +60,6 @@ fn streams_refused() {
         ),
         (
             "STREAM.CREATE.T",
-            r#"{"name":"T","num_replicas":3}"#,
-            10074,
-            "replicas > 1 not supported in non-clustered mode",
-        ),
-        (
-            "STREAM.CREATE.T",
             r#"{"name":"T","num_replicas":6}"#,
             10052,
             "maximum replicas is 5",
@@ -210,11 +204,6 @@ fn consumers_refused() {
             "CONSUMER.CREATE.S",
             r#"{"stream_name":"S","config":{"name":"a.b"}}"#,
             10103,
-        ),
-        (
-            "CONSUMER.CREATE.S.R",
-            r#"{"stream_name":"S","config":{"num_replicas":3}}"#,
-            10074,
         ),
         (
             "CONSUMER.CREATE.S.R",

@@ -22,15 +22,16 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Starts `nats -s ADDR ...`.
+    /// Starts `nats -s ADDRS ...`: each of its clients takes one of them.
     pub(super) fn start(
         program: &Path,
-        addr: SocketAddr,
+        addrs: &[SocketAddr],
         args: &[String],
     ) -> Result<Self, Failure> {
+        let urls: Vec<_> = addrs.iter().map(|addr| format!("nats://{addr}")).collect();
         let mut command = Command::new(program);
         command
-            .args(["-s", &format!("nats://{addr}"), "--timeout=30s"])
+            .args(["-s", &urls.join(","), "--timeout=30s"])
             .args(args)
             // Whatever the user's own contexts say is of no matter here.
             .env("NATS_CONTEXT", "")

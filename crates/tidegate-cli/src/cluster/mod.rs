@@ -1,0 +1,252 @@
+//! `tidegate cluster`: three or five nodes on this machine, each a `tidegate serve` of its own, to try out what a cluster does.
+//!
+//! Owns what each is started with ([`places`]), what of their logs is printed, and their end: they end with us, however we end. What
+//! a node is, is `serve`'s.
+
+mod places;
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::Usage;
+use crate::interrupt;
+use places::{Place, Wanted, places};
+
+/// How long they may take to end once asked, before they are killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `tidegate cluster` takes.
+#[derive(Args, Debug)]
+pub(crate) struct ClusterArgs {
+    /// Three nodes go on without one of them, five without two.
+    #[arg(long, value_name = "N", default_value = "3", value_parser = ["3", "5"])]
+    nodes: String,
+    /// The nodes keep their streams in n1, n2, ... below this directory.
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
+    data: PathBuf,
+    /// Where clients of the first node connect; the others listen on the ports after it. Port 0 is any free ones.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4222")]
+    listen: String,
+    /// Where the first answers HTTP, on this machine only; the others on the ports after it. 0 is any free ones.
+    #[arg(long, value_name = "PORT", default_value_t = 8222)]
+    http_port: u16,
+    /// Where the first listens to the other nodes, on this machine only; they on the ports after it. 0 is any free ones.
+    #[arg(long, value_name = "PORT", default_value_t = 6222)]
+    cluster_port: u16,
+    /// What each `tidegate serve` is given besides.
+    #[arg(last = true, value_name = "SERVE_FLAGS")]
+    serve: Vec<OsString>,
+}
+
+/// What happens to the nodes.
+enum Event {
+    Said(usize, String),
+    /// Nothing more comes from it: it has ended.
+    Ended(usize),
+    /// A stream can be had from each.
+    Formed,
+    /// To end.
+    Asked,
+}
+
+pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
+    let (host, port) = args
+        .listen
+        .rsplit_once(':')
+        .and_then(|(host, port)| Some((host, port.parse().ok()?)))
+        .ok_or_else(|| Usage::new(format!("--listen {}: give HOST:PORT", args.listen)))?;
+    let places = places(&Wanted {
+        nodes: args.nodes.parse().map_err(Usage::new)?,
+        host,
+        ports: [port, args.http_port, args.cluster_port],
+        data: &args.data,
+    })?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (sender, events) = sync_channel(256);
+    let mut nodes = Nodes::default();
+    for place in &places {
+        std::fs::create_dir_all(&place.data).with_context(|| place.data.display().to_string())?;
+        nodes.start(place, &places, &args.serve, &sender)?;
+    }
+    let asked = sender.clone();
+    std::thread::spawn(move || {
+        for _ in &mut signals {
+            if asked.send(Event::Asked).is_err() {
+                break;
+            }
+        }
+    });
+    nodes.watch(&places, &events, &sender)
+}
+
+/// The nodes that run.
+#[derive(Default)]
+struct Nodes {
+    children: Vec<Option<Child>>,
+    /// How each can be started again by hand.
+    commands: Vec<String>,
+}
+
+impl Nodes {
+    fn start(
+        &mut self,
+        place: &Place,
+        all: &[Place],
+        more: &[OsString],
+        events: &SyncSender<Event>,
+    ) -> anyhow::Result<()> {
+        let program = std::env::current_exe()?;
+        let arguments = [place.arguments(all), more.to_vec()].concat();
+        let words = arguments.iter().map(|word| word.to_string_lossy());
+        let words: Vec<_> = words.collect();
+        self.commands
+            .push(format!("{} {}", program.display(), words.join(" ")));
+        let mut child = Command::new(program)
+            .args(arguments)
+            .args(["--with-parent", &std::process::id().to_string()])
+            // A Ctrl-C is for us; they are told.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", place.name))?;
+        let log = child.stderr.take().context("no pipe")?;
+        let (node, events) = (self.children.len(), events.clone());
+        self.children.push(Some(child));
+        std::thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                if events.send(Event::Said(node, line)).is_err() {
+                    return;
+                }
+            }
+            // If nobody listens, everything has ended.
+            let _ = events.send(Event::Ended(node));
+        });
+        Ok(())
+    }
+
+    /// Prints what happens until all have ended.
+    fn watch(
+        mut self,
+        places: &[Place],
+        events: &Receiver<Event>,
+        sender: &SyncSender<Event>,
+    ) -> anyhow::Result<ExitCode> {
+        let mut ready = vec![false; places.len()];
+        let mut stopping: Option<Instant> = None;
+        let mut failed = None;
+        while self.children.iter().any(Option::is_some) {
+            let event = match events.recv_timeout(Duration::from_millis(200)) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    if stopping.is_some_and(|since| since.elapsed() > PATIENCE) {
+                        self.signal(Signal::KILL);
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            match event {
+                Event::Said(node, line) => {
+                    eprintln!("{} | {line}", places[node].name);
+                    if line.contains("Server is ready") && !ready[node] {
+                        ready[node] = true;
+                        if ready.iter().all(|ready| *ready) {
+                            await_formed(places, sender.clone());
+                        }
+                    }
+                }
+                Event::Formed if stopping.is_none() => announce(places)?,
+                Event::Formed => {}
+                Event::Ended(node) => {
+                    let Some(mut child) = self.children[node].take() else {
+                        continue;
+                    };
+                    let status = child.wait()?;
+                    if stopping.is_some() {
+                        continue;
+                    }
+                    let name = &places[node].name;
+                    let how = spelled(status);
+                    if ready.iter().all(|ready| *ready) {
+                        let again = &self.commands[node];
+                        eprintln!("tidegate: {name} {how}; to have it back: {again}");
+                        failed.get_or_insert_with(|| "every node has ended".to_owned());
+                    } else {
+                        failed = Some(format!("{name} {how} before it was ready"));
+                        stopping = Some(Instant::now());
+                        self.signal(Signal::TERM);
+                    }
+                }
+                Event::Asked => {
+                    failed = None;
+                    stopping.get_or_insert_with(Instant::now);
+                    self.signal(Signal::TERM);
+                }
+            }
+        }
+        match failed {
+            Some(failure) => bail!(failure),
+            None if interrupt::asked() => Ok(ExitCode::from(interrupt::EXIT_CODE)),
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        for child in self.children.iter().flatten() {
+            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                // Not waited for yet, so nobody else has this number.
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+}
+
+/// Asks each node's `/healthz` until all are well.
+fn await_formed(places: &[Place], events: SyncSender<Event>) {
+    let at: Vec<_> = places.iter().map(|place| place.http).collect();
+    std::thread::spawn(move || {
+        while !at.iter().all(|at| places::is_healthy(*at)) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = events.send(Event::Formed);
+    });
+}
+
+/// Says where everything is: on standard output, which has nothing else.
+fn announce(places: &[Place]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for place in places {
+        let data = place.data.display();
+        writeln!(
+            out,
+            "{}  {}  http://{}  {data}",
+            place.name,
+            place.url(),
+            place.http
+        )?;
+    }
+    let urls: Vec<_> = places.iter().map(Place::url).collect();
+    writeln!(out, "the cluster is ready: {}", urls.join(","))?;
+    out.flush()
+}
+
+fn spelled(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("has ended with exit code {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "has ended".into(),
+    }
+}

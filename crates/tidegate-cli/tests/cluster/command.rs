@@ -1,0 +1,178 @@
+//! `tidegate cluster`: one command, several nodes.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::nodes::{ask, other, until};
+
+/// The command on free ports, its standard error read to the end.
+struct Cluster {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+    errors: Option<JoinHandle<String>>,
+}
+
+impl Cluster {
+    fn start(data: &Path) -> Self {
+        let mut child = command(data)
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--http-port",
+                "0",
+                "--cluster-port",
+                "0",
+            ])
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut errors = child.stderr.take().unwrap();
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            errors.read_to_string(&mut text).unwrap();
+            text
+        });
+        Self {
+            child,
+            output,
+            errors: Some(errors),
+        }
+    }
+
+    /// The lines it prints once it is ready: where its clients connect.
+    fn urls(&mut self) -> Vec<String> {
+        let mut urls = Vec::new();
+        loop {
+            let mut line = String::new();
+            let n = self.output.read_line(&mut line).unwrap();
+            assert!(
+                n > 0,
+                "it ended: {}",
+                self.errors.take().unwrap().join().unwrap()
+            );
+            if line.starts_with("the cluster is ready: ") {
+                return urls;
+            }
+            let url = line
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix("nats://"));
+            urls.push(url.unwrap_or_else(|| panic!("{line}")).to_owned());
+        }
+    }
+
+    /// Asks it to end: how it did, and what it said.
+    fn end(mut self) -> (ExitStatus, String) {
+        signal(self.child.id(), Signal::TERM);
+        let status = self.child.wait().unwrap();
+        (status, self.errors.take().unwrap().join().unwrap())
+    }
+
+    fn nodes(&self) -> Vec<u32> {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        children
+            .split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Its nodes end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn command(data: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("cluster").arg("--data").arg(data);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn gone(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn one_command_is_a_cluster() {
+    if other().is_some() {
+        println!("a command of our own, so not asked of nats-server");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start(directory.path());
+    let urls = cluster.urls();
+    assert_eq!(urls.len(), 3);
+    let config = json!({"name": "S", "subjects": ["s"], "num_replicas": 3});
+    ask(&urls[0], "STREAM.CREATE.S", &config).unwrap();
+    // One dies: that is told, and the others go on.
+    let nodes = cluster.nodes();
+    assert_eq!(nodes.len(), 3);
+    signal(nodes[2], Signal::KILL);
+    until("the others to go on", || {
+        ask(&urls[0], "STREAM.INFO.S", &json!({}))
+    });
+    let (status, said) = cluster.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(
+        said.contains("n3 was ended by signal 9; to have it back: "),
+        "{said}"
+    );
+    assert!(nodes.iter().all(|pid| gone(*pid)), "{nodes:?}");
+    // The streams are there the next time.
+    let mut cluster = Cluster::start(directory.path());
+    let urls = cluster.urls();
+    until("the stream", || ask(&urls[1], "STREAM.INFO.S", &json!({})));
+    // Killed itself, it leaves nobody behind.
+    let nodes = cluster.nodes();
+    signal(cluster.child.id(), Signal::KILL);
+    until("its nodes to end", || {
+        match nodes.iter().all(|pid| gone(*pid)) {
+            true => Ok(()),
+            false => Err(format!("{nodes:?}")),
+        }
+    });
+}
+
+#[test]
+fn ports_that_are_taken_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap();
+    let output = command(directory.path())
+        .args([
+            "--listen",
+            &taken.to_string(),
+            "--http-port",
+            "0",
+            "--cluster-port",
+            "0",
+        ])
+        .output()
+        .unwrap();
+    drop(held);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains(&format!("cannot listen on {taken} (clients of n1)")),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,126 @@
+//! Nodes killed and paused under load: what was acknowledged is there, once, and publishing goes on.
+//!
+//! `FAILOVER_ROUNDS=50 cargo test -p tidegate-cli --test cluster leader_killed -- --nocapture` kills the leader 50 times, not 3, and says
+//! how long publishers waited at the worst; with `FAILOVER_MAX_MS` it fails where that was longer.
+
+use std::time::{Duration, Instant};
+
+use super::load::{Acked, Load, check, same_everywhere};
+use super::nodes::Nodes;
+
+const PUBLISHERS: usize = 4;
+
+/// A number from the environment.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn leader_killed() {
+    let rounds = number("FAILOVER_ROUNDS").unwrap_or(3);
+    let mut nodes = Nodes::start(3);
+    nodes.add_stream("F", "F.>");
+    let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+    let mut waits = Vec::new();
+    for round in 0..rounds {
+        // One message on the way, and many.
+        let load = Load::new("F", PUBLISHERS, if round % 2 == 0 { 1 } else { 64 });
+        let told = load.run(&nodes.urls(), &mut next, || {
+            load.wait_acked(&nodes, 200);
+            let leader = nodes.leader("F");
+            nodes.kill(leader);
+            waits.push(load.wait_resumed(&nodes, Instant::now()));
+            nodes.spawn(leader);
+            load.wait_acked(&nodes, 200);
+        });
+        acked.extend(told);
+        // The next kill takes the only one that may lack something otherwise.
+        nodes.wait_current("F");
+    }
+    check(&same_everywhere(&nodes, "F"), &acked, &next);
+    waits.sort_unstable();
+    let worst = waits.last().copied().unwrap_or_default();
+    let of = |share: usize| waits[(waits.len() - 1) * share / 100].as_millis();
+    println!(
+        "{rounds} leaders killed, {} messages acknowledged; until all {PUBLISHERS} publishers went on: median {} ms, 90 % {} ms, worst {} ms",
+        acked.len(),
+        of(50),
+        of(90),
+        worst.as_millis()
+    );
+    if let Some(limit) = number("FAILOVER_MAX_MS") {
+        assert!(
+            worst <= Duration::from_millis(limit),
+            "a publisher waited {worst:?}"
+        );
+    }
+}
+
+#[test]
+fn all_killed_at_once() {
+    let mut nodes = Nodes::start(3);
+    nodes.add_stream("A", "A.>");
+    let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+    for window in [1, 64] {
+        let load = Load::new("A", PUBLISHERS, window);
+        let told = load.run(&nodes.urls(), &mut next, || {
+            load.wait_acked(&nodes, 300);
+            for node in 0..nodes.len() {
+                nodes.kill(node);
+            }
+            for node in 0..nodes.len() {
+                nodes.spawn(node);
+            }
+            load.wait_resumed(&nodes, Instant::now());
+        });
+        acked.extend(told);
+    }
+    check(&same_everywhere(&nodes, "A"), &acked, &next);
+}
+
+#[test]
+fn a_follower_away_comes_back() {
+    let mut nodes = Nodes::start(3);
+    nodes.add_stream("B", "B.>");
+    let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+    let load = Load::new("B", PUBLISHERS, 16);
+    let leader = nodes.leader("B");
+    let follower = (leader + 1) % nodes.len();
+    let told = load.run(&nodes.urls(), &mut next, || {
+        load.wait_acked(&nodes, 100);
+        nodes.kill(follower);
+        // What it lacks when it comes back.
+        load.wait_acked(&nodes, 3000);
+        nodes.spawn(follower);
+        load.wait_acked(&nodes, 500);
+    });
+    acked.extend(told);
+    check(&same_everywhere(&nodes, "B"), &acked, &next);
+}
+
+/// One that stands still knows nothing of it, the leader least of all.
+#[test]
+fn nodes_that_stand_still_go_on() {
+    let nodes = Nodes::start(3);
+    nodes.add_stream("C", "C.>");
+    let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+    for who in ["follower", "leader"] {
+        let load = Load::new("C", PUBLISHERS, 8);
+        let told = load.run(&nodes.urls(), &mut next, || {
+            load.wait_acked(&nodes, 100);
+            let leader = nodes.leader("C");
+            let node = if who == "leader" {
+                leader
+            } else {
+                (leader + 1) % nodes.len()
+            };
+            nodes.pause(node);
+            load.wait_resumed(&nodes, Instant::now());
+            load.wait_acked(&nodes, 500);
+            nodes.resume(node);
+            load.wait_acked(&nodes, 500);
+        });
+        acked.extend(told);
+    }
+    check(&same_everywhere(&nodes, "C"), &acked, &next);
+}

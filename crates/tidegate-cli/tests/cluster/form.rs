@@ -1,0 +1,23 @@
+//! A cluster forms, and every node serves every client.
+
+use super::load::{Acked, Load, check, same_everywhere};
+use super::nodes::Nodes;
+
+#[test]
+fn every_node_takes_what_is_published() {
+    let nodes = Nodes::start(3);
+    nodes.add_stream("S", "S.>");
+    let mut acked = Acked::new();
+    let mut next = [0];
+    for node in 0..nodes.len() {
+        // One message on the way: each is after the one before, whichever nodes they came through.
+        let load = Load::new("S", 1, 1);
+        acked.extend(load.run(&[nodes.url(node)], &mut next, || {
+            load.wait_acked(&nodes, 100)
+        }));
+    }
+    let content = same_everywhere(&nodes, "S");
+    check(&content, &acked, &next);
+    let numbers: Vec<_> = acked.iter().map(|((_, n), seq)| (*n + 1, *seq)).collect();
+    assert!(numbers.iter().all(|(n, seq)| n == seq), "{numbers:?}");
+}

@@ -1,0 +1,245 @@
+//! Whether a history of conditional publishes is linearizable: whether all of them could have happened one after the other, each at
+//! some moment between its call and its answer.
+//!
+//! A stream makes this simple, for it tells the order of what succeeded: it is the order of the sequences. A refusal that names the
+//! last sequence is a read of it, and belongs after that message and before the next of the subject. The history is linearizable
+//! exactly if nothing in that order was answered before something in front of it was called, for each subject by itself (a
+//! history is linearizable if it is for each object: Herlihy and Wing, 1990).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// One attempt to publish, if the last message of the subject has the sequence `expected`.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) id: String,
+    pub(crate) subject: String,
+    pub(crate) expected: u64,
+    pub(crate) called: Instant,
+    /// When, and what; nothing is known otherwise.
+    pub(crate) answered: Option<(Instant, Outcome)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Stored(u64),
+    /// With the last sequence of the subject, where the answer names it.
+    Refused(Option<u64>),
+}
+
+/// A message in the stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) seq: u64,
+    pub(crate) subject: String,
+    pub(crate) id: String,
+}
+
+/// What was checked: attempts stored, and refusals that named a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub(crate) stored: usize,
+    pub(crate) refused: usize,
+}
+
+/// Checks a history against what the stream holds in the end.
+///
+/// # Errors
+/// What cannot have happened.
+pub(crate) fn check(attempts: &[Attempt], content: &[Stored]) -> Result<Checked, String> {
+    let by_id: BTreeMap<&str, &Attempt> = attempts.iter().map(|a| (a.id.as_str(), a)).collect();
+    let mut places: BTreeMap<&str, u64> = BTreeMap::new();
+    for message in content {
+        if places.insert(&message.id, message.seq).is_some() {
+            return Err(format!("{} is in the stream twice", message.id));
+        }
+    }
+    for attempt in attempts {
+        let there = places.get(attempt.id.as_str()).copied();
+        match attempt.answered.map(|(_, outcome)| outcome) {
+            Some(Outcome::Stored(seq)) if there != Some(seq) => {
+                return Err(format!("{attempt:?}: in the stream it is {there:?}"));
+            }
+            Some(Outcome::Refused(_)) if there.is_some() => {
+                return Err(format!(
+                    "{attempt:?}: refused, and in the stream as {there:?}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    let mut checked = Checked::default();
+    let subjects: BTreeSet<&str> = attempts.iter().map(|a| a.subject.as_str()).collect();
+    for subject in subjects {
+        let mut order = Vec::new();
+        let mut last = 0;
+        for message in content.iter().filter(|m| m.subject == subject) {
+            let attempt = by_id.get(message.id.as_str());
+            let attempt = attempt.ok_or_else(|| format!("{message:?}: nobody sent it"))?;
+            if attempt.expected != last {
+                return Err(format!(
+                    "{attempt:?}: it is {}, and the last was {last}",
+                    message.seq
+                ));
+            }
+            last = message.seq;
+            order.push((last, vec![*attempt]));
+        }
+        order.insert(0, (0, Vec::new()));
+        checked.stored += order.len() - 1;
+        let refusals = attempts.iter().filter(|a| a.subject == subject);
+        for attempt in refusals {
+            let Some((_, Outcome::Refused(Some(named)))) = attempt.answered else {
+                continue;
+            };
+            if named == attempt.expected {
+                return Err(format!(
+                    "{attempt:?}: refused although it is what was expected"
+                ));
+            }
+            let place = order.binary_search_by_key(&named, |(seq, _)| *seq);
+            let place = place
+                .map_err(|_| format!("{attempt:?}: {named} was never the last of {subject}"))?;
+            order[place].1.push(attempt);
+            checked.refused += 1;
+        }
+        in_time(&order)?;
+    }
+    Ok(checked)
+}
+
+/// Whether nothing was answered before what is in front of it was called. In each group the first is a success, and the refusals
+/// after it may have happened in any order.
+fn in_time(order: &[(u64, Vec<&Attempt>)]) -> Result<(), String> {
+    let mut latest: Option<&Attempt> = None;
+    let later = |attempt: &Attempt, latest: Option<&Attempt>| match (attempt.answered, latest) {
+        (Some((at, _)), Some(before)) if at < before.called => Err(format!(
+            "{attempt:?} was answered before {before:?} was called, and comes after it"
+        )),
+        _ => Ok(()),
+    };
+    let newer = |a: &Attempt, b: Option<&Attempt>| b.is_none_or(|b| a.called > b.called);
+    for (seq, group) in order {
+        let (success, refusals) = group.split_at(usize::from(*seq > 0));
+        for attempt in success {
+            later(attempt, latest)?;
+            if newer(attempt, latest) {
+                latest = Some(attempt);
+            }
+        }
+        for attempt in refusals {
+            later(attempt, latest)?;
+        }
+        for attempt in refusals {
+            if newer(attempt, latest) {
+                latest = Some(attempt);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The checker sees what is wrong.
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Clock(Instant);
+
+    impl Clock {
+        fn attempt(
+            &self,
+            id: &str,
+            expected: u64,
+            from: u64,
+            to: Option<(u64, Outcome)>,
+        ) -> Attempt {
+            let at = |ms| self.0 + Duration::from_millis(ms);
+            Attempt {
+                id: id.into(),
+                subject: "s".into(),
+                expected,
+                called: at(from),
+                answered: to.map(|(ms, outcome)| (at(ms), outcome)),
+            }
+        }
+    }
+
+    fn stored(all: &[(u64, &str)]) -> Vec<Stored> {
+        let stored = |(seq, id): &(u64, &str)| Stored {
+            seq: *seq,
+            subject: "s".into(),
+            id: (*id).into(),
+        };
+        all.iter().map(stored).collect()
+    }
+
+    #[test]
+    fn what_can_have_happened() {
+        let clock = Clock(Instant::now());
+        let attempts = [
+            clock.attempt("a", 0, 0, Some((10, Outcome::Stored(1)))),
+            // Nothing is known of it, and it happened.
+            clock.attempt("b", 1, 5, None),
+            // It saw the state between the two.
+            clock.attempt("c", 0, 5, Some((30, Outcome::Refused(Some(1))))),
+            clock.attempt("d", 1, 20, Some((30, Outcome::Refused(Some(4))))),
+            clock.attempt("e", 9, 20, Some((30, Outcome::Refused(None)))),
+        ];
+        let content = stored(&[(1, "a"), (4, "b")]);
+        let checked = check(&attempts, &content).unwrap();
+        assert_eq!((checked.stored, checked.refused), (2, 2));
+    }
+
+    #[test]
+    fn what_cannot_have_happened() {
+        let clock = Clock(Instant::now());
+        let a = clock.attempt("a", 0, 0, Some((10, Outcome::Stored(1))));
+        let wrong = |attempts: &[Attempt], content: &[(u64, &str)], part: &str| {
+            let error = check(attempts, &stored(content)).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        };
+        let with = |b: Attempt| [a.clone(), b];
+        wrong(
+            &with(clock.attempt("b", 1, 20, Some((30, Outcome::Stored(2))))),
+            &[(1, "a")],
+            "in the stream it is None",
+        );
+        wrong(&[a.clone()], &[(1, "a"), (2, "a")], "twice");
+        wrong(&[a.clone()], &[(1, "a"), (2, "z")], "nobody sent it");
+        let refused = clock.attempt("b", 1, 20, Some((30, Outcome::Refused(Some(3)))));
+        wrong(
+            &with(refused.clone()),
+            &[(1, "a"), (2, "b")],
+            "refused, and in the stream",
+        );
+        // A state that never was: what it names was lost.
+        wrong(&with(refused), &[(1, "a")], "never the last");
+        wrong(
+            &with(clock.attempt("b", 1, 20, Some((30, Outcome::Refused(Some(1)))))),
+            &[(1, "a")],
+            "what was expected",
+        );
+        // Two for one condition.
+        wrong(
+            &with(clock.attempt("b", 0, 20, None)),
+            &[(1, "a"), (2, "b")],
+            "the last was 1",
+        );
+        // A stale read: the first was answered before this one was called.
+        wrong(
+            &with(clock.attempt("b", 7, 20, Some((30, Outcome::Refused(Some(0)))))),
+            &[(1, "a")],
+            "was answered before",
+        );
+        // Answered before what it saw was called.
+        let early = clock.attempt("c", 9, 0, Some((5, Outcome::Refused(Some(2)))));
+        let b = clock.attempt("b", 1, 20, Some((30, Outcome::Stored(2))));
+        wrong(
+            &[a.clone(), b, early],
+            &[(1, "a"), (2, "b")],
+            "was answered before",
+        );
+    }
+}

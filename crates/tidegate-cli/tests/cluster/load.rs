@@ -1,0 +1,344 @@
+//! Publishers that never give up: each message has an id of its own and is sent, to one node after the other, until it is
+//! acknowledged. What they were told is kept, and compared with what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::nodes::Nodes;
+use super::raw::{PATIENCE, Raw, Received, read_stream};
+
+/// After so long without an acknowledgement another node is asked.
+const ATTEMPT: Duration = Duration::from_millis(400);
+/// For each message read.
+const READ: Duration = Duration::from_secs(5);
+/// Between two attempts where the answer is that nobody serves the stream now.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Publishes with headers and the reply subject `<inbox><reply>`.
+pub(crate) fn publish_with(
+    raw: &mut Raw,
+    subject: &str,
+    reply: &str,
+    headers: &[(&str, &str)],
+    payload: &[u8],
+) -> std::io::Result<()> {
+    let lines = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"));
+    let head = format!("NATS/1.0\r\n{}\r\n", lines.collect::<String>());
+    let (inbox, bytes) = (&raw.inbox, head.len() + payload.len());
+    let line = format!("HPUB {subject} {inbox}{reply} {} {bytes}\r\n", head.len());
+    let out = [line.as_bytes(), head.as_bytes(), payload, b"\r\n"].concat();
+    raw.send(&out)
+}
+
+/// What publisher `who` sends as its message `n`: of a length of its own, and nothing else reads like it.
+fn payload(who: usize, n: u64) -> String {
+    let filler = (who as u64 * 31 + n * 7) % 1500;
+    format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
+}
+
+/// A message on its way.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// When it was sent first.
+    at: Instant,
+    /// What this publisher had been given by then: its own sequence is above.
+    floor: u64,
+}
+
+/// Publishers that run, and what is known from outside.
+pub(crate) struct Load {
+    stream: String,
+    window: usize,
+    stop: AtomicBool,
+    /// The test has failed: what is on its way is given up.
+    failed: AtomicBool,
+    /// The last refusal, for a test that fails.
+    refused: Mutex<String>,
+    /// Of all publishers.
+    acked: AtomicU64,
+    /// Of each: when the newest of what is acknowledged was sent first, in microseconds since the beginning.
+    last: Vec<AtomicU64>,
+    start: Instant,
+}
+
+/// By publisher and number: the sequence it was given.
+pub(crate) type Acked = BTreeMap<(usize, u64), u64>;
+
+impl Load {
+    /// So many publishers to `<stream>.<who>`, with so many messages on the way each.
+    pub(crate) fn new(stream: &str, publishers: usize, window: usize) -> Self {
+        Self {
+            stream: stream.into(),
+            window,
+            stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            refused: Mutex::default(),
+            acked: AtomicU64::new(0),
+            last: (0..publishers).map(|_| Default::default()).collect(),
+            start: Instant::now(),
+        }
+    }
+
+    /// Runs them while `meanwhile` goes on, from `next` of each on, and until all they have sent is acknowledged.
+    pub(crate) fn run(&self, urls: &[String], next: &mut [u64], meanwhile: impl FnOnce()) -> Acked {
+        self.stop.store(false, Ordering::Release);
+        let first = next.to_vec();
+        std::thread::scope(|scope| {
+            let publishers: Vec<_> = first
+                .into_iter()
+                .enumerate()
+                .map(|(who, first)| scope.spawn(move || self.publish(urls, who, first)))
+                .collect();
+            // They end, too, should this fail.
+            let stop = Stop(self);
+            meanwhile();
+            drop(stop);
+            let mut all = Acked::new();
+            for (who, publisher) in publishers.into_iter().enumerate() {
+                let (acked, after) = publisher.join().unwrap();
+                next[who] = after;
+                all.extend(acked);
+            }
+            all
+        })
+    }
+
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked.load(Ordering::Acquire)
+    }
+
+    /// Waits until so many more were acknowledged.
+    pub(crate) fn wait_acked(&self, nodes: &Nodes, more: u64) {
+        let wanted = self.acked() + more;
+        nodes.until("acknowledgements", || {
+            let acked = self.acked();
+            if acked >= wanted {
+                Ok(())
+            } else {
+                Err(format!("{acked} of {wanted}"))
+            }
+        });
+    }
+
+    /// Waits until each publisher was acknowledged something it sent after `since`; how long that took.
+    pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Duration {
+        let since_us = (since - self.start).as_micros() as u64;
+        nodes.until("publishing to go on", || {
+            let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
+            match self.last.iter().position(late) {
+                Some(who) => Err(format!(
+                    "publisher {who} is not acknowledged; last refused: {}",
+                    self.refused.lock().unwrap()
+                )),
+                None => Ok(since.elapsed()),
+            }
+        })
+    }
+
+    fn publish(&self, urls: &[String], who: usize, first: u64) -> (Acked, u64) {
+        let (mut acked, mut next, mut floor) = (Acked::new(), first, 0);
+        let mut waiting: BTreeMap<u64, Sent> = BTreeMap::new();
+        let mut stopped: Option<Instant> = None;
+        for url in urls.iter().cycle().skip(who) {
+            if self.failed.load(Ordering::Acquire) {
+                break;
+            }
+            if let Some(since) = stopped {
+                let left = waiting.keys().next();
+                assert!(
+                    since.elapsed() < 2 * PATIENCE,
+                    "{who}-{left:?} is never acknowledged"
+                );
+            }
+            let Ok(mut raw) = Raw::connect_within(url, ATTEMPT) else {
+                std::thread::park_timeout(PAUSE);
+                stopped = stopped.or_else(|| self.is_stopped());
+                continue;
+            };
+            // What another node has not answered.
+            let again: Vec<_> = waiting.keys().copied().collect();
+            let mut good = again.iter().all(|n| self.send(&mut raw, who, *n).is_ok());
+            while good {
+                stopped = stopped.or_else(|| self.is_stopped());
+                while good && stopped.is_none() && waiting.len() < self.window {
+                    waiting.insert(
+                        next,
+                        Sent {
+                            at: Instant::now(),
+                            floor,
+                        },
+                    );
+                    good = self.send(&mut raw, who, next).is_ok();
+                    next += 1;
+                }
+                if waiting.is_empty() {
+                    return (acked, next);
+                }
+                let Ok(answer) = raw.message() else { break };
+                let (n, seq) = parse(&answer);
+                match seq {
+                    Ok(seq) => {
+                        let Some(sent) = waiting.remove(&n) else {
+                            continue;
+                        };
+                        assert!(
+                            seq > sent.floor,
+                            "{who}-{n} is {seq}, and was sent when {} was known",
+                            sent.floor
+                        );
+                        floor = floor.max(seq);
+                        acked.insert((who, n), seq);
+                        self.note(who, sent.at);
+                    }
+                    Err(refusal) => {
+                        *self.refused.lock().unwrap() = format!("{who}-{n} at {url}: {refusal}");
+                        std::thread::park_timeout(PAUSE);
+                        good = self.send(&mut raw, who, n).is_ok();
+                    }
+                }
+            }
+        }
+        (acked, next)
+    }
+
+    fn is_stopped(&self) -> Option<Instant> {
+        self.stop.load(Ordering::Acquire).then(Instant::now)
+    }
+
+    fn note(&self, who: usize, sent: Instant) {
+        let sent_us = (sent - self.start).as_micros() as u64;
+        self.last[who].fetch_max(sent_us, Ordering::AcqRel);
+        self.acked.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn send(&self, raw: &mut Raw, who: usize, n: u64) -> std::io::Result<()> {
+        let (subject, id) = (format!("{}.{who}", self.stream), format!("{who}-{n}"));
+        let text = payload(who, n);
+        publish_with(
+            raw,
+            &subject,
+            &n.to_string(),
+            &[("Nats-Msg-Id", &id)],
+            text.as_bytes(),
+        )
+    }
+}
+
+/// Stops publishers when it goes.
+struct Stop<'a>(&'a Load);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0
+            .failed
+            .store(std::thread::panicking(), Ordering::Release);
+        self.0.stop.store(true, Ordering::Release);
+    }
+}
+
+/// The number of the message that is answered, and its sequence or why it has none.
+fn parse(answer: &Received) -> (u64, Result<u64, String>) {
+    let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
+    let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
+    let seq = value["seq"]
+        .as_u64()
+        .filter(|_| value.get("error").is_none());
+    let text = || String::from_utf8_lossy(&answer.payload).into_owned();
+    (number, seq.ok_or_else(text))
+}
+
+/// What a stream holds: sequence, subject, payload.
+pub(crate) type Content = Vec<(u64, String, Vec<u8>)>;
+
+/// What the stream holds on each node, read from it as the leader: the same everywhere.
+pub(crate) fn same_everywhere(nodes: &Nodes, stream: &str) -> Content {
+    nodes.wait_current(stream);
+    let mut first: Option<Content> = None;
+    for node in 0..nodes.len() {
+        nodes.lead(stream, node);
+        let content = read(nodes, node, stream);
+        match &first {
+            None => first = Some(content),
+            Some(first) => {
+                let differs = first.iter().zip(&content).find(|(a, b)| a != b);
+                assert!(
+                    *first == content,
+                    "{} has {} messages and n1 {}; the first that differ: {differs:?}",
+                    nodes.name(node),
+                    content.len(),
+                    first.len()
+                );
+            }
+        }
+    }
+    first.unwrap()
+}
+
+fn read(nodes: &Nodes, node: usize, stream: &str) -> Content {
+    let info = nodes.info(stream);
+    let last = info["state"]["last_seq"].as_u64().unwrap();
+    assert_eq!(info["state"]["messages"], json!(last), "{info}");
+    // A consumer just made may not be known everywhere.
+    nodes.until("to read the stream", || {
+        let content = read_stream(&nodes.url(node), stream, 1, last, READ);
+        content.map_err(|e| e.to_string())
+    })
+}
+
+/// What is behind the headers, if there are any.
+pub(crate) fn body(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let body = text
+        .strip_prefix("NATS/1.0")
+        .and_then(|t| t.split_once("\r\n\r\n"));
+    body.map_or(&*text, |(_, body)| body).to_owned()
+}
+
+/// Everything acknowledged is there as such, and nothing is there twice or changed; what was not acknowledged may be there.
+pub(crate) fn check(content: &Content, acked: &Acked, next: &[u64]) {
+    let mut seen = BTreeSet::new();
+    let mut expected: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+    for (message, seq) in acked {
+        let before = expected.insert(*seq, *message);
+        assert!(
+            before.is_none(),
+            "{before:?} and {message:?} were both given {seq}"
+        );
+    }
+    for (at, (seq, subject, bytes)) in content.iter().enumerate() {
+        assert_eq!(*seq, at as u64 + 1);
+        let text = body(bytes);
+        let mut words = text.split('-').map(|word| word.parse::<u64>());
+        let (who, n) = (
+            words.next().unwrap().unwrap() as usize,
+            words.next().unwrap().unwrap(),
+        );
+        assert_eq!(text, payload(who, n), "message {seq} is changed");
+        assert!(
+            subject.ends_with(&format!(".{who}")) && n < next[who],
+            "{seq} was never sent"
+        );
+        assert!(
+            seen.insert((who, n)),
+            "{who}-{n} is there twice, the second time as {seq}"
+        );
+        if let Some(message) = expected.remove(seq) {
+            assert_eq!(
+                message,
+                (who, n),
+                "{seq} was acknowledged as another message"
+            );
+        }
+    }
+    assert!(
+        expected.is_empty(),
+        "acknowledged and not there: {expected:?} of {}",
+        content.len()
+    );
+}

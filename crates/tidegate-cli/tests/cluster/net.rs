@@ -1,0 +1,150 @@
+//! A network of its own for each node: a namespace, joined by a bridge where the clients are, too. Any direction between two nodes can
+//! be cut: what is sent there is then lost, and nobody is told.
+
+use std::process::Command;
+
+use super::nodes::Place;
+
+/// See the module. Gone with the test; root is needed.
+pub(crate) struct Net {
+    /// Of namespaces and interfaces.
+    name: String,
+    /// Of all addresses: `10.A.B`.
+    subnet: String,
+    nodes: usize,
+}
+
+/// Where frames are sent that are to be lost: a station nobody is.
+const NOWHERE: &str = "02:00:00:00:00:01";
+
+impl Net {
+    /// One for so many nodes, if that is allowed here.
+    pub(crate) fn new(nodes: usize) -> Option<Self> {
+        let id = std::process::id();
+        let net = Self {
+            name: format!("tg{id}"),
+            subnet: format!("10.{}.{}", 64 + id / 250 % 64, id % 250),
+            nodes,
+        };
+        let bridge = net.bridge();
+        if let Err(e) = ip(&["link", "add", &bridge, "type", "bridge"]) {
+            println!("network namespaces are not allowed here, so not run: {e}");
+            return None;
+        }
+        let subnet = &net.subnet;
+        good(&["addr", "add", &format!("{subnet}.254/24"), "dev", &bridge]);
+        good(&["link", "set", &bridge, "up"]);
+        for node in 0..nodes {
+            let (space, ours) = (net.space(node), format!("{}v{node}", net.name));
+            if let Err(e) = ip(&["netns", "add", &space]) {
+                println!("network namespaces are not allowed here, so not run: {e}");
+                return None;
+            }
+            good(&[
+                "link", "add", &ours, "type", "veth", "peer", "name", "eth0", "netns", &space,
+            ]);
+            good(&["link", "set", &ours, "master", &bridge, "up"]);
+            good(&[
+                "-n",
+                &space,
+                "addr",
+                "add",
+                &format!("{}/24", net.host(node)),
+                "dev",
+                "eth0",
+            ]);
+            good(&["-n", &space, "link", "set", "lo", "up"]);
+            good(&["-n", &space, "link", "set", "eth0", "up"]);
+        }
+        Some(net)
+    }
+
+    fn bridge(&self) -> String {
+        format!("{}b", self.name)
+    }
+
+    fn space(&self, node: usize) -> String {
+        format!("{}n{node}", self.name)
+    }
+
+    fn host(&self, node: usize) -> String {
+        format!("{}.{}", self.subnet, node + 1)
+    }
+
+    /// Where the nodes are to run.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let place = |node| Place {
+            name: format!("n{}", node + 1),
+            host: self.host(node),
+            ports: [4222, 8222, 6222],
+            under: ["ip", "netns", "exec", &self.space(node)]
+                .map(String::from)
+                .into(),
+            credentials: "net:secret@".into(),
+        };
+        (0..self.nodes).map(place).collect()
+    }
+
+    /// From now on all that one sends to the other is lost.
+    pub(crate) fn cut(&self, from: usize, to: usize) {
+        let (space, to) = (self.space(from), self.host(to));
+        let wrong = ["lladdr", NOWHERE, "dev", "eth0", "nud", "permanent"];
+        good(&[&["-n", &space, "neigh", "replace", &to][..], &wrong].concat());
+    }
+
+    /// Both directions between one and others.
+    pub(crate) fn isolate(&self, node: usize, others: &[usize]) {
+        for &other in others.iter().filter(|other| **other != node) {
+            self.cut(node, other);
+            self.cut(other, node);
+        }
+    }
+
+    /// Nothing is lost any more.
+    pub(crate) fn heal(&self) {
+        for from in 0..self.nodes {
+            for to in (0..self.nodes).filter(|to| *to != from) {
+                // Not all are cut.
+                let _ = ip(&[
+                    "-n",
+                    &self.space(from),
+                    "neigh",
+                    "del",
+                    &self.host(to),
+                    "dev",
+                    "eth0",
+                ]);
+            }
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for node in 0..self.nodes {
+            // The interfaces go with it.
+            let _ = ip(&["netns", "del", &self.space(node)]);
+        }
+        let _ = ip(&["link", "del", &self.bridge()]);
+    }
+}
+
+fn ip(args: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip")
+        .args(args)
+        .output()
+        .map_err(|e| format!("ip: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "ip {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        )),
+    }
+}
+
+#[track_caller]
+fn good(args: &[&str]) {
+    ip(args).unwrap();
+}

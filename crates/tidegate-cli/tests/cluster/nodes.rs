@@ -1,0 +1,365 @@
+//! The nodes of a cluster under test, each a process of its own: started, killed, paused and started again; their logs are kept for a
+//! test that fails.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::raw::{PATIENCE, Raw};
+
+/// An answer asked for again and again may take so long.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// Looks again and again until there is what is wanted.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(e) => assert!(start.elapsed() < 2 * PATIENCE, "{what}: {e}"),
+        }
+        // Between two looks; what is looked at has work to do.
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Where a node is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) host: String,
+    /// For clients, HTTP and the other nodes.
+    pub(crate) ports: [u16; 3],
+    /// What runs the program, such as in a network namespace.
+    pub(crate) under: Vec<String>,
+    /// What the nodes prove to each other, as it is in a URL: `USER:PASSWORD@`.
+    pub(crate) credentials: String,
+}
+
+impl Place {
+    /// Where other nodes find it.
+    fn route(&self) -> String {
+        format!("{}{}:{}", self.credentials, self.host, self.ports[2])
+    }
+}
+
+struct Node {
+    place: Place,
+    data: PathBuf,
+    child: Option<Child>,
+    log: Arc<Mutex<VecDeque<String>>>,
+}
+
+/// See the module.
+pub(crate) struct Nodes {
+    nodes: Vec<Node>,
+    _directory: TempDir,
+}
+
+impl Nodes {
+    /// So many on this machine, formed.
+    pub(crate) fn start(count: usize) -> Self {
+        let place = |n| Place {
+            name: format!("n{}", n + 1),
+            host: "127.0.0.1".into(),
+            ports: [(); 3].map(|()| free_port()),
+            under: Vec::new(),
+            credentials: String::new(),
+        };
+        Self::start_at((0..count).map(place).collect())
+    }
+
+    /// Those, formed.
+    pub(crate) fn start_at(places: Vec<Place>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let node = |place: Place| Node {
+            data: directory.path().join(&place.name),
+            place,
+            child: None,
+            log: Arc::default(),
+        };
+        let mut nodes = Self {
+            nodes: places.into_iter().map(node).collect(),
+            _directory: directory,
+        };
+        for node in 0..nodes.len() {
+            nodes.spawn(node);
+        }
+        nodes.wait_serving();
+        nodes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// `host:port` for clients.
+    pub(crate) fn url(&self, node: usize) -> String {
+        let place = &self.nodes[node].place;
+        format!("{}:{}", place.host, place.ports[0])
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        (0..self.len()).map(|node| self.url(node)).collect()
+    }
+
+    pub(crate) fn name(&self, node: usize) -> &str {
+        &self.nodes[node].place.name
+    }
+
+    /// Starts one that does not run; it may take its time to be ready.
+    pub(crate) fn spawn(&mut self, node: usize) {
+        let route = |node: &Node| format!("nats-route://{}", node.place.route());
+        let routes: Vec<_> = self.nodes.iter().map(route).collect();
+        let node = &mut self.nodes[node];
+        assert!(node.child.is_none(), "{} runs", node.place.name);
+        let mut command = command(&node.place, &node.data, &routes.join(","));
+        let mut child = command.spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        node.child = Some(child);
+        let keep = Arc::clone(&node.log);
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                let mut kept = keep.lock().unwrap();
+                if kept.len() == 30 {
+                    kept.pop_front();
+                }
+                kept.push_back(line);
+            }
+        });
+    }
+
+    /// Ends one as a crash would.
+    pub(crate) fn kill(&mut self, node: usize) {
+        if let Some(mut child) = self.nodes[node].child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub(crate) fn pause(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        let child = self.nodes[node].child.as_ref().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until a stream can be made and removed through each node that runs.
+    pub(crate) fn wait_serving(&mut self) {
+        for node in 0..self.len() {
+            let replicas = self.len();
+            if let Some(child) = &mut self.nodes[node].child {
+                let ended = child.try_wait().unwrap();
+                assert!(ended.is_none(), "{ended:?}:\n{}", self.logs());
+            } else {
+                continue;
+            }
+            let url = self.url(node);
+            self.until("to serve streams", || {
+                let config =
+                    json!({"name": "FORMED", "subjects": ["formed"], "num_replicas": replicas});
+                ask(&url, "STREAM.CREATE.FORMED", &config)?;
+                ask(&url, "STREAM.DELETE.FORMED", &json!({}))
+            });
+        }
+    }
+
+    /// [`until`], with the logs if it is in vain.
+    #[track_caller]
+    pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+        until(what, || look().map_err(|e| format!("{e}\n{}", self.logs())))
+    }
+
+    /// Asks any node that answers.
+    pub(crate) fn ask(&self, what: &str, body: &Value) -> Result<Value, String> {
+        let mut failure = String::new();
+        for node in (0..self.len()).filter(|node| self.nodes[*node].child.is_some()) {
+            match ask(&self.url(node), what, body) {
+                Ok(answer) => return Ok(answer),
+                Err(e) => failure = format!("{}: {e}", self.name(node)),
+            }
+        }
+        Err(failure)
+    }
+
+    /// Makes a stream with a replica on each node.
+    pub(crate) fn add_stream(&self, name: &str, subjects: &str) {
+        let config = json!({"name": name, "subjects": [subjects], "num_replicas": self.len()});
+        self.until("a stream to be made", || {
+            self.ask(&format!("STREAM.CREATE.{name}"), &config)
+        });
+    }
+
+    pub(crate) fn remove_stream(&self, name: &str) {
+        self.until("a stream to be removed", || {
+            self.ask(&format!("STREAM.DELETE.{name}"), &json!({}))
+        });
+    }
+
+    /// What is known of a stream once somebody leads it.
+    pub(crate) fn info(&self, stream: &str) -> Value {
+        self.until("somebody to lead", || {
+            let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
+            let led = info["cluster"]["leader"]
+                .as_str()
+                .is_some_and(|name| !name.is_empty());
+            if led { Ok(info) } else { Err(info.to_string()) }
+        })
+    }
+
+    /// Who leads a stream.
+    pub(crate) fn leader(&self, stream: &str) -> usize {
+        let info = self.info(stream);
+        let name = info["cluster"]["leader"].as_str().unwrap_or_default();
+        let found = (0..self.len()).find(|node| self.name(*node) == name);
+        found.unwrap_or_else(|| panic!("{info}"))
+    }
+
+    /// Waits until every replica of a stream has all that its leader has.
+    pub(crate) fn wait_current(&self, stream: &str) {
+        self.until("every replica to be current", || {
+            let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
+            let replicas = info["cluster"]["replicas"].as_array();
+            let current = replicas.is_some_and(|all| {
+                let good =
+                    |r: &Value| r["current"] == json!(true) && r["lag"].as_u64().unwrap_or(0) == 0;
+                all.len() + 1 == self.len() && all.iter().all(good)
+            });
+            if current {
+                Ok(())
+            } else {
+                Err(info["cluster"].to_string())
+            }
+        });
+    }
+
+    /// Makes a node the leader of a stream.
+    pub(crate) fn lead(&self, stream: &str, node: usize) {
+        let preferred = json!({"placement": {"preferred": self.name(node)}});
+        self.until("the lead to move", || {
+            if self.leader(stream) == node {
+                return Ok(());
+            }
+            let answer = self.ask(&format!("STREAM.LEADER.STEPDOWN.{stream}"), &preferred);
+            Err(format!("{answer:?}"))
+        });
+    }
+
+    /// Everybody's last words.
+    pub(crate) fn logs(&self) -> String {
+        let of = |node: &Node| {
+            let lines: Vec<_> = node.log.lock().unwrap().iter().cloned().collect();
+            format!("{}:\n{}\n", node.place.name, lines.join("\n"))
+        };
+        self.nodes.iter().map(of).collect()
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for node in 0..self.len() {
+            if let Some(mut child) = self.nodes[node].child.take() {
+                // It may have ended by itself.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// Asks one node `$JS.API.<what>`; an error it answers is one.
+pub(crate) fn ask(url: &str, what: &str, body: &Value) -> Result<Value, String> {
+    let text = |e: std::io::Error| format!("{what}: {e}");
+    let mut raw = Raw::connect_within(url, ATTEMPT).map_err(text)?;
+    let subject = format!("$JS.API.{what}");
+    raw.publish(&subject, "api", body.to_string().as_bytes())
+        .map_err(text)?;
+    let answer = raw.message().map_err(text)?;
+    let value: Value = serde_json::from_slice(&answer.payload)
+        .map_err(|_| format!("{what}: {}", String::from_utf8_lossy(&answer.payload)))?;
+    if value.get("error").is_some() {
+        return Err(format!("{what}: {}", value["error"]));
+    }
+    Ok(value)
+}
+
+fn command(place: &Place, data: &Path, routes: &str) -> Command {
+    let Place { host, ports, .. } = place;
+    let mut words = place.under.clone();
+    match other() {
+        None => {
+            let program = env!("CARGO_BIN_EXE_tidegate");
+            words.extend([program, "serve", "--insecure", "--data"].map(String::from));
+        }
+        Some(program) => {
+            words.push(program.to_str().unwrap().into());
+            words.extend(["-js", "-sd"].map(String::from));
+        }
+    }
+    words.push(data.to_str().unwrap().into());
+    let flags = [
+        ("-a", host.clone()),
+        ("-p", ports[0].to_string()),
+        ("-m", ports[1].to_string()),
+        ("--server_name", place.name.clone()),
+        ("--cluster_name", "test".into()),
+        ("--cluster", format!("nats://{}", place.route())),
+        ("--routes", routes.into()),
+    ];
+    words.extend(
+        flags
+            .into_iter()
+            .flat_map(|(flag, value)| [flag.into(), value]),
+    );
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    for variable in [
+        "TIDEGATE_ADDR",
+        "TIDEGATE_PORT",
+        "TIDEGATE_CONFIG",
+        "TIDEGATE_DATA",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// The nats-server to test instead of ours.
+pub(crate) fn other() -> Option<PathBuf> {
+    std::env::var_os("STREAM_SERVER").map(PathBuf::from)
+}
+
+/// A port nobody listens at, and none the system gives to connections: a node that is away keeps it.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Tests of one program, and programs that run beside each other, look at different places first.
+        let first = (std::process::id() % 400) as u16 * 50;
+        let port = 10_000 + (first + n) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

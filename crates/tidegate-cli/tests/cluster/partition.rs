@@ -1,0 +1,151 @@
+//! Nodes that cannot hear each other, in network namespaces: what was acknowledged is there, once, on every node, conditional publishes
+//! are linearizable, and where a majority can hear each other publishing goes on.
+//!
+//! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` goes on for so long with faults drawn at
+//! random, kills and pauses among them; `PARTITION_SEED` repeats their choice.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::conditional::Fight;
+use super::faults::number;
+use super::load::{Acked, Load, check, same_everywhere};
+use super::net::Net;
+use super::nodes::Nodes;
+
+const PUBLISHERS: usize = 3;
+/// Faults that one stream sees.
+const CHAPTER: u64 = 3;
+
+/// What goes wrong. Of the nodes, one leads, one follows, and the third is between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The leader and both others, in both directions.
+    LeaderCutOff,
+    /// What the leader sends is lost; it hears the others.
+    LeaderUnheard,
+    /// What is sent to the leader is lost; the others hear it.
+    LeaderDeaf,
+    /// The minority: one follower.
+    FollowerCutOff,
+    /// A follower is not heard.
+    FollowerUnheard,
+    /// The leader and one follower; both hear the third.
+    Symmetric,
+    /// Nobody hears anybody.
+    All,
+    LeaderKilled,
+    LeaderPaused,
+    AllKilled,
+}
+
+/// All of them; the first are those of a short run.
+const FAULTS: [Fault; 10] = [
+    Fault::LeaderCutOff,
+    Fault::LeaderDeaf,
+    Fault::Symmetric,
+    Fault::LeaderUnheard,
+    Fault::FollowerCutOff,
+    Fault::FollowerUnheard,
+    Fault::All,
+    Fault::LeaderKilled,
+    Fault::LeaderPaused,
+    Fault::AllKilled,
+];
+
+impl Fault {
+    /// Makes it happen, waits until publishing goes on or cannot, and ends it.
+    fn happen(self, nodes: &mut Nodes, net: &Net, stream: &str, load: &Load) {
+        let leader = nodes.leader(stream);
+        let [follower, third] = [1, 2].map(|n| (leader + n) % nodes.len());
+        let all = [leader, follower, third];
+        match self {
+            Self::LeaderCutOff => net.isolate(leader, &all),
+            Self::LeaderUnheard => [follower, third]
+                .into_iter()
+                .for_each(|n| net.cut(leader, n)),
+            Self::LeaderDeaf => [follower, third]
+                .into_iter()
+                .for_each(|n| net.cut(n, leader)),
+            Self::FollowerCutOff => net.isolate(follower, &all),
+            Self::FollowerUnheard => [leader, third]
+                .into_iter()
+                .for_each(|n| net.cut(follower, n)),
+            Self::Symmetric => net.isolate(leader, &[follower]),
+            Self::All => all.into_iter().for_each(|n| net.isolate(n, &all)),
+            Self::LeaderKilled => nodes.kill(leader),
+            Self::LeaderPaused => nodes.pause(leader),
+            Self::AllKilled => all.into_iter().for_each(|n| nodes.kill(n)),
+        }
+        let since = Instant::now();
+        if !matches!(self, Self::All | Self::AllKilled) {
+            let wait = load.wait_resumed(nodes, since);
+            println!("{self:?}: publishing went on after {} ms", wait.as_millis());
+            load.wait_acked(nodes, 50);
+        }
+        net.heal();
+        match self {
+            Self::LeaderKilled => nodes.spawn(leader),
+            Self::LeaderPaused => nodes.resume(leader),
+            Self::AllKilled => all.into_iter().for_each(|n| nodes.spawn(n)),
+            _ => {}
+        }
+        let wait = load.wait_resumed(nodes, Instant::now());
+        println!(
+            "{self:?}: over, and all publishers were acknowledged {} ms later",
+            wait.as_millis()
+        );
+    }
+}
+
+#[test]
+fn nodes_cut_off() {
+    let Some(net) = Net::new(3) else { return };
+    let seconds = number("PARTITION_SECONDS");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut state = number("PARTITION_SEED").unwrap_or(now.as_nanos() as u64) | 1;
+    println!("PARTITION_SEED={state}");
+    let mut draw = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        FAULTS[(state % FAULTS.len() as u64) as usize]
+    };
+    let mut nodes = Nodes::start_at(net.places());
+    let start = Instant::now();
+    let limit = seconds.map(Duration::from_secs);
+    for chapter in 0.. {
+        if chapter > 0 && limit.is_none_or(|limit| start.elapsed() > limit) {
+            println!(
+                "{} faults in {} s",
+                chapter * CHAPTER,
+                start.elapsed().as_secs()
+            );
+            break;
+        }
+        let faults: Vec<_> = match limit {
+            None => FAULTS[..CHAPTER as usize].to_vec(),
+            Some(_) => (0..CHAPTER).map(|_| draw()).collect(),
+        };
+        let (plain, conditional) = (format!("P{chapter}"), format!("Q{chapter}"));
+        nodes.add_stream(&plain, &format!("{plain}.>"));
+        nodes.add_stream(&conditional, &format!("{conditional}.*"));
+        let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+        let fight = Fight::default();
+        let urls = nodes.urls();
+        fight.run(&conditional, &urls, || {
+            for fault in &faults {
+                let load = Load::new(&plain, PUBLISHERS, 4);
+                acked.extend(load.run(&urls, &mut next, || {
+                    load.wait_acked(&nodes, 50);
+                    fault.happen(&mut nodes, &net, &plain, &load);
+                }));
+                nodes.wait_current(&plain);
+            }
+        });
+        check(&same_everywhere(&nodes, &plain), &acked, &next);
+        fight.check(&nodes, &conditional);
+        for stream in [plain, conditional] {
+            nodes.remove_stream(&stream);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Features few use, asked for by bare sockets, so that answers are compared as they are: what people who watch are told,
+//! pauses, back-off, pulls that ask for what nobody can mean, times to live, the last messages of several subjects.
+
+use serde_json::{Value, json};
+
+use super::raw::{Raw, Received};
+use super::server::Server;
+
+/// A stream `S` that takes `s.>`, with whatever else is said.
+fn stream(raw: &mut Raw, more: Value) {
+    let mut config = json!({"name": "S", "subjects": ["s.>"]});
+    let fields = config.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let made = raw.api("STREAM.CREATE.S", &config);
+    assert_eq!(made.get("error"), None, "{made}");
+}
+
+/// A durable consumer `C` of it.
+fn consumer(raw: &mut Raw, more: Value) -> Value {
+    let mut config = json!({"durable_name": "C", "ack_policy": "explicit"});
+    let fields = config.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let body = json!({"stream_name": "S", "config": config});
+    raw.api("CONSUMER.CREATE.S.C", &body)
+}
+
+fn publish(raw: &mut Raw, subject: &str) {
+    raw.publish(subject, "ack", b"x").unwrap();
+    let answer = raw.message().unwrap().json();
+    assert_eq!(answer.get("error"), None, "{answer}");
+}
+
+/// Pulls, and reads one message or status.
+fn pull(raw: &mut Raw, body: &Value) -> Received {
+    let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";
+    raw.publish(next, "pull", body.to_string().as_bytes())
+        .unwrap();
+    raw.message().unwrap()
+}
+
+/// Answers a message with `payload`, and reads what comes of it.
+fn answer(raw: &mut Raw, message: &Received, payload: &[u8]) -> Received {
+    let to = message.reply.clone().unwrap();
+    raw.publish(&to, "acked", payload).unwrap();
+    raw.message().unwrap()
+}
+
+#[test]
+fn who_watches_is_told_what_is_made_paused_and_deleted() {
+    let server = Server::start();
+    let mut watch = Raw::connect(&server.url).unwrap();
+    watch
+        .send(
+            b"SUB $JS.EVENT.ADVISORY.STREAM.> 7\r\nSUB $JS.EVENT.ADVISORY.CONSUMER.> 8\r\nPING\r\n",
+        )
+        .unwrap();
+    // An answer that comes after the subscriptions were taken.
+    watch.api("INFO", &json!({}));
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    consumer(&mut raw, json!({}));
+    let until = "2035-01-01T00:00:00Z";
+    raw.api("CONSUMER.PAUSE.S.C", &json!({ "pause_until": until }));
+    raw.api("CONSUMER.PAUSE.S.C", &json!({}));
+    raw.api("CONSUMER.DELETE.S.C", &json!({}));
+    raw.api(
+        "STREAM.UPDATE.S",
+        &json!({"name": "S", "subjects": ["s.>"], "max_msgs": 5}),
+    );
+    raw.api("STREAM.DELETE.S", &json!({}));
+    let kind = "io.nats.jetstream.advisory.v1.";
+    for (subject, kind_of, field, value) in [
+        (
+            "STREAM.CREATED.S",
+            "stream_action",
+            "action",
+            json!("create"),
+        ),
+        (
+            "CONSUMER.CREATED.S.C",
+            "consumer_action",
+            "action",
+            json!("create"),
+        ),
+        (
+            "CONSUMER.PAUSE.S.C",
+            "consumer_pause",
+            "paused",
+            json!(true),
+        ),
+        (
+            "CONSUMER.PAUSE.S.C",
+            "consumer_pause",
+            "paused",
+            json!(false),
+        ),
+        (
+            "CONSUMER.DELETED.S.C",
+            "consumer_action",
+            "action",
+            json!("delete"),
+        ),
+        (
+            "STREAM.UPDATED.S",
+            "stream_action",
+            "action",
+            json!("modify"),
+        ),
+        (
+            "STREAM.DELETED.S",
+            "stream_action",
+            "action",
+            json!("delete"),
+        ),
+    ] {
+        let told = watch.message().unwrap();
+        assert_eq!(told.subject, format!("$JS.EVENT.ADVISORY.{subject}"));
+        let body = told.json();
+        assert_eq!(body["type"], json!(format!("{kind}{kind_of}")), "{body}");
+        assert_eq!(
+            (&body["stream"], &body[field]),
+            (&json!("S"), &value),
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn sampled_acknowledgements_are_reported() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    publish(&mut raw, "s.a");
+    consumer(&mut raw, json!({"sample_freq": "100%"}));
+    let mut watch = Raw::connect(&server.url).unwrap();
+    watch.send(b"SUB $JS.EVENT.METRIC.> 7\r\n").unwrap();
+    watch.api("INFO", &json!({}));
+    let message = pull(&mut raw, &json!({}));
+    answer(&mut raw, &message, b"+ACK");
+    let told = watch.message().unwrap();
+    assert_eq!(told.subject, "$JS.EVENT.METRIC.CONSUMER.ACK.S.C");
+    let body = told.json();
+    assert_eq!(
+        body["type"],
+        json!("io.nats.jetstream.metric.v1.consumer_ack")
+    );
+    for field in ["consumer_seq", "stream_seq", "deliveries"] {
+        assert_eq!(body[field], json!(1), "{body}");
+    }
+    assert!(body["ack_time"].as_u64().is_some(), "{body}");
+}
+
+#[test]
+fn a_paused_consumer_delivers_once_it_goes_on() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    publish(&mut raw, "s.a");
+    consumer(&mut raw, json!({}));
+    let until = "2035-01-01T00:00:00Z";
+    let paused = raw.api("CONSUMER.PAUSE.S.C", &json!({ "pause_until": until }));
+    assert_eq!(
+        (&paused["paused"], &paused["pause_until"]),
+        (&json!(true), &json!(until))
+    );
+    let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
+    assert_eq!(
+        (&info["paused"], &info["num_pending"]),
+        (&json!(true), &json!(1))
+    );
+    let status = pull(&mut raw, &json!({"batch": 1, "expires": 50_000_000}));
+    assert!(
+        status.headers().contains("408 Request Timeout"),
+        "{status:?}"
+    );
+    let goes_on = raw.api("CONSUMER.PAUSE.S.C", &json!({}));
+    assert_eq!(goes_on["paused"], json!(false));
+    assert_eq!(pull(&mut raw, &json!({})).subject, "s.a");
+}
+
+#[test]
+fn back_off_sets_the_wait_before_each_delivery_and_the_last_is_reported() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    publish(&mut raw, "s.a");
+    let made = consumer(
+        &mut raw,
+        json!({"backoff": [50_000_000, 100_000_000], "max_deliver": 3}),
+    );
+    assert_eq!(made["config"]["ack_wait"], json!(50_000_000));
+    let mut watch = Raw::connect(&server.url).unwrap();
+    watch
+        .send(b"SUB $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.> 7\r\n")
+        .unwrap();
+    watch.api("INFO", &json!({}));
+    for delivery in 1..=3 {
+        let message = pull(&mut raw, &json!({}));
+        let mark = format!("$JS.ACK.S.C.{delivery}.1.{delivery}.");
+        assert!(message.reply.unwrap().starts_with(&mark));
+    }
+    let told = watch.message().unwrap().json();
+    assert_eq!(
+        (&told["stream_seq"], &told["deliveries"]),
+        (&json!(1), &json!(3))
+    );
+    let refused = raw.api(
+        "CONSUMER.CREATE.S.D",
+        &json!({"stream_name": "S", "config": {"durable_name": "D", "ack_policy": "explicit", "backoff": [1, 2, 3], "max_deliver": 2}}),
+    );
+    assert_eq!(refused["error"]["err_code"], json!(10116));
+}
+
+#[test]
+fn what_cannot_be_meant_is_answered() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    publish(&mut raw, "s.a");
+    consumer(&mut raw, json!({}));
+    let status = pull(&mut raw, &json!({"expires": -1}));
+    assert!(
+        status.headers().starts_with("NATS/1.0 408 Request Timeout"),
+        "{status:?}"
+    );
+    let message = pull(&mut raw, &json!({}));
+    // Not understood: answered, and the message stays what it was.
+    let answered = answer(&mut raw, &message, b"hello");
+    assert!(answered.payload.is_empty(), "{answered:?}");
+    let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
+    assert_eq!(info["num_ack_pending"], json!(1));
+    for (seq, code) in [(9, 10057), (0, 10057), (1, 0)] {
+        let deleted = raw.api("STREAM.MSG.DELETE.S", &json!({ "seq": seq }));
+        let error = deleted["error"]["err_code"].as_u64().unwrap_or(0);
+        assert_eq!(error, code, "{deleted}");
+    }
+    let config = json!({"name": "T", "subjects": ["t"], "pedantic": true, "max_bytes": -7});
+    let refused = raw.api("STREAM.CREATE.T", &config);
+    assert_eq!(refused["error"]["err_code"], json!(10157), "{refused}");
+}
+
+#[test]
+fn messages_with_a_time_to_live_go_and_leave_a_marker() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(
+        &mut raw,
+        json!({"allow_msg_ttl": true, "subject_delete_marker_ttl": 60_000_000_000_u64, "allow_rollup_hdrs": true}),
+    );
+    for (ttl, code) in [("1s", 0), ("never", 0), ("soon", 10165), ("500ms", 10165)] {
+        raw.publish_with(&format!("s.{ttl}"), "ack", &[&format!("Nats-TTL: {ttl}")]);
+        let answer = raw.message().unwrap().json();
+        let error = answer["error"]["err_code"].as_u64().unwrap_or(0);
+        assert_eq!(error, code, "{ttl}: {answer}");
+    }
+    // A consumer sees the marker when it comes.
+    let body = json!({"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "none", "filter_subject": "s.1s"}});
+    raw.api("CONSUMER.CREATE.S.C", &body);
+    let mut marker = pull(&mut raw, &json!({}));
+    if marker.headers().contains("Nats-TTL: 1s") {
+        marker = pull(&mut raw, &json!({}));
+    }
+    assert_eq!(marker.subject, "s.1s");
+    assert!(
+        marker.headers().contains("Nats-Marker-Reason: MaxAge"),
+        "{marker:?}"
+    );
+    let info = raw.api("STREAM.INFO.S", &json!({"subjects_filter": ">"}));
+    assert_eq!(info["state"]["subjects"], json!({"s.1s": 1, "s.never": 1}));
+}
+
+#[test]
+fn the_last_messages_of_several_subjects_come_in_one_answer() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({"allow_direct": true}));
+    for subject in ["s.a", "s.b", "s.c", "s.a", "s.b"] {
+        publish(&mut raw, subject);
+    }
+    let mut ask = |body: Value| {
+        let body = body.to_string();
+        raw.publish("$JS.API.DIRECT.GET.S", "get", body.as_bytes())
+            .unwrap();
+        let mut seqs: Vec<u64> = Vec::new();
+        loop {
+            let got = raw.message().unwrap();
+            let headers = got.headers().to_owned();
+            match headers
+                .lines()
+                .find_map(|l| l.strip_prefix("Nats-Sequence: "))
+            {
+                Some(seq) => seqs.push(seq.parse().unwrap()),
+                None => return (seqs, headers.lines().next().unwrap().to_owned()),
+            }
+        }
+    };
+    let end = "NATS/1.0 204 EOB".to_owned();
+    assert_eq!(
+        ask(json!({"multi_last": ["s.>"]})),
+        (vec![3, 4, 5], end.clone())
+    );
+    assert_eq!(
+        ask(json!({"multi_last": ["s.a", "s.c"]})),
+        (vec![3, 4], end.clone())
+    );
+    assert_eq!(
+        ask(json!({"multi_last": ["s.*"], "up_to_seq": 3})),
+        (vec![1, 2, 3], end.clone())
+    );
+    assert_eq!(
+        ask(json!({"multi_last": ["s.*"], "batch": 2})),
+        (vec![3, 4], end)
+    );
+    let (none, status) = ask(json!({"multi_last": ["t.*"]}));
+    assert!(
+        none.is_empty() && status.starts_with("NATS/1.0 404"),
+        "{status}"
+    );
+}

@@ -1,0 +1,152 @@
+//! What a pedantic client is told instead of having it corrected silently: the values that defaults would replace.
+//!
+//! Leaves what no client may ask for to the rules of streams and consumers.
+
+use super::config::{ConsumerConfig, StreamConfig};
+use super::error::ApiError;
+
+/// How long a message's id is remembered where nothing is said, in nanoseconds.
+const DUPLICATE_WINDOW_DEFAULT: i64 = 120_000_000_000;
+
+/// Whether a stream's configuration, as it was asked for, can be taken as it is.
+///
+/// # Errors
+/// The first value that cannot.
+pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
+    let limits = [
+        ("max_msgs", config.max_msgs),
+        ("max_msgs_per_subject", config.max_msgs_per_subject),
+        ("max_bytes", config.max_bytes),
+        ("max_msg_size", config.max_msg_size.into()),
+        ("max_consumers", config.max_consumers),
+    ];
+    if let Some((name, _)) = limits.iter().find(|(_, limit)| *limit < -1) {
+        return Err(ApiError::pedantic(format_args!("{name} must be set to -1")));
+    }
+    if config.duplicate_window == 0 && (1..DUPLICATE_WINDOW_DEFAULT).contains(&config.max_age) {
+        let text = "duplicate window cannot be bigger than max age";
+        return Err(ApiError::pedantic(text));
+    }
+    if config.subject_delete_marker_ttl > 0 {
+        let off = match (config.allow_msg_ttl, config.allow_rollup_hdrs) {
+            (false, _) => "message TTLs",
+            (true, false) => "roll-ups",
+            (true, true) => return Ok(()),
+        };
+        return Err(ApiError::invalid_config(format_args!(
+            "subject delete marker cannot be set if {off} are disabled"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether the configuration of a consumer of `stream`, as it was asked for, can be taken as it is.
+///
+/// # Errors
+/// The first value that cannot.
+pub fn consumer(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    let at_least = [
+        ("max_deliver must be set to -1", config.max_deliver, -1),
+        ("max_waiting must not be negative", config.max_waiting, 0),
+        (
+            "max_ack_pending must be set to -1",
+            config.max_ack_pending,
+            -1,
+        ),
+        ("max_batch must not be negative", config.max_batch, 0),
+        ("max_expires must not be negative", config.max_expires, 0),
+        ("max_bytes must not be negative", config.max_bytes, 0),
+        (
+            "idle_heartbeat must not be negative",
+            config.idle_heartbeat,
+            0,
+        ),
+        (
+            "inactive_threshold must not be negative",
+            config.inactive_threshold,
+            0,
+        ),
+    ];
+    if let Some((text, ..)) = at_least.iter().find(|(_, value, least)| value < least) {
+        return Err(ApiError::pedantic(text));
+    }
+    if config
+        .backoff
+        .first()
+        .is_some_and(|first| *first != config.ack_wait)
+    {
+        let text = "first backoff value has to equal batch AckWait";
+        return Err(ApiError::pedantic(text));
+    }
+    let limits = &stream.consumer_limits;
+    let unset = [
+        (
+            "max_ack_pending",
+            config.max_ack_pending,
+            limits.max_ack_pending,
+        ),
+        (
+            "inactive_threshold",
+            config.inactive_threshold,
+            limits.inactive_threshold,
+        ),
+    ];
+    match unset.iter().find(|(_, value, of)| *value == 0 && *of > 0) {
+        Some((name, ..)) => Err(ApiError::pedantic(format_args!(
+            "{name} must be set if it's configured in stream limits"
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_would_be_corrected_is_named() {
+        let asked = |fields: serde_json::Value| {
+            let config: StreamConfig = serde_json::from_value(fields).unwrap();
+            stream(&config).map_err(|e| (e.err_code, e.description.into_owned()))
+        };
+        assert_eq!(asked(json!({"name": "S"})), Ok(()));
+        assert_eq!(
+            asked(json!({"name": "S", "max_bytes": -2})),
+            Err((10157, "pedantic mode: max_bytes must be set to -1".into()))
+        );
+        let window = "pedantic mode: duplicate window cannot be bigger than max age";
+        assert_eq!(
+            asked(json!({"name": "S", "max_age": 1_000_000_000})),
+            Err((10157, window.into()))
+        );
+        assert_eq!(
+            asked(json!({"name": "S", "subject_delete_marker_ttl": 1_000_000_000}))
+                .map_err(|e| e.0),
+            Err(10052)
+        );
+    }
+
+    #[test]
+    fn of_consumers_too() {
+        let limited: StreamConfig =
+            serde_json::from_value(json!({"name": "S", "consumer_limits": {"max_ack_pending": 5}}))
+                .unwrap();
+        let asked = |fields: serde_json::Value, stream: &StreamConfig| {
+            let config: ConsumerConfig = serde_json::from_value(fields).unwrap();
+            consumer(&config, stream).map_err(|e| e.description.into_owned())
+        };
+        let plain = StreamConfig::default();
+        assert_eq!(asked(json!({"max_ack_pending": 0}), &plain), Ok(()));
+        let text = "pedantic mode: max_ack_pending must be set if it's configured in stream limits";
+        assert_eq!(asked(json!({}), &limited), Err(text.into()));
+        let text = "pedantic mode: first backoff value has to equal batch AckWait";
+        assert_eq!(
+            asked(json!({"ack_wait": 3, "backoff": [1, 2]}), &plain),
+            Err(text.into())
+        );
+        let text = "pedantic mode: max_waiting must not be negative";
+        assert_eq!(asked(json!({"max_waiting": -1}), &plain), Err(text.into()));
+    }
+}

@@ -1,0 +1,235 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::catchup::giver::{Giver, Read, Source};
+use crate::catchup::wire::{self, Frame};
+use crate::stream::{AccountLimits, Command, Encoder, Kind, Outcome};
+
+const CONFIG: &[u8] = br#"{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":3,"duplicate_window":0}"#;
+const BEFORE: u64 = 1 << 32;
+
+/// A node: what it applied, and its log.
+struct Node {
+    streams: Streams,
+    log: BTreeMap<u64, Bytes>,
+    next: u64,
+    /// A checkpoint and the entry it is as of.
+    state: Option<(u64, Vec<u8>)>,
+    /// Reads come back at the second try.
+    slow: bool,
+    read: Option<u64>,
+}
+
+impl Node {
+    fn new(first: u64) -> Self {
+        Self {
+            streams: Streams::new(AccountLimits::NONE),
+            log: BTreeMap::new(),
+            next: first,
+            state: None,
+            slow: false,
+            read: None,
+        }
+    }
+
+    fn apply(&mut self, commands: &[Command<'_>]) {
+        let mut entry = bytes::BytesMut::new();
+        let mut encoder = Encoder::begin(&mut entry, 1_000_000);
+        for command in commands {
+            encoder.command(command).unwrap();
+        }
+        let (entry, mut out) = (entry.freeze(), Vec::new());
+        let applied = self
+            .streams
+            .apply(self.next, &entry, &mut out, &mut Vec::new());
+        applied.unwrap();
+        assert!(
+            !out.iter().any(|o| matches!(o, Outcome::Refused { .. })),
+            "{out:?}"
+        );
+        self.log.insert(self.next, entry);
+        self.next += 1000;
+    }
+
+    fn publish(&mut self, from: u32, to: u32) {
+        for n in from..to {
+            let text = format!("message {n}").repeat(200);
+            self.apply(&[Command::new(Kind::Publish, 1, b"s.a", text.as_bytes())]);
+        }
+    }
+
+    fn checkpoint(&mut self) {
+        let bytes: Vec<u8> = self.streams.snapshot().chunks().flatten().collect();
+        self.state = Some((42, bytes));
+    }
+
+    fn payload(&self, place: Place) -> Vec<u8> {
+        Command::read(&self.log[&place.lsn], place.offset)
+            .unwrap()
+            .payload
+            .to_vec()
+    }
+}
+
+impl Source for Node {
+    fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)> {
+        let (of, bytes) = self.state.as_ref()?;
+        (index == 0 || index == *of).then_some(())?;
+        let rest = &bytes[usize::try_from(offset).unwrap()..];
+        // Small parts, so that there are several.
+        Some((
+            *of,
+            bytes.len() as u64,
+            rest[..rest.len().min(len).min(1000)].to_vec(),
+        ))
+    }
+
+    fn next(&mut self, stream: u32, from: u64) -> Option<u64> {
+        self.streams.get(stream)?.next_at(from, &mut Filter::all())
+    }
+
+    fn message(&mut self, stream: u32, seq: u64) -> Read {
+        if self.slow && self.read.replace(seq) != Some(seq) {
+            return Read::Pending;
+        }
+        let place = self.streams.get(stream).unwrap().place(seq).unwrap();
+        let entry = &self.log[&place.lsn];
+        let command = Command::read(entry, place.offset).unwrap().encoded_bytes();
+        let offset = place.offset as usize;
+        Read::Ready(entry.slice(offset..offset + command))
+    }
+}
+
+/// Every third is lost, without a pattern.
+fn lost(turn: u64) -> bool {
+    (turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(3)
+}
+
+/// Asks until all is there; how many messages were fetched.
+fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) -> u64 {
+    let (mut now, mut turns) = (Time::ZERO, 0_u64);
+    let mut answers = Giver::default();
+    let mut fetched = 0;
+    while !taker.is_done() {
+        turns += 1;
+        assert!(turns < 100_000, "it never ends: {taker:?}");
+        now = now + Duration::from_millis(400);
+        if let Some((to, ask)) = taker.poll(now, &own.streams) {
+            assert_eq!(to, 3);
+            let Ok(Frame::Ask(ask)) = wire::decode(&ask.encode()) else {
+                panic!("a question");
+            };
+            if !(lossy && lost(turns)) {
+                answers.handle_ask(100, 1, ask);
+            }
+        }
+        let Some((1, bytes)) = answers.poll(giver) else {
+            continue;
+        };
+        let Ok(Frame::Answer(answer)) = wire::decode(&bytes) else {
+            panic!("an answer");
+        };
+        if lossy && lost(turns + 100_000) {
+            continue;
+        }
+        let again = answer.clone();
+        match taker.handle_answer(answer) {
+            Taken::Nothing => {}
+            Taken::State(state) => {
+                let streams = Streams::restore(&state, AccountLimits::NONE).unwrap();
+                taker.handle_state(42, 7, streams);
+            }
+            Taken::Messages(stream, messages) => {
+                for (seq, command) in messages {
+                    let lsn = own.next;
+                    own.next += 1000;
+                    own.log.insert(lsn, command);
+                    let place = Place { lsn, offset: 0 };
+                    assert!(taker.handle_placed(stream, seq, place) > 0);
+                    fetched += 1;
+                }
+            }
+        }
+        assert_eq!(taker.handle_answer(again), Taken::Nothing, "twice is once");
+    }
+    fetched
+}
+
+fn nodes() -> (Node, Node) {
+    let (mut giver, mut own) = (Node::new(16), Node::new(BEFORE));
+    for node in [&mut giver, &mut own] {
+        node.apply(&[Command::new(Kind::CreateStream, 0, b"", CONFIG)]);
+        node.publish(0, 100);
+    }
+    giver.publish(100, 1000);
+    (giver, own)
+}
+
+#[test]
+fn what_is_there_is_not_fetched_and_everything_comes_whatever_gets_lost() {
+    for (lossy, slow) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (mut giver, mut own) = nodes();
+        giver.slow = slow;
+        giver.checkpoint();
+        let mut taker = Taker::new(3);
+        assert_eq!(catch_up(&mut taker, &mut own, &mut giver, lossy), 900);
+        let (index, term, streams, fetched) = taker.into_state().unwrap();
+        assert_eq!((index, term, fetched), (42, 7, 900));
+        streams.check_invariants();
+        let (ours, theirs) = (streams.get(1).unwrap(), giver.streams.get(1).unwrap());
+        assert_eq!(ours.state(), theirs.state());
+        for seq in 1..=1000 {
+            let place = ours.place(seq).unwrap();
+            assert!(place.lsn >= BEFORE, "message {seq} lies here");
+            assert_eq!(
+                own.payload(place),
+                giver.payload(theirs.place(seq).unwrap())
+            );
+        }
+    }
+}
+
+#[test]
+fn what_was_removed_since_lies_nowhere() {
+    let (mut giver, mut own) = nodes();
+    giver.checkpoint();
+    giver.apply(&[Command::new(Kind::Purge, 1, b"", br#"{"keep":10}"#)]);
+    let mut taker = Taker::new(3);
+    assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 10);
+    let (_, _, streams, _) = taker.into_state().unwrap();
+    let stream = streams.get(1).unwrap();
+    assert_eq!(stream.state().messages, 1000);
+    assert!(stream.place(100).unwrap().lsn >= BEFORE);
+    assert_eq!(stream.place(500), Some(Place::default()));
+    assert!(stream.place(995).unwrap().lsn >= BEFORE);
+}
+
+#[test]
+fn a_checkpoint_that_is_replaced_is_fetched_from_its_beginning() {
+    let (mut giver, mut own) = nodes();
+    giver.checkpoint();
+    let mut taker = Taker::new(3);
+    let mut part = |giver: &mut Node, now| {
+        let (_, ask) = taker.poll(now, &own.streams).unwrap();
+        let mut answers = Giver::default();
+        answers.handle_ask(100, 1, ask);
+        let (_, bytes) = answers.poll(giver).unwrap();
+        let Ok(Frame::Answer(answer)) = wire::decode(&bytes) else {
+            panic!("an answer");
+        };
+        (ask, taker.handle_answer(answer))
+    };
+    let offset = |ask: Ask| match ask {
+        Ask::State { offset, .. } => offset,
+        Ask::Messages { .. } => panic!("the checkpoint comes first"),
+    };
+    let (first, _) = part(&mut giver, Time::ZERO);
+    let (second, _) = part(&mut giver, Time::ZERO);
+    assert_eq!((offset(first), offset(second)), (0, 1000));
+    giver.state.as_mut().unwrap().0 = 43;
+    let (gone, taken) = part(&mut giver, Time::ZERO);
+    assert_eq!((offset(gone), taken), (2000, Taken::Nothing));
+    let (anew, _) = part(&mut giver, Time::ZERO + Duration::from_secs(2));
+    assert_eq!(offset(anew), 0);
+    let _ = &mut own;
+}

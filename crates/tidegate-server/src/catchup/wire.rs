@@ -1,0 +1,329 @@
+//! Questions and answers as bytes. All numbers are little-endian; an answer ends with a CRC32C of everything before it.
+//!
+//! ```text
+//! 1 | index, 8 | offset, 8                                            a part of a checkpoint; index 0: of the newest
+//! 2 | index, 8 | offset, 8 | total, 8 | bytes ... | crc, 4            that part; no bytes and total 0: there is none
+//! 3 | index, 8 | stream, 4 | first, 8 | last, 8                       messages of a stream, by number, of who has applied that entry
+//! 4 | stream, 4 | first, 8 | next, 8 | (number, 8 | length, 4 | entry ...) ... | crc, 4
+//!                                     what there is of them from `first` up to, not including, `next`: each as an entry of its own
+//! ```
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A part of a checkpoint.
+    State {
+        /// The entry it is as of; 0 for the newest.
+        index: u64,
+        /// Where the part begins.
+        offset: u64,
+    },
+    /// Messages.
+    Messages {
+        /// By who has applied this entry.
+        index: u64,
+        /// Of this stream.
+        stream: u32,
+        /// From this number.
+        first: u64,
+        /// To this one.
+        last: u64,
+    },
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A part of a checkpoint.
+    State {
+        /// The entry it is as of.
+        index: u64,
+        /// Where the part begins.
+        offset: u64,
+        /// The checkpoint's bytes in all.
+        total: u64,
+        /// The part.
+        bytes: Bytes,
+    },
+    /// Messages.
+    Messages {
+        /// Of this stream.
+        stream: u32,
+        /// From this number.
+        first: u64,
+        /// Up to this one, which is not among them.
+        next: u64,
+        /// Number of each, and it as an entry of its own.
+        messages: Vec<(u64, Bytes)>,
+    },
+}
+
+/// Either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A question.
+    Ask(Ask),
+    /// An answer.
+    Answer(Answer),
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a question or answer of a node that catches up: {what}")]
+pub struct WireError {
+    what: &'static str,
+}
+
+const fn wrong(what: &'static str) -> WireError {
+    WireError { what }
+}
+
+const ASK_STATE: u8 = 1;
+const STATE: u8 = 2;
+const ASK_MESSAGES: u8 = 3;
+const MESSAGES: u8 = 4;
+const CRC: usize = 4;
+
+impl Ask {
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(32);
+        match *self {
+            Self::State { index, offset } => {
+                out.put_u8(ASK_STATE);
+                out.put_u64_le(index);
+                out.put_u64_le(offset);
+            }
+            Self::Messages {
+                index,
+                stream,
+                first,
+                last,
+            } => {
+                out.put_u8(ASK_MESSAGES);
+                out.put_u64_le(index);
+                out.put_u32_le(stream);
+                out.put_u64_le(first);
+                out.put_u64_le(last);
+            }
+        }
+        out.freeze()
+    }
+}
+
+/// The answer to [`Ask::State`].
+#[must_use]
+pub fn encode_state(index: u64, offset: u64, total: u64, bytes: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(32 + bytes.len());
+    out.put_u8(STATE);
+    out.put_u64_le(index);
+    out.put_u64_le(offset);
+    out.put_u64_le(total);
+    out.put_slice(bytes);
+    sealed(out)
+}
+
+/// Makes the answer to [`Ask::Messages`], message by message.
+#[derive(Debug)]
+pub struct MessagesEncoder(BytesMut);
+
+impl MessagesEncoder {
+    const NEXT: usize = 1 + 4 + 8;
+
+    /// Without messages yet.
+    #[must_use]
+    pub fn begin(stream: u32, first: u64) -> Self {
+        let mut out = BytesMut::with_capacity(4096);
+        out.put_u8(MESSAGES);
+        out.put_u32_le(stream);
+        out.put_u64_le(first);
+        out.put_u64_le(0);
+        Self(out)
+    }
+
+    /// One more.
+    pub fn message(&mut self, seq: u64, command: &[u8]) {
+        self.0.put_u64_le(seq);
+        // A command is bounded by the largest payload there is.
+        self.0.put_u32_le(u32::try_from(command.len()).unwrap_or(0));
+        self.0.put_slice(command);
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no message in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == Self::NEXT + 8
+    }
+
+    /// That was all there is before `next`.
+    #[must_use]
+    pub fn end(mut self, next: u64) -> Bytes {
+        self.0[Self::NEXT..Self::NEXT + 8].copy_from_slice(&next.to_le_bytes());
+        sealed(self.0)
+    }
+}
+
+fn sealed(mut out: BytesMut) -> Bytes {
+    let crc = crc32c::crc32c(&out);
+    out.put_u32_le(crc);
+    out.freeze()
+}
+
+/// What bytes say. Messages are not copied.
+///
+/// # Errors
+/// They are no frame, or not what was sent.
+pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
+    let (&kind, _) = bytes.split_first().ok_or(wrong("it is empty"))?;
+    if matches!(kind, ASK_STATE | ASK_MESSAGES) {
+        let mut from = From(bytes.slice(1..));
+        let ask = if kind == ASK_STATE {
+            Ask::State {
+                index: from.u64()?,
+                offset: from.u64()?,
+            }
+        } else {
+            Ask::Messages {
+                index: from.u64()?,
+                stream: from.u32()?,
+                first: from.u64()?,
+                last: from.u64()?,
+            }
+        };
+        return match from.0.is_empty() {
+            true => Ok(Frame::Ask(ask)),
+            false => Err(wrong("it goes on behind its end")),
+        };
+    }
+    let body = bytes.len().checked_sub(CRC).ok_or(wrong("it is cut off"))?;
+    let mut crc = From(bytes.slice(body..));
+    if crc.u32()? != crc32c::crc32c(&bytes[..body]) {
+        return Err(wrong("its checksum differs"));
+    }
+    let mut from = From(bytes.slice(1.min(body)..body));
+    match kind {
+        STATE => Ok(Frame::Answer(Answer::State {
+            index: from.u64()?,
+            offset: from.u64()?,
+            total: from.u64()?,
+            bytes: from.0,
+        })),
+        MESSAGES => {
+            let (stream, first, next) = (from.u32()?, from.u64()?, from.u64()?);
+            let mut messages = Vec::new();
+            while !from.0.is_empty() {
+                let (seq, len) = (from.u64()?, from.u32()? as usize);
+                messages.push((seq, from.take(len)?));
+            }
+            Ok(Frame::Answer(Answer::Messages {
+                stream,
+                first,
+                next,
+                messages,
+            }))
+        }
+        _ => Err(wrong("its kind is unknown")),
+    }
+}
+
+/// What is left to read.
+struct From(Bytes);
+
+impl From {
+    fn take(&mut self, len: usize) -> Result<Bytes, WireError> {
+        match len <= self.0.len() {
+            true => Ok(self.0.split_to(len)),
+            false => Err(wrong("it is cut off")),
+        }
+    }
+
+    fn u32(&mut self) -> Result<u32, WireError> {
+        let mut n = [0; 4];
+        n.copy_from_slice(&self.take(4)?);
+        Ok(u32::from_le_bytes(n))
+    }
+
+    fn u64(&mut self) -> Result<u64, WireError> {
+        let mut n = [0; 8];
+        n.copy_from_slice(&self.take(8)?);
+        Ok(u64::from_le_bytes(n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<(Bytes, Frame)> {
+        let state = Ask::State {
+            index: 7,
+            offset: 9,
+        };
+        let messages = Ask::Messages {
+            index: 7,
+            stream: 3,
+            first: 1,
+            last: u64::MAX,
+        };
+        let mut several = MessagesEncoder::begin(3, 1);
+        assert!(several.is_empty());
+        several.message(1, b"one");
+        several.message(4, b"");
+        vec![
+            (state.encode(), Frame::Ask(state)),
+            (messages.encode(), Frame::Ask(messages)),
+            (
+                encode_state(7, 9, 20, b"part"),
+                Frame::Answer(Answer::State {
+                    index: 7,
+                    offset: 9,
+                    total: 20,
+                    bytes: Bytes::from_static(b"part"),
+                }),
+            ),
+            (
+                several.end(6),
+                Frame::Answer(Answer::Messages {
+                    stream: 3,
+                    first: 1,
+                    next: 6,
+                    messages: vec![(1, Bytes::from_static(b"one")), (4, Bytes::new())],
+                }),
+            ),
+        ]
+    }
+
+    #[test]
+    fn frames_come_back() {
+        for (bytes, frame) in frames() {
+            assert_eq!(decode(&bytes), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn of_an_answer_no_bit_may_differ_and_no_byte_be_missing() {
+        for (bytes, frame) in frames() {
+            for cut in 0..bytes.len() {
+                assert!(decode(&bytes.slice(..cut)).is_err());
+            }
+            if let Frame::Ask(_) = frame {
+                continue;
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut other = bytes.to_vec();
+                other[bit / 8] ^= 1 << (bit % 8);
+                let read = decode(&other.into());
+                assert!(!matches!(read, Ok(Frame::Answer(_))), "bit {bit}: {read:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One connection to or from a peer, as a state: the greeting, then frames, and when it is dead.
+//!
+//! What the dialer says after the greeting is appended by others, to an outbox of theirs where they need it; [`Channel::out`] is
+//! for what belongs to the connection itself.
+
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::Kind;
+use super::greeting::{Greeting, GreetingError, Introduction, Judge};
+use super::proof::Side;
+use super::refusal::Refusal;
+use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
+use crate::nats::outbox::Outbox;
+
+/// How often a dialer pings.
+pub const PING_EVERY: Duration = Duration::from_secs(3);
+/// After how much silence a channel is over.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// For a greeting, from the dial on.
+const GREETING_MAX: Duration = Duration::from_secs(5);
+/// Pongs wait for a dialer that does not read up to here.
+const PONGS_BYTES_MAX: usize = 1024;
+
+/// Why a channel is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// It was never open.
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    /// What came is no frame.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A frame that has no place here.
+    #[error(
+        "a frame that does not belong on this channel: use versions of tidegate that go together"
+    )]
+    Order,
+    /// Nothing was heard.
+    #[error("nothing was heard for {} seconds", SILENCE_MAX.as_secs())]
+    Silent,
+    /// No greeting.
+    #[error("no greeting within {} seconds", GREETING_MAX.as_secs())]
+    Late,
+    /// Nothing was taken.
+    #[error("it read nothing for {0:?}")]
+    Deaf(Duration),
+}
+
+impl ChannelError {
+    /// The refusal, if it is one.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Greeting(GreetingError::Refused(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+/// What came next.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// There must be so many bytes.
+    Need(usize),
+    /// Something that concerns nobody else.
+    Done,
+    /// The greeting is over: this is the other side.
+    Open(Introduction),
+    /// A frame of the dialer's.
+    Frame(Frame<'a>),
+}
+
+#[derive(Debug)]
+enum State {
+    Greeting(Box<Greeting>),
+    Open(Side, Kind),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Channel {
+    state: State,
+    /// What belongs to the connection itself.
+    pub out: Outbox,
+    since: Time,
+    heard: Time,
+    /// Since when nothing was taken although something waits.
+    blocked: Option<Time>,
+    write_deadline: Duration,
+}
+
+impl Channel {
+    /// One that was dialled from here. `nonce` is random, and used nowhere else.
+    #[must_use]
+    pub fn dial(
+        now: Time,
+        kind: Kind,
+        nonce: [u8; 32],
+        write_deadline: Duration,
+        judge: &dyn Judge,
+    ) -> Self {
+        let mut out = Outbox::default();
+        let greeting = Greeting::dial(kind, nonce, judge, &mut out);
+        Self::new(now, greeting, out, write_deadline)
+    }
+
+    /// One that was accepted. `nonce` is random, and used nowhere else.
+    #[must_use]
+    pub fn answer(now: Time, nonce: [u8; 32], write_deadline: Duration) -> Self {
+        let greeting = Greeting::answer(nonce);
+        Self::new(now, greeting, Outbox::default(), write_deadline)
+    }
+
+    fn new(now: Time, greeting: Greeting, out: Outbox, write_deadline: Duration) -> Self {
+        Self {
+            state: State::Greeting(Box::new(greeting)),
+            out,
+            since: now,
+            heard: now,
+            blocked: None,
+            write_deadline,
+        }
+    }
+
+    /// What comes next in `input`, and how many bytes of it are done with.
+    ///
+    /// # Errors
+    /// The channel is over; what waits in [`Channel::out`] tells the other side why.
+    pub fn next<'a>(
+        &mut self,
+        now: Time,
+        input: &'a [u8],
+        judge: &dyn Judge,
+    ) -> Result<(Step<'a>, usize), ChannelError> {
+        let max = match self.state {
+            State::Greeting(_) => GREETING_BYTES_MAX,
+            State::Open(..) => FRAME_BYTES_MAX,
+        };
+        let (frame, used) = match read(input, max)? {
+            Read::Need(need) => return Ok((Step::Need(need), 0)),
+            Read::Frame(frame, used) => (frame, used),
+        };
+        self.heard = now;
+        Ok((self.take(frame, judge)?, used))
+    }
+
+    fn take<'a>(&mut self, frame: Frame<'a>, judge: &dyn Judge) -> Result<Step<'a>, ChannelError> {
+        let (side, kind) = match &mut self.state {
+            State::Open(side, kind) => (*side, *kind),
+            State::Greeting(greeting) => {
+                let Some(theirs) = greeting.handle(&frame, judge, &mut self.out)? else {
+                    return Ok(Step::Done);
+                };
+                self.state = State::Open(greeting.side(), theirs.kind());
+                return Ok(Step::Open(theirs));
+            }
+        };
+        match (side, kind, &frame) {
+            (_, _, Frame::Refused { code, text }) => {
+                Err(GreetingError::from(Refusal::theirs(*code, text)).into())
+            }
+            (Side::Dialer, _, Frame::Pong) => Ok(Step::Done),
+            (Side::Dialled, _, Frame::Ping) => {
+                if self.out.len() < PONGS_BYTES_MAX {
+                    Frame::Pong.write(&mut self.out);
+                }
+                Ok(Step::Done)
+            }
+            (Side::Dialled, Kind::Raft, Frame::Raft { .. } | Frame::Fetch { .. })
+            | (
+                Side::Dialled,
+                Kind::Route,
+                Frame::Members(_)
+                | Frame::Interest { .. }
+                | Frame::InterestEnd { .. }
+                | Frame::Message(_),
+            ) => Ok(Step::Frame(frame)),
+            _ => Err(ChannelError::Order),
+        }
+    }
+
+    /// Bytes of a frame arrived that is not complete yet.
+    pub const fn handle_activity(&mut self, now: Time) {
+        if matches!(self.state, State::Open(..)) {
+            self.heard = now;
+        }
+    }
+
+    /// Its socket took something (`progress`) or not; `waits` is whether anything still waits.
+    pub fn handle_written(&mut self, now: Time, progress: bool, waits: bool) {
+        if !waits {
+            self.blocked = None;
+        } else if progress || self.blocked.is_none() {
+            self.blocked = Some(now);
+        }
+    }
+
+    /// Whether the greeting is over.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(..))
+    }
+
+    /// When [`Channel::overdue`] may have an answer.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        let dead = match self.state {
+            State::Greeting(_) => self.since + GREETING_MAX,
+            State::Open(..) => self.heard + SILENCE_MAX,
+        };
+        let deaf = self.blocked.map(|at| at + self.write_deadline);
+        deaf.map_or(dead, |deaf| dead.min(deaf))
+    }
+
+    /// Why it is over by now, if it is.
+    #[must_use]
+    pub fn overdue(&self, now: Time) -> Option<ChannelError> {
+        if now < self.deadline() {
+            return None;
+        }
+        Some(match self.state {
+            State::Greeting(_) => ChannelError::Late,
+            State::Open(..) if self.heard + SILENCE_MAX <= now => ChannelError::Silent,
+            State::Open(..) => ChannelError::Deaf(self.write_deadline),
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! How a cluster's members are fixed, once: when every route was followed, and everybody reached that way tells of the same
+//! members. From then on routes only say where to dial.
+//!
+//! A node that has fixed them goes on telling, so that one that ended in between can still do so. Two nodes never fix different
+//! members: whoever fixes a set was told that very set by each of its nodes, each of which is in it with the one id it had.
+
+use std::collections::BTreeMap;
+
+use super::members::{Member, Members};
+
+/// Where the fixing of members stands.
+#[derive(Clone, Debug)]
+pub struct Formation {
+    me: Member,
+    /// What each route led to; `None` before it was followed.
+    routes: Vec<Option<Member>>,
+    /// What the peers that are connected tell, by their ids.
+    told: BTreeMap<u64, Members>,
+    formed: Option<Members>,
+}
+
+impl Formation {
+    /// A node with so many routes, and the members that were fixed before.
+    #[must_use]
+    pub fn new(me: Member, routes: usize, formed: Option<Members>) -> Self {
+        Self {
+            me,
+            routes: vec![None; routes],
+            told: BTreeMap::new(),
+            formed,
+        }
+    }
+
+    /// A route led to this node, which may be the own.
+    pub fn handle_met(&mut self, route: usize, member: Member) {
+        if let Some(met) = self.routes.get_mut(route) {
+            *met = Some(member);
+        }
+    }
+
+    /// A peer told who the members are.
+    pub fn handle_told(&mut self, id: u64, members: Members) {
+        self.told.insert(id, members);
+    }
+
+    /// The peer is gone, and what it told with it.
+    pub fn handle_gone(&mut self, id: u64) {
+        self.told.remove(&id);
+    }
+
+    /// Who the members are, as far as this node can tell: fixed, or where every route led to. `None` before that, and where two
+    /// nodes have one name.
+    #[must_use]
+    pub fn telling(&self) -> Option<Members> {
+        if self.formed.is_some() {
+            return self.formed.clone();
+        }
+        let met: Option<Vec<Member>> = self.routes.iter().cloned().collect();
+        let mut all = met?;
+        all.push(self.me.clone());
+        all.sort();
+        all.dedup();
+        Members::new(all)
+    }
+
+    /// The members, if this is the moment to fix them: write them down, then say [`Formation::handle_formed`].
+    #[must_use]
+    pub fn due(&self) -> Option<Members> {
+        if self.formed.is_some() {
+            return None;
+        }
+        let mine = self.telling()?;
+        let others = mine.iter().filter(|m| m.id != self.me.id);
+        let agreed = others
+            .map(|m| self.told.get(&m.id))
+            .all(|told| told == Some(&mine));
+        agreed.then_some(mine)
+    }
+
+    /// They are fixed, and written down.
+    pub fn handle_formed(&mut self, members: Members) {
+        self.formed = Some(members);
+    }
+
+    /// The members, once fixed.
+    #[must_use]
+    pub const fn formed(&self) -> Option<&Members> {
+        self.formed.as_ref()
+    }
+
+    /// Why not yet, for people; `None` once they are.
+    #[must_use]
+    pub fn waiting_for(&self) -> Option<String> {
+        if self.formed.is_some() {
+            return None;
+        }
+        let missing = self.routes.iter().filter(|r| r.is_none()).count();
+        if missing > 0 {
+            return Some(format!(
+                "{missing} of {} routes led nowhere yet",
+                self.routes.len()
+            ));
+        }
+        let Some(mine) = self.telling() else {
+            return Some("two nodes have the same name".into());
+        };
+        let differing = self.told.iter().find(|(_, told)| **told != mine);
+        Some(match differing {
+            Some((id, told)) => format!(
+                "`{}` counts {} as members, this node {}: give all nodes the same --routes",
+                mine.name_of(*id).unwrap_or("another node"),
+                told.names(),
+                mine.names()
+            ),
+            None => "not every node has followed all its routes yet".into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(i: usize) -> Member {
+        Member {
+            name: format!("n{i}"),
+            id: 10 + i as u64,
+        }
+    }
+
+    fn tell(nodes: &mut [Formation], from: usize, to: usize) {
+        if let Some(telling) = nodes[from].telling() {
+            let id = nodes[from].me.id;
+            nodes[to].handle_told(id, telling);
+        }
+    }
+
+    #[test]
+    fn three_nodes_with_all_routes_fix_the_same_members() {
+        let mut nodes: Vec<Formation> =
+            (0..3).map(|i| Formation::new(member(i), 3, None)).collect();
+        for from in 0..3 {
+            for to in 0..3 {
+                assert!(nodes.iter().all(|n| n.due().is_none()));
+                nodes[from].handle_met(to, member(to));
+            }
+        }
+        for (from, to) in [(1, 0), (2, 0), (0, 1), (2, 1), (0, 2)] {
+            tell(&mut nodes, from, to);
+        }
+        assert!(nodes[2].due().is_none() && nodes[2].waiting_for().is_some());
+        let members = nodes[0].due().unwrap();
+        assert_eq!(members.names(), "n0, n1, n2");
+        nodes[0].handle_formed(members.clone());
+        assert!(nodes[0].due().is_none() && nodes[0].waiting_for().is_none());
+        // Who was away meanwhile is told by those who have fixed them.
+        nodes[2].handle_gone(member(0).id);
+        tell(&mut nodes, 1, 2);
+        assert_eq!(nodes[2].due(), None);
+        tell(&mut nodes, 0, 2);
+        assert_eq!(nodes[2].due(), Some(members));
+    }
+
+    #[test]
+    fn a_node_that_lost_its_identity_in_between_is_not_fixed_twice() {
+        let mut nodes: Vec<Formation> =
+            (0..3).map(|i| Formation::new(member(i), 3, None)).collect();
+        for from in 0..3 {
+            (0..3).for_each(|to| nodes[from].handle_met(to, member(to)));
+        }
+        tell(&mut nodes, 1, 0);
+        tell(&mut nodes, 2, 0);
+        let members = nodes[0].due().unwrap();
+        nodes[0].handle_formed(members);
+        // n2 comes back with another id; n1 meets it, but n0 tells of the old one.
+        let wiped = Member {
+            name: "n2".into(),
+            id: 99,
+        };
+        nodes[1].handle_met(2, wiped.clone());
+        nodes[2] = Formation::new(wiped.clone(), 3, None);
+        for to in 0..2 {
+            nodes[2].handle_met(to, member(to));
+        }
+        nodes[2].handle_met(2, wiped);
+        for (from, to) in [(0, 1), (2, 1), (0, 2), (1, 2)] {
+            tell(&mut nodes, from, to);
+        }
+        assert!(nodes[1].due().is_none() && nodes[2].due().is_none());
+        assert!(nodes[1].waiting_for().unwrap().contains("n0"));
+    }
+
+    #[test]
+    fn nodes_with_other_routes_are_told() {
+        let mut a = Formation::new(member(0), 1, None);
+        a.handle_met(0, member(1));
+        let all = Members::new((0..3).map(member).collect()).unwrap();
+        a.handle_told(member(1).id, all);
+        assert_eq!(a.due(), None);
+        assert!(a.waiting_for().unwrap().contains("--routes"));
+        // Two nodes with one name can never be members.
+        let mut b = Formation::new(member(0), 1, None);
+        b.handle_met(0, Member { id: 5, ..member(0) });
+        assert_eq!((b.telling(), b.due()), (None, None));
+    }
+}

@@ -1,0 +1,347 @@
+//! Who the members are, as the data directory has it: this node's identity from its first start on, the others from when the
+//! cluster was formed. Owns the file's text; `node/driver` reads and writes the file.
+//!
+//! ```text
+//! tidegate members 1
+//! cluster tide
+//! me 9f0c...e1 n1
+//! member 9f0c...e1 n1
+//! member ...
+//! crc32c 1a2b3c4d
+//! ```
+
+use super::wire::{Cut, Fields};
+use super::{NAME_BYTES_MAX, PEERS_MAX};
+
+/// The file's first line.
+const TITLE: &str = "tidegate members 1";
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its id, drawn with its data directory; never 0.
+    pub id: u64,
+}
+
+/// The nodes of a cluster, in the order of their names. No name and no id is there twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members(Vec<Member>);
+
+impl Members {
+    /// These, if they can be members together.
+    #[must_use]
+    pub fn new(mut all: Vec<Member>) -> Option<Self> {
+        all.sort();
+        let names_differ = all.windows(2).all(|w| w[0].name != w[1].name);
+        let mut ids: Vec<u64> = all.iter().map(|m| m.id).collect();
+        ids.sort_unstable();
+        let ids_differ = ids.windows(2).all(|w| w[0] != w[1]) && ids.first() != Some(&0);
+        let sound = all.len() <= PEERS_MAX + 1 && all.iter().all(|m| is_name(&m.name));
+        (names_differ && ids_differ && sound).then_some(Self(all))
+    }
+
+    /// Each.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.0.iter()
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The ids, in order: the voters of the groups.
+    #[must_use]
+    pub fn ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.0.iter().map(|m| m.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The id of the member with this name.
+    #[must_use]
+    pub fn id_of(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|m| m.name == name).map(|m| m.id)
+    }
+
+    /// The name of the member with this id.
+    #[must_use]
+    pub fn name_of(&self, id: u64) -> Option<&str> {
+        let member = self.0.iter().find(|m| m.id == id);
+        member.map(|m| m.name.as_str())
+    }
+
+    /// A number that others have for the same members of the same cluster, and for no others; never 0.
+    #[must_use]
+    pub fn digest(&self, cluster: &str) -> u64 {
+        let mut text = cluster.as_bytes().to_vec();
+        self.encode(&mut text);
+        let digest = ring::digest::digest(&ring::digest::SHA256, &text);
+        let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(first).max(1)
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn names(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|m| m.name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// Appends what a peer is told.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        for member in &self.0 {
+            to.extend_from_slice(&member.id.to_le_bytes());
+            to.extend_from_slice(&(member.name.len() as u32).to_le_bytes());
+            to.extend_from_slice(member.name.as_bytes());
+        }
+    }
+
+    /// What a peer told; `None` if that cannot be.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut f = Fields(bytes);
+        let mut all = Vec::new();
+        while !f.0.is_empty() && all.len() <= PEERS_MAX {
+            all.push(member(&mut f).ok()?);
+        }
+        f.0.is_empty().then(|| Self::new(all)).flatten()
+    }
+}
+
+fn member(f: &mut Fields<'_>) -> Result<Member, Cut> {
+    let id = f.u64()?;
+    let name = std::str::from_utf8(f.text()?).map_err(|_| Cut)?.to_owned();
+    Ok(Member { name, id })
+}
+
+/// Whether a cluster or a node can be named so.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let odd = |c: char| c.is_whitespace() || c.is_control();
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(odd)
+}
+
+/// What the data directory says of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MembersFile {
+    /// The cluster.
+    pub cluster: String,
+    /// This node.
+    pub me: Member,
+    /// All nodes, this one among them; `None` before the cluster was formed.
+    pub members: Option<Members>,
+}
+
+/// A members' file that cannot be used. The data directory is not to be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MembersError {
+    /// It is not what was written.
+    #[error("the file `members` is damaged: restore it from a copy, it says who this node is")]
+    Damaged,
+    /// It is of another version.
+    #[error(
+        "the file `members` begins with `{0}`, expected `{TITLE}`: use the version of tidegate that wrote it, or a later one"
+    )]
+    Version(String),
+    /// The directory belongs elsewhere.
+    #[error(
+        "the data directory belongs to cluster `{theirs}`, not `{ours}`: use the directory of this cluster's node"
+    )]
+    Cluster {
+        /// The directory's.
+        theirs: String,
+        /// As configured.
+        ours: String,
+    },
+    /// The directory is another node's.
+    #[error(
+        "the data directory belongs to the node `{theirs}`, not `{ours}`: use this node's directory, or the name it had"
+    )]
+    Name {
+        /// The directory's.
+        theirs: String,
+        /// As configured.
+        ours: String,
+    },
+}
+
+impl MembersFile {
+    /// The file's text.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = format!(
+            "{TITLE}\ncluster {}\nme {:016x} {}\n",
+            self.cluster, self.me.id, self.me.name
+        );
+        for member in self.members.iter().flat_map(Members::iter) {
+            text.push_str(&format!("member {:016x} {}\n", member.id, member.name));
+        }
+        let sum = crc32c::crc32c(text.as_bytes());
+        text.push_str(&format!("crc32c {sum:08x}\n"));
+        text
+    }
+
+    /// What the text says.
+    ///
+    /// # Errors
+    /// It is not what was written, or written by another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MembersError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| MembersError::Damaged)?;
+        let title = text.lines().next().unwrap_or_default();
+        if title != TITLE {
+            let title = title.chars().take(64).collect();
+            return Err(MembersError::Version(title));
+        }
+        Self::read(text).ok_or(MembersError::Damaged)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (covered, sum) = text.strip_suffix('\n')?.rsplit_once("\ncrc32c ")?;
+        let covered = &text[..covered.len() + 1];
+        if u32::from_str_radix(sum, 16).ok()? != crc32c::crc32c(covered.as_bytes()) {
+            return None;
+        }
+        let named = |rest: &str| {
+            let (id, name) = rest.split_once(' ')?;
+            let id = u64::from_str_radix(id, 16).ok()?;
+            let name = name.to_owned();
+            Some(Member { name, id })
+        };
+        let mut lines = covered.lines().skip(1);
+        let cluster = lines.next()?.strip_prefix("cluster ")?.to_owned();
+        let me = named(lines.next()?.strip_prefix("me ")?)?;
+        let all: Option<Vec<Member>> = lines
+            .map(|line| named(line.strip_prefix("member ")?))
+            .collect();
+        let all = all?;
+        let members = match all.is_empty() {
+            true => None,
+            false => Some(Members::new(all)?).filter(|m| m.id_of(&me.name) == Some(me.id)),
+        };
+        let sound = me.id != 0 && is_name(&cluster) && is_name(&me.name);
+        (sound && (members.is_some() || !covered.contains("\nmember "))).then_some(Self {
+            cluster,
+            me,
+            members,
+        })
+    }
+
+    /// Whether the directory is that of this node of this cluster.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self, cluster: &str, name: &str) -> Result<(), MembersError> {
+        if self.cluster != cluster {
+            return Err(MembersError::Cluster {
+                theirs: self.cluster.clone(),
+                ours: cluster.into(),
+            });
+        }
+        if self.me.name != name {
+            return Err(MembersError::Name {
+                theirs: self.me.name.clone(),
+                ours: name.into(),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, id: u64) -> Member {
+        Member {
+            name: name.into(),
+            id,
+        }
+    }
+
+    fn three() -> Members {
+        Members::new(vec![
+            member("n3", 7),
+            member("n1", u64::MAX),
+            member("n2", 9),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn no_name_and_no_id_twice() {
+        assert_eq!(three().names(), "n1, n2, n3");
+        assert_eq!(three().ids(), [7, 9, u64::MAX]);
+        assert_eq!(three().id_of("n2"), Some(9));
+        assert_eq!(three().name_of(7), Some("n3"));
+        for bad in [
+            vec![member("a", 1), member("a", 2)],
+            vec![member("a", 1), member("b", 1)],
+            vec![member("a", 0)],
+            vec![member("a b", 1)],
+        ] {
+            assert_eq!(Members::new(bad), None);
+        }
+    }
+
+    #[test]
+    fn what_is_told_and_the_digest() {
+        let mut bytes = Vec::new();
+        three().encode(&mut bytes);
+        assert_eq!(Members::decode(&bytes), Some(three()));
+        assert!((1..bytes.len()).all(|n| Members::decode(&bytes[..n]) != Some(three())));
+        let other = Members::new(vec![member("n1", 8), member("n2", 9), member("n3", 7)]).unwrap();
+        assert_ne!(three().digest("c"), other.digest("c"));
+        assert_ne!(three().digest("c"), three().digest("d"));
+    }
+
+    #[test]
+    fn the_file_comes_back_and_damage_is_seen() {
+        let mut file = MembersFile {
+            cluster: "tide".into(),
+            me: member("n2", 9),
+            members: None,
+        };
+        assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
+        file.members = Some(three());
+        let text = file.encode();
+        assert_eq!(MembersFile::decode(text.as_bytes()).unwrap(), file);
+        for at in TITLE.len() + 1..text.len() {
+            let mut damaged = text.clone().into_bytes();
+            damaged[at] ^= 1;
+            let read = MembersFile::decode(&damaged);
+            assert_eq!(read, Err(MembersError::Damaged), "byte {at}");
+        }
+        for cut in 0..text.len() {
+            assert!(
+                MembersFile::decode(&text.as_bytes()[..cut]).is_err(),
+                "{cut}"
+            );
+        }
+        let another = MembersFile::decode(b"tidegate members 2\n").unwrap_err();
+        assert!(another.to_string().contains("`tidegate members 2`"));
+        file.check("tide", "n2").unwrap();
+        assert!(
+            file.check("ebb", "n2")
+                .unwrap_err()
+                .to_string()
+                .contains("cluster `tide`")
+        );
+        assert!(
+            file.check("tide", "n1")
+                .unwrap_err()
+                .to_string()
+                .contains("node `n2`")
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! When which route is dialled: at once, then after pauses that double up to a bound, each a little different so that nodes
+//! that lost each other do not go on in step.
+
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::Kind;
+
+/// The pause after the first failure.
+const FIRST: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dial {
+    /// Due then, after so many failures.
+    Due(Time, u32),
+    /// Being dialled, after so many failures.
+    Trying(u32),
+    Up,
+    /// Not needed.
+    Off,
+}
+
+/// The dials of all routes.
+#[derive(Clone, Debug)]
+pub struct Redial {
+    routes: Vec<[Dial; 2]>,
+    longest: Duration,
+    random: u64,
+}
+
+impl Redial {
+    /// So many routes with channels of these kinds, all due. No pause is longer than `longest`.
+    #[must_use]
+    pub fn new(now: Time, routes: usize, kinds: &[Kind], longest: Duration, seed: u64) -> Self {
+        let one = Kind::ALL.map(|kind| match kinds.contains(&kind) {
+            true => Dial::Due(now, 0),
+            false => Dial::Off,
+        });
+        Self {
+            routes: vec![one; routes],
+            longest,
+            random: seed | 1,
+        }
+    }
+
+    /// A route to dial now; how it went must follow.
+    pub fn poll(&mut self, now: Time) -> Option<(usize, Kind)> {
+        for (route, dials) in self.routes.iter_mut().enumerate() {
+            for kind in Kind::ALL {
+                if let Dial::Due(at, failures) = dials[kind.index()]
+                    && at <= now
+                {
+                    dials[kind.index()] = Dial::Trying(failures);
+                    return Some((route, kind));
+                }
+            }
+        }
+        None
+    }
+
+    /// When the next is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let due = |d: &Dial| match d {
+            Dial::Due(at, _) => Some(*at),
+            _ => None,
+        };
+        self.routes.iter().flatten().filter_map(due).min()
+    }
+
+    /// The channel is open.
+    pub fn handle_up(&mut self, route: usize, kind: Kind) {
+        self.routes[route][kind.index()] = Dial::Up;
+    }
+
+    /// It could not be opened, or it is over. After a refusal the pause is the longest at once: somebody has to do something.
+    pub fn handle_down(&mut self, now: Time, route: usize, kind: Kind, refused: bool) {
+        let failures = match self.routes[route][kind.index()] {
+            Dial::Trying(failures) => failures,
+            Dial::Up => 0,
+            Dial::Due(..) | Dial::Off => return,
+        };
+        let pause = match refused {
+            true => self.longest,
+            false => (FIRST * 2_u32.saturating_pow(failures.min(16))).min(self.longest),
+        };
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        // Three quarters to five quarters.
+        let pause = pause * 3 / 4 + pause / 2 * (self.random >> 56) as u32 / 256;
+        self.routes[route][kind.index()] = Dial::Due(now + pause, failures.saturating_add(1));
+    }
+
+    /// Whoever is there was heard of: no pause any more.
+    pub fn hurry(&mut self, now: Time, route: usize) {
+        for dial in &mut self.routes[route] {
+            if let Dial::Due(at, _) = dial {
+                *at = now.min(*at);
+            }
+        }
+    }
+
+    /// The route is of no use.
+    pub fn give_up(&mut self, route: usize) {
+        self.routes[route] = [Dial::Off; 2];
+    }
+
+    /// Whether the channel is open.
+    #[must_use]
+    pub fn is_up(&self, route: usize, kind: Kind) -> bool {
+        self.routes[route][kind.index()] == Dial::Up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound_and_differ() {
+        let mut now = Time::from_nanos(1);
+        let longest = Duration::from_secs(2);
+        let mut redial = Redial::new(now, 1, &[Kind::Route], longest, 7);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            assert_eq!(redial.poll(now), Some((0, Kind::Route)));
+            assert_eq!((redial.poll(now), redial.deadline()), (None, None));
+            redial.handle_down(now, 0, Kind::Route, false);
+            let due = redial.deadline().unwrap();
+            pauses.push((due - now).as_millis());
+            now = due;
+        }
+        for (i, pause) in pauses.iter().enumerate() {
+            let middle = (50 << i).min(2000);
+            assert!(
+                (middle * 3 / 4..=middle * 5 / 4).contains(pause),
+                "{pauses:?}"
+            );
+        }
+        assert_ne!(pauses[7], pauses[8]);
+        redial.hurry(Time::from_nanos(2), 0);
+        assert_eq!(redial.poll(Time::from_nanos(2)), Some((0, Kind::Route)));
+        redial.handle_up(0, Kind::Route);
+        assert!(redial.is_up(0, Kind::Route) && redial.deadline().is_none());
+        // A channel that was open begins with the shortest pause; a refusal waits long at once.
+        redial.handle_down(now, 0, Kind::Route, false);
+        assert!(redial.deadline().unwrap() - now < Duration::from_millis(63));
+        now = redial.deadline().unwrap();
+        redial.poll(now).unwrap();
+        redial.handle_down(now, 0, Kind::Route, true);
+        assert!(redial.deadline().unwrap() - now >= Duration::from_millis(1500));
+        redial.give_up(0);
+        assert_eq!(redial.deadline(), None);
+    }
+}

@@ -1,0 +1,451 @@
+//! The peers: who is connected by which channels, who may be, and what there is to say about it.
+//!
+//! A peer has a slot, by which the rest of the node knows it; the slot stays its own for as long as the process lives. Members are
+//! those of [`Formation`]; without streams there is nothing to be a member of, and whoever has the secret and a name of its own is
+//! welcome.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::formation::Formation;
+use super::greeting::{Introduction, Judge};
+use super::members::{Member, Members};
+use super::proof::{Secret, Side};
+use super::refusal::Refusal;
+use super::{Kind, PEERS_MAX, VERSION};
+
+/// How long the same line is not said again.
+const NEWS: Duration = Duration::from_secs(60);
+const LINES_MAX: usize = 64;
+
+/// What this node says of itself.
+#[derive(Clone, Debug)]
+pub struct Me {
+    /// The cluster.
+    pub cluster: String,
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: u64,
+    /// Drawn at each start.
+    pub life: u64,
+    /// Whether it serves streams.
+    pub streams: bool,
+    /// See [`Introduction::client_url`].
+    pub client_url: String,
+    /// What all nodes know.
+    pub secret: Secret,
+}
+
+/// A node that is, or was, connected.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: u64,
+    life: u64,
+    /// Where it was seen last.
+    pub address: SocketAddr,
+    /// Where its clients connect.
+    pub client_url: String,
+    /// Channels from it, by kind.
+    heard: [bool; 2],
+    /// Channels to it, by kind.
+    told: [bool; 2],
+}
+
+impl Peer {
+    /// Whether there is any channel.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.heard.iter().chain(&self.told).any(|up| *up)
+    }
+
+    /// Whether it can be told something on a channel of this kind.
+    #[must_use]
+    pub const fn is_told(&self, kind: Kind) -> bool {
+        self.told[kind.index()]
+    }
+
+    /// Whether it can be heard on a channel of this kind.
+    #[must_use]
+    pub const fn is_heard(&self, kind: Kind) -> bool {
+        self.heard[kind.index()]
+    }
+
+    const fn channel(&mut self, side: Side, kind: Kind) -> &mut bool {
+        match side {
+            Side::Dialer => &mut self.told[kind.index()],
+            Side::Dialled => &mut self.heard[kind.index()],
+        }
+    }
+}
+
+/// A channel that opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Whose.
+    pub slot: usize,
+    /// Whether the peer is another process than the one whose channels are still here: they are dead.
+    pub restarted: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Roster {
+    me: Me,
+    formation: Formation,
+    peers: Vec<Peer>,
+    /// Lines said lately.
+    lines: VecDeque<(Time, String)>,
+}
+
+impl Roster {
+    /// Nobody is connected; `formed` are the members, if they were fixed before.
+    #[must_use]
+    pub fn new(me: Me, routes: usize, formed: Option<Members>) -> Self {
+        let member = Member {
+            name: me.name.clone(),
+            id: me.id,
+        };
+        Self {
+            me,
+            formation: Formation::new(member, routes, formed),
+            peers: Vec::new(),
+            lines: VecDeque::new(),
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub const fn me(&self) -> &Me {
+        &self.me
+    }
+
+    /// The peers by their slots.
+    #[must_use]
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// The slot of the peer with this id.
+    #[must_use]
+    pub fn slot_of(&self, id: u64) -> Option<usize> {
+        self.peers.iter().position(|p| p.id == id)
+    }
+
+    /// The fixing of members.
+    #[must_use]
+    pub const fn formation(&self) -> &Formation {
+        &self.formation
+    }
+
+    /// The same, to tell it what happened.
+    pub const fn formation_mut(&mut self) -> &mut Formation {
+        &mut self.formation
+    }
+
+    /// A channel is open that was admitted just now.
+    pub fn handle_open(
+        &mut self,
+        side: Side,
+        theirs: &Introduction,
+        address: SocketAddr,
+    ) -> Opened {
+        let found = self.peers.iter().position(|p| p.name == theirs.name);
+        let free = || self.peers.iter().position(|p| !p.is_connected());
+        let slot = match found {
+            Some(slot) => slot,
+            // Names come and go where there are no members.
+            None if self.peers.len() >= PEERS_MAX => free().unwrap_or(0),
+            None => self.peers.len(),
+        };
+        let fresh = Peer {
+            name: theirs.name.clone(),
+            id: theirs.id,
+            life: theirs.life,
+            address,
+            client_url: String::new(),
+            heard: [false; 2],
+            told: [false; 2],
+        };
+        if slot == self.peers.len() {
+            self.peers.push(fresh.clone());
+        }
+        let peer = &mut self.peers[slot];
+        let restarted = peer.is_connected() && peer.life != theirs.life;
+        if peer.life != theirs.life || peer.id != theirs.id {
+            *peer = fresh;
+        }
+        peer.address = address;
+        peer.client_url = match theirs.client_url.strip_prefix(':') {
+            Some(port) if address.is_ipv6() => format!("[{}]:{port}", address.ip()),
+            Some(port) => format!("{}:{port}", address.ip()),
+            None => theirs.client_url.clone(),
+        };
+        *peer.channel(side, theirs.kind()) = true;
+        Opened { slot, restarted }
+    }
+
+    /// A channel is over.
+    pub fn handle_over(&mut self, slot: usize, side: Side, kind: Kind) {
+        let peer = &mut self.peers[slot];
+        *peer.channel(side, kind) = false;
+        let (id, silent) = (peer.id, !peer.is_heard(Kind::Route));
+        if silent {
+            self.formation.handle_gone(id);
+        }
+    }
+
+    /// Where clients of connected peers connect, in order.
+    #[must_use]
+    pub fn client_urls(&self) -> Vec<String> {
+        let connected = self.peers.iter().filter(|p| p.is_connected());
+        let urls = connected.map(|p| p.client_url.clone());
+        let mut urls: Vec<String> = urls.filter(|u| !u.is_empty()).collect();
+        urls.sort_unstable();
+        urls.dedup();
+        urls
+    }
+
+    /// Whether a line is worth saying: not if it was said within the last minute.
+    pub fn is_news(&mut self, now: Time, line: &str) -> bool {
+        while let Some((said, _)) = self.lines.front()
+            && (*said + NEWS <= now || self.lines.len() >= LINES_MAX)
+        {
+            self.lines.pop_front();
+        }
+        let news = !self.lines.iter().any(|(_, said)| said == line);
+        if news {
+            self.lines.push_back((now, line.to_owned()));
+        }
+        news
+    }
+
+    /// Whether it can be the member it says it is.
+    fn check_member(&self, theirs: &Introduction) -> Result<(), Refusal> {
+        let Some(members) = self.formation.formed() else {
+            return Ok(());
+        };
+        match members.id_of(&theirs.name) {
+            None => {
+                return Err(Refusal::NotAMember {
+                    name: theirs.name.clone(),
+                    members: members.names(),
+                });
+            }
+            Some(known) if known != theirs.id => {
+                return Err(Refusal::OtherDirectory {
+                    name: theirs.name.clone(),
+                    known,
+                    came: theirs.id,
+                });
+            }
+            Some(_) => {}
+        }
+        if theirs.digest != 0 && theirs.digest != members.digest(&self.me.cluster) {
+            let (me, cluster) = (self.me.name.clone(), self.me.cluster.clone());
+            return Err(Refusal::MembersDiffer(theirs.name.clone(), me, cluster));
+        }
+        Ok(())
+    }
+}
+
+impl Judge for Roster {
+    fn introduction(&self, kind: Kind) -> Introduction {
+        let members = self.formation.formed();
+        Introduction {
+            version: VERSION,
+            raft: kind == Kind::Raft,
+            streams: self.me.streams,
+            id: self.me.id,
+            life: self.me.life,
+            digest: members.map_or(0, |m| m.digest(&self.me.cluster)),
+            cluster: self.me.cluster.clone(),
+            name: self.me.name.clone(),
+            client_url: self.me.client_url.clone(),
+        }
+    }
+
+    fn secret(&self) -> &Secret {
+        &self.me.secret
+    }
+
+    fn suits(&self, theirs: &Introduction) -> Result<(), Refusal> {
+        if theirs.cluster != self.me.cluster {
+            return Err(Refusal::Cluster {
+                theirs: theirs.cluster.clone(),
+                ours: self.me.cluster.clone(),
+            });
+        }
+        match (theirs.id == self.me.id, theirs.name == self.me.name) {
+            (true, _) if theirs.life == self.me.life => Err(Refusal::Myself),
+            (true, _) => Err(Refusal::Copy(theirs.name.clone())),
+            (false, true) => Err(Refusal::SameName(theirs.name.clone())),
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn admits(&self, side: Side, theirs: &Introduction) -> Result<(), Refusal> {
+        if theirs.streams != self.me.streams {
+            let (with, without) = match theirs.streams {
+                true => (theirs.name.clone(), self.me.name.clone()),
+                false => (self.me.name.clone(), theirs.name.clone()),
+            };
+            return Err(Refusal::Streams { with, without });
+        }
+        self.check_member(theirs)?;
+        let Some(peer) = self.peers.iter().find(|p| p.name == theirs.name) else {
+            let connected = self.peers.iter().filter(|p| p.is_connected());
+            return match connected.count() < PEERS_MAX {
+                true => Ok(()),
+                false => Err(Refusal::TooMany),
+            };
+        };
+        if peer.id != theirs.id && peer.is_connected() {
+            let name = theirs.name.clone();
+            return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
+        }
+        // From the other side a second channel means that the first is dead; from here it means two routes.
+        if side == Side::Dialer && peer.is_told(theirs.kind()) && peer.life == theirs.life {
+            return Err(Refusal::Twice(theirs.name.clone()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roster(streams: bool, formed: Option<Members>) -> Roster {
+        let me = Me {
+            cluster: "tide".into(),
+            name: "n1".into(),
+            id: 1,
+            life: 100,
+            streams,
+            client_url: ":4222".into(),
+            secret: Secret::new("s"),
+        };
+        Roster::new(me, 2, formed)
+    }
+
+    fn other(name: &str, id: u64, life: u64) -> Introduction {
+        Introduction {
+            version: VERSION,
+            id,
+            life,
+            cluster: "tide".into(),
+            name: name.into(),
+            client_url: ":4223".into(),
+            ..Introduction::default()
+        }
+    }
+
+    fn members() -> Members {
+        let all = [("n1", 1), ("n2", 2), ("n3", 3)];
+        let all = all.map(|(name, id)| Member {
+            name: name.into(),
+            id,
+        });
+        Members::new(all.to_vec()).unwrap()
+    }
+
+    fn at() -> SocketAddr {
+        ([127, 0, 0, 1], 9).into()
+    }
+
+    #[test]
+    fn who_suits() {
+        let roster = roster(false, None);
+        let why = |theirs: &Introduction| roster.suits(theirs).unwrap_err().to_string();
+        roster.suits(&other("n2", 2, 1)).unwrap();
+        let mut elsewhere = other("n2", 2, 1);
+        elsewhere.cluster = "ebb".into();
+        assert!(why(&elsewhere).contains("cluster `ebb`"));
+        assert_eq!(roster.suits(&other("n1", 1, 100)), Err(Refusal::Myself));
+        assert!(why(&other("n1", 1, 5)).contains("copies of one data directory"));
+        assert!(why(&other("n1", 9, 5)).contains("two servers are named `n1`"));
+    }
+
+    #[test]
+    fn without_members_a_name_is_whose_it_is_while_connected() {
+        let mut roster = roster(false, None);
+        let first = other("n2", 2, 5);
+        roster.admits(Side::Dialled, &first).unwrap();
+        let opened = roster.handle_open(Side::Dialled, &first, at());
+        assert_eq!((opened.slot, opened.restarted), (0, false));
+        let second = other("n2", 22, 6);
+        let taken = roster.admits(Side::Dialled, &second).unwrap_err();
+        assert!(
+            taken
+                .to_string()
+                .contains("already connected from 127.0.0.1")
+        );
+        assert_eq!(roster.client_urls(), ["127.0.0.1:4223"]);
+        roster.handle_over(0, Side::Dialled, Kind::Route);
+        assert!(roster.client_urls().is_empty());
+        roster.admits(Side::Dialled, &second).unwrap();
+        assert_eq!(roster.handle_open(Side::Dialled, &second, at()).slot, 0);
+        assert_eq!((roster.slot_of(2), roster.slot_of(22)), (None, Some(0)));
+        let mut streams = other("n4", 4, 1);
+        streams.streams = true;
+        let refused = roster.admits(Side::Dialled, &streams).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .starts_with("`n4` serves streams and `n1`")
+        );
+    }
+
+    #[test]
+    fn members_are_who_they_were() {
+        let mut roster = roster(true, Some(members()));
+        let with = |name, id, digest| Introduction {
+            streams: true,
+            digest,
+            ..other(name, id, 7)
+        };
+        let digest = members().digest("tide");
+        let why = |theirs| {
+            roster
+                .admits(Side::Dialled, &theirs)
+                .unwrap_err()
+                .to_string()
+        };
+        roster.admits(Side::Dialled, &with("n2", 2, 0)).unwrap();
+        roster
+            .admits(Side::Dialled, &with("n2", 2, digest))
+            .unwrap();
+        assert!(why(with("n2", 99, 0)).contains("another data directory"));
+        assert!(why(with("n9", 2, 0)).contains("not a member"));
+        assert!(why(with("n3", 3, 5)).contains("different members"));
+        // A restart is another life of the same node.
+        let (old, new) = (
+            with("n2", 2, 0),
+            Introduction {
+                life: 8,
+                ..with("n2", 2, 0)
+            },
+        );
+        roster.handle_open(Side::Dialled, &old, at());
+        roster.admits(Side::Dialled, &new).unwrap();
+        assert!(roster.handle_open(Side::Dialled, &new, at()).restarted);
+        assert!(!roster.handle_open(Side::Dialer, &new, at()).restarted);
+        let twice = roster.admits(Side::Dialer, &new);
+        assert_eq!(twice, Err(Refusal::Twice("n2".into())));
+    }
+
+    #[test]
+    fn a_line_is_said_once_a_minute() {
+        let mut roster = roster(false, None);
+        let at = |s: u64| Time::from_nanos(s * 1_000_000_000);
+        assert!(roster.is_news(at(1), "a") && !roster.is_news(at(2), "a"));
+        assert!(roster.is_news(at(3), "b") && roster.is_news(at(62), "a"));
+    }
+}

@@ -1,0 +1,523 @@
+//! The bytes between nodes: frames, written into an [`Outbox`] and read where they lie.
+//!
+//! ```text
+//! u32  bytes of kind and body          all numbers little-endian
+//! u8   kind
+//!      body
+//! u32  CRC32C of everything before it
+//! ```
+//!
+//! Owns the layout only. A frame that is longer than allowed is known by its first four bytes, before any of it is kept; so is
+//! whoever speaks something else here.
+
+use crate::nats::outbox::Outbox;
+use crate::nats::parse::Publish;
+use crate::nats::subject;
+
+/// Bytes of kind and body a frame may have: the largest message there can be, with its subjects.
+pub const FRAME_BYTES_MAX: usize = 72 * 1024 * 1024;
+/// The same before the greeting is over.
+pub const GREETING_BYTES_MAX: usize = 4096;
+/// Bytes of a refusal's text.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// Bytes a frame adds to its body.
+pub const ENVELOPE_BYTES: usize = 9;
+
+const HELLO: u8 = 1;
+const CHALLENGE: u8 = 2;
+const PROOF: u8 = 3;
+const WELCOME: u8 = 4;
+const REFUSED: u8 = 5;
+const PING: u8 = 8;
+const PONG: u8 = 9;
+const MEMBERS: u8 = 10;
+const INTEREST: u8 = 16;
+const INTEREST_END: u8 = 17;
+const MESSAGE: u8 = 18;
+const RAFT: u8 = 32;
+const FETCH: u8 = 33;
+
+const PLAIN: u8 = 1;
+const REPLY: u8 = 2;
+const HEADERS: u8 = 4;
+const TO: u8 = 8;
+
+/// Names what a peer's clients want; drawn by the peer, never used twice on a channel.
+pub type InterestId = u64;
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// The dialer's introduction.
+    Hello(&'a [u8]),
+    /// The other's.
+    Challenge(&'a [u8]),
+    /// That the dialer knows the secret.
+    Proof(&'a [u8; 32]),
+    /// That the other knows it too, and that the dialer is in.
+    Welcome(&'a [u8; 32]),
+    /// It is not.
+    Refused {
+        /// Why, for programs.
+        code: u16,
+        /// Why, for people.
+        text: &'a [u8],
+    },
+    /// Answer with a pong.
+    Ping,
+    /// The answer.
+    Pong,
+    /// Who the sender thinks the members are.
+    Members(&'a [u8]),
+    /// Somebody there listens from now on.
+    Interest {
+        /// The sender's name for it.
+        id: InterestId,
+        /// A well-formed pattern.
+        pattern: &'a [u8],
+        /// Its queue group.
+        queue: Option<&'a [u8]>,
+    },
+    /// Nobody does any more.
+    InterestEnd {
+        /// As it was told.
+        id: InterestId,
+    },
+    /// A message for those who listen there.
+    Message(Routed<'a>),
+    /// For a group; opaque here.
+    Raft {
+        /// Which.
+        group: u32,
+        /// What.
+        payload: &'a [u8],
+    },
+    /// What is fetched by those who are behind; opaque here.
+    Fetch {
+        /// Of which group.
+        group: u32,
+        /// What.
+        payload: &'a [u8],
+    },
+}
+
+/// A message on its way to one peer, and who there is to have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Routed<'a> {
+    /// Each subscription of its own gets a copy.
+    pub plain: bool,
+    /// The queue groups of which one member gets one: ids of 8 bytes, see [`ids`].
+    pub groups: &'a [u8],
+    /// The subject subscriptions are matched by, if it is not the message's.
+    pub to: Option<&'a [u8]>,
+    /// The message.
+    pub message: Publish<'a>,
+}
+
+impl<'a> Routed<'a> {
+    /// The subject subscriptions are matched by.
+    #[must_use]
+    pub fn matched_by(&self) -> &'a [u8] {
+        self.to.unwrap_or(self.message.subject)
+    }
+
+    /// Whether a member of this queue group is to have it.
+    #[must_use]
+    pub fn serves(&self, group: InterestId) -> bool {
+        ids(self.groups).any(|id| id == group)
+    }
+}
+
+/// The ids in a run of 8 bytes each.
+pub fn ids(bytes: &[u8]) -> impl Iterator<Item = InterestId> {
+    let (all, _) = bytes.as_chunks::<8>();
+    all.iter().map(|id| u64::from_le_bytes(*id))
+}
+
+/// Bytes that are no frame of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// No node sends so much.
+    #[error(
+        "a frame of {0} bytes where at most {1} are allowed: the other side speaks something else, or another version"
+    )]
+    Length(usize, usize),
+    /// Damaged on its way.
+    #[error("a frame's checksum is wrong: it was damaged on its way")]
+    Checksum,
+    /// Of a kind this version does not know.
+    #[error("a frame of kind {0}: use versions that know each other")]
+    Kind(u8),
+    /// Cut short, or it contradicts itself.
+    #[error("the body of a frame of kind {0} is cut short or contradicts itself")]
+    Body(u8),
+}
+
+/// What the bytes at hand are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read<'a> {
+    /// A frame, and the bytes it takes.
+    Frame(Frame<'a>, usize),
+    /// A part of one: there must be so many bytes.
+    Need(usize),
+}
+
+/// The frame at the start of `input`, of at most `max` bytes of kind and body.
+///
+/// # Errors
+/// As soon as the bytes cannot become one.
+pub fn read(input: &[u8], max: usize) -> Result<Read<'_>, WireError> {
+    let Some(len) = input.first_chunk() else {
+        return Ok(Read::Need(4));
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    if len == 0 || len > max {
+        return Err(WireError::Length(len, max));
+    }
+    let end = 4 + len;
+    let Some(sum) = input.get(end..).and_then(<[u8]>::first_chunk) else {
+        return Ok(Read::Need(end + 4));
+    };
+    if crc32c::crc32c(&input[..end]) != u32::from_le_bytes(*sum) {
+        return Err(WireError::Checksum);
+    }
+    let kind = input[4];
+    let frame = body(kind, &input[5..end]).map_err(|Cut| WireError::Body(kind))?;
+    let frame = frame.ok_or(WireError::Kind(kind))?;
+    Ok(Read::Frame(frame, end + 4))
+}
+
+fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
+    let mut f = Fields(body);
+    let frame = match kind {
+        HELLO => Frame::Hello(f.rest()),
+        CHALLENGE => Frame::Challenge(f.rest()),
+        PROOF => Frame::Proof(f.array()?),
+        WELCOME => Frame::Welcome(f.array()?),
+        REFUSED => Frame::Refused {
+            code: f.u16()?,
+            text: f.rest(),
+        },
+        PING => Frame::Ping,
+        PONG => Frame::Pong,
+        MEMBERS => Frame::Members(f.rest()),
+        INTEREST => {
+            let id = f.u64()?;
+            let pattern = f.text()?;
+            let queue = f.rest();
+            if !subject::is_pattern(pattern) {
+                return Err(Cut);
+            }
+            Frame::Interest {
+                id,
+                pattern,
+                queue: Some(queue).filter(|q| !q.is_empty()),
+            }
+        }
+        INTEREST_END => Frame::InterestEnd { id: f.u64()? },
+        MESSAGE => Frame::Message(routed(&mut f)?),
+        RAFT | FETCH => {
+            let group = f.u32()?;
+            let payload = f.rest();
+            match kind {
+                RAFT => Frame::Raft { group, payload },
+                _ => Frame::Fetch { group, payload },
+            }
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(frame))
+}
+
+fn routed<'a>(f: &mut Fields<'a>) -> Result<Routed<'a>, Cut> {
+    let flags = f.array::<1>()?[0];
+    let groups = f.u32()? as usize;
+    let groups = f.take(groups.checked_mul(8).ok_or(Cut)?)?;
+    let subject = f.text()?;
+    let mut optional = |flag| match flags & flag != 0 {
+        true => f.text().map(Some),
+        false => Ok(None),
+    };
+    let (to, reply, headers) = (optional(TO)?, optional(REPLY)?, optional(HEADERS)?);
+    Ok(Routed {
+        plain: flags & PLAIN != 0,
+        groups,
+        to,
+        message: Publish {
+            subject,
+            reply,
+            headers,
+            payload: f.rest(),
+        },
+    })
+}
+
+impl Frame<'_> {
+    /// Appends it.
+    pub fn write(&self, out: &mut Outbox) {
+        match self {
+            Self::Hello(body) => put(out, HELLO, &[body]),
+            Self::Challenge(body) => put(out, CHALLENGE, &[body]),
+            Self::Proof(proof) => put(out, PROOF, &[*proof]),
+            Self::Welcome(proof) => put(out, WELCOME, &[*proof]),
+            Self::Refused { code, text } => {
+                let text = &text[..text.len().min(TEXT_BYTES_MAX)];
+                put(out, REFUSED, &[&code.to_le_bytes(), text]);
+            }
+            Self::Ping => put(out, PING, &[]),
+            Self::Pong => put(out, PONG, &[]),
+            Self::Members(body) => put(out, MEMBERS, &[body]),
+            Self::Interest { id, pattern, queue } => {
+                let parts = [&id.to_le_bytes()[..], &len(pattern), pattern];
+                put(
+                    out,
+                    INTEREST,
+                    &[parts[0], parts[1], parts[2], queue.unwrap_or_default()],
+                );
+            }
+            Self::InterestEnd { id } => put(out, INTEREST_END, &[&id.to_le_bytes()]),
+            Self::Message(routed) => Envelope::default().write(out, routed),
+            Self::Raft { group, payload } => put(out, RAFT, &[&group.to_le_bytes(), payload]),
+            Self::Fetch { group, payload } => put(out, FETCH, &[&group.to_le_bytes(), payload]),
+        }
+    }
+}
+
+/// Writes messages, with its buffer kept from one to the next.
+#[derive(Debug, Default)]
+pub struct Envelope(Vec<u8>);
+
+impl Envelope {
+    /// Appends the message's frame.
+    pub fn write(&mut self, out: &mut Outbox, routed: &Routed<'_>) {
+        let message = &routed.message;
+        let flag = |on: bool, flag| if on { flag } else { 0 };
+        let flags = flag(routed.plain, PLAIN)
+            | flag(routed.to.is_some(), TO)
+            | flag(message.reply.is_some(), REPLY)
+            | flag(message.headers.is_some(), HEADERS);
+        let head = &mut self.0;
+        head.clear();
+        head.push(flags);
+        head.extend_from_slice(&((routed.groups.len() / 8) as u32).to_le_bytes());
+        head.extend_from_slice(routed.groups);
+        for text in [Some(message.subject), routed.to, message.reply]
+            .into_iter()
+            .flatten()
+        {
+            head.extend_from_slice(&len(text));
+            head.extend_from_slice(text);
+        }
+        if let Some(headers) = message.headers {
+            head.extend_from_slice(&len(headers));
+        }
+        put(
+            out,
+            MESSAGE,
+            &[head, message.header_block(), message.payload],
+        );
+    }
+}
+
+/// Appends a frame whose body is these parts.
+fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
+    let bytes: usize = 1 + parts.iter().map(|p| p.len()).sum::<usize>();
+    debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
+    let size = (bytes as u32).to_le_bytes();
+    let head = [size[0], size[1], size[2], size[3], kind];
+    let mut all: [&[u8]; 6] = [&[]; 6];
+    all[0] = &head;
+    all[1..=parts.len()].copy_from_slice(parts);
+    let sum = all.iter().fold(0, |sum, p| crc32c::crc32c_append(sum, p));
+    let sum = sum.to_le_bytes();
+    all[parts.len() + 1] = &sum;
+    out.append(&all);
+}
+
+/// The length of a text, as it stands before it. None reaches 4 GiB.
+fn len(text: &[u8]) -> [u8; 4] {
+    (text.len() as u32).to_le_bytes()
+}
+
+/// A body that ends too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut;
+
+/// Takes fields from the front of a body.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], Cut> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(Cut)?;
+        self.0 = rest;
+        Ok(field)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Cut> {
+        self.array().map(|b| u16::from_le_bytes(*b))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Cut> {
+        self.array().map(|b| u32::from_le_bytes(*b))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Cut> {
+        self.array().map(|b| u64::from_le_bytes(*b))
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], Cut> {
+        let (field, rest) = self.0.split_at_checked(len).ok_or(Cut)?;
+        self.0 = rest;
+        Ok(field)
+    }
+
+    /// Bytes with their length before them.
+    pub(super) fn text(&mut self) -> Result<&'a [u8], Cut> {
+        let len = self.u32()? as usize;
+        self.take(len)
+    }
+
+    pub(super) const fn rest(&mut self) -> &'a [u8] {
+        let rest = self.0;
+        self.0 = &[];
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(frame: &Frame<'_>) -> Vec<u8> {
+        let mut out = Outbox::default();
+        frame.write(&mut out);
+        out.to_vec()
+    }
+
+    fn message<'a>(reply: Option<&'a [u8]>, headers: Option<&'a [u8]>) -> Publish<'a> {
+        Publish {
+            subject: b"a.b",
+            reply,
+            headers,
+            payload: b"hello",
+        }
+    }
+
+    #[test]
+    fn every_frame_comes_back_as_it_went() {
+        let groups = [7_u64, u64::MAX].map(u64::to_le_bytes).concat();
+        let routed = |plain, groups, to, message| {
+            Frame::Message(Routed {
+                plain,
+                groups,
+                to,
+                message,
+            })
+        };
+        let frames = [
+            Frame::Hello(b"h"),
+            Frame::Challenge(b""),
+            Frame::Proof(&[3; 32]),
+            Frame::Welcome(&[4; 32]),
+            Frame::Refused {
+                code: 9,
+                text: b"no",
+            },
+            Frame::Ping,
+            Frame::Pong,
+            Frame::Members(b"m"),
+            Frame::Interest {
+                id: 5,
+                pattern: b"a.>",
+                queue: None,
+            },
+            Frame::Interest {
+                id: 6,
+                pattern: b"*",
+                queue: Some(b"q"),
+            },
+            Frame::InterestEnd { id: 6 },
+            routed(true, &[], None, message(None, None)),
+            routed(
+                false,
+                &groups,
+                Some(b"to"),
+                message(Some(b"r"), Some(b"NATS/1.0\r\n\r\n")),
+            ),
+            Frame::Raft {
+                group: 1,
+                payload: b"x",
+            },
+            Frame::Fetch {
+                group: 2,
+                payload: b"",
+            },
+        ];
+        for frame in frames {
+            let bytes = written(&frame);
+            assert_eq!(
+                read(&bytes, FRAME_BYTES_MAX),
+                Ok(Read::Frame(frame, bytes.len()))
+            );
+            for cut in 0..bytes.len() {
+                let Ok(Read::Need(need)) = read(&bytes[..cut], FRAME_BYTES_MAX) else {
+                    panic!("{frame:?} cut at {cut}");
+                };
+                assert!(need > cut && need <= bytes.len());
+            }
+            for at in 4..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x10;
+                assert_eq!(read(&damaged, FRAME_BYTES_MAX), Err(WireError::Checksum));
+            }
+        }
+        let bytes = written(&routed(false, &groups, None, message(None, None)));
+        let Ok(Read::Frame(Frame::Message(m), _)) = read(&bytes, 99) else {
+            panic!("a message");
+        };
+        assert!(m.serves(7) && m.serves(u64::MAX) && !m.serves(8));
+    }
+
+    #[test]
+    fn others_are_known_by_their_first_bytes() {
+        for text in [&b"GET / HTTP/1.1"[..], b"INFO {}", b"CONNECT {}", &[0; 9]] {
+            assert!(matches!(
+                read(text, FRAME_BYTES_MAX),
+                Err(WireError::Length(..))
+            ));
+        }
+        let bad = |kind, body: &[u8]| {
+            let mut out = Outbox::default();
+            put(&mut out, kind, &[body]);
+            read(&out.to_vec(), FRAME_BYTES_MAX).unwrap_err()
+        };
+        assert_eq!(bad(99, b""), WireError::Kind(99));
+        assert_eq!(bad(PROOF, &[0; 31]), WireError::Body(PROOF));
+        let a_space = [&1_u64.to_le_bytes()[..], &len(b"a b"), b"a b"].concat();
+        assert_eq!(bad(INTEREST, &a_space), WireError::Body(INTEREST));
+        let groups = [&[0][..], &u32::MAX.to_le_bytes()].concat();
+        assert_eq!(bad(MESSAGE, &groups), WireError::Body(MESSAGE));
+    }
+
+    proptest! {
+        /// Whatever is sent, what is read from it is written as it was.
+        #[test]
+        fn any_body(kind in any::<u8>(), body in prop::collection::vec(any::<u8>(), 0..80)) {
+            let mut out = Outbox::default();
+            put(&mut out, kind, &[&body]);
+            let bytes = out.to_vec();
+            if let Ok(Read::Frame(frame, used)) = read(&bytes, FRAME_BYTES_MAX) {
+                prop_assert_eq!(used, bytes.len());
+                let again = written(&frame);
+                if let Ok(Read::Frame(same, _)) = read(&again, FRAME_BYTES_MAX) {
+                    prop_assert_eq!(same, frame);
+                } else {
+                    prop_assert!(false, "what was read cannot be written");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What a node is told of its cluster: where it listens for the others, where they are, and the secret they share.
+//!
+//! nats-server's names where they mean the same here. Its routes present credentials that the other side may choose; here one
+//! secret is shared by all nodes, and it never crosses the wire.
+
+use std::time::Duration;
+
+use super::apply::{boolean, entries, error, list, name, port, text, unknown, wrong};
+use super::tree::{Item, SyntaxError, Value};
+use super::{Secret, is_loopback};
+use crate::cluster::PEERS_MAX;
+use crate::cluster::members::is_name;
+use crate::cluster::proof::SECRET_BYTES_MAX;
+
+/// The port between nodes, if only an address is given.
+pub const CLUSTER_PORT: u16 = 6222;
+/// The longest pause between two attempts to reach a node.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The same with `connect_backoff`.
+const PAUSE_BACKED_OFF: Duration = Duration::from_secs(30);
+
+/// A node's part in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// The cluster's name.
+    pub name: String,
+    /// Address to listen on for the other nodes.
+    pub host: String,
+    /// Port to listen on for the other nodes; 0 takes a free one.
+    pub port: u16,
+    /// Where the other nodes are, and perhaps this one.
+    pub routes: Vec<RouteAddress>,
+    /// What all nodes know and nobody else.
+    pub secret: Option<ClusterSecret>,
+    /// The other nodes do not tell their clients of this one.
+    pub no_advertise: bool,
+    /// The longest pause between two attempts to reach a node.
+    pub longest_pause: Duration,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            host: "127.0.0.1".into(),
+            port: CLUSTER_PORT,
+            routes: Vec::new(),
+            secret: None,
+            no_advertise: false,
+            longest_pause: PAUSE,
+        }
+    }
+}
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RouteAddress {
+    /// A name or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl std::fmt::Display for RouteAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// What all nodes of a cluster know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClusterSecret(String);
+
+impl ClusterSecret {
+    /// The secret with this text.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// For proving that it is known.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for ClusterSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Why settings make no cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterSettingsError {
+    /// Nobody could tell the nodes apart.
+    #[error("a node of a cluster needs a name of its own that stays: say --name (server_name)")]
+    ServerName,
+    /// Nobody could tell clusters apart.
+    #[error(
+        "a cluster needs a name, the same for all its nodes: say --cluster_name (cluster.name)"
+    )]
+    ClusterName,
+    /// A name that cannot be.
+    #[error("`{0}` cannot be a name in a cluster: without blanks, and at most 128 bytes")]
+    Name(String),
+    /// Nobody to be a cluster with.
+    #[error(
+        "a cluster needs --routes (cluster.routes): the addresses of all its nodes, the same list for each"
+    )]
+    Routes,
+    /// More nodes than there may be.
+    #[error("{0} routes: a cluster has at most {max} nodes", max = PEERS_MAX + 1)]
+    TooMany(usize),
+    /// Not a route.
+    #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
+    Route(String),
+    /// Not an address.
+    #[error("`{0}` is no address to listen on: expected nats://HOST:PORT")]
+    Listen(String),
+    /// Two secrets.
+    #[error(
+        "a route's credentials differ from the cluster's: all nodes share one secret, give it once"
+    )]
+    Secrets,
+    /// A secret nobody can use.
+    #[error(
+        "the cluster's secret must be given as it is, not as a bcrypt hash, in 1 to {SECRET_BYTES_MAX} bytes: each node proves that it knows it"
+    )]
+    Secret,
+}
+
+impl ClusterSettings {
+    /// Listens where `--cluster` says: `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    ///
+    /// # Errors
+    /// The text is not that.
+    pub fn listen(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
+        let wrong = || ClusterSettingsError::Listen(without_secret(url));
+        let (secret, host, port) = parse(url, &["nats", "tls"]).ok_or_else(wrong)?;
+        self.host = host;
+        self.port = port.unwrap_or(CLUSTER_PORT);
+        self.share(secret)
+    }
+
+    /// Adds a route: `[nats-route://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    ///
+    /// # Errors
+    /// The text is not that, or its credentials are others than those known.
+    pub fn add_route(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
+        let wrong = || ClusterSettingsError::Route(without_secret(url));
+        let (secret, host, port) = parse(url, &["nats-route", "nats"]).ok_or_else(wrong)?;
+        let port = port.unwrap_or(CLUSTER_PORT);
+        if port == 0 {
+            return Err(wrong());
+        }
+        let route = RouteAddress { host, port };
+        if !self.routes.contains(&route) {
+            self.routes.push(route);
+        }
+        self.share(secret)
+    }
+
+    fn share(&mut self, secret: Option<String>) -> Result<(), ClusterSettingsError> {
+        let Some(secret) = secret.map(ClusterSecret::new) else {
+            return Ok(());
+        };
+        match &self.secret {
+            Some(known) if *known != secret => Err(ClusterSettingsError::Secrets),
+            _ => {
+                self.secret = Some(secret);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether only this machine can reach it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        is_loopback(&self.host)
+    }
+
+    /// Whether these settings, of a server with this name, make a cluster.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check(&self, server_name: Option<&str>) -> Result<(), ClusterSettingsError> {
+        let server_name = server_name.ok_or(ClusterSettingsError::ServerName)?;
+        if self.name.is_empty() {
+            return Err(ClusterSettingsError::ClusterName);
+        }
+        for name in [server_name, &self.name] {
+            if !is_name(name) {
+                return Err(ClusterSettingsError::Name(name.into()));
+            }
+        }
+        match self.routes.len() {
+            0 => return Err(ClusterSettingsError::Routes),
+            n if n > PEERS_MAX + 1 => return Err(ClusterSettingsError::TooMany(n)),
+            _ => {}
+        }
+        let usable = |s: &ClusterSecret| {
+            let plain = matches!(Secret::new(&s.0), Secret::Plain(_));
+            plain && (1..=SECRET_BYTES_MAX).contains(&s.0.len())
+        };
+        match self.secret.as_ref().is_none_or(usable) {
+            true => Ok(()),
+            false => Err(ClusterSettingsError::Secret),
+        }
+    }
+}
+
+/// Secret, host and port of an address.
+fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<u16>)> {
+    let rest = match url.split_once("://") {
+        Some((scheme, rest)) => schemes.contains(&scheme).then_some(rest)?,
+        None => url,
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (secret, address) = match rest.rsplit_once('@') {
+        Some((secret, address)) => (Some(secret.to_owned()), address),
+        None => (None, rest),
+    };
+    let (host, port) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => match address.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        },
+    };
+    let port = match port {
+        // nats-server's "any free one".
+        Some("-1") => Some(0),
+        Some(port) => Some(port.parse().ok()?),
+        None => None,
+    };
+    let good = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c == '/');
+    good.then(|| (secret, host.to_owned(), port))
+}
+
+/// The address as it may be shown.
+fn without_secret(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, address)) => format!("...@{address}"),
+        None => url.into(),
+    }
+}
+
+/// The `cluster` block.
+pub(super) fn cluster(
+    key: &str,
+    item: &Item,
+    cluster: &mut ClusterSettings,
+) -> Result<(), SyntaxError> {
+    let (mut user, mut password, mut token) = (None, None, None);
+    for (key, item) in entries(key, item)? {
+        let refuse = |e: ClusterSettingsError| error(item, e.to_string());
+        match key.as_str() {
+            "name" => cluster.name = name(key, item)?,
+            "host" | "net" => cluster.host = text(key, item)?,
+            "port" => cluster.port = port(key, item)?,
+            "listen" => match &item.value {
+                Value::Integer(_) => cluster.port = port(key, item)?,
+                _ => cluster.listen(&text(key, item)?).map_err(refuse)?,
+            },
+            "routes" => {
+                for item in list(key, item)? {
+                    cluster.add_route(&text(key, item)?).map_err(refuse)?;
+                }
+            }
+            "no_advertise" => cluster.no_advertise = boolean(key, item)?,
+            "connect_backoff" => {
+                cluster.longest_pause = match boolean(key, item)? {
+                    true => PAUSE_BACKED_OFF,
+                    false => PAUSE,
+                }
+            }
+            "authorization" => {
+                for (key, item) in entries(key, item)? {
+                    match key.as_str() {
+                        "user" | "username" => user = Some(text(key, item)?),
+                        "pass" | "password" => password = Some(text(key, item)?),
+                        "token" => token = Some(text(key, item)?),
+                        _ => return Err(unknown(&format!("cluster.authorization.{key}"), item)),
+                    }
+                }
+            }
+            "tls" => {
+                return Err(wrong(
+                    "cluster.tls",
+                    item,
+                    "no TLS between nodes: this version has none, keep them on a network you trust",
+                ));
+            }
+            _ => return Err(unknown(&format!("cluster.{key}"), item)),
+        }
+    }
+    let secret = match (user, password, token) {
+        (Some(user), Some(password), None) => Some(format!("{user}:{password}")),
+        (None, None, token) => token,
+        _ => {
+            let expected = "`user` and `password`, or `token`";
+            return Err(wrong("cluster.authorization", item, expected));
+        }
+    };
+    cluster
+        .share(secret)
+        .map_err(|e| error(item, e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let mut c = ClusterSettings::default();
+        c.listen("nats://0.0.0.0:-1").unwrap();
+        assert_eq!((c.host.as_str(), c.port), ("0.0.0.0", 0));
+        c.listen("127.0.0.1").unwrap();
+        assert_eq!((c.port, c.is_local()), (6222, true));
+        c.add_route("nats-route://u:p@[::1]:7").unwrap();
+        c.add_route("h:8/").unwrap();
+        c.add_route("nats://h:8").unwrap();
+        let routes: Vec<String> = c.routes.iter().map(ToString::to_string).collect();
+        assert_eq!(routes, ["[::1]:7", "h:8"]);
+        assert_eq!(c.secret.as_ref().unwrap().reveal(), "u:p");
+        assert_eq!(
+            c.add_route("nats-route://u:other@h:9"),
+            Err(ClusterSettingsError::Secrets)
+        );
+        for bad in ["http://h:1", "h:x", "", "nats-route://u:p@:1", "h:0"] {
+            let e = c.add_route(bad).unwrap_err().to_string();
+            assert!(
+                e.contains("nats-route://HOST:PORT") && !e.contains("u:p"),
+                "{e}"
+            );
+        }
+        assert!(!format!("{c:?}").contains("u:p"));
+    }
+
+    #[test]
+    fn what_a_cluster_needs() {
+        let mut c = ClusterSettings::default();
+        assert_eq!(c.check(None), Err(ClusterSettingsError::ServerName));
+        assert_eq!(c.check(Some("n1")), Err(ClusterSettingsError::ClusterName));
+        c.name = "tide".into();
+        assert_eq!(c.check(Some("n1")), Err(ClusterSettingsError::Routes));
+        c.add_route("h:1").unwrap();
+        c.check(Some("n1")).unwrap();
+        assert!(c.check(Some("n 1")).is_err());
+        c.secret = Some(ClusterSecret::new("$2a$10$abc".into()));
+        assert_eq!(c.check(Some("n1")), Err(ClusterSettingsError::Secret));
+    }
+}

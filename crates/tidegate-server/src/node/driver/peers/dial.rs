@@ -1,0 +1,102 @@
+//! Following routes: a name is looked up by a thread, since that may take long, and one of its addresses is dialled.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use mio::net::TcpStream;
+use tidegate::Time;
+
+use super::{Conn, Handle, Peers, nonce};
+use crate::cluster::Kind;
+use crate::cluster::channel::Channel;
+use crate::cluster::proof::Side;
+use crate::config::cluster::RouteAddress;
+
+type Outcome = io::Result<SocketAddr>;
+
+/// Names being looked up: each route of each kind at most once at a time.
+#[derive(Debug)]
+pub(super) struct Resolving {
+    sender: Sender<(usize, Kind, Outcome)>,
+    receiver: Receiver<(usize, Kind, Outcome)>,
+    handle: Handle,
+    /// Counts attempts, to take another address each time where a name has several.
+    attempts: usize,
+}
+
+impl Resolving {
+    pub(super) fn new(handle: Handle) -> Self {
+        let (sender, receiver) = channel();
+        Self {
+            sender,
+            receiver,
+            handle,
+            attempts: 0,
+        }
+    }
+
+    /// What came of one.
+    pub(super) fn poll(&self) -> Option<(usize, Kind, Outcome)> {
+        self.receiver.try_recv().ok()
+    }
+
+    /// Looks the name up; the outcome comes by [`Resolving::poll`].
+    fn start(&mut self, route: usize, kind: Kind, address: RouteAddress) -> io::Result<()> {
+        let (sender, handle) = (self.sender.clone(), self.handle.clone());
+        let attempt = self.attempts;
+        self.attempts += 1;
+        let look_up = move || {
+            let all = (address.host.as_str(), address.port).to_socket_addrs();
+            let outcome = all.and_then(|all| {
+                let all: Vec<SocketAddr> = all.collect();
+                let one = all.get(attempt % all.len().max(1)).copied();
+                one.ok_or_else(|| io::Error::other("the name has no address"))
+            });
+            // Nobody waits once the loop has ended.
+            let _ = sender.send((route, kind, outcome));
+            handle.wake();
+        };
+        let thread = std::thread::Builder::new().name("resolve".into());
+        thread.spawn(look_up).map(drop)
+    }
+}
+
+impl Peers {
+    pub(super) fn dial(&mut self, now: Time, route: usize, kind: Kind) {
+        let address = self.routes[route].clone();
+        match address.host.parse::<IpAddr>() {
+            Ok(ip) => self.dial_resolved(now, route, kind, Ok((ip, address.port).into())),
+            Err(_) => {
+                if let Err(e) = self.resolving.start(route, kind, address) {
+                    self.dial_resolved(now, route, kind, Err(e));
+                }
+            }
+        }
+    }
+
+    pub(super) fn dial_resolved(&mut self, now: Time, route: usize, kind: Kind, outcome: Outcome) {
+        let dialled = outcome.and_then(|address| {
+            let stream = TcpStream::connect(address)?;
+            let nonce = nonce(&self.random)?;
+            let channel = Channel::dial(now, kind, nonce, self.write_deadline, &self.roster);
+            let conn = Conn {
+                kind,
+                route: Some(route),
+                connecting: true,
+                writable: false,
+                ..Conn::new(stream, address, channel, Side::Dialer)
+            };
+            let refused = || io::Error::other("the connection cannot be served");
+            self.register(conn).ok_or_else(refused)
+        });
+        if let Err(e) = dialled {
+            self.redial.handle_down(now, route, kind, false);
+            let at = &self.routes[route];
+            let line = format!("cannot reach the node at {at}: {e}; trying again");
+            if self.roster.is_news(now, &line) {
+                tracing::info!("{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A state that is taken over from another node, or given to one: what was asked and answered goes between [`crate::catchup`], the
+//! store and the peers.
+
+use tidegate::Time;
+
+use super::peers::Peers;
+use crate::catchup::wire::{self, Frame};
+use crate::catchup::{Giver, Read, Source, Taken, Taker};
+use crate::node::core::Node;
+use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
+use crate::stream::{AccountLimits, Filter, Place, Streams};
+
+/// Answers made in a turn.
+const ANSWERS_MAX: usize = 4;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct TakingOver {
+    giver: Giver,
+    limits: AccountLimits,
+    taking: Option<Taking>,
+}
+
+#[derive(Debug)]
+enum Taking {
+    /// It comes in.
+    Coming {
+        taker: Box<Taker>,
+        /// Not appended yet.
+        fetched: Vec<Fetched>,
+        /// Appended, and not known to be durable.
+        undurable: usize,
+    },
+    /// All is there, and it is written down.
+    Whole(Box<Whole>),
+}
+
+#[derive(Debug)]
+struct Whole {
+    at: (u64, u64),
+    streams: Streams,
+    live: Live,
+    /// The store has it.
+    handed_over: bool,
+}
+
+/// What others are given.
+struct Given<'a> {
+    store: &'a mut Store,
+    streams: &'a Streams,
+}
+
+impl Source for Given<'_> {
+    fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)> {
+        let part = self.store.read_checkpoint(index, offset, len)?;
+        Some((part.index, part.total, part.bytes))
+    }
+
+    fn next(&mut self, stream: u32, from: u64) -> Option<u64> {
+        let stream = self.streams.get(stream)?;
+        stream.next_at(from, &mut Filter::all())
+    }
+
+    fn message(&mut self, stream: u32, seq: u64) -> Read {
+        let place = self.streams.get(stream).and_then(|s| s.place(seq));
+        match place.map(|place| self.store.read_alone(place)) {
+            Some(Fetch::Ready(entry)) => Read::Ready(entry),
+            Some(Fetch::Pending) => Read::Pending,
+            _ => Read::Gone,
+        }
+    }
+}
+
+impl TakingOver {
+    pub(super) fn new(limits: AccountLimits) -> Self {
+        Self {
+            giver: Giver::default(),
+            limits,
+            taking: None,
+        }
+    }
+
+    /// When there is something to be done, whatever else happens.
+    pub(super) fn deadline(&self) -> Time {
+        match &self.taking {
+            _ if !self.giver.is_idle() => Time::ZERO,
+            Some(Taking::Coming { taker, fetched, .. }) if fetched.is_empty() => taker.deadline(),
+            _ => Time::NEVER,
+        }
+    }
+
+    /// One turn's work.
+    pub(super) fn turn(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        let group = store.group_number();
+        self.receive(now, store, peers);
+        if let Some(streams) = node.streams() {
+            let mut given = Given {
+                store,
+                streams: streams.applied(),
+            };
+            for _ in 0..ANSWERS_MAX {
+                let Some((to, answer)) = self.giver.poll(&mut given) else {
+                    break;
+                };
+                // Whoever is not answered asks again.
+                let _ = peers.send_fetch(to, group, &answer);
+            }
+        }
+        self.begin_or_end(store);
+        self.place(store);
+        if let Some(Taking::Coming { taker, .. }) = &mut self.taking
+            && let Some(streams) = node.streams()
+            && let Some((to, ask)) = taker.poll(now, streams.applied())
+        {
+            let _ = peers.send_fetch(to, group, &ask.encode());
+        }
+        self.finish(now, node, store);
+    }
+
+    fn receive(&mut self, now: Time, store: &Store, peers: &mut Peers) {
+        while let Some(received) = peers.poll_fetch() {
+            match wire::decode(&received.payload) {
+                Ok(Frame::Ask(ask)) => {
+                    self.giver
+                        .handle_ask(store.applied_index(), received.from, ask);
+                }
+                Ok(Frame::Answer(answer)) => {
+                    let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking else {
+                        continue;
+                    };
+                    match taker.handle_answer(answer) {
+                        Taken::Nothing => {}
+                        Taken::State(bytes) => match read_given(&bytes, self.limits) {
+                            Ok((index, term, streams)) => taker.handle_state(index, term, streams),
+                            Err(error) => {
+                                tracing::error!("the state another node gave: {error}");
+                                taker.handle_refused(now);
+                            }
+                        },
+                        Taken::Messages(stream, messages) => {
+                            let all = messages.into_iter().map(|(seq, entry)| Fetched {
+                                stream,
+                                seq,
+                                entry,
+                            });
+                            fetched.extend(all);
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
+    }
+
+    fn begin_or_end(&mut self, store: &mut Store) {
+        match (store.poll_catch_up(), &mut self.taking) {
+            (Some(wanted), None) if store.begin_catch_up() => {
+                tracing::info!(
+                    "the others' logs begin after what is known here: taking over the state as of entry {} or later",
+                    wanted.index
+                );
+                self.taking = Some(Taking::Coming {
+                    taker: Box::new(Taker::new(wanted.from)),
+                    fetched: Vec::new(),
+                    undurable: 0,
+                });
+            }
+            (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
+            (None, Some(Taking::Coming { .. })) => {
+                store.abandon_catch_up();
+                self.taking = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// What was fetched goes into the log, and what is durable has its place.
+    fn place(&mut self, store: &mut Store) {
+        let Some(Taking::Coming {
+            taker,
+            fetched,
+            undurable,
+        }) = &mut self.taking
+        else {
+            return;
+        };
+        // While there is no room they wait, and nothing more is asked for.
+        if !fetched.is_empty() && store.append_fetched(fetched).is_ok() {
+            *undurable += fetched.len();
+            fetched.clear();
+        }
+        while let Some(placed) = store.poll_fetched() {
+            taker.handle_placed(placed.stream, placed.seq, placed.place);
+            *undurable = undurable.saturating_sub(1);
+        }
+    }
+
+    fn finish(&mut self, now: Time, node: &mut Node, store: &mut Store) {
+        self.taking = match self.taking.take() {
+            Some(Taking::Coming {
+                taker,
+                fetched,
+                undurable: 0,
+            }) if taker.is_done() && fetched.is_empty() => whole(*taker, store),
+            other => other,
+        };
+        let Some(Taking::Whole(whole)) = &mut self.taking else {
+            return;
+        };
+        if !whole.handed_over {
+            let parts = Box::new(whole.streams.snapshot().chunks());
+            match store.install(whole.at, whole.live.clone(), parts) {
+                Ok(()) => whole.handed_over = true,
+                Err(InstallError::Busy) => {}
+                Err(_) => {
+                    store.abandon_catch_up();
+                    self.taking = None;
+                }
+            }
+        } else if store.poll_installed().is_some() {
+            if let Some(Taking::Whole(whole)) = self.taking.take()
+                && let Some(streams) = node.streams_mut()
+            {
+                tracing::info!("took over the state as of entry {}", whole.at.0);
+                streams.replace(now, whole.streams);
+            }
+        } else if !store.is_installing() {
+            // It could not be written: once more.
+            whole.handed_over = false;
+        }
+    }
+}
+
+/// All is there: what of it lies where.
+fn whole(taker: Taker, store: &Store) -> Option<Taking> {
+    let (index, term, streams, fetched) = taker.into_state()?;
+    tracing::info!("fetched the state as of entry {index}, and {fetched} messages");
+    let mut live = store.fresh_live();
+    let mut all = Filter::all();
+    for stream in streams.iter().filter(|s| !s.in_memory()) {
+        let mut seq = 0;
+        while let Some(next) = stream.next_at(seq, &mut all) {
+            seq = next + 1;
+            if let Some(message) = stream.message(next)
+                && message.place != Place::default()
+            {
+                live.stored(message.place, message.bytes);
+            }
+        }
+    }
+    Some(Taking::Whole(Box::new(Whole {
+        at: (index, term),
+        streams,
+        live,
+        handed_over: false,
+    })))
+}

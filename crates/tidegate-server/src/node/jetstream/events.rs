@@ -1,0 +1,235 @@
+//! What people who watch a server are told of its streams and consumers: that they were made, changed, deleted, paused.
+//!
+//! Owns what is said, and when. One that nobody listens to is not made. Advisories about messages are the consumers' own.
+
+use serde::Serialize;
+use tidegate::Time;
+
+use super::{JetStream, Voice, speak};
+use crate::api::timestamp::Timestamp;
+use crate::node::core::Node;
+use crate::stream::Effect;
+
+/// Something happened to a stream or a consumer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Advised<'a> {
+    StreamCreated {
+        stream: &'a str,
+    },
+    StreamUpdated {
+        stream: &'a str,
+    },
+    StreamDeleted {
+        stream: &'a str,
+    },
+    ConsumerCreated {
+        stream: &'a str,
+        consumer: &'a str,
+    },
+    ConsumerDeleted {
+        stream: &'a str,
+        consumer: &'a str,
+    },
+    /// `None`: it goes on.
+    ConsumerPaused {
+        stream: &'a str,
+        consumer: &'a str,
+        until: Option<Timestamp>,
+    },
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    timestamp: &'a str,
+    stream: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_until: Option<Timestamp>,
+}
+
+impl<'a> Advised<'a> {
+    fn subject(&self) -> String {
+        const PREFIX: &str = "$JS.EVENT.ADVISORY";
+        match self {
+            Self::StreamCreated { stream } => format!("{PREFIX}.STREAM.CREATED.{stream}"),
+            Self::StreamUpdated { stream } => format!("{PREFIX}.STREAM.UPDATED.{stream}"),
+            Self::StreamDeleted { stream } => format!("{PREFIX}.STREAM.DELETED.{stream}"),
+            Self::ConsumerCreated { stream, consumer } => {
+                format!("{PREFIX}.CONSUMER.CREATED.{stream}.{consumer}")
+            }
+            Self::ConsumerDeleted { stream, consumer } => {
+                format!("{PREFIX}.CONSUMER.DELETED.{stream}.{consumer}")
+            }
+            Self::ConsumerPaused {
+                stream, consumer, ..
+            } => format!("{PREFIX}.CONSUMER.PAUSE.{stream}.{consumer}"),
+        }
+    }
+
+    /// `id` is unique among advisories.
+    fn json(&self, id: &'a str, now: Timestamp) -> Vec<u8> {
+        let (stream, consumer, action) = match *self {
+            Self::StreamCreated { stream } => (stream, None, Some("create")),
+            Self::StreamUpdated { stream } => (stream, None, Some("modify")),
+            Self::StreamDeleted { stream } => (stream, None, Some("delete")),
+            Self::ConsumerCreated { stream, consumer } => (stream, Some(consumer), Some("create")),
+            Self::ConsumerDeleted { stream, consumer } => (stream, Some(consumer), Some("delete")),
+            Self::ConsumerPaused {
+                stream, consumer, ..
+            } => (stream, Some(consumer), None),
+        };
+        let until = match *self {
+            Self::ConsumerPaused { until, .. } => Some(until.unwrap_or(Timestamp::ZERO)),
+            _ => None,
+        };
+        let json = Json {
+            r#type: match (consumer, action) {
+                (_, None) => "io.nats.jetstream.advisory.v1.consumer_pause",
+                (None, _) => "io.nats.jetstream.advisory.v1.stream_action",
+                (Some(_), _) => "io.nats.jetstream.advisory.v1.consumer_action",
+            },
+            id,
+            timestamp: &now.to_string(),
+            stream,
+            consumer,
+            action,
+            paused: until.map(|until| until > now),
+            pause_until: until,
+        };
+        serde_json::to_vec(&json).unwrap_or_else(|e| unreachable!("strings are JSON: {e}"))
+    }
+}
+
+impl Voice<'_> {
+    /// Tells whoever watches.
+    pub(super) fn advise(&mut self, advised: &Advised<'_>) {
+        let subject = advised.subject();
+        if self.is_heard(subject.as_bytes()) {
+            *self.advisories += 1;
+            let id = speak::unique(self.wall_us, *self.advisories, 22);
+            let body = advised.json(&id, Timestamp::from_micros(self.wall_us));
+            self.answer_with(subject.as_bytes(), &body);
+        }
+    }
+}
+
+impl JetStream {
+    /// Tells whoever watches what an entry changed; before consumers take it over.
+    pub(super) fn advise_changes(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
+        for effect in effects {
+            let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
+            // Of what a later command of the same entry deleted there is no name any more.
+            match effect {
+                Effect::StreamCreated { stream } => {
+                    if let Some(stream) = &name(*stream) {
+                        let advised = Advised::StreamCreated { stream };
+                        self.voice(node, now).advise(&advised);
+                    }
+                }
+                Effect::StreamUpdated { stream } => {
+                    if let Some(stream) = &name(*stream) {
+                        let advised = Advised::StreamUpdated { stream };
+                        self.voice(node, now).advise(&advised);
+                    }
+                }
+                Effect::StreamDeleted { name: stream, .. } => {
+                    let advised = Advised::StreamDeleted { stream };
+                    self.voice(node, now).advise(&advised);
+                }
+                Effect::ConsumerCreated {
+                    stream,
+                    name: consumer,
+                } => {
+                    if let Some(stream) = &name(*stream) {
+                        let advised = Advised::ConsumerCreated { stream, consumer };
+                        self.voice(node, now).advise(&advised);
+                    }
+                    self.advise_paused(node, now, *stream, consumer, None);
+                }
+                Effect::ConsumerUpdated {
+                    stream,
+                    name: consumer,
+                } => {
+                    let live = self.consumers.find(*stream, consumer);
+                    let live = live.and_then(|key| self.consumers.get(key));
+                    let before = live.and_then(|live| live.config.pause_until);
+                    self.advise_paused(node, now, *stream, consumer, before);
+                }
+                Effect::ConsumerDeleted {
+                    stream,
+                    name: consumer,
+                } => {
+                    if let Some(stream) = &name(*stream) {
+                        let advised = Advised::ConsumerDeleted { stream, consumer };
+                        self.voice(node, now).advise(&advised);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a consumer is paused is something else than before.
+    fn advise_paused(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        stream: u32,
+        consumer: &str,
+        before: Option<Timestamp>,
+    ) -> Option<()> {
+        let of = self.streams.get(stream)?;
+        let until = of.consumer(consumer)?.config().pause_until;
+        if until != before {
+            let stream = of.name().to_owned();
+            self.voice(node, now).advise(&Advised::ConsumerPaused {
+                stream: &stream,
+                consumer,
+                until,
+            });
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_nats_server_says_it() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let made = Advised::ConsumerCreated {
+            stream: "S",
+            consumer: "C",
+        };
+        assert_eq!(made.subject(), "$JS.EVENT.ADVISORY.CONSUMER.CREATED.S.C");
+        assert_eq!(
+            String::from_utf8(made.json("x", now)).unwrap(),
+            r#"{"type":"io.nats.jetstream.advisory.v1.consumer_action","id":"x","timestamp":"2023-11-14T22:13:20Z","stream":"S","consumer":"C","action":"create"}"#
+        );
+        let goes_on = Advised::ConsumerPaused {
+            stream: "S",
+            consumer: "C",
+            until: None,
+        };
+        assert_eq!(
+            String::from_utf8(goes_on.json("x", now)).unwrap(),
+            r#"{"type":"io.nats.jetstream.advisory.v1.consumer_pause","id":"x","timestamp":"2023-11-14T22:13:20Z","stream":"S","consumer":"C","paused":false,"pause_until":"0001-01-01T00:00:00Z"}"#
+        );
+        let gone = Advised::StreamDeleted { stream: "S" };
+        assert_eq!(gone.subject(), "$JS.EVENT.ADVISORY.STREAM.DELETED.S");
+        assert!(
+            String::from_utf8(gone.json("x", now))
+                .unwrap()
+                .ends_with(r#""stream":"S","action":"delete"}"#)
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Who serves the streams: the leader of the group, and nobody else.
+//!
+//! A node that follows applies the same entries and says nothing. What clients ask of it goes to the leader like any message, because
+//! the leader lets the others know what it wants to hear (`interest`). Whoever becomes leader serves once it has applied everything
+//! committed before; whoever stops being it forgets what only a leader knows.
+
+use tidegate::Time;
+
+use super::{Ending, JetStream};
+use crate::api::answer::ClusterInfo;
+use crate::api::error::ApiError;
+use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
+use crate::node::core::Node;
+use crate::stream::{Effect, Outcome, Streams};
+
+use super::outcome::Then;
+
+/// Requests, acknowledgements and flow control.
+const OWN: &[u8] = b"$JS.>";
+
+impl JetStream {
+    /// Whether this node serves.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        self.serves
+    }
+
+    /// Which nodes keep the streams, how many there are, and why this one is behind, if it is.
+    pub fn set_cluster(&mut self, nodes: usize, cluster: ClusterInfo, behind: Option<String>) {
+        self.nodes = nodes;
+        self.cluster = cluster;
+        self.behind = behind;
+    }
+
+    /// How many nodes keep the streams.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Why this node does not have what the others have, if it has not.
+    #[must_use]
+    pub fn behind(&self) -> Option<&str> {
+        self.behind.as_deref()
+    }
+
+    /// Which nodes keep the streams.
+    #[must_use]
+    pub const fn cluster(&self) -> &ClusterInfo {
+        &self.cluster
+    }
+
+    /// What other nodes are to send here; empty unless this node serves.
+    #[must_use]
+    pub fn interest(&self) -> Vec<Box<[u8]>> {
+        if !self.serves {
+            return Vec::new();
+        }
+        let subjects = self.streams.iter().flat_map(|s| s.config().subjects.iter());
+        let subjects = subjects.map(|s| s.as_bytes().into());
+        std::iter::once(OWN.into()).chain(subjects).collect()
+    }
+
+    /// Whether what other nodes are to send has changed since it was last asked.
+    pub fn take_interest_changed(&mut self) -> bool {
+        std::mem::take(&mut self.interest_changed)
+    }
+
+    /// Whether somebody asked for another leader since it was last asked.
+    pub fn take_step_down(&mut self) -> bool {
+        std::mem::take(&mut self.step_down)
+    }
+
+    /// These are the streams from now on, taken over from another node. Not while this one serves.
+    pub fn replace(&mut self, now: Time, streams: Streams) {
+        debug_assert!(!self.serves, "who leads has everything");
+        self.streams = streams;
+        self.pub_acks.clear();
+        self.wall.not_before(now, self.streams.now_us());
+    }
+
+    /// Everything committed is applied: from now on this node decides, and serves consumers.
+    pub(in crate::node) fn handle_leading(&mut self, now: Time) {
+        if std::mem::replace(&mut self.serves, true) {
+            return;
+        }
+        self.interest_changed = true;
+        self.wall.not_before(now, self.streams.now_us());
+        let known: Vec<(u32, String)> = self
+            .streams
+            .iter()
+            .flat_map(|s| s.consumers().map(|(name, _)| (s.id(), name.to_owned())))
+            .collect();
+        for (stream, name) in known {
+            self.take_up_logged(now, stream, &name);
+        }
+    }
+
+    /// Another node decides from now on, or nobody does. What was not proposed is refused; what was proposed may yet be committed, and
+    /// is answered then, if it is.
+    pub(in crate::node) fn handle_following(&mut self, node: &mut Node, now: Time) {
+        if !std::mem::replace(&mut self.serves, false) {
+            return;
+        }
+        self.interest_changed = true;
+        self.postponed.clear();
+        self.seal(now);
+        while let Some(mut sealed) = self.sealed.pop_front() {
+            self.sealed_bytes -= sealed.entry.len();
+            self.refuse_all(
+                node,
+                now,
+                sealed.waiters.drain(),
+                &ApiError::SYSTEM_UNAVAILABLE,
+            );
+            self.durable.recycle(sealed.waiters);
+        }
+        for key in self.consumers.keys() {
+            self.let_go(node, now, key, Ending::LeadershipChange);
+        }
+        self.atomic = new_atomic();
+        self.fast = Fast::new(FastLimits::default());
+        self.batches = super::batches::Pending::default();
+        self.expiring = false;
+        self.again = None;
+        self.next_expiry = None;
+    }
+
+    fn refuse_all<'a>(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        waiters: impl Iterator<Item = (usize, &'a [u8], Then)>,
+        error: &ApiError,
+    ) {
+        for (_, reply, then) in waiters {
+            let outcome = Outcome::Refused {
+                stream: 0,
+                error: error.clone(),
+            };
+            self.tell(node, now, reply, then, &outcome);
+        }
+    }
+
+    /// Notes what an entry means for what other nodes are to send.
+    pub(super) fn note_interest(&mut self, effects: &[Effect]) {
+        let changes = |e: &Effect| {
+            matches!(
+                e,
+                Effect::StreamCreated { .. }
+                    | Effect::StreamUpdated { .. }
+                    | Effect::StreamDeleted { .. }
+            )
+        };
+        self.interest_changed |= self.serves && effects.iter().any(changes);
+    }
+
+    /// Whether so many copies can be kept.
+    pub(super) fn check_replicas(&self, replicas: i64) -> Result<(), ApiError> {
+        match usize::try_from(replicas) {
+            Ok(wanted) if wanted <= self.nodes.max(1) => Ok(()),
+            _ if self.nodes <= 1 => Err(ApiError::REPLICAS_NOT_SUPPORTED),
+            _ => Err(ApiError::no_peers(format_args!(
+                "no suitable peers for placement, insufficient replicas: {replicas} asked for, {} nodes",
+                self.nodes
+            ))),
+        }
+    }
+}
+
+/// Atomic batches, none begun.
+pub(super) fn new_atomic() -> Atomic {
+    Atomic::new(AtomicLimits {
+        batch_bytes_max: super::BATCH_BYTES_MAX,
+        ..AtomicLimits::default()
+    })
+}

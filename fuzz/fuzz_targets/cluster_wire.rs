@@ -1,0 +1,71 @@
+//! Whatever a peer sends, in whatever pieces: frames are what was written, a channel ends in an error or goes on, and nothing that
+//! was not proved gets past the greeting.
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::Time;
+use tidegate_server::cluster::channel::{Channel, Step};
+use tidegate_server::cluster::members::{Members, MembersFile};
+use tidegate_server::cluster::proof::Secret;
+use tidegate_server::cluster::roster::{Me, Roster};
+use tidegate_server::cluster::wire::{FRAME_BYTES_MAX, Read, read};
+use tidegate_server::nats::outbox::Outbox;
+
+fn roster() -> Roster {
+    let me = Me {
+        cluster: "tide".into(),
+        name: "n1".into(),
+        id: 1,
+        life: 2,
+        streams: false,
+        client_url: ":4222".into(),
+        secret: Secret::new("nobody knows"),
+    };
+    Roster::new(me, 1, None)
+}
+
+/// How far a channel comes with `input`, handed in by pieces, and what it answers.
+fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
+    let (now, roster) = (Time::from_nanos(1), roster());
+    let mut channel = Channel::answer(now, [7; 32], Duration::from_secs(1));
+    let (mut used, mut end) = (0, 0);
+    while end < input.len() {
+        end = (end + piece.max(1)).min(input.len());
+        loop {
+            match channel.next(now, &input[used..end], &roster) {
+                Ok((Step::Need(need), 0)) => {
+                    assert!(need > end - used);
+                    break;
+                }
+                Ok((Step::Open(_) | Step::Frame(_), _)) => panic!("the secret was not proved"),
+                Ok((_, n)) => used += n,
+                Err(_) => return (used, true, channel.out.to_vec()),
+            }
+        }
+    }
+    (used, false, channel.out.to_vec())
+}
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (piece, bytes) = input;
+    if let Ok(Read::Frame(frame, used)) = read(bytes, FRAME_BYTES_MAX) {
+        assert!(used <= bytes.len());
+        let mut out = Outbox::default();
+        frame.write(&mut out);
+        let again = out.to_vec();
+        assert_eq!(read(&again, FRAME_BYTES_MAX), Ok(Read::Frame(frame, again.len())));
+    }
+    if let Some(members) = Members::decode(bytes) {
+        let mut again = Vec::new();
+        members.encode(&mut again);
+        assert_eq!(Members::decode(&again), Some(members));
+    }
+    if let Ok(file) = MembersFile::decode(bytes) {
+        assert_eq!(MembersFile::decode(file.encode().as_bytes()), Ok(file));
+    }
+    let whole = hear(bytes, usize::MAX);
+    let pieces = hear(bytes, usize::from(piece));
+    assert_eq!(whole, pieces, "where bytes are cut changes nothing");
+});
