@@ -45,7 +45,8 @@ impl Ledger {
                 break;
             }
             for (_, record) in chunk.records {
-                outcome = outcome.and(self.note(&record, &mut each));
+                let noted = self.note(&record, &mut each);
+                outcome = outcome.and(noted);
             }
             self.durable = chunk.next;
         }

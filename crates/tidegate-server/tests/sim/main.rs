@@ -13,6 +13,7 @@ mod audit;
 mod bugs;
 mod catch_up;
 mod client;
+mod consume;
 mod coverage;
 mod dice;
 mod ledger;

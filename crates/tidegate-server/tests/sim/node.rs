@@ -18,6 +18,7 @@ use tidegate_server::stream::{
 use crate::bugs::{Bug, without_ids};
 use crate::catch_up::CatchingUp;
 use crate::client::{Reply, Request, Told};
+use crate::consume::Proposed;
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::oracle::{Oracle, ensure};
@@ -57,6 +58,7 @@ pub(crate) struct Up {
     checking: Vec<(u32, u64)>,
     pub(crate) checkpoints: u64,
     pub(crate) catching_up: CatchingUp,
+    pub(crate) consuming: Proposed,
 }
 
 /// An answer, and the entry it speaks of.
@@ -64,6 +66,11 @@ pub(crate) type Answer = (Reply, Option<(u64, u64)>);
 
 pub(crate) const fn time(now_us: u64) -> Time {
     Time::from_nanos(now_us * 1000)
+}
+
+/// What a clock shows that is off by so much.
+pub(crate) const fn wall(now_us: u64, off_us: i64) -> u64 {
+    (EPOCH_US + now_us).saturating_add_signed(off_us)
 }
 
 impl Up {
@@ -137,6 +144,7 @@ impl Up {
             checking: Vec::new(),
             checkpoints: 0,
             catching_up: CatchingUp::default(),
+            consuming: None,
         }))
     }
 
@@ -180,7 +188,7 @@ impl Up {
         oracle: &mut Oracle,
         answers: &mut Vec<Answer>,
     ) -> Result<bool, String> {
-        let wall = (EPOCH_US + now).saturating_add_signed(wall_us);
+        let wall = wall(now, wall_us);
         self.doing = self.steps.step(time(now));
         self.propose(wall, answers);
         if self.store.poll().is_err() {

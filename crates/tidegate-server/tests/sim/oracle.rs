@@ -219,6 +219,10 @@ fn digest(streams: &Streams) -> u64 {
                 hash.all(&fields);
             }
         }
+        for (name, consumer) in stream.consumers() {
+            hash.write(name.as_bytes());
+            hash.write(&consumer.state().encode());
+        }
     }
     // Each with the number and the time of its message, which follow it.
     let state: Vec<u8> = streams.snapshot().chunks().flatten().collect();

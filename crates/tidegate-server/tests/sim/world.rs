@@ -14,7 +14,7 @@ use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::ledger::Ledger;
 use crate::net::Net;
-use crate::node::{Answer, Disks, Up};
+use crate::node::{Answer, Disks, Up, wall};
 use crate::oracle::{Oracle, Verdict, ensure};
 
 /// Microseconds between two ticks of a node whose clock is right.
@@ -271,7 +271,8 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let last = self.oracle.last_committed();
-        let applied = |n: &Node| n.up.as_ref().is_some_and(|up| up.applied.0 == last);
+        let done = |up: &Up| up.applied.0 == last && up.consumed_all();
+        let applied = |n: &Node| n.up.as_ref().is_some_and(done);
         self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
     }
 
@@ -424,6 +425,8 @@ impl World {
         up.tick();
         up.work();
         if self.dice.chance(300) {
+            up.serve(wall(self.now, node.wall_us), &self.oracle)
+                .map_err(|what| format!("node {}: {what}", node.id))?;
             up.consume(&mut self.dice, &self.oracle, &mut self.seen)
                 .map_err(|what| format!("node {}: {what}", node.id))?;
         }
