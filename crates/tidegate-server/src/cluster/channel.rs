@@ -14,7 +14,8 @@ use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
 use crate::nats::outbox::Outbox;
 
-/// How often a dialer pings.
+/// How often a dialer pings, and whoever was dialled says that it is there: it does so unasked, since it may have a lot to read
+/// before it comes to a ping.
 pub const PING_EVERY: Duration = Duration::from_secs(3);
 /// After how much silence a channel is over.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -163,12 +164,7 @@ impl Channel {
                 Err(GreetingError::from(Refusal::theirs(*code, text)).into())
             }
             (Side::Dialer, _, Frame::Pong) => Ok(Step::Done),
-            (Side::Dialled, _, Frame::Ping) => {
-                if self.out.len() < PONGS_BYTES_MAX {
-                    Frame::Pong.write(&mut self.out);
-                }
-                Ok(Step::Done)
-            }
+            (Side::Dialled, _, Frame::Ping) => Ok(Step::Done),
             (Side::Dialled, Kind::Raft, Frame::Raft { .. } | Frame::Fetch { .. })
             | (
                 Side::Dialled,
@@ -182,10 +178,17 @@ impl Channel {
         }
     }
 
-    /// Bytes of a frame arrived that is not complete yet.
+    /// Bytes of a frame arrived that is not complete yet, or there are some that are not to be read for now.
     pub const fn handle_activity(&mut self, now: Time) {
         if matches!(self.state, State::Open(..)) {
             self.heard = now;
+        }
+    }
+
+    /// It is time to say that this node is there, on a channel that was dialled from elsewhere.
+    pub fn pong(&mut self) {
+        if self.out.len() < PONGS_BYTES_MAX {
+            Frame::Pong.write(&mut self.out);
         }
     }
 

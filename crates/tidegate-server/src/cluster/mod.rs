@@ -3,7 +3,7 @@
 //! is `node/core`'s.
 //!
 //! Every node dials every other one, up to twice: a channel of kind [`Kind::Route`] for subscriptions and messages, one of kind
-//! [`Kind::Raft`] for the group's messages. A channel carries what its dialer says; the other end answers the greeting and pings.
+//! [`Kind::Raft`] for the group's messages. A channel carries what its dialer says; the other end answers the greeting and says that it is there.
 //! So what is known of a peer's subscriptions lives and dies with the channel that told it.
 //!
 //! ```text

@@ -64,9 +64,9 @@ pub enum Frame<'a> {
         /// Why, for people.
         text: &'a [u8],
     },
-    /// Answer with a pong.
+    /// The dialer is there.
     Ping,
-    /// The answer.
+    /// Whoever was dialled is.
     Pong,
     /// Who the sender thinks the members are.
     Members(&'a [u8]),

@@ -364,6 +364,10 @@ impl Server {
             tracing::error!("reload: the cluster cannot change while running: it stays");
             settings.cluster.clone_from(&old.cluster);
         }
+        if self.peers.is_some() && settings.server_name != old.server_name {
+            tracing::error!("reload: the name of a cluster's node cannot change: it stays");
+            settings.server_name.clone_from(&old.server_name);
+        }
         if settings.controller != old.controller {
             tracing::error!("reload: the controller cannot change while running: it stays");
             settings.controller = old.controller;

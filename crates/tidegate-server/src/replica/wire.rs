@@ -155,7 +155,7 @@ pub fn decode(bytes: &Bytes) -> Result<(u32, Message), DecodeError> {
     }
     let meaningless = |what| DecodeError::Meaningless { what };
     let kind = KINDS.get(usize::from(kind));
-    let kind = *kind.ok_or(meaningless("an unknown kind"))?;
+    let kind = *kind.ok_or_else(|| meaningless("an unknown kind"))?;
     if flags & !(REFUSED | FORCED) != 0 || head[7] != 0 {
         return Err(meaningless("unknown flags"));
     }
@@ -193,14 +193,16 @@ fn entries(bytes: &Bytes, count: usize, mut index: u64) -> Result<Vec<Entry>, De
     }
     let mut at = HEADER + count * ENTRY;
     let table = bytes.get(HEADER..at);
-    let table = table.ok_or(meaningless("entries that are not there"))?;
+    let table = table.ok_or_else(|| meaningless("entries that are not there"))?;
     let mut entries = Vec::with_capacity(count);
     for of in table.chunks_exact(ENTRY) {
         let end = at + u32_at(of, 8) as usize;
         if end > bytes.len() {
             return Err(meaningless("entries that are not there"));
         }
-        index = index.checked_add(1).ok_or(meaningless("no such index"))?;
+        index = index
+            .checked_add(1)
+            .ok_or_else(|| meaningless("no such index"))?;
         let mut entry = Entry::default();
         (entry.index, entry.term) = (index, u64_at(of, 0));
         entry.data = bytes.slice(at..end);

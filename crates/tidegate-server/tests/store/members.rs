@@ -157,7 +157,7 @@ impl Members {
             // What this one has lies where it has it.
             for (seq, (place, _)) in &mut toy.messages {
                 let ours = node.toy.messages.get(seq);
-                *place = ours.map_or(Place::default(), |(place, _)| *place);
+                *place = ours.map_or_else(Place::default, |(place, _)| *place);
             }
             (applied, toy)
         });
@@ -195,7 +195,10 @@ impl Members {
         };
         let messages: Vec<Fetched> = lacking.iter().filter_map(read).collect();
         if !messages.is_empty() && node.store.log().stats().pending_bytes == 0 {
-            node.store.append_fetched(&messages).unwrap();
+            match node.store.append_fetched(&messages) {
+                Ok(()) | Err(WriteError::Full) => {}
+                Err(error) => panic!("{error}"),
+            }
         }
         self.fetching[at] = Some((applied, toy));
     }
@@ -378,7 +381,7 @@ fn leadership_is_handed_over() {
 
 #[test]
 fn what_was_applied_survives_crashes_of_any_of_them() {
-    for seed in 1..=12u64 {
+    for seed in 1..=40u64 {
         println!("seed {seed}");
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut members = Members::new(options());
@@ -492,7 +495,7 @@ fn who_is_behind_everybodys_log_takes_over_the_state_and_goes_on() {
 
 #[test]
 fn a_crash_while_the_state_is_taken_over_loses_nothing() {
-    for seed in 1..=15u64 {
+    for seed in 1..=40u64 {
         println!("seed {seed}");
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut members = Members::new(short());

@@ -467,3 +467,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 //! not read. What is sent leaves at the end of the turn, or with [`Peers::flush`].
 
 mod dial;
+mod ending;
 mod frames;
 
 use std::collections::VecDeque;
@@ -23,9 +24,10 @@ use tidegate::Time;
 use tidegate_log::Disk;
 
 use self::dial::Resolving;
+use self::ending::Why;
 use super::members::{self, IdentityError};
 use super::{Handle, StartError};
-use crate::cluster::channel::{Channel, ChannelError, PING_EVERY};
+use crate::cluster::channel::{Channel, PING_EVERY};
 use crate::cluster::members::{Members, MembersFile};
 use crate::cluster::proof::{Secret, Side};
 use crate::cluster::redial::Redial;
@@ -47,6 +49,8 @@ pub(super) const PEER_TOKENS: usize = usize::MAX / 2;
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of groups' messages that came and were not taken, beyond which no more is read.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Comings and goings that were not asked for.
+const EVENTS_MAX: usize = 1024;
 /// Connections of peers at most, those included that have not proved anything yet.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
 
@@ -312,6 +316,14 @@ impl Peers {
         received
     }
 
+    /// A peer came or went. Whoever does not ask for so long is told of the latest only.
+    fn note(&mut self, event: PeerEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
     /// The next peer that came or went.
     pub fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
@@ -358,6 +370,12 @@ impl Peers {
 
     /// Dials what is due, pings, and ends what is dead.
     pub(super) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
+        for (_, conn) in &mut self.conns {
+            // What is there to read and has to wait is not silence.
+            if conn.readable && conn.side == Side::Dialled {
+                conn.channel.handle_activity(now);
+            }
+        }
         let overdue = |(key, conn): (usize, &Conn)| Some((key, conn.channel.overdue(now)?));
         let dead: Vec<_> = self.conns.iter().filter_map(overdue).collect();
         for (key, why) in dead {
@@ -382,6 +400,10 @@ impl Peers {
             }
             if let Some(key) = self.told[slot][Kind::Raft.index()] {
                 Frame::Ping.write(&mut self.conns[key].channel.out);
+                self.touch(key);
+            }
+            for key in self.heard[slot].into_iter().flatten() {
+                self.conns[key].channel.pong();
                 self.touch(key);
             }
         }
@@ -568,121 +590,6 @@ impl Peers {
             }
         }
     }
-
-    /// Drops a connection and everything that hung on it.
-    fn end(&mut self, now: Time, key: usize, node: &mut Node, why: &Why) {
-        let Some(mut conn) = self.conns.try_remove(key) else {
-            return;
-        };
-        // A refusal is for the other side to read: what a fresh socket takes for certain.
-        if matches!(why, Why::Channel(_)) && !conn.channel.out.is_empty() && !conn.connecting {
-            let _ = conn.socket.write(&conn.channel.out);
-        }
-        let _ = self.registry.deregister(&mut conn.socket.stream);
-        conn.socket.close();
-        self.ready.retain(|k| *k != key);
-        self.dirty.retain(|k| *k != key);
-        let refusal = match why {
-            Why::Channel(e) => e.refusal(),
-            _ => None,
-        };
-        if let Some(slot) = conn.slot {
-            self.leave(slot, &conn, node);
-        }
-        if let Some(route) = conn.route {
-            let refused = refusal.is_some();
-            self.redial.handle_down(now, route, conn.kind, refused);
-            self.meet_again(route, refusal, node);
-        }
-        self.tell_why(now, &conn, why);
-    }
-
-    /// A channel of the peer in this slot is over.
-    fn leave(&mut self, slot: usize, conn: &Conn, node: &mut Node) {
-        let kind = conn.kind.index();
-        match conn.side {
-            Side::Dialer => self.told[slot][kind] = None,
-            Side::Dialled => self.heard[slot][kind] = None,
-        }
-        let id = self.roster.peers()[slot].id;
-        self.roster.handle_over(slot, conn.side, conn.kind);
-        match (conn.side, conn.kind) {
-            (Side::Dialer, Kind::Route) => node.handle_peer_down(slot),
-            (Side::Dialled, Kind::Route) => node.handle_peer_lost(slot),
-            (Side::Dialer, Kind::Raft) => self.events.push_back(PeerEvent::Down(id)),
-            (Side::Dialled, Kind::Raft) => {}
-        }
-        node.set_peer_urls(self.roster.client_urls());
-    }
-
-    fn tell_why(&mut self, now: Time, conn: &Conn, why: &Why) {
-        let at = match conn.route {
-            Some(route) => self.routes[route].to_string(),
-            None => conn.address.to_string(),
-        };
-        let name = conn
-            .slot
-            .map(|slot| self.roster.peers()[slot].name.as_str());
-        match (name, conn.side, why) {
-            (_, _, Why::Channel(e)) if e.refusal().is_some_and(|r| r.is_harmless()) => {
-                tracing::debug!("{at}: {why}");
-            }
-            (Some(name), Side::Dialer, why) => {
-                tracing::info!(
-                    "the {} to `{name}` at {at} is down: {why}",
-                    conn.kind.as_str()
-                );
-            }
-            (Some(name), Side::Dialled, why) => {
-                tracing::debug!(
-                    "the {} from `{name}` at {at} ends: {why}",
-                    conn.kind.as_str()
-                );
-            }
-            (None, side, Why::Channel(e)) if e.refusal().is_some() => {
-                let line = match side {
-                    Side::Dialer => format!("no channel to the node at {at}: {why}"),
-                    // The port is another each time.
-                    Side::Dialled => {
-                        format!("refused a node from {}: {why}", conn.address.ip())
-                    }
-                };
-                if self.roster.is_news(now, &line) {
-                    tracing::warn!("{line}");
-                }
-            }
-            (None, side, why) => {
-                let line = match side {
-                    Side::Dialer => format!("cannot reach the node at {at}: {why}; trying again"),
-                    Side::Dialled => {
-                        format!("dropped a connection from {}: {why}", conn.address.ip())
-                    }
-                };
-                if self.roster.is_news(now, &line) {
-                    tracing::info!("{line}");
-                }
-            }
-        }
-    }
-}
-
-/// Why a connection ends.
-#[derive(Debug, thiserror::Error)]
-enum Why {
-    #[error(transparent)]
-    Channel(ChannelError),
-    #[error("{0}")]
-    Io(io::Error),
-    #[error("the other side closed it")]
-    Closed,
-    #[error("too much waits for it")]
-    Behind,
-    #[error("it was started anew")]
-    Restarted,
-    #[error("{0}")]
-    Interest(crate::node::core::peers::TooMuchInterest),
-    #[error("it does not say who the members are")]
-    Members,
 }
 
 impl Conn {

@@ -329,20 +329,32 @@ impl Cluster {
             let node = &mut self.nodes[at];
             assert!(entry.index > node.applied.0, "applied twice");
             node.applied = (entry.index, entry.term);
-            let value = (entry.term, entry.data.clone());
-            node.state.insert(entry.index, value.clone());
-            let known = self
-                .committed
-                .entry(entry.index)
-                .or_insert_with(|| value.clone());
-            assert_eq!(known, &value, "entry {} changed", entry.index);
+            node.state.insert(entry.index, (entry.term, entry.data));
             if leads {
                 assert!(self.is_safe(entry.index, entry.term), "not durable on most");
             }
         }
+        self.agree(at);
+    }
+
+    /// What it applied is what everybody did.
+    fn agree(&mut self, at: usize) {
         let node = &self.nodes[at];
+        let last = self
+            .committed
+            .last_key_value()
+            .map_or(0, |(index, _)| *index);
+        for (index, entry) in node.state.range(last + 1..) {
+            self.committed.insert(*index, entry.clone());
+        }
         let so_far = self.committed.range(..=node.applied.0);
         assert!(so_far.eq(node.state.iter()), "{} applied others", node.id);
+    }
+
+    fn start(&mut self, at: usize) {
+        self.nodes[at].start();
+        // What its log says is committed counts, though nobody may have applied it before.
+        self.agree(at);
     }
 
     /// No two lead in a term; entries with one index and term are one, and stand behind the same one.
@@ -507,9 +519,9 @@ impl Cluster {
                 }
             }
             _ => {
-                for node in self.nodes.iter_mut().filter(|n| n.group.is_none()) {
-                    node.start();
-                }
+                let down = |n: &usize| self.nodes[*n].group.is_none();
+                let down: Vec<usize> = (0..IDS.len()).filter(down).collect();
+                down.into_iter().for_each(|at| self.start(at));
             }
         }
     }
@@ -526,10 +538,10 @@ impl Cluster {
     /// All is well: everybody comes to the same state, with everything that was ever committed in it, and goes on.
     fn heal(&mut self) {
         (self.cut, self.trouble) = (None, 0);
-        for node in &mut self.nodes {
-            node.hangs_until = 0;
-            if node.group.is_none() {
-                node.start();
+        for at in 0..self.nodes.len() {
+            self.nodes[at].hangs_until = 0;
+            if self.nodes[at].group.is_none() {
+                self.start(at);
             }
         }
         let begun = self.committed.len();
@@ -592,4 +604,69 @@ fn what_is_committed_is_the_same_everywhere_and_stays() {
     }
     println!("{committed} committed, {installed} states taken over, {reads} reads, {terms} terms");
     assert!(committed > 200 * 50 && installed > 20 && reads > 20 && terms > 400);
+}
+
+/// The one that leads, once there is one.
+fn leader(cluster: &mut Cluster) -> usize {
+    for _ in 0..2000 {
+        cluster.turn();
+        let leads = |n: &Node| n.group.as_ref().is_some_and(Group::leads_settled);
+        if let Some(at) = cluster.nodes.iter().position(leads) {
+            return at;
+        }
+    }
+    panic!("nobody leads: {}", cluster.describe());
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_hands_over_and_stands_no_more_until_it_works() {
+    let mut cluster = Cluster::new(5);
+    cluster.trouble = 0;
+    let first = leader(&mut cluster);
+    cluster.nodes[first].hangs_until = u64::MAX;
+    let before = cluster.committed.len();
+    let mut turns = 0;
+    while cluster.nodes[first]
+        .group
+        .as_ref()
+        .is_some_and(Group::leads)
+    {
+        cluster.turn();
+        turns += 1;
+        assert!(turns < 1000, "it leads on");
+    }
+    let second = leader(&mut cluster);
+    assert_ne!(second, first);
+    let term = cluster.nodes[second].group.as_ref().unwrap().term();
+    for _ in 0..2000 {
+        cluster.turn();
+    }
+    let group = cluster.nodes[second].group.as_ref().unwrap();
+    assert!(group.leads() && group.term() == term, "nobody disturbs it");
+    assert!(cluster.committed.len() > before + 50);
+    let hung = cluster.nodes[first].group.as_mut().unwrap();
+    assert!(hung.is_stalled() && hung.role() == Role::Follower);
+    hung.campaign();
+    assert_eq!(hung.role(), Role::Follower);
+    cluster.heal();
+    assert!(!cluster.nodes[first].group.as_ref().unwrap().is_stalled());
+}
+
+#[test]
+fn a_dead_leader_is_replaced_within_a_few_ticks_of_its_silence() {
+    let mut cluster = Cluster::new(9);
+    cluster.trouble = 0;
+    let first = leader(&mut cluster);
+    cluster.crash(first);
+    let ticks = |c: &Cluster| {
+        let alive = c.nodes.iter().filter_map(|n| n.group.as_ref());
+        alive.map(|g| g.ticks).max().unwrap()
+    };
+    let before = ticks(&cluster);
+    leader(&mut cluster);
+    let took = ticks(&cluster) - before;
+    assert!(
+        took <= 2 * (ELECTION_TICKS + 2 * RANK_TICKS),
+        "{took} ticks"
+    );
 }

@@ -135,6 +135,75 @@ fn who_is_not_alone_does_not_lead_by_itself() {
     assert_eq!(refused, Err(ProposeError::NotLeader));
 }
 
+/// A message of member 2 or 3, of which some fields may be as they are in earnest.
+fn any_message() -> impl Strategy<Value = Message> {
+    let kinds = prop::sample::select(vec![
+        MessageType::MsgHup,
+        MessageType::MsgPropose,
+        MessageType::MsgAppend,
+        MessageType::MsgAppend,
+        MessageType::MsgAppend,
+        MessageType::MsgAppendResponse,
+        MessageType::MsgAppendResponse,
+        MessageType::MsgRequestVote,
+        MessageType::MsgRequestVoteResponse,
+        MessageType::MsgSnapshot,
+        MessageType::MsgHeartbeat,
+        MessageType::MsgHeartbeatResponse,
+        MessageType::MsgTransferLeader,
+        MessageType::MsgTimeoutNow,
+        MessageType::MsgReadIndex,
+        MessageType::MsgReadIndexResp,
+        MessageType::MsgRequestPreVote,
+        MessageType::MsgRequestPreVoteResponse,
+    ]);
+    let number = || prop_oneof![9 => 0..8u64, 1 => any::<u64>()];
+    let fields = [(); 6].map(|()| number());
+    let entries = prop::collection::vec((number(), 0..20usize), 0..4);
+    (kinds, 1..5u64, fields, any::<bool>(), entries).prop_map(
+        |(kind, from, fields, reject, entries)| {
+            let [term, log_term, index, commit, commit_term, hint] = fields;
+            let mut message = Message::default();
+            message.set_msg_type(kind);
+            (message.from, message.to, message.term) = (from, 1, term);
+            (message.log_term, message.index) = (log_term, index);
+            (message.commit, message.commit_term) = (commit, commit_term);
+            (message.reject, message.reject_hint) = (reject, hint);
+            let of = message.mut_snapshot().mut_metadata();
+            (of.index, of.term) = (index, log_term);
+            let entries = entries.into_iter().zip(index.saturating_add(1)..);
+            let entries = entries.map(|((term, len), index)| {
+                let mut entry = Entry::default();
+                (entry.term, entry.index) = (term.max(log_term).min(message.term), index);
+                entry.data = vec![1; len].into();
+                entry
+            });
+            let entries: Vec<Entry> = entries.collect();
+            message.set_entries(entries.into());
+            message
+        },
+    )
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    Message(Box<Message>),
+    Tick(u8),
+    Accept,
+    Durable,
+    Poll,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        8 => any_message().prop_map(|m| Happens::Message(Box::new(m))),
+        2 => (0..20u8).prop_map(Happens::Tick),
+        3 => Just(Happens::Accept),
+        3 => Just(Happens::Durable),
+        1 => Just(Happens::Poll),
+    ]
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Propose(usize),
@@ -151,6 +220,30 @@ fn op() -> impl Strategy<Value = Op> {
         (0..3usize).prop_map(Op::Durable),
         Just(Op::Poll),
     ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_message_whatsoever_ends_the_process(all in prop::collection::vec(happens(), 1..60)) {
+        let options = GroupOptions { voters: vec![1, 2, 3], ..options() };
+        let mut group = Group::open(options, Restored::default());
+        let mut log = Paper::default();
+        for happens in all {
+            match happens {
+                Happens::Message(message) => drop(group.step(*message)),
+                Happens::Tick(times) => (0..times).for_each(|_| group.tick()),
+                Happens::Accept => while log.accept(&mut group) {},
+                Happens::Durable => group.handle_durable(Lsn::new(log.end)),
+                Happens::Poll => while group.poll_committed().is_some() {},
+            }
+            while let Some((to, message)) = group.poll_message() {
+                prop_assert!(to != 1);
+                prop_assert!(crate::replica::wire::encode(1, &message).is_ok());
+            }
+        }
+    }
 }
 
 proptest! {

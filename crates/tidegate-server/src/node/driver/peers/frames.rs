@@ -6,7 +6,8 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Load;
 
-use super::{PeerEvent, Peers, Received, Why};
+use super::ending::Why;
+use super::{PeerEvent, Peers, Received};
 use crate::cluster::Kind;
 use crate::cluster::channel::Step;
 use crate::cluster::greeting::Introduction;
@@ -16,6 +17,9 @@ use crate::cluster::refusal::Refusal;
 use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 use crate::node::driver::{READ_BYTES, members};
+
+/// Reads for one large frame at a time: a MiB.
+const GATHERS_MAX: usize = 16;
 
 /// Whether a frame was the last for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,49 +54,84 @@ impl Peers {
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
-        let mut kept = std::mem::take(&mut conn.input);
+        let kept = std::mem::take(&mut conn.input);
         // What was kept because enough was gathered comes first.
         if !kept.is_empty() && kept.len() >= conn.need {
             return self.consume(now, key, &kept, node, limit);
         }
-        let gathers = conn.need > scratch.len();
-        let start = if gathers { 0 } else { kept.len() };
-        scratch[..start].copy_from_slice(&kept[..start]);
-        let got = match conn.socket.read(&mut scratch[start..]) {
-            Ok(0) => {
-                self.end(now, key, node, &Why::Closed);
-                return false;
+        if conn.need > scratch.len() {
+            return self.gather(now, key, kept, node, scratch, limit);
+        }
+        let start = kept.len();
+        scratch[..start].copy_from_slice(&kept);
+        match self.read_some(now, key, node, &mut scratch[start..]) {
+            Some(0) => {
+                self.conns[key].input = kept;
+                false
             }
-            Ok(n) => n,
+            Some(got) => self.consume(now, key, &scratch[..start + got], node, limit),
+            None => false,
+        }
+    }
+
+    /// Adds to a frame larger than a read.
+    fn gather(
+        &mut self,
+        now: Time,
+        key: usize,
+        mut kept: Vec<u8>,
+        node: &mut Node,
+        scratch: &mut [u8],
+        limit: Load,
+    ) -> bool {
+        let need = self.conns[key].need;
+        // Several reads, since nothing comes of it before it is whole; not more, since others wait.
+        for _ in 0..GATHERS_MAX {
+            let Some(got) = self.read_some(now, key, node, scratch) else {
+                return false;
+            };
+            if kept.capacity() < need {
+                // Doubling up to what is needed: who announces much has to send it.
+                let more = (2 * kept.len()).max(READ_BYTES);
+                kept.reserve(more.min(need + READ_BYTES - kept.len()));
+            }
+            kept.extend_from_slice(&scratch[..got]);
+            if kept.len() >= need {
+                return self.consume(now, key, &kept, node, limit);
+            }
+            if got < scratch.len() {
+                break;
+            }
+        }
+        self.conns[key].input = kept;
+        self.list(key);
+        false
+    }
+
+    /// One read: how much came, 0 if there was nothing; `None` if that was the connection's end.
+    fn read_some(
+        &mut self,
+        now: Time,
+        key: usize,
+        node: &mut Node,
+        into: &mut [u8],
+    ) -> Option<usize> {
+        let conn = self.conns.get_mut(key)?;
+        let why = match conn.socket.read(into) {
+            Ok(0) => Why::Closed,
+            Ok(got) => {
+                conn.readable &= got == into.len() || conn.ended;
+                conn.channel.handle_activity(now);
+                return Some(got);
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 conn.readable = false;
-                conn.input = kept;
-                return false;
+                return Some(0);
             }
-            Err(e) => {
-                self.end(now, key, node, &Why::Io(e));
-                return false;
-            }
+            Err(e) => Why::Io(e),
         };
-        if start + got < scratch.len() && !conn.ended {
-            conn.readable = false;
-        }
-        conn.channel.handle_activity(now);
-        if !gathers {
-            return self.consume(now, key, &scratch[..start + got], node, limit);
-        }
-        if kept.capacity() < conn.need {
-            // Doubling up to what is needed: who announces much has to send it.
-            let more = (2 * kept.len()).max(READ_BYTES);
-            kept.reserve(more.min(conn.need + READ_BYTES - kept.len()));
-        }
-        kept.extend_from_slice(&scratch[..got]);
-        if kept.len() < conn.need {
-            conn.input = kept;
-            self.list(key);
-            return false;
-        }
-        self.consume(now, key, &kept, node, limit)
+        self.end(now, key, node, &why);
+        None
     }
 
     /// Whether the connection is not to be read now.
@@ -249,7 +288,7 @@ impl Peers {
                 node.handle_peer_up(slot);
                 tracing::info!("the route to `{}` at {address} is up", theirs.name);
             }
-            (Side::Dialer, Kind::Raft) => self.events.push_back(PeerEvent::Up(theirs.id)),
+            (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
             // Whoever dials is there: no need to wait before dialling back.
             (Side::Dialled, _) => {
                 (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));

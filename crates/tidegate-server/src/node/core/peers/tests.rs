@@ -1,0 +1,356 @@
+//! Nodes joined without sockets: what is in an outbox is what the next one is handed.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster::wire::{FRAME_BYTES_MAX, Read, read};
+use crate::config::Settings;
+use crate::nats::connect::Info;
+use crate::nats::subject::contains;
+
+const ANY: Load = Load::new(u64::MAX, u64::MAX);
+const NOW: Time = Time::from_nanos(1);
+
+/// Each node knows the others by slots that are their places here.
+struct Cluster {
+    nodes: Vec<Node>,
+}
+
+impl Cluster {
+    fn of(count: usize, max_pending: usize) -> Self {
+        let node = |i| {
+            let settings = Settings {
+                max_pending,
+                ..Settings::default()
+            };
+            let mut node = Node::new(settings, Info::default(), 1 + i as u64);
+            node.join_cluster(vec![format!("n{i}:4222")]);
+            node
+        };
+        let mut cluster = Self {
+            nodes: (0..count).map(node).collect(),
+        };
+        for i in 0..count {
+            (0..count)
+                .filter(|j| *j != i)
+                .for_each(|j| cluster.nodes[i].handle_peer_up(j));
+        }
+        cluster.pump();
+        cluster
+    }
+
+    fn client(&mut self, node: usize) -> usize {
+        let address = ([127, 0, 0, 1], 1).into();
+        let key = self.nodes[node].handle_accepted(NOW, address, false, false);
+        self.say(
+            node,
+            key,
+            "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n",
+        );
+        key
+    }
+
+    fn say(&mut self, node: usize, key: usize, text: &str) {
+        let received = self.nodes[node].handle_received(NOW, key, text.as_bytes(), ANY);
+        assert_eq!(received.used, text.len(), "{text}");
+        self.nodes[node].check_invariants();
+    }
+
+    /// Hands on what waits for peers until nothing does.
+    fn pump(&mut self) {
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for from in 0..self.nodes.len() {
+                while let Some(to) = self.nodes[from].poll_dirty_peer() {
+                    moved = true;
+                    self.hand_over(from, to);
+                }
+            }
+        }
+    }
+
+    fn hand_over(&mut self, from: usize, to: usize) {
+        let bytes = self.nodes[from].peer_outbox(to).unwrap().to_vec();
+        self.nodes[from].handle_peer_written(to, bytes.len());
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
+                panic!("whole frames wait in outboxes");
+            };
+            rest = &rest[used..];
+            let node = &mut self.nodes[to];
+            match frame {
+                Frame::Interest { id, pattern, queue } => {
+                    node.handle_interest(from, id, pattern, queue).unwrap();
+                }
+                Frame::InterestEnd { id } => node.handle_interest_end(from, id),
+                Frame::Message(message) => {
+                    node.handle_routed(NOW, from, &message, ANY);
+                }
+                other => panic!("{other:?}"),
+            }
+            node.check_invariants();
+        }
+    }
+
+    /// What a client was sent since it was asked last.
+    fn heard(&mut self, node: usize, key: usize) -> String {
+        let node = &mut self.nodes[node];
+        while node.poll_dirty().is_some() {}
+        let bytes = node.outbox(key).to_vec();
+        node.handle_written(NOW, key, bytes.len());
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+#[test]
+fn the_same_message_goes_to_a_peer_once() {
+    let mut c = Cluster::of(3, 1 << 20);
+    let (a, b) = (c.client(0), c.client(1));
+    c.say(1, b, "SUB x 1\r\nSUB > 2\r\nSUB x q 3\r\n");
+    c.pump();
+    c.say(
+        0,
+        a,
+        "SUB reply 9\r\nHPUB x reply 12 14\r\nNATS/1.0\r\n\r\nhi\r\n",
+    );
+    assert_eq!(c.heard(0, a), "", "somebody listens");
+    c.pump();
+    let heard = c.heard(1, b);
+    assert_eq!(
+        heard.matches("NATS/1.0\r\n\r\nhi\r\n").count(),
+        3,
+        "{heard}"
+    );
+    assert!(heard.contains("HMSG x 3 reply 12 14\r\n"), "{heard}");
+    let sent = c.nodes[0].peer_view(1).traffic.out_msgs;
+    assert_eq!((sent, c.nodes[0].peer_view(2).traffic.out_msgs), (1, 0));
+    assert_eq!(c.nodes[1].peer_view(0).traffic.in_msgs, 1);
+    // With the channel goes what is known of it.
+    c.nodes[0].handle_peer_lost(1);
+    c.say(0, a, "PUB x reply 2\r\nhi\r\n");
+    assert!(c.heard(0, a).contains("503"));
+    // Told again, it is known again.
+    c.nodes[1].handle_peer_down(0);
+    c.nodes[1].handle_peer_up(0);
+    c.pump();
+    c.say(0, a, "PUB x reply 2\r\nhi\r\n");
+    assert_eq!(c.heard(0, a), "");
+    c.nodes[0].check_invariants();
+}
+
+#[test]
+fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
+    let mut c = Cluster::of(2, 4096);
+    let (a, b) = (c.client(0), c.client(1));
+    c.say(1, b, "SUB x 1\r\n");
+    c.pump();
+    let publish = format!("PUB x 1000\r\n{}\r\n", "x".repeat(1000));
+    let mut sent = 0;
+    while c.nodes[0].reads(a) {
+        c.say(0, a, &publish);
+        sent += 1;
+        assert!(sent < 5);
+    }
+    assert_eq!(c.nodes[0].stats().stalls, 1);
+    let waiting = c.nodes[0].peer_view(1).pending_bytes;
+    assert!(waiting > 3 * 1024 - 1000 && waiting <= 4096, "{waiting}");
+    // It reads some: the publisher goes on.
+    c.pump();
+    assert!(c.nodes[0].reads(a));
+    assert_eq!(c.nodes[0].poll_resumed(), Some(a));
+    // What is not asked whether it fits, such as an answer of the node's own, is bounded, too.
+    let payload = [0; 1000];
+    let message = crate::nats::parse::Publish {
+        subject: b"x",
+        reply: None,
+        headers: None,
+        payload: &payload,
+    };
+    while c.nodes[0].say(NOW, b"x", &message).is_some() {}
+    assert_eq!(c.nodes[0].poll_cut_off(), Some(1));
+    assert_eq!(c.nodes[0].poll_cut_off(), None);
+    assert!(c.nodes[0].peer_view(1).pending_bytes <= 4096);
+    c.nodes[0].handle_peer_down(1);
+    assert_eq!(c.nodes[0].peer_view(1).pending_bytes, 0);
+    assert_eq!(c.nodes[0].pending_at(b"x", None), None);
+}
+
+#[test]
+fn a_receiver_that_is_behind_makes_the_peer_wait() {
+    let mut c = Cluster::of(2, 4096);
+    let (a, b) = (c.client(0), c.client(1));
+    c.say(1, b, "SUB x 1\r\n");
+    c.pump();
+    let publish = format!("PUB x 100\r\n{}\r\n", "x".repeat(100));
+    let mut sent = 0;
+    while c.nodes[1].reads_peer(0) {
+        c.say(0, a, &publish);
+        c.pump();
+        sent += 1;
+        assert!(sent < 40);
+    }
+    let due = c.nodes[1].deadline().unwrap();
+    c.nodes[1].handle_timeouts(due);
+    assert!(c.nodes[1].reads_peer(0));
+    assert_eq!(c.nodes[1].poll_resumed_peer(), Some(0));
+    c.say(0, a, &publish);
+    c.pump();
+    assert!(!c.nodes[1].reads_peer(0));
+    // Reading is what ends it early.
+    let heard = c.heard(1, b);
+    assert_eq!(heard.matches("MSG x 1 100").count(), sent + 1);
+    assert!(c.nodes[1].reads_peer(0));
+}
+
+#[test]
+fn what_is_announced_comes_here() {
+    let mut c = Cluster::of(2, 1 << 20);
+    let a = c.client(0);
+    let patterns = [&b"orders.>"[..], b"$JS.>"];
+    c.nodes[1].announce(patterns);
+    c.pump();
+    assert_eq!(c.nodes[0].peer_view(1).interests, 2);
+    c.say(0, a, "PUB orders.1 2\r\nhi\r\n");
+    c.pump();
+    assert_eq!(c.nodes[1].peer_view(0).traffic.in_msgs, 1);
+    c.nodes[1].withdraw(patterns);
+    c.pump();
+    assert_eq!(c.nodes[0].peer_view(1).interests, 0);
+    c.nodes[0].check_invariants();
+}
+
+#[test]
+fn clients_are_told_where_else_to_connect() {
+    let mut c = Cluster::of(1, 1 << 20);
+    let a = c.client(0);
+    c.say(
+        0,
+        a,
+        "CONNECT {\"verbose\":false,\"protocol\":1}\r\nPING\r\n",
+    );
+    assert!(c.heard(0, a).contains("\"connect_urls\":[\"n0:4222\"]"));
+    c.nodes[0].set_peer_urls(vec!["n1:4222".into()]);
+    assert!(
+        c.heard(0, a)
+            .contains("\"connect_urls\":[\"n0:4222\",\"n1:4222\"]")
+    );
+    c.nodes[0].set_peer_urls(vec!["n1:4222".into()]);
+    assert_eq!(c.heard(0, a), "");
+    c.nodes[0].lame_duck(NOW);
+    let last = c.heard(0, a);
+    assert!(last.contains("\"connect_urls\":[\"n1:4222\"]") && last.contains("\"ldm\":true"));
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Subscribe(usize, &'static str, Option<&'static str>),
+    Unsubscribe(usize),
+    Publish(usize, &'static str),
+    /// The channel from one node to another is lost and opened again.
+    Reconnect(usize, usize),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let pattern = prop::sample::select(vec!["a", "a.b", "a.*", ">", "*.b", "b"]);
+    let queue = prop::option::of(prop::sample::select(vec!["q", "r"]));
+    let subject = prop::sample::select(vec!["a", "a.b", "b", "c.b", "a.b.c"]);
+    prop_oneof![
+        4 => (0..6_usize, pattern, queue).prop_map(|(c, p, q)| Act::Subscribe(c, p, q)),
+        2 => any::<prop::sample::Index>().prop_map(|i| Act::Unsubscribe(i.index(1000))),
+        4 => (0..6_usize, subject).prop_map(|(c, s)| Act::Publish(c, s)),
+        1 => (0..3_usize, 1..3_usize).prop_map(|(i, d)| Act::Reconnect(i, (i + d) % 3)),
+    ]
+}
+
+/// A subscription of the model: client, pattern, queue group.
+type Sub = (usize, &'static str, Option<&'static str>);
+
+proptest! {
+    /// Against the plain reading of the rules, as if all clients were connected to one node: each subscription of its own hears a
+    /// message once, of each queue group one member does, and a member at the publisher's node before any other.
+    #[test]
+    fn three_nodes_are_as_one(acts in prop::collection::vec(act(), 1..60)) {
+        let mut c = Cluster::of(3, 1 << 20);
+        let clients: Vec<(usize, usize)> = (0..6).map(|i| (i % 3, c.client(i % 3))).collect();
+        let mut model: Vec<Option<Sub>> = Vec::new();
+        for act in acts {
+            match act {
+                Act::Subscribe(who, pattern, queue) => {
+                    let (node, key) = clients[who];
+                    let sid = model.len();
+                    c.say(node, key, &format!("SUB {pattern} {} {sid}\r\n", queue.unwrap_or("")));
+                    model.push(Some((who, pattern, queue)));
+                }
+                Act::Unsubscribe(i) => {
+                    let sid = i % model.len().max(1);
+                    if let Some((who, ..)) = model.get_mut(sid).and_then(Option::take) {
+                        let (node, key) = clients[who];
+                        c.say(node, key, &format!("UNSUB {sid}\r\n"));
+                    }
+                }
+                Act::Reconnect(from, to) => {
+                    c.nodes[from].handle_peer_down(to);
+                    c.nodes[to].handle_peer_lost(from);
+                    c.nodes[from].handle_peer_up(to);
+                }
+                Act::Publish(who, subject) => {
+                    c.pump();
+                    for (node, key) in &clients {
+                        c.heard(*node, *key);
+                    }
+                    let (node, key) = clients[who];
+                    c.say(node, key, &format!("PUB {subject} 1\r\nx\r\n"));
+                    c.pump();
+                    let mut got = vec![0; model.len()];
+                    for (node, key) in &clients {
+                        for line in c.heard(*node, *key).lines().filter(|l| l.starts_with("MSG")) {
+                            let sid: usize = line.split(' ').nth(2).unwrap().parse().unwrap();
+                            got[sid] += 1;
+                        }
+                    }
+                    check(&model, &got, subject, node, &clients)?;
+                }
+            }
+            c.pump();
+        }
+        for (node, key) in clients {
+            c.nodes[node].handle_closed(NOW, key, crate::nats::session::CloseReason::ClientClosed);
+        }
+        c.pump();
+        for node in &c.nodes {
+            prop_assert_eq!(node.sublist_stats().len, 0, "nothing is left behind");
+        }
+    }
+}
+
+fn check(
+    model: &[Option<Sub>],
+    got: &[u32],
+    subject: &str,
+    publisher: usize,
+    clients: &[(usize, usize)],
+) -> Result<(), TestCaseError> {
+    let mut groups = std::collections::BTreeMap::<_, Vec<usize>>::new();
+    for (sid, sub) in model.iter().enumerate() {
+        let Some((_, pattern, queue)) = sub else {
+            prop_assert_eq!(got[sid], 0);
+            continue;
+        };
+        let matches = contains(pattern.as_bytes(), subject.as_bytes());
+        match queue {
+            Some(queue) if matches => groups.entry((pattern, queue)).or_default().push(sid),
+            _ => prop_assert_eq!(got[sid], u32::from(matches), "{} to {:?}", subject, sub),
+        }
+    }
+    for (group, sids) in groups {
+        let total: u32 = sids.iter().map(|sid| got[*sid]).sum();
+        prop_assert_eq!(total, 1, "{} to {:?}", subject, group);
+        let here = |sid: &usize| model[*sid].is_some_and(|(who, ..)| clients[who].0 == publisher);
+        if sids.iter().any(here) {
+            let chosen = sids.iter().find(|sid| got[**sid] > 0).unwrap();
+            prop_assert!(here(chosen), "a member at the publisher's node comes first");
+        }
+    }
+    Ok(())
+}

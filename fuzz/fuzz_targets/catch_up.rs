@@ -1,0 +1,35 @@
+//! Questions and answers of nodes that catch up: any bytes are read or refused, and what is read is what was sent.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use tidegate_server::catchup::wire::{self, Answer, Frame, MessagesEncoder, encode_state};
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(frame) = wire::decode(&Bytes::copy_from_slice(data)) else {
+        return;
+    };
+    let again = match frame {
+        Frame::Ask(ask) => ask.encode(),
+        Frame::Answer(Answer::State {
+            index,
+            offset,
+            total,
+            bytes,
+        }) => encode_state(index, offset, total, &bytes),
+        Frame::Answer(Answer::Messages {
+            stream,
+            first,
+            next,
+            messages,
+        }) => {
+            let mut encoder = MessagesEncoder::begin(stream, first);
+            for (seq, entry) in &messages {
+                encoder.message(*seq, entry);
+            }
+            encoder.end(next)
+        }
+    };
+    assert_eq!(again, data);
+});
