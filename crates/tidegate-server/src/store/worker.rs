@@ -1,6 +1,7 @@
 //! Work that would hold up the loop: done one job after the other by a thread, or, in a simulation, by whoever steps it.
 
 use std::io;
+use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -22,7 +23,8 @@ pub(super) struct Worker<J> {
 }
 
 enum Runs<J> {
-    Thread(Option<JoinHandle<()>>),
+    /// The thread has the other end of the jobs.
+    Thread(Option<JoinHandle<()>>, PhantomData<fn(J)>),
     #[cfg(feature = "sim")]
     Caller(Receiver<J>, Box<dyn FnMut(J) + Send>),
 }
@@ -39,7 +41,7 @@ impl<J: Send + 'static> Worker<J> {
         let runs = match by {
             By::Thread => {
                 let thread = std::thread::Builder::new().name(name.to_owned());
-                Runs::Thread(Some(thread.spawn(move || run(&jobs, work))?))
+                Runs::Thread(Some(thread.spawn(move || run(&jobs, work))?), PhantomData)
             }
             #[cfg(feature = "sim")]
             By::Caller => Runs::Caller(jobs, Box::new(work)),
@@ -76,7 +78,7 @@ impl<J> Worker<J> {
     pub(super) fn end(&mut self) {
         self.ask = None;
         match &mut self.runs {
-            Runs::Thread(thread) => {
+            Runs::Thread(thread, _) => {
                 if let Some(thread) = thread.take() {
                     // A panic there has been printed; there is nobody to hand it to.
                     let _ = thread.join();
