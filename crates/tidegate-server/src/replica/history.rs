@@ -1,9 +1,9 @@
 //! Where the entries of a group are in the log, and their terms: enough to find any of them by reading a little, in bounded
 //! memory. Pure.
 //!
-//! Positions are kept of one entry in [`STRIDE_BYTES`] of log; between two of them one reads. Terms are kept as runs. When there are
-//! too many positions, or the log lets go of a segment, the oldest entries are forgotten: a follower that needs those is given
-//! the state instead.
+//! Positions are kept of one entry in [`STRIDE_BYTES`] of log, of fewer once there are too many; between two of them one reads.
+//! Terms are kept as runs. When the log lets go of a segment, its entries are forgotten: a follower that needs those is given the
+//! state instead.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use tidegate_log::Lsn;
 
 /// A position is kept for about so many bytes of log.
 const STRIDE_BYTES: u64 = 64 << 10;
-/// The most positions kept: with entries of ordinary length they reach back 4 GiB.
+/// The most positions kept: for 4 GiB of log; beyond that every second one goes.
 const POINTS_MAX: usize = 1 << 16;
 
 /// See the [module](self).
@@ -23,6 +23,8 @@ pub struct History {
     last: u64,
     /// Index and position, both growing; the first is that of the first entry.
     points: VecDeque<(u64, Lsn)>,
+    /// How often positions were halved.
+    halved: u32,
     /// The first index of each run of one term, in order; the first run may begin before the first entry.
     terms: VecDeque<(u64, u64)>,
 }
@@ -68,12 +70,18 @@ impl History {
         if newest != term || self.terms.is_empty() {
             self.terms.push_back((index, term));
         }
-        let far = |&(_, at): &(u64, Lsn)| lsn.get().saturating_sub(at.get()) >= STRIDE_BYTES;
+        let stride = STRIDE_BYTES << self.halved;
+        let far = |&(_, at): &(u64, Lsn)| lsn.get().saturating_sub(at.get()) >= stride;
         if self.points.back().is_none_or(far) {
             self.points.push_back((index, lsn));
         }
         if self.points.len() > POINTS_MAX {
-            self.forget(1);
+            self.halved += 1;
+            let mut keep = false;
+            self.points.retain(|_| {
+                keep = !keep;
+                keep
+            });
         }
     }
 
@@ -195,6 +203,12 @@ mod tests {
         for index in 1..=POINTS_MAX as u64 + 10 {
             history.push(index, 1, Lsn::new(index * STRIDE_BYTES));
         }
-        assert_eq!((history.first(), history.points.len()), (11, POINTS_MAX));
+        assert_eq!(history.first(), 1);
+        assert!(history.points.len() <= POINTS_MAX);
+        for index in [1, 2, 3, 1000, POINTS_MAX as u64 + 10] {
+            let (near, lsn) = history.locate(index).unwrap();
+            assert!(near <= index && index - near < 2);
+            assert_eq!(lsn.get(), near * STRIDE_BYTES);
+        }
     }
 }

@@ -78,7 +78,14 @@ impl Store {
         let kept = self.checkpoints.kept();
         let last = kept.last().map_or(0, |k| k.bytes);
         let grown = self.applied.2.since(self.tried);
-        grown >= self.options.checkpoint_bytes_min.max(GROWTH * last) || (grown > 0 && self.stuck())
+        grown >= self.options.checkpoint_bytes_min.max(GROWTH * last)
+            || (grown > 0 && (self.stuck() || self.leads_nowhere()))
+    }
+
+    /// Whoever took over the newest checkpoint would lack entries behind it that this member cannot send any more.
+    fn leads_nowhere(&self) -> bool {
+        let newest = self.checkpoints.kept().last().map_or(0, |k| k.index);
+        self.options.voters.len() > 1 && self.group.first_index() > newest + 1
     }
 
     /// There is no space, and a checkpoint would let some segment go.
