@@ -485,7 +485,13 @@ impl Peers {
         if conn.connecting {
             let stream = &conn.socket.stream;
             let outcome = match stream.take_error() {
-                Ok(None) => stream.peer_addr().map(drop),
+                Ok(None) => stream.peer_addr().and_then(|peer| {
+                    // Where nobody listens a dialler may be given the very port it dials, and reach itself.
+                    match stream.local_addr()? == peer {
+                        true => Err(ErrorKind::ConnectionRefused.into()),
+                        false => Ok(()),
+                    }
+                }),
                 Ok(Some(e)) | Err(e) => Err(e),
             };
             match outcome {
