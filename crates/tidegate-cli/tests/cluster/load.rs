@@ -18,6 +18,9 @@ const READ: Duration = Duration::from_secs(5);
 /// Between two attempts where the answer is that nobody serves the stream now.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// So many of them at one node, and another is asked: this one may be cut off.
+const REFUSALS: u32 = 20;
+
 /// Publishes with headers and the reply subject `<inbox><reply>`.
 pub(crate) fn publish_with(
     raw: &mut Raw,
@@ -163,6 +166,7 @@ impl Load {
             };
             // What another node has not answered.
             let again: Vec<_> = waiting.keys().copied().collect();
+            let mut refusals = 0;
             let mut good = again.iter().all(|n| self.send(&mut raw, who, *n).is_ok());
             while good {
                 stopped = stopped.or_else(|| self.is_stopped());
@@ -198,6 +202,10 @@ impl Load {
                     }
                     Err(refusal) => {
                         *self.refused.lock().unwrap() = format!("{who}-{n} at {url}: {refusal}");
+                        refusals += 1;
+                        if refusals == REFUSALS {
+                            break;
+                        }
                         std::thread::park_timeout(PAUSE);
                         good = self.send(&mut raw, who, n).is_ok();
                     }
