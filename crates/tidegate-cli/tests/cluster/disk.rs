@@ -91,7 +91,7 @@ fn a_leader_whose_disk_hangs_stops_nobody() {
         let wait = load.wait_resumed(&nodes, Instant::now());
         println!(
             "the leader's disk hangs: publishing went on after {} ms",
-            wait.as_millis()
+            wait.all.as_millis()
         );
         load.wait_acked(&nodes, 500);
         nodes.until("another leader", || match nodes.leader("H") {

@@ -70,6 +70,15 @@ pub(crate) struct Load {
     start: Instant,
 }
 
+/// How long publishers had to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resumed {
+    /// Until the first was acknowledged again.
+    pub(crate) first: Duration,
+    /// Until all were: those who waited for a node that is gone have to notice that by themselves.
+    pub(crate) all: Duration,
+}
+
 /// By publisher and number: the sequence it was given.
 pub(crate) type Acked = BTreeMap<(usize, u64), u64>;
 
@@ -130,16 +139,23 @@ impl Load {
     }
 
     /// Waits until each publisher was acknowledged something it sent after `since`; how long that took.
-    pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Duration {
+    pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Resumed {
         let since_us = (since - self.start).as_micros() as u64;
+        let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
+        let mut first = None;
         nodes.until("publishing to go on", || {
-            let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
-            match self.last.iter().position(late) {
-                Some(who) => Err(format!(
-                    "publisher {who} is not acknowledged; last refused: {}",
+            if !self.last.iter().all(late) {
+                first.get_or_insert_with(|| since.elapsed());
+            }
+            match (self.last.iter().position(late), first) {
+                (None, Some(first)) => Ok(Resumed {
+                    first,
+                    all: since.elapsed(),
+                }),
+                (who, _) => Err(format!(
+                    "publisher {who:?} is not acknowledged; last refused: {}",
                     self.refused.lock().unwrap()
                 )),
-                None => Ok(since.elapsed()),
             }
         })
     }
