@@ -45,9 +45,23 @@ pub(crate) struct Place {
     pub(crate) under: Vec<String>,
     /// What the nodes prove to each other, as it is in a URL: `USER:PASSWORD@`.
     pub(crate) credentials: String,
+    /// Where its data is, if not with the others'.
+    pub(crate) data: Option<PathBuf>,
 }
 
 impl Place {
+    /// On this machine.
+    pub(crate) fn here(node: usize) -> Self {
+        Self {
+            name: format!("n{}", node + 1),
+            host: "127.0.0.1".into(),
+            ports: [(); 3].map(|()| free_port()),
+            under: Vec::new(),
+            credentials: String::new(),
+            data: None,
+        }
+    }
+
     /// Where other nodes find it.
     fn route(&self) -> String {
         format!("{}{}:{}", self.credentials, self.host, self.ports[2])
@@ -71,21 +85,14 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// So many on this machine, formed.
     pub(crate) fn start(count: usize) -> Self {
-        let place = |n| Place {
-            name: format!("n{}", n + 1),
-            host: "127.0.0.1".into(),
-            ports: [(); 3].map(|()| free_port()),
-            under: Vec::new(),
-            credentials: String::new(),
-        };
-        Self::start_at((0..count).map(place).collect())
+        Self::start_at((0..count).map(Place::here).collect())
     }
 
     /// Those, formed.
     pub(crate) fn start_at(places: Vec<Place>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let node = |place: Place| Node {
-            data: directory.path().join(&place.name),
+            data: (place.data.clone()).unwrap_or_else(|| directory.path().join(&place.name)),
             place,
             child: None,
             paused: Cell::new(false),

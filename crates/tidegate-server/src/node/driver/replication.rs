@@ -198,7 +198,8 @@ impl Replication {
             );
         };
         if leader == self.me {
-            return None;
+            let serves = store.group().leads_settled();
+            return (!serves).then(|| "about to lead".to_owned());
         }
         let lag = self
             .told_committed
