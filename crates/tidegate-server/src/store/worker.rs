@@ -1,8 +1,7 @@
 //! Work that would hold up the loop: done one job after the other by a thread, or, in a simulation, by whoever steps it.
 
 use std::io;
-use std::marker::PhantomData;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// Who does the work.
@@ -19,14 +18,10 @@ pub(super) enum By {
 pub(super) struct Worker<J> {
     /// `None` once it is to end.
     ask: Option<SyncSender<J>>,
-    runs: Runs<J>,
-}
-
-enum Runs<J> {
-    /// The thread has the other end of the jobs.
-    Thread(Option<JoinHandle<()>>, PhantomData<fn(J)>),
+    thread: Option<JoinHandle<()>>,
+    /// Does a job that waits, where no thread does; whether there was one.
     #[cfg(feature = "sim")]
-    Caller(Receiver<J>, Box<dyn FnMut(J) + Send>),
+    here: Option<Box<dyn FnMut() -> bool + Send>>,
 }
 
 impl<J: Send + 'static> Worker<J> {
@@ -38,38 +33,36 @@ impl<J: Send + 'static> Worker<J> {
         work: impl FnMut(J) + Send + 'static,
     ) -> io::Result<Self> {
         let (ask, jobs) = sync_channel(waiting_max);
-        let runs = match by {
+        let mut worker = Self {
+            ask: Some(ask),
+            thread: None,
+            #[cfg(feature = "sim")]
+            here: None,
+        };
+        match by {
             By::Thread => {
                 let thread = std::thread::Builder::new().name(name.to_owned());
-                Runs::Thread(Some(thread.spawn(move || run(&jobs, work))?), PhantomData)
+                worker.thread = Some(thread.spawn(move || jobs.into_iter().for_each(work))?);
             }
             #[cfg(feature = "sim")]
-            By::Caller => Runs::Caller(jobs, Box::new(work)),
-        };
-        Ok(Self {
-            ask: Some(ask),
-            runs,
-        })
+            By::Caller => {
+                let mut work = work;
+                worker.here = Some(Box::new(move || jobs.try_recv().map(&mut work).is_ok()));
+            }
+        }
+        Ok(worker)
     }
 
     /// Whether there was room for the job. There is none for ever if the work panicked, which has been printed.
     pub(super) fn ask(&self, job: J) -> bool {
-        self.ask
-            .as_ref()
-            .is_some_and(|ask| ask.try_send(job).is_ok())
+        let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
+        asked == Some(true)
     }
 
-    /// Does a job that waits; whether there was one.
+    /// Does a job that waits, where no thread does; whether there was one.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
-        let Runs::Caller(jobs, work) = &mut self.runs else {
-            return false;
-        };
-        let job = jobs.try_recv();
-        job.is_ok_and(|job| {
-            work(job);
-            true
-        })
+        self.here.as_mut().is_some_and(|step| step())
     }
 }
 
@@ -77,15 +70,9 @@ impl<J> Worker<J> {
     /// Waits until all jobs are done.
     pub(super) fn end(&mut self) {
         self.ask = None;
-        match &mut self.runs {
-            Runs::Thread(thread, _) => {
-                if let Some(thread) = thread.take() {
-                    // A panic there has been printed; there is nobody to hand it to.
-                    let _ = thread.join();
-                }
-            }
-            #[cfg(feature = "sim")]
-            Runs::Caller(..) => {}
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; there is nobody to hand it to.
+            let _ = thread.join();
         }
     }
 }
@@ -93,11 +80,5 @@ impl<J> Worker<J> {
 impl<J> Drop for Worker<J> {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-fn run<J>(jobs: &Receiver<J>, mut work: impl FnMut(J)) {
-    for job in jobs {
-        work(job);
     }
 }

@@ -61,7 +61,7 @@ fn durable(disk: &SimDisk) -> SimDisk {
 }
 
 impl Planted {
-    /// A sync is about to be done, `early` if it is only told.
+    /// A sync is about to be done, or only to be told.
     pub(crate) fn before_sync(&mut self, bug: Bug, disk: &SimDisk) {
         match bug {
             Bug::AckBeforeSync => {

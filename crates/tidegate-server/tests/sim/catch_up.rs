@@ -68,7 +68,12 @@ impl CatchingUp {
             fetch(node, other, &lacking);
             return Ok(());
         }
-        let bytes: Vec<u8> = other.streams.snapshot().chunks().flatten().collect();
+        let bytes = other
+            .streams
+            .snapshot()
+            .chunks()
+            .collect::<Vec<_>>()
+            .concat();
         let state = Streams::restore(&bytes, AccountLimits::NONE);
         let mut state = state.map_err(|e| format!("a state that was fetched: {e}"))?;
         let mut live = node.store.fresh_live();

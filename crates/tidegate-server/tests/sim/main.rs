@@ -1,7 +1,7 @@
 //! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks and networks.
 //!
 //! ```text
-//! cargo test -p tidegate-server --all-features --test sim               some hundred seeds, and the planted bugs
+//! cargo test -p tidegate-server --all-features --test sim               1,000 seeds, and the planted bugs
 //! SEED=7 cargo test ... --test sim seeds -- --nocapture                  that seed alone, and what happens in it
 //! SEEDS=1..=100000 SEEDS_DONE=target/sim-seeds cargo test --release ...  many, resumed where the last run stopped
 //! ```
@@ -27,7 +27,7 @@ mod world;
 use bugs::Bug;
 use run::{first_failure, report};
 
-/// What fits into a minute on two cores.
+/// Some 45 ms of a core each.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1000;
 
 /// Every planted bug is found within so many seeds.

@@ -225,7 +225,7 @@ fn digest(streams: &Streams) -> u64 {
         }
     }
     // Each with the number and the time of its message, which follow it.
-    let state: Vec<u8> = streams.snapshot().chunks().flatten().collect();
+    let state = streams.snapshot().chunks().collect::<Vec<_>>().concat();
     for id in ids(&state) {
         let end = state.len().min(id.end + 16);
         hash.write(&state[id.start..end]);

@@ -1,5 +1,8 @@
 //! A seed: nodes, network, disks, clients and time in one queue of events, and the faults that befall them. The same seed is the same run.
 
+mod faults;
+mod judge;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -7,8 +10,7 @@ use raft::eraftpb::{Message, MessageType};
 use tidegate_log::Doing;
 use tidegate_server::store::Options;
 
-use crate::audit::damaged;
-use crate::bugs::{Bug, Crash, Planted};
+use crate::bugs::{Bug, Planted};
 use crate::client::{Acked, Client, Reply, Request};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
@@ -276,48 +278,6 @@ impl World {
         self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
     }
 
-    fn check_end(&mut self) -> Verdict {
-        let last = self.oracle.last_committed();
-        for n in 0..self.nodes.len() {
-            let node = &mut self.nodes[n];
-            let Some(up) = node.up.as_mut() else { continue };
-            up.streams.check_invariants();
-            self.oracle.state(last, &up.streams)?;
-            for acked in &self.acked {
-                let Some(stream) = up.streams.get(acked.stream) else {
-                    return Err(format!("stream {} is gone", acked.stream));
-                };
-                let kept = stream.config().max_msgs < 0;
-                let Some(place) = stream.place(acked.seq) else {
-                    ensure!(
-                        !kept,
-                        "acked message {} of stream {} is gone",
-                        acked.seq,
-                        acked.stream
-                    );
-                    continue;
-                };
-                let read = loop {
-                    match up.message(place)? {
-                        Some(crc) => break crc,
-                        None => {
-                            up.work();
-                            up.store.poll().map_err(|e| e.to_string())?;
-                        }
-                    }
-                };
-                ensure!(
-                    read == acked.crc,
-                    "message {} of stream {} on node {} is not what was acknowledged",
-                    acked.seq,
-                    acked.stream,
-                    node.id
-                );
-            }
-        }
-        Ok(())
-    }
-
     fn count(&mut self) {
         self.seen.add("acked messages", self.acked.len() as u64);
         self.seen
@@ -486,23 +446,6 @@ impl World {
         self.turn(n)
     }
 
-    /// What became durable on a node's disk is judged.
-    fn look_at_disk(&mut self, n: usize) -> Verdict {
-        let node = &mut self.nodes[n];
-        let Some(up) = node.up.as_ref() else {
-            return Ok(());
-        };
-        let (oracle, log) = (&mut self.oracle, up.store.log());
-        let each = |index, held, before: Option<crate::ledger::Held>| {
-            oracle.entry(index, held, before.map(|b| b.term))
-        };
-        let read = node.ledger.read_on(log, each);
-        if self.plan.blind {
-            return Ok(());
-        }
-        read.map_err(|what| format!("the disk of node {}: {what}", node.id))
-    }
-
     /// A turn of a node's loop, and what comes of it.
     fn turn(&mut self, n: usize) -> Verdict {
         let node = &mut self.nodes[n];
@@ -527,35 +470,6 @@ impl World {
         self.judge(n)?;
         self.send(n)?;
         self.schedule(n);
-        Ok(())
-    }
-
-    fn judge(&mut self, n: usize) -> Verdict {
-        let node = &mut self.nodes[n];
-        let (id, Some(up)) = (node.id, node.up.as_mut()) else {
-            return Ok(());
-        };
-        let group = up.store.group();
-        let leads = group.leads();
-        let term = group.hard_state().term;
-        if leads && !up.led {
-            up.begin_term();
-            if self.oracle.leads(id, term)? {
-                self.trace(|| format!("node {id} leads in term {term}"));
-            }
-            let Node { up, ledger, .. } = &self.nodes[n];
-            let group = up.as_ref().map(|up| up.store.group());
-            // What left its memory is on its disk.
-            self.oracle.new_leader(id, term, |index| {
-                let known = group.and_then(|g| g.term_of(index));
-                known.or_else(|| ledger.get(index).map(|held| held.term))
-            })?;
-        } else if leads {
-            self.oracle.leads(id, term)?;
-        }
-        if let Some(up) = self.nodes[n].up.as_mut() {
-            up.led = leads;
-        }
         Ok(())
     }
 
@@ -603,63 +517,6 @@ impl World {
                 self.push(at, Event::PowerLoss(n, life));
             }
         }
-        Ok(())
-    }
-
-    /// What a message promises is on the disk of who sends it.
-    fn promises(&self, n: usize, message: &Message) -> Verdict {
-        let (id, ledger) = (self.nodes[n].id, &self.nodes[n].ledger);
-        let (kind, term) = (message.get_msg_type(), message.term);
-        if matches!(
-            kind,
-            MessageType::MsgRequestPreVote | MessageType::MsgRequestPreVoteResponse
-        ) {
-            return Ok(());
-        }
-        let durable = ledger.hard_state;
-        ensure!(
-            term <= durable.term,
-            "a promise before it is durable: node {id} says {kind:?} in term {term}, its disk has {durable:?}"
-        );
-        match kind {
-            MessageType::MsgRequestVote => ensure!(
-                ledger.votes.get(&term) == Some(&id),
-                "a promise before it is durable: node {id} stands in term {term}, its disk has {durable:?}"
-            ),
-            MessageType::MsgRequestVoteResponse if !message.reject => ensure!(
-                ledger.votes.get(&term) == Some(&message.to),
-                "a promise before it is durable: node {id} votes for {} in term {term}, its disk has {durable:?}",
-                message.to
-            ),
-            // Of an earlier term it may be late, and the entries written over by now.
-            MessageType::MsgAppendResponse if !message.reject && term == durable.term => {
-                ensure!(
-                    ledger.last() >= message.index,
-                    "a promise before it is durable: node {id} has entries up to {}, its disk up to {}",
-                    message.index,
-                    ledger.last()
-                );
-                self.matches(id, ledger, message)?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// What a follower says it has is what the leader has.
-    fn matches(&self, id: u64, ledger: &Ledger, message: &Message) -> Verdict {
-        let leader = self.nodes.iter().find(|n| n.id == message.to);
-        let group = leader
-            .and_then(|n| n.up.as_ref())
-            .map(|up| up.store.group());
-        let leads = group.filter(|g| g.leads() && g.hard_state().term == message.term);
-        let theirs = leads.and_then(|g| g.term_of(message.index));
-        let ours = ledger.get(message.index).map(|h| h.term);
-        ensure!(
-            theirs.is_none() || ours.is_none() || theirs == ours,
-            "node {id} acknowledges entry {} of term {ours:?}, the leader's is of term {theirs:?}",
-            message.index
-        );
         Ok(())
     }
 
@@ -779,196 +636,6 @@ impl World {
             self.push(self.now, event);
         }
         Ok(())
-    }
-
-    /// The node's process ends, or with `power` its machine: then of what was not durable chance keeps some.
-    fn crash(&mut self, n: usize, power: bool) {
-        let node = &mut self.nodes[n];
-        if let Some(up) = node.up.take() {
-            self.seen.add("checkpoints", up.checkpoints);
-        }
-        (node.paused, node.life) = (false, node.life + 1);
-        node.held.clear();
-        if !power {
-            node.disks = Disks {
-                state: node.disks.state.killed(),
-                log: node.disks.log.killed(),
-            };
-            return;
-        }
-        let mut dice = self.dice.fork();
-        let unsynced = node.disks.log.unsynced().len();
-        let (names, keep) = (dice.chance(500), dice.pick(&[0, 300, 500, 900, 1000]));
-        let mut torn = (false, false);
-        node.disks = Disks {
-            state: node.disks.state.crash(names, |_, _| dice.chance(keep)),
-            log: node.disks.log.crash(names, |_, _| {
-                let kept = dice.chance(keep);
-                torn = (torn.0 || kept, torn.1 || !kept);
-                kept
-            }),
-        };
-        if let Some(bug) = self.plan.bug {
-            let log = node.disks.log.clone();
-            let crash = Crash {
-                now: self.now,
-                segment_bytes: node.options.segment_bytes,
-            };
-            let planted = &mut node.planted;
-            node.disks.log = planted.after_crash(bug, log, &crash, &mut node.ledger);
-        }
-        if unsynced > 0 {
-            self.seen.hit("crashes that lost what was not synced");
-            if torn == (true, true) {
-                self.seen.hit("torn tails");
-            }
-        }
-    }
-
-    fn fault(&mut self) -> Verdict {
-        if self.healing {
-            return Ok(());
-        }
-        let again = self.now + self.dice.range(50_000, 1_200_000);
-        self.push(again, Event::Fault);
-        let n = self.dice.below(self.nodes.len() as u64) as usize;
-        let leader = self
-            .nodes
-            .iter()
-            .position(|n| n.up.as_ref().is_some_and(|up| up.led));
-        let at = leader.filter(|_| self.dice.chance(500)).unwrap_or(n);
-        let short = self.now + self.dice.range(1_000, 300_000);
-        let long = self.now + self.dice.range(100_000, 4_000_000);
-        let until = if self.dice.chance(500) { short } else { long };
-        match self.dice.below(16) {
-            0..=3 => self.crash_node(at, until)?,
-            4 if self.dice.chance(400) => {
-                let to = self.nodes[n].id;
-                if let Some(up) = self.nodes[at].up.as_mut()
-                    && up.store.transfer_leadership(to).is_ok()
-                {
-                    self.trace(|| format!("node {} is to hand over to {to}", at + 1));
-                    self.seen.hit("leadership handed over");
-                }
-            }
-            4 => {
-                if self.nodes[at].up.is_some() {
-                    self.trace(|| format!("node {} is killed", at + 1));
-                    self.seen.hit("kills");
-                    self.crash(at, false);
-                    self.push(until, Event::Start(at));
-                }
-            }
-            5 => {
-                self.trace(|| "power is lost on all".to_owned());
-                self.seen.hit("power losses on all");
-                for n in 0..self.nodes.len() {
-                    self.crash(n, true);
-                    let at = until + self.dice.below(200_000);
-                    self.push(at, Event::Start(n));
-                }
-            }
-            6 => {
-                self.trace(|| format!("node {} pauses", at + 1));
-                self.seen.hit("pauses");
-                self.nodes[at].paused = true;
-                self.push(until, Event::Resume(at));
-            }
-            7..=9 => self.cut(at, until),
-            10 | 11 => {
-                self.seen.hit("bad networks");
-                self.net.lost = self.dice.below(200);
-                self.net.twice = self.dice.below(200);
-                self.net.late = self.dice.below(300);
-                self.net.delay_us = (100, self.dice.range(500, 60_000));
-                self.trace(|| format!("the network is bad: {:?}", self.net.delay_us));
-                self.net_until(until);
-            }
-            12 => {
-                self.seen.hit("slow disks");
-                let slow = self
-                    .dice
-                    .pick(&[(20, 200), (1_000, 8_000), (10_000, 90_000)]);
-                self.nodes[at].sync_us = slow;
-            }
-            13 => {
-                self.trace(|| format!("the disk of node {} hangs", at + 1));
-                self.seen.hit("hanging disks");
-                let more = if self.dice.chance(100) { 30_000_000 } else { 0 };
-                self.nodes[at].hangs_until = until + more;
-            }
-            14 => {
-                if self.nodes[at].up.is_some() {
-                    self.trace(|| format!("the disk of node {} fails", at + 1));
-                    let log = &self.nodes[at].disks.log;
-                    match self.dice.chance(500) {
-                        true => log.fail_syncs_after(self.dice.below(5)),
-                        false => log.fail_writes_after(self.dice.below(5)),
-                    }
-                }
-            }
-            _ => {
-                self.seen.hit("clock jumps");
-                let jump = self.dice.range(0, 7_200_000_000) as i64 - 3_600_000_000;
-                self.nodes[at].wall_us = jump;
-            }
-        }
-        Ok(())
-    }
-
-    fn crash_node(&mut self, n: usize, until: u64) -> Verdict {
-        if self.nodes[n].up.is_none() {
-            return Ok(());
-        }
-        self.trace(|| format!("node {} loses power", n + 1));
-        self.seen.hit("crashes");
-        if self.nodes[n].up.as_ref().is_some_and(|up| up.led) {
-            self.seen.hit("crashes of a leader");
-        }
-        self.crash(n, true);
-        self.push(until, Event::Start(n));
-        if self.plan.bug.is_none() && self.dice.chance(150) {
-            let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
-            let (node, now, mut dice) = (&self.nodes[n], self.now, self.dice.fork());
-            let (oracle, seen) = (&mut self.oracle, &mut self.seen);
-            return damaged(node, &ids, now, self.plan, oracle, &mut dice, seen);
-        }
-        Ok(())
-    }
-
-    fn cut(&mut self, n: usize, until: u64) {
-        let others = (0..self.nodes.len()).filter(|m| *m != n);
-        let kind = self.dice.below(4);
-        self.trace(|| format!("node {} is cut off, kind {kind}", n + 1));
-        match kind {
-            0 => {
-                self.seen.hit("nodes cut off");
-                for m in others {
-                    self.net.cut(n, m);
-                    self.net.cut(m, n);
-                }
-            }
-            1 => {
-                self.seen.hit("nodes nobody hears");
-                others.for_each(|m| self.net.cut(n, m));
-            }
-            2 => {
-                self.seen.hit("nodes that hear nobody");
-                others.for_each(|m| self.net.cut(m, n));
-            }
-            _ => {
-                self.seen.hit("links cut");
-                let m = (n + 1) % self.nodes.len();
-                self.net.cut(n, m);
-                self.net.cut(m, n);
-            }
-        }
-        self.net_until(until);
-    }
-
-    fn net_until(&mut self, until: u64) {
-        self.net_fault += 1;
-        self.push(until, Event::NetHeals(self.net_fault));
     }
 }
 
