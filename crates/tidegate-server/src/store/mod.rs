@@ -50,7 +50,7 @@ pub use error::{OpenError, WriteError};
 pub use giving::{Part, read_given};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
-pub use open::{Opening, Options, REPAIRED_FILE, claim};
+pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim};
 pub use reading::Fetch;
 pub use upkeep::Space;
 

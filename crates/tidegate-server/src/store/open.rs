@@ -35,7 +35,8 @@ use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
 /// The one format of a data directory there is.
 pub(super) const VERSION: u32 = 1;
-const VERSION_FILE: &str = "version";
+/// What a data directory that was opened has: the version of its format.
+pub const VERSION_FILE: &str = "version";
 /// A file that says that a repair has given up parts of the log, and which.
 pub const REPAIRED_FILE: &str = "repaired";
 /// As the log's own.

@@ -8,6 +8,7 @@ use std::path::Path;
 use tidegate_log::{Disk, Storage};
 
 use crate::cluster::members::{Member, MembersError, MembersFile};
+use crate::store::VERSION_FILE;
 
 const FILE: &str = "members";
 const NEW: &str = "members-new";
@@ -27,6 +28,11 @@ pub enum IdentityError {
         "the data directory belongs to a node of cluster `{0}`: say --cluster and --routes, or use another directory"
     )]
     Clustered(String),
+    /// It is of a server that ran alone.
+    #[error(
+        "the data directory is of a server that ran alone, and the nodes of a cluster begin with empty ones: use another directory"
+    )]
+    Alone,
 }
 
 /// The directory of the members' file of a data directory.
@@ -69,6 +75,10 @@ pub(super) fn identify(
         file.check(cluster, name)?;
         return Ok(file);
     }
+    // What one server decided alone, others cannot have decided too.
+    if storage.list()?.iter().any(|name| name == VERSION_FILE) {
+        return Err(IdentityError::Alone);
+    }
     let file = MembersFile {
         cluster: cluster.into(),
         me: Member {
@@ -107,6 +117,11 @@ mod tests {
         assert_eq!(identify(&disk, "tide", "n1", 9).unwrap(), file);
         let other = identify(&disk, "tide", "n2", 9).unwrap_err().to_string();
         assert!(other.contains("belongs to the node `n1`"), "{other}");
+        let used = tempfile::tempdir().unwrap();
+        let used = storage(used.path()).unwrap();
+        used.create(VERSION_FILE).unwrap();
+        let alone = identify(&used, "tide", "n1", 7).unwrap_err().to_string();
+        assert!(alone.contains("ran alone"), "{alone}");
         let alone = check_alone(&disk).unwrap_err().to_string();
         assert!(alone.contains("cluster `tide`"), "{alone}");
     }
