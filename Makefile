@@ -62,6 +62,10 @@ prove-failover: ## a cluster's leader killed 50 times under load: how long publi
 prove-partitions: ## ten minutes of nodes cut off, killed and paused, in network namespaces (root)
 	PARTITION_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster cut_off -- --nocapture
 
+SEEDS_MAX ?= 100000
+soak-sim: ## the simulated cluster on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/sim-seeds has what is done)
+	SEEDS=1..=$(SEEDS_MAX) SEEDS_DONE=$(CURDIR)/target/sim-seeds $(CARGO) test --locked --release -p tidegate-server --all-features --test sim seeds -- --nocapture
+
 stream-oracle: ## the tests of streams against nats-server instead of ours: they ask for nothing it does not do
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test stream
 

@@ -7,19 +7,25 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ports that were free just now.
+/// Ports that were free just now, below those the system gives to whoever dials: a node must find its own free when it comes back.
 fn ports<const N: usize>() -> [u16; N] {
-    let listeners: Vec<TcpListener> = (0..N)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let ports = listeners.iter().map(|l| l.local_addr().unwrap().port());
-    ports.collect::<Vec<_>>().try_into().unwrap()
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 20_000).unwrap();
+    [(); N].map(|()| {
+        loop {
+            let port = 10_000 + (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % 20_000;
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                return port;
+            }
+        }
+    })
 }
 
 /// A server, its log read line by line.
@@ -78,7 +84,7 @@ impl Node {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let reader = BufReader::new(child.stderr.take().unwrap());
-        let (sender, log) = channel();
+        let (sender, log) = sync_channel(1 << 16);
         std::thread::spawn(move || {
             // Read to its end, or it would block whoever writes it.
             for line in reader.lines().map_while(Result::ok) {
@@ -152,9 +158,9 @@ fn three(more: &[&str]) -> ([Node; 3], [u16; 3]) {
 }
 
 fn connected(nodes: &mut [Node; 3]) {
-    for i in 0..3 {
+    for (i, node) in nodes.iter_mut().enumerate() {
         for j in (0..3).filter(|j| *j != i) {
-            nodes[i].wait_for(&format!("the route to `n{}` at", j + 1));
+            node.wait_for(&format!("the route to `n{}` at", j + 1));
         }
     }
 }

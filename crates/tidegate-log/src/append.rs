@@ -4,12 +4,14 @@
 //! lock, before it.
 
 use std::sync::Arc;
+#[cfg(feature = "sim")]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use tidegate::Clock;
 use tidegate::queue::{PushError, Queue};
+use tidegate::{Clock, Time};
 
 use crate::batch::{BATCH_HEADER, batch_bytes};
 use crate::driver::{Done, Pending};
@@ -53,6 +55,24 @@ impl Append {
     }
 }
 
+/// Where an appender has the time from.
+pub(crate) enum Now {
+    Clock(Clock),
+    /// From whoever steps the log.
+    #[cfg(feature = "sim")]
+    Told(Arc<AtomicU64>),
+}
+
+impl Now {
+    fn get(&self) -> Time {
+        match self {
+            Self::Clock(clock) => clock.now(),
+            #[cfg(feature = "sim")]
+            Self::Told(ns) => Time::from_nanos(ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
 /// Where a batch is going to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
@@ -71,7 +91,7 @@ pub struct Appender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Queue<Pending>,
     pub(crate) planner: Planner,
-    pub(crate) clock: Clock,
+    pub(crate) now: Now,
     pub(crate) pending_bytes_max: u64,
     pub(crate) pending_batches_max: usize,
     pub(crate) threads: Vec<JoinHandle<()>>,
@@ -158,7 +178,7 @@ impl Appender {
             },
             bytes,
             callers: append.callers.max(1),
-            at: self.clock.now(),
+            at: self.now.get(),
             done: append.done,
         };
         match self.queue.try_push(pending) {

@@ -36,24 +36,34 @@ pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
 
 impl Keeper {
-    /// Works off errands until the log closes or fails.
+    /// Works off errands, on a thread of its own, until the log closes or fails.
     pub(crate) fn run(mut self) {
         loop {
             let surplus = self.recyclable.len() > self.recycled_max;
-            let errand = self.shared.errands.next(surplus.then_some(REMOVE_EVERY));
+            let errand = self.next(surplus.then_some(REMOVE_EVERY));
             if errand.end || self.shared.failure().is_some() {
                 return;
             }
-            let idle = !errand.top_up && errand.release.is_empty();
-            let done = match idle {
-                true => self.remove_one(),
-                false => self.handle(errand),
-            };
-            if let Err(error) = done {
-                self.shared.fail("keeping segments", error);
-            }
-            self.shared.wake();
+            self.step(errand);
         }
+    }
+
+    /// Waits for something to do, so long at most if that is given; an empty errand if there was nothing.
+    pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
+        self.shared.errands.next(patience)
+    }
+
+    /// Does an errand.
+    pub(crate) fn step(&mut self, errand: Errand) {
+        let idle = !errand.top_up && errand.release.is_empty();
+        let done = match idle {
+            true => self.remove_one(),
+            false => self.handle(errand),
+        };
+        if let Err(error) = done {
+            self.shared.fail("keeping segments", error);
+        }
+        self.shared.wake();
     }
 
     /// Removes a file more than are kept. One at a time: where the file system tells the disk at once what it may forget, each

@@ -49,6 +49,8 @@ mod segment;
 mod shared;
 #[cfg(feature = "sim")]
 mod sim;
+#[cfg(feature = "sim")]
+mod steps;
 mod storage;
 mod wire;
 mod writer;
@@ -72,4 +74,6 @@ pub use repair::{RepairError, Repaired, repair};
 pub use segment::{FORMAT_VERSION, SEGMENT_BYTES_MAX};
 #[cfg(feature = "sim")]
 pub use sim::{Cost, SECTOR, SimCounts, SimDisk};
+#[cfg(feature = "sim")]
+pub use steps::{Doing, Steps};
 pub use storage::{Storage, StorageFile};

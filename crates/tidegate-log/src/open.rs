@@ -1,6 +1,6 @@
 //! Opening a log: what was found there, what was cut off, and where writing goes on.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use tidegate::Clock;
 use tidegate::controller::Bounded;
 use tidegate::queue::{Builder, Wait};
 
-use crate::append::Appender;
+use crate::append::{Appender, Now};
 use crate::catalog::Catalog;
 use crate::driver::Driver;
 use crate::gather::Gather;
@@ -85,30 +85,56 @@ impl Log {
         options: Options,
         mut visit: impl FnMut(RecordInfo),
     ) -> Result<Opened, OpenError> {
+        let clock = Clock::start();
+        let mut parts = Parts::open(storage, options, Now::Clock(clock), &mut visit)?;
+        let (driver, keeper) = (parts.driver, parts.keeper);
+        parts.opened.appender.threads = vec![
+            spawn("log", move || driver.run(clock))?,
+            spawn("log-keeper", move || keeper.run())?,
+        ];
+        Ok(parts.opened)
+    }
+}
+
+/// A log without its threads, and what these are to do.
+pub(crate) struct Parts {
+    pub(crate) opened: Opened,
+    pub(crate) driver: Driver,
+    pub(crate) keeper: Keeper,
+}
+
+impl Parts {
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        now: Now,
+        visit: &mut dyn FnMut(RecordInfo),
+    ) -> Result<Self, OpenError> {
         let io = OpenError::io;
         options.check()?;
         if !storage.lock().map_err(io("locking the log's directory"))? {
             return Err(OpenError::InUse);
         }
         let files = look(&*storage)?;
-        let loaded = load(files.as_ref(), options.visit_from, &mut visit)?;
+        let loaded = load(files.as_ref(), options.visit_from, visit)?;
         // From here on the directory is changed.
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
         // Headers may know of later epochs only if the catalog was made anew.
         catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
         let (catalog, following) = without_spares(catalog, &loaded);
         force_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
-        start(storage, options, (catalog, following), loaded)
+        assemble(storage, options, now, (catalog, following), loaded)
     }
 }
 
-/// Puts a log's parts together around what was loaded, and starts its threads.
-fn start(
+/// Puts a log's parts together around what was loaded.
+fn assemble(
     storage: Arc<dyn Storage>,
     mut options: Options,
+    now: Now,
     (catalog, following): (Catalog, u64),
     loaded: Loaded,
-) -> Result<Opened, OpenError> {
+) -> Result<Parts, OpenError> {
     let epoch = catalog.epoch;
     let end = loaded.recovery.end;
     let controller = Bounded::new(options.take_controller()?, options.bounds());
@@ -130,37 +156,36 @@ fn start(
     let following = following + u64::from(here.segment == following);
     let place = (here.segment, here.base, tail.room);
     let planner = Planner::new(place, end, following, options.segment_bytes);
-    let clock = Clock::start();
     let queue = Builder::new(options.pending_batches_max)
         .wait(Wait::Park)
         .build();
     let (queue, consumer) =
         queue.map_err(|_| OpenError::Options("pending_batches_max is too large"))?;
-    let driver = Driver {
-        shared: Arc::clone(&shared),
+    let writer = Writer::new(Arc::clone(&shared), tail.segment, tail.index, end, epoch);
+    let driver = Driver::new(
+        Arc::clone(&shared),
         consumer,
-        gather: Gather::new(controller),
-        writer: Writer::new(Arc::clone(&shared), tail.segment, tail.index, end, epoch),
-        clock,
-        marker_after: options.marker_after,
-        waiting: VecDeque::new(),
-    };
-    let threads = vec![
-        spawn("log", move || driver.run())?,
-        spawn("log-keeper", move || keeper.run())?,
-    ];
-    Ok(Opened {
+        Gather::new(controller),
+        writer,
+        options.marker_after,
+    );
+    let opened = Opened {
         log: Log::new(Arc::clone(&shared)),
         appender: Appender {
             shared,
             queue,
             planner,
-            clock,
+            now,
             pending_bytes_max: options.pending_bytes_max,
             pending_batches_max: options.pending_batches_max,
-            threads,
+            threads: Vec::new(),
         },
         recovery: loaded.recovery,
+    };
+    Ok(Parts {
+        opened,
+        driver,
+        keeper,
     })
 }
 

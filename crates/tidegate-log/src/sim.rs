@@ -369,7 +369,8 @@ struct SimFile {
 
 impl StorageFile for SimFile {
     fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
-        let mut bytes: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(parts.iter().map(|p| p.len()).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
         let mut state = self.disk.state();
         let failed = state
             .fail_writes_from

@@ -64,25 +64,24 @@ impl Writer {
         }
     }
 
-    /// Writes the batches and returns when they are durable. After an error nothing more may be written.
-    pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<Lsn, Failure> {
-        let mut rest = batches;
-        while let Some(first) = rest.first() {
-            let place = first.place;
-            if place.segment != self.current.header.segment {
-                self.roll(place)?;
-            }
-            let same = |b: &&Accepted| b.place.segment == place.segment;
-            let (run, after) = rest.split_at(rest.iter().take_while(same).count());
-            self.write_run(run)
-                .map_err(|e| self.shared.fail("writing a batch", e))?;
-            self.sync()?;
-            rest = after;
+    /// Writes the first of the batches, as many as are in one segment; how many those are. They are to be synced before the next
+    /// are written. After an error nothing more may be written.
+    pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<usize, Failure> {
+        let Some(place) = batches.first().map(|b| b.place) else {
+            return Ok(0);
+        };
+        if place.segment != self.current.header.segment {
+            self.roll(place)?;
         }
-        Ok(self.end)
+        let same = |b: &&Accepted| b.place.segment == place.segment;
+        let count = batches.iter().take_while(same).count();
+        self.write_run(&batches[..count])
+            .map_err(|e| self.shared.fail("writing a batch", e))?;
+        Ok(count)
     }
 
-    fn sync(&self) -> Result<(), Failure> {
+    /// Returns when what was written is durable. After an error nothing more may be written.
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
         let synced = self.current.file.sync();
         synced.map_err(|e| self.shared.fail("syncing the log", e))?;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);

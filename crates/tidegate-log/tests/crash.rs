@@ -8,11 +8,13 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use common::{GoOn, append, append_sync, deadline, open, options, record, try_open};
+use tidegate::Time;
 use tidegate_log::{
-    Append, Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk, Storage, Verdict,
-    repair, verify,
+    Append, Doing, Log, Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk,
+    Storage, Verdict, repair, verify,
 };
 
 /// Batches with the position of each, and how many of them are durable.
@@ -183,30 +185,33 @@ fn every_subset_of_lost_sectors_in_a_segment() {
 #[test]
 fn every_subset_of_lost_sectors_of_several_batches_in_one_write() {
     let disk = SimDisk::new();
-    let (mut opened, _) = open(&disk, options());
-    append_sync(&mut opened, batch(0, 1, 100));
-    disk.hang_syncs_after(0);
+    let mut now = Time::ZERO;
+    let opened = Log::open_stepped(Arc::new(disk.clone()), options(), now, |_| {});
+    let (mut opened, mut steps) = opened.unwrap();
     let mut written = Written {
         batches: Vec::new(),
         durable: 2,
     };
-    for n in 1..6 {
-        let records = batch(n, 2, 500);
+    for n in 0..6 {
+        let records = if n == 0 {
+            batch(0, 1, 100)
+        } else {
+            batch(n, 2, 500)
+        };
         let appended = append(&mut opened, records.clone());
         written.batches.push((appended.at..appended.end, records));
-        if n == 1 {
-            wait_for_unsynced(&disk);
+        // The first two are written alone, the others come while the second is being synced.
+        while n < 2 && steps.step(now) != Doing::Syncing {
+            now = now.after(1_000);
+        }
+        if n == 0 {
+            steps.sync(now);
         }
     }
-    written
-        .batches
-        .insert(0, (Lsn::ZERO..written.batches[0].0.start, batch(0, 1, 100)));
-    // The sync of batch 1 ends, the one of the other four hangs: only then is what lies there unsynced theirs.
-    disk.hang_syncs_after(1);
-    let _go_on = GoOn(disk.clone());
-    let first = written.batches[1].0.end;
-    opened.log.wait_durable(first, None).unwrap();
-    wait_for_unsynced(&disk);
+    // The sync of batch 1 ends, that of the other four runs.
+    while steps.sync(now) != Doing::Syncing {
+        now = now.after(1_000);
+    }
     let seen = every_subset(&written, &disk, options);
     assert!(
         seen.contains("torn") && seen.contains("maybe acked"),

@@ -1,8 +1,9 @@
 //! `tidegate cluster`: one command, several nodes.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +15,8 @@ use super::nodes::{ask, other, until};
 struct Cluster {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
-    errors: Option<JoinHandle<String>>,
+    errors: Arc<Mutex<String>>,
+    reading: Option<JoinHandle<()>>,
 }
 
 impl Cluster {
@@ -31,17 +33,27 @@ impl Cluster {
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut errors = child.stderr.take().unwrap();
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            errors.read_to_string(&mut text).unwrap();
-            text
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let errors: Arc<Mutex<String>> = Arc::default();
+        let keep = Arc::clone(&errors);
+        let reading = std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut text = keep.lock().unwrap();
+                text.push_str(&line);
+                text.push('\n');
+            }
         });
         Self {
             child,
             output,
-            errors: Some(errors),
+            errors,
+            reading: Some(reading),
         }
+    }
+
+    /// What it has said so far.
+    fn said(&self) -> String {
+        self.errors.lock().unwrap().clone()
     }
 
     /// The lines it prints once it is ready: where its clients connect.
@@ -50,11 +62,7 @@ impl Cluster {
         loop {
             let mut line = String::new();
             let n = self.output.read_line(&mut line).unwrap();
-            assert!(
-                n > 0,
-                "it ended: {}",
-                self.errors.take().unwrap().join().unwrap()
-            );
+            assert!(n > 0, "it ended: {}", self.said());
             if line.starts_with("the cluster is ready: ") {
                 return urls;
             }
@@ -69,7 +77,8 @@ impl Cluster {
     fn end(mut self) -> (ExitStatus, String) {
         signal(self.child.id(), Signal::TERM);
         let status = self.child.wait().unwrap();
-        (status, self.errors.take().unwrap().join().unwrap())
+        self.reading.take().unwrap().join().unwrap();
+        (status, self.said())
     }
 
     fn nodes(&self) -> Vec<u32> {
@@ -129,12 +138,15 @@ fn one_command_is_a_cluster() {
     until("the others to go on", || {
         ask(&urls[0], "STREAM.INFO.S", &json!({}))
     });
+    until("the end to be told", || {
+        let said = cluster.said();
+        match said.contains("n3 was ended by signal 9; to have it back: ") {
+            true => Ok(()),
+            false => Err(said),
+        }
+    });
     let (status, said) = cluster.end();
     assert!(status.success(), "{status}: {said}");
-    assert!(
-        said.contains("n3 was ended by signal 9; to have it back: "),
-        "{said}"
-    );
     assert!(nodes.iter().all(|pid| gone(*pid)), "{nodes:?}");
     // The streams are there the next time.
     let mut cluster = Cluster::start(directory.path());

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::load::{Acked, Load, check, same_everywhere};
+use super::load::{Acked, Load, Resumed, check, same_everywhere};
 use super::nodes::Nodes;
 
 const PUBLISHERS: usize = 4;
@@ -38,20 +38,27 @@ fn leader_killed() {
         nodes.wait_current("F");
     }
     check(&same_everywhere(&nodes, "F"), &acked, &next);
-    waits.sort_unstable();
-    let worst = waits.last().copied().unwrap_or_default();
-    let of = |share: usize| waits[(waits.len() - 1) * share / 100].as_millis();
     println!(
-        "{rounds} leaders killed, {} messages acknowledged; until all {PUBLISHERS} publishers went on: median {} ms, 90 % {} ms, worst {} ms",
-        acked.len(),
-        of(50),
-        of(90),
-        worst.as_millis()
+        "{rounds} leaders killed, {} messages acknowledged; until",
+        acked.len()
     );
+    let ms = |of: fn(&Resumed) -> Duration| {
+        let mut all: Vec<_> = waits.iter().map(of).collect();
+        all.sort_unstable();
+        let at = |share: usize| all[(all.len() - 1) * share / 100].as_millis();
+        (at(50), at(90), at(100))
+    };
+    let [first, all] = [ms(|r| r.first), ms(|r| r.all)];
+    for (who, (median, most, worst)) in [("the first", first), ("all", all)] {
+        println!(
+            "{who} of {PUBLISHERS} publishers went on: median {median} ms, 90 % {most} ms, worst {worst} ms"
+        );
+    }
     if let Some(limit) = number("FAILOVER_MAX_MS") {
         assert!(
-            worst <= Duration::from_millis(limit),
-            "a publisher waited {worst:?}"
+            first.2 <= u128::from(limit),
+            "publishing stopped for {} ms",
+            first.2
         );
     }
 }

@@ -18,6 +18,9 @@ const READ: Duration = Duration::from_secs(5);
 /// Between two attempts where the answer is that nobody serves the stream now.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// So many of them at one node, and another is asked: this one may be cut off.
+const REFUSALS: u32 = 20;
+
 /// Publishes with headers and the reply subject `<inbox><reply>`.
 pub(crate) fn publish_with(
     raw: &mut Raw,
@@ -65,6 +68,15 @@ pub(crate) struct Load {
     /// Of each: when the newest of what is acknowledged was sent first, in microseconds since the beginning.
     last: Vec<AtomicU64>,
     start: Instant,
+}
+
+/// How long publishers had to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resumed {
+    /// Until the first was acknowledged again.
+    pub(crate) first: Duration,
+    /// Until all were: those who waited for a node that is gone have to notice that by themselves.
+    pub(crate) all: Duration,
 }
 
 /// By publisher and number: the sequence it was given.
@@ -127,16 +139,23 @@ impl Load {
     }
 
     /// Waits until each publisher was acknowledged something it sent after `since`; how long that took.
-    pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Duration {
+    pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Resumed {
         let since_us = (since - self.start).as_micros() as u64;
+        let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
+        let mut first = None;
         nodes.until("publishing to go on", || {
-            let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
-            match self.last.iter().position(late) {
-                Some(who) => Err(format!(
-                    "publisher {who} is not acknowledged; last refused: {}",
+            if !self.last.iter().all(late) {
+                first.get_or_insert_with(|| since.elapsed());
+            }
+            match (self.last.iter().position(late), first) {
+                (None, Some(first)) => Ok(Resumed {
+                    first,
+                    all: since.elapsed(),
+                }),
+                (who, _) => Err(format!(
+                    "publisher {who:?} is not acknowledged; last refused: {}",
                     self.refused.lock().unwrap()
                 )),
-                None => Ok(since.elapsed()),
             }
         })
     }
@@ -163,6 +182,7 @@ impl Load {
             };
             // What another node has not answered.
             let again: Vec<_> = waiting.keys().copied().collect();
+            let mut refusals = 0;
             let mut good = again.iter().all(|n| self.send(&mut raw, who, *n).is_ok());
             while good {
                 stopped = stopped.or_else(|| self.is_stopped());
@@ -198,6 +218,10 @@ impl Load {
                     }
                     Err(refusal) => {
                         *self.refused.lock().unwrap() = format!("{who}-{n} at {url}: {refusal}");
+                        refusals += 1;
+                        if refusals == REFUSALS {
+                            break;
+                        }
                         std::thread::park_timeout(PAUSE);
                         good = self.send(&mut raw, who, n).is_ok();
                     }

@@ -12,6 +12,7 @@ mod raw;
 
 mod command;
 mod conditional;
+mod disk;
 mod faults;
 mod form;
 mod history;

@@ -81,6 +81,7 @@ impl Net {
                 .map(String::from)
                 .into(),
             credentials: "net:secret@".into(),
+            data: None,
         };
         (0..self.nodes).map(place).collect()
     }

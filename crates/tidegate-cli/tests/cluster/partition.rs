@@ -79,7 +79,10 @@ impl Fault {
         let since = Instant::now();
         if !matches!(self, Self::All | Self::AllKilled) {
             let wait = load.wait_resumed(nodes, since);
-            println!("{self:?}: publishing went on after {} ms", wait.as_millis());
+            println!(
+                "{self:?}: publishing went on after {} ms",
+                wait.all.as_millis()
+            );
             load.wait_acked(nodes, 50);
         }
         net.heal();
@@ -92,7 +95,7 @@ impl Fault {
         let wait = load.wait_resumed(nodes, Instant::now());
         println!(
             "{self:?}: over, and all publishers were acknowledged {} ms later",
-            wait.as_millis()
+            wait.all.as_millis()
         );
     }
 }

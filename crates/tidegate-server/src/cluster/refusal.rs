@@ -9,7 +9,7 @@ use super::wire::Frame;
 pub enum Refusal {
     /// It speaks another version.
     #[error(
-        "the other node speaks version {0} of the protocol between nodes, this one version {VERSION}: use versions of tidegate that go together"
+        "one node speaks version {0} of the protocol between nodes, the other version {VERSION}: use versions of tidegate that go together"
     )]
     Version(u16),
     /// It belongs to another cluster.

@@ -102,7 +102,12 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
 /// Streams.
 /// Whether the server is ready, and what it lacks if it is not.
 pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
-    let behind = r.streams.as_ref().and_then(|s| s.behind.as_deref());
+    let forming = r.cluster.as_ref().is_some_and(|c| c.forming);
+    let behind = match &r.streams {
+        _ if forming => Some("the cluster is not formed: its nodes have not all met"),
+        Some(streams) => streams.behind.as_deref(),
+        None => None,
+    };
     let body = match behind {
         None => json!({"status": "ok"}),
         Some(why) => json!({"status": "unavailable", "error": why}),

@@ -71,6 +71,8 @@ pub(crate) struct Cluster {
     pub(crate) routes: Vec<String>,
     /// The members' names, once they are fixed.
     pub(crate) members: Vec<String>,
+    /// They are not fixed yet, and until then streams are not served.
+    pub(crate) forming: bool,
     pub(crate) peers: Vec<Peer>,
 }
 
@@ -99,6 +101,7 @@ impl Cluster {
             address: peers.address(),
             routes: peers.routes().iter().map(ToString::to_string).collect(),
             members: members.map(|m| m.name.clone()).collect(),
+            forming: roster.me().streams && peers.formed().is_none(),
             peers: connected
                 .map(|(slot, p)| Peer {
                     slot,

@@ -5,9 +5,7 @@
 //! there is no space, the older of the two is given up for the new one, never the newer.
 
 use std::io::{self, IoSlice};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use tidegate_log::{Lsn, Storage};
@@ -15,6 +13,7 @@ use tidegate_log::{Lsn, Storage};
 use super::Waker;
 use super::checkpoint::{self, CheckpointError, Encoder, Header};
 use super::error::OpenError;
+use super::worker::{By, Worker};
 
 const PREFIX: &str = "state-";
 const NEW: &str = "state-new";
@@ -48,28 +47,28 @@ pub(super) struct Checkpoints {
     kept: Vec<Kept>,
     writing: bool,
     done: Done,
-    /// `None` once the thread is to end.
-    ask: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker<Job>,
 }
 
 impl Checkpoints {
     pub(super) fn start(
+        by: By,
         storage: Arc<dyn Storage>,
         kept: Vec<Kept>,
         waker: Waker,
     ) -> io::Result<Self> {
-        let (ask, jobs) = sync_channel(1);
         let done = Done::default();
         let told = Arc::clone(&done);
-        let thread = std::thread::Builder::new().name("checkpoints".to_owned());
-        let thread = thread.spawn(move || work(&*storage, &jobs, &told, &waker))?;
+        let worker = Worker::start(by, "checkpoints", 1, move |job| {
+            let outcome = write(&*storage, job);
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            waker();
+        })?;
         Ok(Self {
             kept,
             writing: false,
             done,
-            ask: Some(ask),
-            thread: Some(thread),
+            worker,
         })
     }
 
@@ -90,11 +89,13 @@ impl Checkpoints {
             parts,
             kept: self.kept.clone(),
         };
-        // The thread has ended only if it panicked, which has been printed.
-        self.writing = self
-            .ask
-            .as_ref()
-            .is_some_and(|ask| ask.try_send(job).is_ok());
+        self.writing = self.worker.ask(job);
+    }
+
+    /// Writes what is asked for, where no thread does.
+    #[cfg(feature = "sim")]
+    pub(super) fn step(&mut self) -> bool {
+        self.worker.step()
     }
 
     /// The outcome of the one that was being written, once it is known.
@@ -108,30 +109,8 @@ impl Checkpoints {
 
     /// Waits for the one that is being written.
     pub(super) fn finish(mut self) -> io::Result<()> {
-        self.end();
+        self.worker.end();
         self.poll().unwrap_or(Ok(()))
-    }
-
-    fn end(&mut self) {
-        self.ask = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; there is nobody to hand it to.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Checkpoints {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn work(storage: &dyn Storage, jobs: &Receiver<Job>, done: &Done, waker: &Waker) {
-    for job in jobs {
-        let outcome = write(storage, job);
-        *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        waker();
     }
 }
 

@@ -36,8 +36,8 @@ impl Live {
     /// For a checkpoint.
     pub(super) fn to_vec(&self) -> Vec<(u64, u64)> {
         let mut live: BTreeMap<u64, u64> = self.segments.clone();
-        if let Some(last) = live.get_mut(&self.last.0.start) {
-            *last = self.last.1;
+        if !self.last.0.is_empty() {
+            live.insert(self.last.0.start, self.last.1);
         }
         live.into_iter().filter(|&(_, live)| live > 0).collect()
     }
@@ -135,5 +135,14 @@ mod tests {
         assert_eq!(live.to_vec(), [(0, 600), (2000, 100)]);
         live.forget(1000);
         assert_eq!(live.of(1000), 0);
+    }
+
+    #[test]
+    fn a_checkpoint_has_the_first_segment_also_when_another_has_just_begun() {
+        let mut live = Live::default();
+        live.begin(0);
+        live.stored(at(10), 28);
+        live.begin(1000);
+        assert_eq!(live.to_vec(), [(0, 100)]);
     }
 }

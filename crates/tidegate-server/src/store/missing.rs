@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidegate_log::Lsn;
 
-use super::{Due, OpenError, Opening, Options};
+use super::{OpenError, Opening, Options, Replaying};
 use crate::stream::{AccountLimits, Streams};
 
 /// What is gone.
@@ -57,29 +57,12 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         entries: opening.missing_entries().to_vec(),
         ..Missing::default()
     };
-    let (mut outcomes, mut effects, mut failed) = (Vec::new(), Vec::new(), None);
-    let store = opening.replay(|due, _| match due {
-        Due::Entry(entry) => {
-            outcomes.clear();
-            effects.clear();
-            let lsn = entry.lsn.get();
-            let applied = streams.apply(lsn, &entry.data, &mut outcomes, &mut effects);
-            if let Err(error) = applied {
-                failed.get_or_insert(error);
-            }
-        }
-        Due::Relocated(moved) => {
-            let from = streams.get(moved.stream).and_then(|s| s.place(moved.seq));
-            if let Some(from) = from {
-                streams.relocate(moved.stream, moved.seq, from, moved.place);
-            }
-        }
-    })?;
+    let mut replaying = Replaying::default();
+    let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live))?;
     let closed = store.close();
-    if let Some(error) = failed {
-        return Err(OpenError::Damaged(error.to_string()));
-    }
-    closed.map_err(|failure| OpenError::Damaged(failure.to_string()))?;
+    let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
+    replaying.finish().map_err(|e| damaged(&e))?;
+    closed.map_err(|e| damaged(&e))?;
     missing.streams = lying(&streams, lost);
     Ok(missing)
 }

@@ -11,6 +11,7 @@
 //! <data>/tidegate/log/             the log (docs/log-format.md)
 //! ```
 
+mod applying;
 mod catch_up;
 pub mod checkpoint;
 mod checkpoints;
@@ -27,6 +28,7 @@ mod reading;
 mod seen;
 mod slow;
 mod upkeep;
+mod worker;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
 use crate::stream::{Entry, Place};
 
+pub use applying::{Replaying, account, relocate};
 pub use catch_up::{Fetched, InstallError};
 pub use checkpoints::Parts;
 pub use compaction::LyingIn;
@@ -209,6 +212,13 @@ impl Store {
     /// Where to note what messages came and went, as the streams tell it.
     pub const fn live_mut(&mut self) -> &mut Live {
         &mut self.live
+    }
+
+    /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
+    #[cfg(feature = "sim")]
+    pub fn work(&mut self) -> bool {
+        let read = self.reading.step();
+        self.checkpoints.step() || read
     }
 
     /// The log, to look at.

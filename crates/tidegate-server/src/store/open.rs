@@ -11,7 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(feature = "sim")]
+use tidegate::Time;
 use tidegate::controller::{Bounds, Knee, Objective};
+#[cfg(feature = "sim")]
+use tidegate_log::Steps;
 use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Record, Recovery, Storage};
 
 use super::catch_up::CatchingUp;
@@ -23,6 +27,7 @@ use super::live::Live;
 use super::reading::Reading;
 use super::seen::Seen;
 use super::slow::Slow;
+use super::worker::By;
 use super::{Due, GROUP, Relocated, Store, Waker, behind};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
@@ -98,6 +103,8 @@ pub struct Opening {
     kept: Vec<Kept>,
     options: Options,
     waker: Waker,
+    /// Who does the work of threads.
+    by: By,
     /// Held with its lock.
     storage: Arc<dyn Storage>,
 }
@@ -131,6 +138,39 @@ impl Opening {
         options: Options,
         waker: Waker,
     ) -> Result<Self, OpenError> {
+        let open = |log_options, seen: &mut Seen| Log::open(log, log_options, |r| seen.note(&r));
+        Self::of(storage, options, waker, By::Thread, open)
+    }
+
+    /// As [`on`](Self::on), without threads: what they would do is done by [`Store::work`] and by the [`Steps`] of the log.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    #[cfg(feature = "sim")]
+    pub fn stepped(
+        storage: Arc<dyn Storage>,
+        log: Arc<dyn Storage>,
+        options: Options,
+        now: Time,
+    ) -> Result<(Self, Steps), OpenError> {
+        let mut steps = None;
+        let open = |log_options, seen: &mut Seen| {
+            let (opened, of_log) = Log::open_stepped(log, log_options, now, |r| seen.note(&r))?;
+            steps = Some(of_log);
+            Ok(opened)
+        };
+        let opening = Self::of(storage, options, Arc::new(|| ()), By::Caller, open)?;
+        let steps = steps.ok_or_else(|| OpenError::Damaged("no log was opened".to_owned()));
+        Ok((opening, steps?))
+    }
+
+    fn of(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        waker: Waker,
+        by: By,
+        open: impl FnOnce(tidegate_log::Options, &mut Seen) -> Result<Opened, tidegate_log::OpenError>,
+    ) -> Result<Self, OpenError> {
         let io = OpenError::io;
         if !storage.lock().map_err(io("locking the data directory"))? {
             return Err(OpenError::InUse);
@@ -153,7 +193,7 @@ impl Opening {
             // The log's own controller but for one thing.
             log_options = log_options.controller(Box::new(knee));
         }
-        let opened = Log::open(log, log_options, |info| seen.note(&info))?;
+        let opened = open(log_options, &mut seen)?;
         let end = opened.recovery.end;
         // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions are given again.
         while let Some(newest) = kept.pop_if(|k| repaired && k.next > end) {
@@ -178,6 +218,7 @@ impl Opening {
             kept,
             options,
             waker,
+            by,
             storage,
         })
     }
@@ -264,9 +305,15 @@ impl Opening {
             installed: !alone && self.seen.installed(),
         };
         let waker = &self.waker;
-        let reading = Reading::start(reader, self.options.read_bytes_max, Arc::clone(waker));
+        let reading = Reading::start(
+            self.by,
+            reader,
+            self.options.read_bytes_max,
+            Arc::clone(waker),
+        );
         let kept = self.kept;
-        let checkpoints = Checkpoints::start(Arc::clone(&self.storage), kept, Arc::clone(waker));
+        let storage = Arc::clone(&self.storage);
+        let checkpoints = Checkpoints::start(self.by, storage, kept, Arc::clone(waker));
         let mut store = Store {
             group: Group::open(group, restored),
             log: self.opened.log,

@@ -4,15 +4,14 @@
 //! checked by the log's reader.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn, ReadError, Reader};
 
 use super::Waker;
 use super::chunks::{Chunks, Found, Wanted};
+use super::worker::{By, Worker};
 
 /// The most stretches asked for at once.
 const ASKED_MAX: usize = 64;
@@ -52,27 +51,40 @@ pub(super) struct Reading {
     failed: BTreeMap<Lsn, Fetch>,
     records: Option<Outcome>,
     done: Done,
-    /// `None` once the thread is to end.
-    ask: Option<SyncSender<Asked>>,
-    thread: Option<JoinHandle<()>>,
+    worker: Worker<Asked>,
 }
 
 impl Reading {
-    pub(super) fn start(reader: Reader, bytes_max: usize, waker: Waker) -> std::io::Result<Self> {
-        let (ask, wanted) = sync_channel(ASKED_MAX);
+    pub(super) fn start(
+        by: By,
+        reader: Reader,
+        bytes_max: usize,
+        waker: Waker,
+    ) -> std::io::Result<Self> {
         let done = Done::default();
         let told = Arc::clone(&done);
-        let thread = std::thread::Builder::new().name("store-reader".to_owned());
-        let thread = thread.spawn(move || read(&reader, &wanted, &told, &waker))?;
+        let worker = Worker::start(by, "store-reader", ASKED_MAX, move |asked: Asked| {
+            let (Asked::Payloads(wanted) | Asked::Records(wanted)) = asked;
+            let outcome = reader.scan(wanted.from, wanted.bytes);
+            let mut done = told.lock().unwrap_or_else(PoisonError::into_inner);
+            done.push((asked, outcome));
+            drop(done);
+            waker();
+        })?;
         Ok(Self {
             chunks: Chunks::new(bytes_max),
             asked: BTreeMap::new(),
             failed: BTreeMap::new(),
             records: None,
             done,
-            ask: Some(ask),
-            thread: Some(thread),
+            worker,
         })
+    }
+
+    /// Reads what is asked for, where no thread does.
+    #[cfg(feature = "sim")]
+    pub(super) fn step(&mut self) -> bool {
+        self.worker.step()
     }
 
     /// Takes what the thread has read.
@@ -151,28 +163,6 @@ impl Reading {
     }
 
     fn try_ask(&self, asked: Asked) -> bool {
-        let room = self.ask.as_ref().map(|ask| ask.try_send(asked).is_ok());
-        room == Some(true)
-    }
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.ask = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; there is nobody to hand it to.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn read(reader: &Reader, asked: &Receiver<Asked>, done: &Done, waker: &Waker) {
-    for asked in asked {
-        let (Asked::Payloads(wanted) | Asked::Records(wanted)) = asked;
-        let outcome = reader.scan(wanted.from, wanted.bytes);
-        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.push((asked, outcome));
-        drop(done);
-        waker();
+        self.worker.ask(asked)
     }
 }

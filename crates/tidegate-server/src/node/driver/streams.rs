@@ -17,8 +17,10 @@ use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
-use crate::store::{self, Due, Fetch, Live, Opening, Options, Relocated, Space, Store, WriteError};
-use crate::stream::{AccountLimits, Effect, EntryError, Outcome, Place, Streams};
+use crate::store::{
+    self, Due, Fetch, Opening, Options, Replaying, Space, Store, WriteError, account, relocate,
+};
+use crate::stream::{AccountLimits, Place, Streams};
 
 /// How often a full disk is looked at again.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
@@ -91,14 +93,12 @@ fn open(
     let mut replaying = Replaying::default();
     let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live));
     let store = store.map_err(failed)?;
-    if let Some(error) = replaying.failed {
-        return Err(unreadable(error.to_string()));
-    }
+    let entries = replaying.finish().map_err(|e| unreadable(e.to_string()))?;
     tracing::info!(
         "Streams are kept in {}: {} streams, {} entries replayed",
         kept.directory.display(),
         streams.len(),
-        replaying.entries
+        entries
     );
     let mut streams = JetStream::new(now, kept, streams, super::super::seed());
     if among.is_none() {
@@ -135,67 +135,6 @@ fn tell_verdict(opening: &Opening) {
             tracing::info!("the log's end was being written when the last process ended: cut off");
         }
         verdict => tracing::warn!("the log's end: {verdict}"),
-    }
-}
-
-/// What a replay has done so far.
-#[derive(Default)]
-struct Replaying {
-    entries: u64,
-    outcomes: Vec<Outcome>,
-    effects: Vec<Effect>,
-    failed: Option<EntryError>,
-}
-
-impl Replaying {
-    fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
-        match due {
-            Due::Entry(entry) if self.failed.is_none() => {
-                self.entries += 1;
-                self.outcomes.clear();
-                self.effects.clear();
-                let applied = streams.apply(
-                    entry.lsn.get(),
-                    &entry.data,
-                    &mut self.outcomes,
-                    &mut self.effects,
-                );
-                self.failed = applied.err();
-                account(&self.effects, live);
-            }
-            Due::Relocated(moved) => relocate(streams, moved, live),
-            _ => {}
-        }
-    }
-}
-
-/// Which segments' messages came and went.
-fn account(effects: &[Effect], live: &mut Live) {
-    // Messages in memory lie nowhere.
-    let nowhere = Place::default();
-    for effect in effects {
-        match effect {
-            Effect::Stored { place, bytes, .. } if *place != nowhere => live.stored(*place, *bytes),
-            Effect::Removed { place, bytes, .. } if *place != nowhere => {
-                live.removed(*place, *bytes);
-            }
-            Effect::Purged { messages, .. } | Effect::StreamDeleted { messages, .. } => {
-                let gone = messages.iter().filter(|(_, place, _)| *place != nowhere);
-                gone.for_each(|(_, place, bytes)| live.removed(place, bytes));
-            }
-            _ => {}
-        }
-    }
-}
-
-/// A message lies elsewhere now.
-fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
-    let stored = streams.get(moved.stream).and_then(|s| s.message(moved.seq));
-    if let Some(old) = stored
-        && streams.relocate(moved.stream, moved.seq, old.place, moved.place)
-    {
-        live.removed(old.place, old.bytes);
-        live.stored(moved.place, old.bytes);
     }
 }
 

@@ -1,0 +1,84 @@
+//! Work that would hold up the loop: done one job after the other by a thread, or, in a simulation, by whoever steps it.
+
+use std::io;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Who does the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// A thread of its own.
+    Thread,
+    /// Whoever calls [`Worker::step`].
+    #[cfg(feature = "sim")]
+    Caller,
+}
+
+/// See the [module](self).
+pub(super) struct Worker<J> {
+    /// `None` once it is to end.
+    ask: Option<SyncSender<J>>,
+    thread: Option<JoinHandle<()>>,
+    /// Does a job that waits, where no thread does; whether there was one.
+    #[cfg(feature = "sim")]
+    here: Option<Box<dyn FnMut() -> bool + Send>>,
+}
+
+impl<J: Send + 'static> Worker<J> {
+    /// Has `work` done for each job, of which so many may wait.
+    pub(super) fn start(
+        by: By,
+        name: &str,
+        waiting_max: usize,
+        work: impl FnMut(J) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (ask, jobs) = sync_channel(waiting_max);
+        let mut worker = Self {
+            ask: Some(ask),
+            thread: None,
+            #[cfg(feature = "sim")]
+            here: None,
+        };
+        match by {
+            By::Thread => {
+                let thread = std::thread::Builder::new().name(name.to_owned());
+                worker.thread = Some(thread.spawn(move || jobs.into_iter().for_each(work))?);
+            }
+            #[cfg(feature = "sim")]
+            By::Caller => {
+                let mut work = work;
+                worker.here = Some(Box::new(move || jobs.try_recv().map(&mut work).is_ok()));
+            }
+        }
+        Ok(worker)
+    }
+
+    /// Whether there was room for the job. There is none for ever if the work panicked, which has been printed.
+    pub(super) fn ask(&self, job: J) -> bool {
+        let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
+        asked == Some(true)
+    }
+
+    /// Does a job that waits, where no thread does; whether there was one.
+    #[cfg(feature = "sim")]
+    pub(super) fn step(&mut self) -> bool {
+        self.here.as_mut().is_some_and(|step| step())
+    }
+}
+
+impl<J> Worker<J> {
+    /// Waits until all jobs are done.
+    pub(super) fn end(&mut self) {
+        self.ask = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; there is nobody to hand it to.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<J> Drop for Worker<J> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

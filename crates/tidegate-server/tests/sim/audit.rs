@@ -1,0 +1,112 @@
+//! A disk that is damaged while its machine is off: on a copy of it, beside the run, a bit flips, a file is cut off or gone. Then the
+//! node refuses to start, or what it serves is what was stored; never something else.
+
+use tidegate_log::{SimDisk, Storage};
+
+use crate::coverage::Coverage;
+use crate::dice::Dice;
+use crate::node::{Disks, Up};
+use crate::oracle::{Oracle, Verdict, ensure};
+use crate::world::{Node, Plan};
+
+/// Damages something of a disk.
+fn damage(disk: &SimDisk, dice: &mut Dice) -> Option<&'static str> {
+    let mut names = disk.list().ok()?;
+    names.sort();
+    let name = &names[dice.below(names.len() as u64) as usize];
+    let content = disk.content(name);
+    // What lies behind the last byte that was ever written is of no interest.
+    let used = content.iter().rposition(|b| *b != 0)? as u64 + 1;
+    Some(match dice.below(10) {
+        0 => {
+            disk.remove(name).ok()?;
+            "a file is gone"
+        }
+        1 | 2 => {
+            disk.cut(name, dice.below(used) as usize);
+            "a file is cut off"
+        }
+        _ => {
+            disk.flip(name, dice.below(used * 8) as usize);
+            "a bit flips"
+        }
+    })
+}
+
+/// Starts a copy of a node, which is down, on damaged disks, and looks at all it has.
+pub(crate) fn damaged(
+    node: &Node,
+    ids: &[u64],
+    now: u64,
+    plan: Plan,
+    oracle: &mut Oracle,
+    dice: &mut Dice,
+    seen: &mut Coverage,
+) -> Verdict {
+    let disks = Disks {
+        state: node.disks.state.copy(),
+        log: node.disks.log.copy(),
+    };
+    let of = if dice.chance(300) {
+        &disks.state
+    } else {
+        &disks.log
+    };
+    let Some(what) = damage(of, dice) else {
+        return Ok(());
+    };
+    let copy = node.on(disks);
+    // What is gone without a trace is looked at below.
+    let plan = Plan {
+        blind: true,
+        ..plan
+    };
+    let mut up = match Up::open(&copy, ids, now, plan, oracle) {
+        Ok(Ok(up)) => up,
+        Ok(Err(_)) => {
+            seen.hit("damaged disks: refused");
+            return Ok(());
+        }
+        Err(wrong) => return Err(format!("node {}, where {what}: {wrong}", node.id)),
+    };
+    if up.store.log().durable() < node.ledger.durable {
+        // Nothing on the disk says yet that its last sync was done: that cannot be told from a torn write.
+        seen.hit("damaged disks: the last sync is gone");
+        return Ok(());
+    }
+    let mut refused = 0;
+    let places: Vec<_> = up
+        .streams
+        .iter()
+        .flat_map(|stream| {
+            let state = stream.state();
+            let seqs = state.first_seq..=state.last_seq;
+            seqs.filter_map(|seq| Some((stream.id(), seq, stream.place(seq)?)))
+        })
+        .collect();
+    for (stream, seq, place) in places {
+        let read = loop {
+            match up.message(place) {
+                Ok(Some(crc)) => break Some(crc),
+                Ok(None) => {
+                    up.work();
+                    up.store.poll().map_err(|e| e.to_string())?;
+                }
+                Err(_) => break None,
+            }
+        };
+        let model = oracle.model.streams.get(&stream);
+        let stored = model.and_then(|s| s.messages.get(&seq)).copied();
+        ensure!(
+            read.is_none() || read == stored,
+            "node {}, where {what}, serves message {seq} of stream {stream} as another",
+            node.id
+        );
+        refused += u64::from(read.is_none());
+    }
+    seen.hit(match refused {
+        0 => "damaged disks: nothing needed was hit",
+        _ => "damaged disks: messages refused",
+    });
+    Ok(())
+}

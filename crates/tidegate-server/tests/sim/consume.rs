@@ -1,0 +1,101 @@
+//! A durable consumer that the leader serves: it reads message after message, and how far it has come is replicated. Whoever leads
+//! next goes on from there; nothing is passed over, and no position goes back.
+
+use bytes::Bytes;
+use tidegate_server::stream::{Command, Encoder, Kind};
+
+use crate::node::Up;
+use crate::oracle::{Oracle, ensure};
+
+/// Its name, and its stream's number.
+const NAME: &str = "worker";
+const STREAM: u32 = 1;
+/// The most messages it takes at once.
+const TAKEN_MAX: u64 = 40;
+
+/// What the leader has proposed for it and not applied yet: an index and its term.
+pub(crate) type Proposed = Option<(u64, u64)>;
+
+impl Up {
+    /// How far the consumer has come, as the log has it.
+    pub(crate) fn consumed(&self) -> Option<u64> {
+        let consumer = self.streams.get(STREAM)?.consumer(NAME)?;
+        Some(consumer.state().ack_floor().stream_seq)
+    }
+
+    /// Whether it has all there is.
+    pub(crate) fn consumed_all(&self) -> bool {
+        let last = self.streams.get(STREAM).map(|s| s.state().last_seq);
+        last.is_some_and(|last| last > 0 && self.consumed() == Some(last))
+    }
+
+    /// The consumer takes what comes next, where this node leads.
+    pub(crate) fn serve(&mut self, now_us: u64, oracle: &Oracle) -> Result<(), String> {
+        let group = self.store.group();
+        let (term, applied) = (group.term(), self.applied.0);
+        let waits = self
+            .consuming
+            .is_some_and(|(i, of)| of == term && i > applied);
+        if !group.leads_settled() || waits || self.streams.get(STREAM).is_none() {
+            return Ok(());
+        }
+        let mut buffer = Vec::new();
+        let mut encoder = Encoder::begin(&mut buffer, now_us);
+        let Some(from) = self.consumed() else {
+            let config = format!(r#"{{"config":{{"durable_name":"{NAME}","name":"{NAME}"}}}}"#);
+            let kind = Kind::CreateConsumer;
+            let create = Command::new(kind, STREAM, NAME.as_bytes(), config.as_bytes());
+            let _ = encoder.command(&create);
+            return self.propose_consumed(buffer, term);
+        };
+        let mut upto = from;
+        while upto < from + TAKEN_MAX {
+            let next = upto + 1;
+            let Some(place) = self.streams.get(STREAM).and_then(|s| s.place(next)) else {
+                break;
+            };
+            let Some(crc) = self.message(place)? else {
+                break;
+            };
+            let stored = oracle.model.streams.get(&STREAM);
+            let stored = stored.and_then(|s| s.messages.get(&next));
+            ensure!(
+                stored == Some(&crc),
+                "message {next} is delivered to a consumer as another"
+            );
+            upto = next;
+        }
+        if upto == from {
+            return Ok(());
+        }
+        // Each message is delivered once and acknowledged at once: no runs, and nothing above the floor.
+        let mut delta = vec![1];
+        for n in [upto, upto, upto, upto, 0, 0] {
+            put(&mut delta, n);
+        }
+        let kind = Kind::ConsumerDelta;
+        let _ = encoder.command(&Command::new(kind, STREAM, NAME.as_bytes(), &delta));
+        self.propose_consumed(buffer, term)
+    }
+
+    fn propose_consumed(&mut self, entry: Vec<u8>, term: u64) -> Result<(), String> {
+        // Without room it is tried again.
+        if let Ok(proposed) = self.store.propose(Bytes::from(entry), 1) {
+            ensure!(
+                proposed.term == term,
+                "what is proposed is of the term that is led"
+            );
+            self.consuming = Some((proposed.index, term));
+        }
+        Ok(())
+    }
+}
+
+/// Seven bits a byte, low ones first.
+fn put(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}

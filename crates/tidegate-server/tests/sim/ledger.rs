@@ -1,0 +1,118 @@
+//! What a node's disk really holds: its log's records, read as they become durable, beside the node and whatever it believes.
+
+use std::collections::BTreeMap;
+
+use tidegate_log::{Log, Lsn, Record};
+use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
+
+/// A durable entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) term: u64,
+    pub(crate) crc: u32,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    /// By index; `None` before what this disk began with.
+    entries: Vec<Option<Held>>,
+    pub(crate) hard_state: HardState,
+    /// For whom it voted, by term.
+    pub(crate) votes: BTreeMap<u64, u64>,
+    /// All before this position is durable.
+    pub(crate) durable: Lsn,
+    /// Index and term of the entry after which a state was taken over.
+    installed: (u64, u64),
+    /// Entries that others took the place of.
+    pub(crate) overwritten: u64,
+}
+
+impl Ledger {
+    /// Reads on to where the log is durable; each entry goes to `each`, with the one before it.
+    pub(crate) fn read_on(
+        &mut self,
+        log: &Log,
+        mut each: impl FnMut(u64, Held, Option<Held>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let (reader, durable) = (log.reader(), log.durable());
+        let mut outcome = Ok(());
+        while self.durable < durable {
+            let bytes = durable.since(self.durable) as usize;
+            let chunk = reader.scan(self.durable, bytes.min(64 << 10));
+            let chunk = chunk.map_err(|e| format!("the durable log cannot be read: {e}"))?;
+            if chunk.next == self.durable {
+                break;
+            }
+            for (_, record) in chunk.records {
+                let noted = self.note(&record, &mut each);
+                outcome = outcome.and(noted);
+            }
+            self.durable = chunk.next;
+        }
+        outcome
+    }
+
+    fn note(
+        &mut self,
+        record: &Record,
+        each: &mut impl FnMut(u64, Held, Option<Held>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        match record.kind {
+            KIND_HARD_STATE => {
+                let state = HardState {
+                    term: record.term,
+                    vote: record.index,
+                };
+                let before = std::mem::replace(&mut self.hard_state, state);
+                self.votes.insert(state.term, state.vote);
+                if state.term < before.term {
+                    return Err(format!(
+                        "the term went from {} to {}",
+                        before.term, state.term
+                    ));
+                }
+                if state.term == before.term && before.vote != 0 && state.vote != before.vote {
+                    return Err(format!(
+                        "the vote in term {} went from {} to {}",
+                        state.term, before.vote, state.vote
+                    ));
+                }
+            }
+            KIND_ENTRY => {
+                let held = Held {
+                    term: record.term,
+                    crc: crc32c::crc32c(&record.payload),
+                };
+                let at = record.index as usize;
+                self.overwritten += self.entries.len().saturating_sub(at) as u64;
+                self.entries.resize(at, None);
+                let before = record.index.checked_sub(1).and_then(|i| self.get(i));
+                self.entries.push(Some(held));
+                each(record.index, held, before)?;
+            }
+            KIND_INSTALLED => {
+                self.entries.clear();
+                self.entries.resize(record.index as usize + 1, None);
+                self.installed = (record.index, record.term);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether this entry is durable, by itself or in a state that was taken over.
+    pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
+        index <= self.installed.0 || self.get(index).is_some_and(|h| h.term == term)
+    }
+
+    /// The entry with this index, if it is durable.
+    pub(crate) fn get(&self, index: u64) -> Option<Held> {
+        self.entries.get(index as usize).copied().flatten()
+    }
+
+    /// The index of the last entry.
+    pub(crate) fn last(&self) -> u64 {
+        (self.entries.len() as u64).saturating_sub(1)
+    }
+}

@@ -1,0 +1,80 @@
+//! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks and networks.
+//!
+//! ```text
+//! cargo test -p tidegate-server --all-features --test sim               1,000 seeds, and the planted bugs
+//! SEED=7 cargo test ... --test sim seeds -- --nocapture                  that seed alone, and what happens in it
+//! SEEDS=1..=100000 SEEDS_DONE=target/sim-seeds cargo test --release ...  many, resumed where the last run stopped
+//! ```
+
+// Clippy knows tests by their attribute; the helpers here are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod audit;
+mod bugs;
+mod catch_up;
+mod client;
+mod consume;
+mod coverage;
+mod dice;
+mod ledger;
+mod model;
+mod net;
+mod node;
+mod oracle;
+mod run;
+mod world;
+
+use bugs::Bug;
+use run::{first_failure, report};
+
+/// Some 45 ms of a core each.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=1000;
+
+/// Every planted bug is found within so many seeds.
+const FOUND_WITHIN: u64 = 1000;
+
+#[test]
+fn seeds() {
+    report(SEEDS);
+}
+
+/// Whether a bug is found by all that is judged, and by what clients and other nodes could see alone.
+fn is_found(bug: Bug) {
+    for blind in [false, true] {
+        let by = if blind { "from outside" } else { "on disks" };
+        match first_failure(1..=FOUND_WITHIN, bug, blind) {
+            Some(failure) => println!("{bug:?} is found {by}: {failure}"),
+            None => panic!("{bug:?} is not found {by} in {FOUND_WITHIN} seeds"),
+        }
+    }
+}
+
+#[test]
+fn an_ack_before_the_sync_is_found() {
+    is_found(Bug::AckBeforeSync);
+}
+
+#[test]
+fn a_vote_that_is_not_persisted_is_found() {
+    is_found(Bug::VoteLost);
+}
+
+#[test]
+fn a_lost_tail_that_is_cut_silently_is_found() {
+    is_found(Bug::TailCut);
+}
+
+#[test]
+fn a_stale_answer_to_an_append_is_found() {
+    is_found(Bug::StaleAnswer);
+}
+
+#[test]
+fn a_vote_written_after_the_entries_is_found() {
+    is_found(Bug::VoteAfterEntries);
+}
+
+#[test]
+fn ids_lost_in_a_checkpoint_are_found() {
+    is_found(Bug::DedupLost);
+}

@@ -1,0 +1,86 @@
+//! Streams as simple as can be: what an entry's commands must come to, computed from the entries alone, once, beside the nodes.
+//! Knows publishes with their ids and expectations; of all else nothing is expected.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tidegate_server::stream::{Asked, Entry, Kind, Outcome};
+
+/// One stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    ids: HashMap<Vec<u8>, u64>,
+    last_seq: u64,
+    last_of: HashMap<Vec<u8>, u64>,
+    /// What the payloads come to, by number.
+    pub(crate) messages: BTreeMap<u64, u32>,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) streams: BTreeMap<u32, Stream>,
+    pub(crate) duplicates: u64,
+    pub(crate) refused: u64,
+}
+
+impl Model {
+    /// Applies the next entry; complains of an outcome that cannot be.
+    pub(crate) fn apply(&mut self, entry: &[u8], outcomes: &[Outcome]) -> Result<(), String> {
+        let decoded = Entry::decode(entry).map_err(|e| e.to_string())?;
+        let commands: Vec<_> = decoded.commands().collect();
+        if commands.len() != outcomes.len() {
+            return Err(format!(
+                "{} commands have {} outcomes",
+                commands.len(),
+                outcomes.len()
+            ));
+        }
+        for (command, outcome) in commands.into_iter().zip(outcomes) {
+            let command = command.map_err(|e| e.to_string())?;
+            if command.kind != Kind::Publish {
+                continue;
+            }
+            let stream = self.streams.entry(command.stream).or_default();
+            let asked = Asked::read(command.headers.unwrap_or_default());
+            let known = asked.msg_id.and_then(|id| stream.ids.get(id).copied());
+            let last = stream.last_of.get(command.subject).copied().unwrap_or(0);
+            let text = |n: u64| n.to_string().into_bytes();
+            let wrong = asked
+                .expected_last_seq
+                .is_some_and(|n| n != text(stream.last_seq))
+                || asked
+                    .expected_last_subject_seq
+                    .is_some_and(|n| n != text(last));
+            let right = match (known, wrong, outcome) {
+                (Some(seq), _, Outcome::Duplicate { seq: told, .. }) => {
+                    self.duplicates += 1;
+                    seq == *told
+                }
+                (None, true, Outcome::Refused { .. }) => {
+                    self.refused += 1;
+                    true
+                }
+                (None, false, Outcome::Stored { seq, .. }) => {
+                    stream.last_seq += 1;
+                    let n = stream.last_seq;
+                    let crc = crc32c::crc32c(command.payload);
+                    stream.messages.insert(n, crc);
+                    stream.last_of.insert(command.subject.to_vec(), n);
+                    if let Some(id) = asked.msg_id {
+                        stream.ids.insert(id.to_vec(), n);
+                    }
+                    n == *seq
+                }
+                _ => false,
+            };
+            if !right {
+                let id = String::from_utf8_lossy(asked.msg_id.unwrap_or_default()).into_owned();
+                return Err(format!(
+                    "message {id:?} to {:?} came to {outcome:?}: known as {known:?}, wrong {wrong}",
+                    String::from_utf8_lossy(command.subject)
+                ));
+            }
+        }
+        Ok(())
+    }
+}

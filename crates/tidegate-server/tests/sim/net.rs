@@ -1,0 +1,68 @@
+//! The network between nodes and from clients: what is sent arrives later, twice, out of order, or never, as the faults of the
+//! moment have it. Decides when; the world carries.
+
+use crate::dice::Dice;
+
+/// How the network is now.
+#[derive(Clone, Debug)]
+pub(crate) struct Net {
+    /// Nothing of what the first sends reaches the second; by place among the nodes.
+    cut: Vec<Vec<bool>>,
+    /// A message takes between these, in microseconds.
+    pub(crate) delay_us: (u64, u64),
+    /// One in so many thousand is lost, arrives twice, or takes much longer.
+    pub(crate) lost: u64,
+    pub(crate) twice: u64,
+    pub(crate) late: u64,
+    /// What arrives on a link otherwise keeps its order: the time of the last arrival.
+    last: Vec<Vec<u64>>,
+}
+
+impl Net {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self {
+            cut: vec![vec![false; nodes]; nodes],
+            delay_us: (50, 500),
+            lost: 0,
+            twice: 0,
+            late: 0,
+            last: vec![vec![0; nodes]; nodes],
+        }
+    }
+
+    /// Nothing is wrong with it any more.
+    pub(crate) fn heal(&mut self) {
+        self.cut.iter_mut().for_each(|row| row.fill(false));
+        (self.lost, self.twice, self.late) = (0, 0, 0);
+        self.delay_us = (50, 500);
+    }
+
+    pub(crate) fn cut(&mut self, from: usize, to: usize) {
+        self.cut[from][to] = true;
+    }
+
+    pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cut[from][to]
+    }
+
+    /// When a message between nodes arrives: not at all, once or twice.
+    pub(crate) fn arrivals(&mut self, dice: &mut Dice, now: u64, link: (usize, usize)) -> Vec<u64> {
+        let (from, to) = link;
+        if self.cut[from][to] || dice.chance(self.lost) {
+            return Vec::new();
+        }
+        let at = now + dice.range(self.delay_us.0, self.delay_us.1);
+        let mut arrivals = if dice.chance(self.late) {
+            // It overtakes nothing and is overtaken.
+            vec![at + dice.range(1_000, 400_000)]
+        } else {
+            let at = at.max(self.last[from][to]);
+            self.last[from][to] = at;
+            vec![at]
+        };
+        if dice.chance(self.twice) {
+            arrivals.push(at + dice.range(0, 300_000));
+        }
+        arrivals
+    }
+}

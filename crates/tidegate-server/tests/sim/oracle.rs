@@ -1,0 +1,277 @@
+//! What must hold at every step, whatever happens: election safety, log matching, leader completeness, that committed never changes,
+//! that all nodes come to the same state, that nothing is promised before it is durable, and that what was acknowledged is there.
+//!
+//! Everything is judged by what nodes do and by what their disks hold ([`Ledger`]), not by what they say of themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hasher;
+use std::ops::Range;
+
+use tidegate_server::replica::Committed;
+use tidegate_server::stream::{Outcome, Streams};
+
+use crate::ledger::{Held, Ledger};
+use crate::model::Model;
+
+/// Nothing, or what is wrong.
+pub(crate) type Verdict = Result<(), String>;
+
+/// Says what is wrong unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err(format!($($what)+));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// An index all agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Agreed {
+    term: u64,
+    crc: u32,
+    outcomes: u64,
+}
+
+/// When a majority was first known to have it, at the latest.
+type Since = u64;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Oracle {
+    leaders: BTreeMap<u64, u64>,
+    /// Each entry there ever was by index and term, with the term of the one before it where that is known.
+    entries: HashMap<(u64, u64), (u32, Option<u64>)>,
+    committed: BTreeMap<u64, (Agreed, Since)>,
+    /// What the streams come to, by index.
+    states: BTreeMap<u64, u64>,
+    pub(crate) model: Model,
+}
+
+impl Oracle {
+    /// Election safety: one leader a term.
+    pub(crate) fn leads(&mut self, node: u64, term: u64) -> Result<bool, String> {
+        let first = !self.leaders.contains_key(&term);
+        let leader = *self.leaders.entry(term).or_insert(node);
+        ensure!(
+            leader == node,
+            "election safety: nodes {leader} and {node} lead in term {term}"
+        );
+        Ok(first)
+    }
+
+    pub(crate) fn terms_led(&self) -> usize {
+        self.leaders.len()
+    }
+
+    /// Leader completeness: a new leader has the last entry that was committed in a term before its own; by log matching it has all
+    /// before that. (Who was paused may begin to lead long after others lead in a later term.)
+    pub(crate) fn new_leader(
+        &self,
+        node: u64,
+        term: u64,
+        term_of: impl Fn(u64) -> Option<u64>,
+    ) -> Verdict {
+        let mut committed = self.committed.iter().rev();
+        let Some((&index, (agreed, _))) = committed.find(|(_, (_, since))| *since < term) else {
+            return Ok(());
+        };
+        let has = term_of(index);
+        ensure!(
+            has == Some(agreed.term),
+            "leader completeness: node {node} leads in term {term} without entry {index} of term {}, it has {has:?}",
+            agreed.term
+        );
+        Ok(())
+    }
+
+    /// Log matching: where index and term are the same, so is the entry, and the one before it.
+    pub(crate) fn entry(&mut self, index: u64, held: Held, before: Option<u64>) -> Verdict {
+        let seen = self.entries.entry((index, held.term));
+        let seen = seen.or_insert((held.crc, before));
+        ensure!(
+            seen.0 == held.crc,
+            "log matching: two entries {index} of term {}",
+            held.term
+        );
+        if let (Some(one), Some(other)) = (seen.1, before) {
+            ensure!(
+                one == other,
+                "log matching: entry {index} of term {} follows terms {one} and {other}",
+                held.term
+            );
+        }
+        seen.1 = seen.1.or(before);
+        if let Some((agreed, _)) = self.committed.get(&index) {
+            ensure!(
+                held.term <= agreed.term,
+                "committed never changes: entry {index} of term {} comes after term {} was committed",
+                held.term,
+                agreed.term
+            );
+        }
+        Ok(())
+    }
+
+    /// A node applies an entry: all apply the same, and it comes to the same.
+    /// `term` is the one it is in.
+    pub(crate) fn applied(
+        &mut self,
+        entry: &Committed,
+        outcomes: &[Outcome],
+        term: Since,
+    ) -> Verdict {
+        let now = Agreed {
+            term: entry.term,
+            crc: crc32c::crc32c(&entry.data),
+            outcomes: digest_outcomes(outcomes),
+        };
+        let index = entry.index;
+        if let Some(&(before, _)) = self.committed.get(&index) {
+            ensure!(
+                (before.term, before.crc) == (now.term, now.crc),
+                "committed never changes: entry {index} was of term {}, now of term {}",
+                before.term,
+                now.term
+            );
+            ensure!(
+                before.outcomes == now.outcomes,
+                "equal state machines: entry {index} comes to something else: {outcomes:?}"
+            );
+            return Ok(());
+        }
+        if let Some((&last, (agreed, _))) = self.committed.last_key_value() {
+            ensure!(
+                index > last && entry.term >= agreed.term,
+                "committed never changes: entry {index} of term {} after {last} of term {}",
+                entry.term,
+                agreed.term
+            );
+        }
+        self.committed.insert(index, (now, term));
+        let modelled = self.model.apply(&entry.data, outcomes);
+        modelled.map_err(|what| format!("entry {index}: {what}"))
+    }
+
+    pub(crate) fn last_committed(&self) -> u64 {
+        self.committed.last_key_value().map_or(0, |(&i, _)| i)
+    }
+
+    /// What was acknowledged with this entry is on the durable disks of a majority.
+    pub(crate) fn acked<'a>(
+        &self,
+        index: u64,
+        term: u64,
+        voters: usize,
+        disks: impl Iterator<Item = &'a Ledger>,
+    ) -> Verdict {
+        let count = disks.filter(|disk| disk.holds(index, term)).count();
+        ensure!(
+            2 * count > voters,
+            "an ack before a majority is durable: entry {index} of term {term} is on {count} of {voters} disks"
+        );
+        Ok(())
+    }
+
+    /// All streams come to the same after the same entry.
+    pub(crate) fn state(&mut self, index: u64, streams: &Streams) -> Verdict {
+        let digest = digest(streams);
+        let first = *self.states.entry(index).or_insert(digest);
+        ensure!(
+            first == digest,
+            "equal state machines: the streams after entry {index} differ"
+        );
+        Ok(())
+    }
+}
+
+fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
+    let mut hash = Fnv::default();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Stored { stream, seq } => hash.all(&[1, u64::from(*stream), *seq]),
+            Outcome::Duplicate { stream, seq } => hash.all(&[2, u64::from(*stream), *seq]),
+            other => hash.write(format!("{other:?}").as_bytes()),
+        }
+    }
+    hash.0
+}
+
+/// What the streams come to, but for where messages lie: that is each node's own.
+fn digest(streams: &Streams) -> u64 {
+    let mut hash = Fnv::default();
+    for stream in streams.iter() {
+        let state = stream.state();
+        hash.all(&[
+            u64::from(stream.id()),
+            stream.created_us(),
+            state.messages,
+            state.bytes,
+            state.first_seq,
+            state.last_seq,
+            state.last_time_us,
+        ]);
+        for seq in state.first_seq..=state.last_seq {
+            if let Some(message) = stream.message(seq) {
+                let subject = crc32c::crc32c(&message.subject);
+                let fields = [seq, message.time_us, message.bytes.into(), subject.into()];
+                hash.all(&fields);
+            }
+        }
+        for (name, consumer) in stream.consumers() {
+            hash.write(name.as_bytes());
+            hash.write(&consumer.state().encode());
+        }
+    }
+    // Each with the number and the time of its message, which follow it.
+    let state = streams.snapshot().chunks().collect::<Vec<_>>().concat();
+    for id in ids(&state) {
+        let end = state.len().min(id.end + 16);
+        hash.write(&state[id.start..end]);
+    }
+    hash.0
+}
+
+/// Where the ids of messages stand in a snapshot of streams. Only clients' ids look like that.
+pub(crate) fn ids(state: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    (4..state.len()).filter_map(|at| {
+        let len = u32::from_le_bytes(*state[at - 4..].first_chunk()?);
+        if !(3..16).contains(&len) {
+            return None;
+        }
+        let range = at..at + len as usize;
+        let text = state.get(range.clone())?;
+        let shaped = text.iter().all(|b| b.is_ascii_digit() || *b == b'-');
+        (shaped && text.contains(&b'-')).then_some(range)
+    })
+}
+
+/// A hash that is the same in every process.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn all(&mut self, words: &[u64]) {
+        for word in words {
+            self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
