@@ -14,7 +14,7 @@ const STRIDE_BYTES: u64 = 64 << 10;
 /// The most positions kept: for 4 GiB of log; beyond that every second one goes.
 const POINTS_MAX: usize = 1 << 16;
 
-/// See the [module](self).
+/// Where the entries of a group are in the log, about, and of which terms they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// Index and term of the entry before the first.
