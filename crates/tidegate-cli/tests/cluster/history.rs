@@ -206,8 +206,12 @@ mod tests {
             &[(1, "a")],
             "in the stream it is None",
         );
-        wrong(&[a.clone()], &[(1, "a"), (2, "a")], "twice");
-        wrong(&[a.clone()], &[(1, "a"), (2, "z")], "nobody sent it");
+        wrong(std::slice::from_ref(&a), &[(1, "a"), (2, "a")], "twice");
+        wrong(
+            std::slice::from_ref(&a),
+            &[(1, "a"), (2, "z")],
+            "nobody sent it",
+        );
         let refused = clock.attempt("b", 1, 20, Some((30, Outcome::Refused(Some(3)))));
         wrong(
             &with(refused.clone()),
