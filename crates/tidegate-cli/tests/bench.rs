@@ -97,8 +97,7 @@ fn every_bench_prints_the_same_document() {
 }
 
 /// Where `bench/peers/install.sh go-nats` has built what drives it.
-#[test]
-fn streams_stand_beside_both_settings_of_nats_server() {
+fn stands_beside_nats_server(name: &str, only: &str, others: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !here.join("../../bench/peers/go-nats/bin/nats").exists() {
         println!("the `nats` program is not built, so not run");
@@ -106,8 +105,8 @@ fn streams_stand_beside_both_settings_of_nats_server() {
     }
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["bench", "stream", "--peers", "--json", "--effort", "smoke"])
-        .args(["--only", "lone"])
+        .args(["bench", name, "--peers", "--json", "--effort", "smoke"])
+        .args(["--only", only])
         .current_dir(here)
         .env("TIDEGATE_BENCH_DIR", directory.path())
         .output()
@@ -115,14 +114,9 @@ fn streams_stand_beside_both_settings_of_nats_server() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let document = document(&output);
-    let bare = "bare write + fdatasync";
-    for system in [
-        "tidegate",
-        "nats-server default",
-        "nats-server always",
-        bare,
-    ] {
-        let of_it = |row: &&Value| row["system"] == system;
+    let systems = ["tidegate", "nats-server default", "nats-server always"];
+    for system in systems.iter().chain(others) {
+        let of_it = |row: &&Value| row["system"] == *system;
         let all: Vec<_> = rows(&document).iter().filter(of_it).collect();
         assert_eq!(all.len(), 1, "{system}: {document}");
         for row in all {
@@ -131,6 +125,16 @@ fn streams_stand_beside_both_settings_of_nats_server() {
     }
     // Nothing is left behind.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn streams_stand_beside_both_settings_of_nats_server() {
+    stands_beside_nats_server("stream", "lone", &["bare write + fdatasync"]);
+}
+
+#[test]
+fn clusters_stand_beside_both_settings_of_nats_server() {
+    stands_beside_nats_server("cluster", "R3 sync, 100 clients", &[]);
 }
 
 #[test]

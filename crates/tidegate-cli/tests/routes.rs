@@ -152,9 +152,9 @@ fn three(more: &[&str]) -> ([Node; 3], [u16; 3]) {
 }
 
 fn connected(nodes: &mut [Node; 3]) {
-    for i in 0..3 {
+    for (i, node) in nodes.iter_mut().enumerate() {
         for j in (0..3).filter(|j| *j != i) {
-            nodes[i].wait_for(&format!("the route to `n{}` at", j + 1));
+            node.wait_for(&format!("the route to `n{}` at", j + 1));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The nodes of a cluster under test, each a process of its own: started, killed, paused and started again; their logs are kept for a
 //! test that fails.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -57,6 +58,7 @@ struct Node {
     place: Place,
     data: PathBuf,
     child: Option<Child>,
+    paused: Cell<bool>,
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -86,6 +88,7 @@ impl Nodes {
             data: directory.path().join(&place.name),
             place,
             child: None,
+            paused: Cell::new(false),
             log: Arc::default(),
         };
         let mut nodes = Self {
@@ -149,10 +152,12 @@ impl Nodes {
 
     pub(crate) fn pause(&self, node: usize) {
         self.signal(node, Signal::STOP);
+        self.nodes[node].paused.set(true);
     }
 
     pub(crate) fn resume(&self, node: usize) {
         self.signal(node, Signal::CONT);
+        self.nodes[node].paused.set(false);
     }
 
     fn signal(&self, node: usize, signal: Signal) {
@@ -190,7 +195,8 @@ impl Nodes {
     /// Asks any node that answers.
     pub(crate) fn ask(&self, what: &str, body: &Value) -> Result<Value, String> {
         let mut failure = String::new();
-        for node in (0..self.len()).filter(|node| self.nodes[*node].child.is_some()) {
+        let answers = |node: &Node| node.child.is_some() && !node.paused.get();
+        for node in (0..self.len()).filter(|node| answers(&self.nodes[*node])) {
             match ask(&self.url(node), what, body) {
                 Ok(answer) => return Ok(answer),
                 Err(e) => failure = format!("{}: {e}", self.name(node)),
@@ -250,16 +256,26 @@ impl Nodes {
         });
     }
 
-    /// Makes a node the leader of a stream.
+    /// Makes a node the leader of a stream. The third is paused meanwhile: whoever steps down may choose between those that answer.
     pub(crate) fn lead(&self, stream: &str, node: usize) {
         let preferred = json!({"placement": {"preferred": self.name(node)}});
+        let mut paused = None;
         self.until("the lead to move", || {
-            if self.leader(stream) == node {
+            let leader = self.leader(stream);
+            if leader == node {
                 return Ok(());
             }
             let answer = self.ask(&format!("STREAM.LEADER.STEPDOWN.{stream}"), &preferred);
+            let third = (0..self.len()).find(|third| ![leader, node].contains(third));
+            if let (None, Some(third), Ok(_)) = (paused, third, &answer) {
+                self.pause(third);
+                paused = Some(third);
+            }
             Err(format!("{answer:?}"))
         });
+        if let Some(third) = paused {
+            self.resume(third);
+        }
     }
 
     /// Everybody's last words.

@@ -165,8 +165,8 @@ mod tests {
     fn a_node_that_lost_its_identity_in_between_is_not_fixed_twice() {
         let mut nodes: Vec<Formation> =
             (0..3).map(|i| Formation::new(member(i), 3, None)).collect();
-        for from in 0..3 {
-            (0..3).for_each(|to| nodes[from].handle_met(to, member(to)));
+        for node in &mut nodes {
+            (0..3).for_each(|to| node.handle_met(to, member(to)));
         }
         tell(&mut nodes, 1, 0);
         tell(&mut nodes, 2, 0);

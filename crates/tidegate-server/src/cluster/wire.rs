@@ -10,6 +10,8 @@
 //! Owns the layout only. A frame that is longer than allowed is known by its first four bytes, before any of it is kept; so is
 //! whoever speaks something else here.
 
+use bytes::Bytes;
+
 use crate::nats::outbox::Outbox;
 use crate::nats::parse::Publish;
 use crate::nats::subject;
@@ -321,6 +323,23 @@ impl Envelope {
     }
 }
 
+/// Appends the frame [`Frame::Raft`] whose payload is these parts together.
+pub fn put_raft(out: &mut Outbox, group: u32, payload: &[Bytes]) {
+    let bytes = 1 + 4 + payload.iter().map(Bytes::len).sum::<usize>();
+    debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
+    let size = (bytes as u32).to_le_bytes();
+    let group = group.to_le_bytes();
+    let head = [&size[..], &[RAFT], &group].concat();
+    let sum = payload.iter().fold(crc32c::crc32c(&head), |sum, part| {
+        crc32c::crc32c_append(sum, part)
+    });
+    out.append(&[&head]);
+    for part in payload {
+        out.append(&[part]);
+    }
+    out.append(&[&sum.to_le_bytes()]);
+}
+
 /// Appends a frame whose body is these parts.
 fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     let bytes: usize = 1 + parts.iter().map(|p| p.len()).sum::<usize>();
@@ -519,5 +538,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_message_in_parts_is_the_same_frame() {
+        let (mut whole, mut parts) = (Outbox::default(), Outbox::default());
+        let frame = Frame::Raft {
+            group: 7,
+            payload: b"headpayload",
+        };
+        frame.write(&mut whole);
+        let payload = [Bytes::from_static(b"head"), Bytes::from_static(b"payload")];
+        put_raft(&mut parts, 7, &payload);
+        assert_eq!(whole.to_vec(), parts.to_vec());
     }
 }

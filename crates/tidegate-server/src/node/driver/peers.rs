@@ -32,11 +32,11 @@ use crate::cluster::members::{Members, MembersFile};
 use crate::cluster::proof::{Secret, Side};
 use crate::cluster::redial::Redial;
 use crate::cluster::roster::{Me, Roster};
-use crate::cluster::wire::Frame;
+use crate::cluster::wire::{self, Frame};
 use crate::cluster::{Kind, PEERS_MAX};
 use crate::config::Settings;
 use crate::config::cluster::RouteAddress;
-use crate::nats::outbox::Pool;
+use crate::nats::outbox::{Outbox, Pool};
 use crate::node::core::Node;
 use crate::node::socket::Socket;
 
@@ -177,7 +177,7 @@ impl Peers {
     ) -> Result<Option<Self>, StartError> {
         let data = settings.streams.as_ref().map(|s| s.directory.as_path());
         let identity_error = |source| StartError::Identity {
-            directory: data.unwrap_or(std::path::Path::new("")).into(),
+            directory: data.map(Into::into).unwrap_or_default(),
             source,
         };
         let disk = data.map(members::storage).transpose();
@@ -210,6 +210,9 @@ impl Peers {
         registry
             .register(&mut listener, PEER_LISTENER, Interest::READABLE)
             .map_err(StartError::Loop)?;
+        if !cluster.is_local() && cluster.secret.is_none() {
+            tracing::warn!("whoever reaches {address} can be a node: give the cluster a secret");
+        }
         let me = Me {
             cluster: cluster.name.clone(),
             name,
@@ -286,12 +289,12 @@ impl Peers {
         &self.roster
     }
 
-    /// Sends a message of a group to the node with this id.
+    /// Sends a message of a group, in parts, to the node with this id.
     ///
     /// # Errors
     /// It was dropped.
-    pub fn send_raft(&mut self, to: u64, group: u32, payload: &[u8]) -> Result<(), NotSent> {
-        self.send(to, &Frame::Raft { group, payload })
+    pub fn send_raft(&mut self, to: u64, group: u32, payload: &[Bytes]) -> Result<(), NotSent> {
+        self.send(to, |out| wire::put_raft(out, group, payload))
     }
 
     /// Sends what concerns fetching to the node with this id.
@@ -299,7 +302,7 @@ impl Peers {
     /// # Errors
     /// It was dropped.
     pub fn send_fetch(&mut self, to: u64, group: u32, payload: &[u8]) -> Result<(), NotSent> {
-        self.send(to, &Frame::Fetch { group, payload })
+        self.send(to, |out| Frame::Fetch { group, payload }.write(out))
     }
 
     /// The next message of a group.
@@ -329,14 +332,14 @@ impl Peers {
         self.events.pop_front()
     }
 
-    fn send(&mut self, to: u64, frame: &Frame<'_>) -> Result<(), NotSent> {
+    fn send(&mut self, to: u64, write: impl FnOnce(&mut Outbox)) -> Result<(), NotSent> {
         let slot = self.roster.slot_of(to).ok_or(NotSent)?;
         let key = self.told[slot][Kind::Raft.index()].ok_or(NotSent)?;
         let out = &mut self.conns[key].channel.out;
         if out.len() > SEND_BYTES_MAX {
             return Err(NotSent);
         }
-        frame.write(out);
+        write(out);
         self.touch(key);
         Ok(())
     }

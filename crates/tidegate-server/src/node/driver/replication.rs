@@ -40,8 +40,6 @@ pub(super) struct Replication {
     leads: Option<(u64, Timestamp)>,
     /// The last entry a leader said is committed.
     told_committed: u64,
-    /// A message on its way out.
-    scratch: Vec<u8>,
     taking_over: TakingOver,
     /// When each of the others was heard of last.
     heard: HashMap<u64, Time>,
@@ -58,7 +56,6 @@ impl Replication {
             look_at: now,
             leads: None,
             told_committed: 0,
-            scratch: Vec::new(),
             taking_over: TakingOver::new(limits),
             heard: HashMap::new(),
         })
@@ -133,15 +130,11 @@ impl Replication {
         }
     }
 
-    fn send_one(&mut self, group: u32, to: u64, message: &Message, peers: &mut Peers) {
+    fn send_one(&self, group: u32, to: u64, message: &Message, peers: &mut Peers) {
         match wire::encode(group, message) {
             Ok(parts) => {
-                self.scratch.clear();
-                parts
-                    .iter()
-                    .for_each(|part| self.scratch.extend_from_slice(part));
                 // What is not sent is as good as lost on the way: Raft sends it again.
-                let _ = peers.send_raft(to, group, &self.scratch);
+                let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!("to {}: {error}", self.name(to)),
         }

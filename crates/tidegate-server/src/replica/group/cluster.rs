@@ -366,6 +366,10 @@ impl Cluster {
                 assert_eq!(leader, node.id, "two lead in term {}", group.term());
             }
             let first = group.first_index();
+            let counts = first..(group.committed_index() + 1).max(first);
+            for (index, (term, _)) in self.committed.range(counts) {
+                assert_eq!(group.term_of(*index), Some(*term), "entry {index}");
+            }
             for index in first..=group.last_index() {
                 let term = group.term_of(index).unwrap();
                 let before = if index == 1 {
@@ -526,6 +530,41 @@ impl Cluster {
         }
     }
 
+    /// A leader is left alone with what it proposes, while the others go on, and let go of what it would need.
+    fn strand(&mut self) {
+        let leads = |n: &Node| n.group.as_ref().is_some_and(Group::leads);
+        let Some(alone) = self.nodes.iter().position(leads) else {
+            return;
+        };
+        self.cut = Some(IDS[alone]);
+        for _ in 0..30 {
+            self.propose(alone);
+        }
+        self.nodes[alone].append();
+        self.nodes[alone].sync(usize::MAX);
+        for _ in 0..200 {
+            self.turn();
+            let others = self.nodes.iter().filter(|n| n.id != IDS[alone]);
+            if others.filter(|n| leads(n)).count() > 0 {
+                break;
+            }
+        }
+        for _ in 0..2 {
+            for _ in 0..4 + self.dice.below(20) {
+                self.turn();
+            }
+            let others = (0..IDS.len()).filter(|at| *at != alone);
+            others.for_each(|at| self.release(at));
+        }
+        self.cut = None;
+        for _ in 0..self.dice.below(120) {
+            self.turn();
+        }
+        if self.dice.once_in(2) {
+            self.crash(alone);
+        }
+    }
+
     /// Of what was not durable some of the first may be.
     fn crash(&mut self, at: usize) {
         let node = &mut self.nodes[at];
@@ -590,6 +629,9 @@ fn what_is_committed_is_the_same_everywhere_and_stays() {
         let mut cluster = Cluster::new(seed);
         for turn in 0..1200 {
             cluster.turn();
+            if seed % 2 == 0 && turn % 200 == 100 {
+                cluster.strand();
+            }
             if turn % 25 == 0 {
                 cluster.disturb();
                 cluster.check();

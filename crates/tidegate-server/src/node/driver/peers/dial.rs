@@ -2,15 +2,15 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use mio::net::TcpStream;
 use tidegate::Time;
 
 use super::{Conn, Handle, Peers, nonce};
-use crate::cluster::Kind;
 use crate::cluster::channel::Channel;
 use crate::cluster::proof::Side;
+use crate::cluster::{Kind, PEERS_MAX};
 use crate::config::cluster::RouteAddress;
 
 type Outcome = io::Result<SocketAddr>;
@@ -18,7 +18,7 @@ type Outcome = io::Result<SocketAddr>;
 /// Names being looked up: each route of each kind at most once at a time.
 #[derive(Debug)]
 pub(super) struct Resolving {
-    sender: Sender<(usize, Kind, Outcome)>,
+    sender: SyncSender<(usize, Kind, Outcome)>,
     receiver: Receiver<(usize, Kind, Outcome)>,
     handle: Handle,
     /// Counts attempts, to take another address each time where a name has several.
@@ -27,7 +27,7 @@ pub(super) struct Resolving {
 
 impl Resolving {
     pub(super) fn new(handle: Handle) -> Self {
-        let (sender, receiver) = channel();
+        let (sender, receiver) = sync_channel(Kind::ALL.len() * (PEERS_MAX + 1));
         Self {
             sender,
             receiver,
