@@ -103,10 +103,11 @@ impl Oracle {
             );
         }
         seen.1 = seen.1.or(before);
-        if let Some((agreed, _)) = self.committed.get(&index) {
+        // Who led in vain before it was committed may still have another of a term between.
+        if let Some((agreed, since)) = self.committed.get(&index) {
             ensure!(
-                held.term <= agreed.term,
-                "committed never changes: entry {index} of term {} comes after term {} was committed",
+                held.term <= *since,
+                "committed never changes: entry {index} of term {} was written, that of term {} was committed in term {since}",
                 held.term,
                 agreed.term
             );
