@@ -3,7 +3,7 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -81,7 +81,7 @@ bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features
 
 fuzz: ## each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
-	@for target in event_log choice controller link_codec link_receiver link_sender resp command log checkpoint nats nats_config consumer entry streams api ingest; do \
+	@for target in event_log choice controller link_codec link_receiver link_sender resp command log checkpoint nats nats_config consumer entry streams api ingest cluster_wire raft_message catch_up; do \
 	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=60 || exit 1; \
 	done
 

@@ -34,7 +34,7 @@ pub trait Source {
     fn message(&mut self, stream: u32, seq: u64) -> Read;
 }
 
-/// See the [module](self).
+/// Answers those who ask for a state: see [`crate::catchup`].
 #[derive(Debug, Default)]
 pub struct Giver {
     asks: VecDeque<(u64, Ask)>,

@@ -28,7 +28,7 @@ pub enum Taken {
     Messages(u32, Vec<(u64, Bytes)>),
 }
 
-/// See the [module](self).
+/// Asks for a state, one thing at a time: see [`crate::catchup`].
 #[derive(Debug)]
 pub struct Taker {
     from: u64,
