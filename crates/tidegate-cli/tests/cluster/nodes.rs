@@ -263,7 +263,8 @@ impl Nodes {
         });
     }
 
-    /// Makes a node the leader of a stream. The third is paused meanwhile: whoever steps down may choose between those that answer.
+    /// Makes a node the leader of a stream. nats-server does as it is told whom to prefer; ours hands over to whoever is most advanced,
+    /// so the third is paused meanwhile.
     pub(crate) fn lead(&self, stream: &str, node: usize) {
         let preferred = json!({"placement": {"preferred": self.name(node)}});
         let mut paused = None;
@@ -274,7 +275,7 @@ impl Nodes {
             }
             let answer = self.ask(&format!("STREAM.LEADER.STEPDOWN.{stream}"), &preferred);
             let third = (0..self.len()).find(|third| ![leader, node].contains(third));
-            if let (None, Some(third), Ok(_)) = (paused, third, &answer) {
+            if let (None, Some(third), Ok(_), None) = (paused, third, &answer, other()) {
                 self.pause(third);
                 paused = Some(third);
             }
