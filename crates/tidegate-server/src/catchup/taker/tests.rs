@@ -1,3 +1,5 @@
+//! What a member that catches up does with what it is told.
+
 use std::collections::BTreeMap;
 
 use super::*;
