@@ -292,14 +292,10 @@ fn publish(how: &str, cell: &Cell, messages: u64, stream: &str) -> Vec<String> {
         format!("--msgs={messages}"),
         format!("--size={}", cell.bytes),
         format!("--replicas={}", cell.replicas),
+        // nats-server sets aside what a stream may grow to, on each node.
+        format!("--maxbytes={}MB", 8000 / cell.replicas),
     ];
-    let fixed = [
-        "--create",
-        "--purge",
-        "--maxbytes=8GB",
-        "--storage=file",
-        "--no-progress",
-    ];
+    let fixed = ["--create", "--purge", "--storage=file", "--no-progress"];
     [&words[..], &more, &fixed.map(String::from)].concat()
 }
 
