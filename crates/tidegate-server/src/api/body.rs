@@ -70,6 +70,20 @@ struct Page {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+struct StepDown {
+    placement: Placement,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Placement {
+    cluster: String,
+    tags: Vec<String>,
+    preferred: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Pause {
     pause_until: Option<Timestamp>,
 }
@@ -167,6 +181,17 @@ pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
 pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     let until = json::optional::<Pause>(text)?.pause_until;
     Ok(until.filter(|&until| until != Timestamp::ZERO))
+}
+
+/// Which node is to lead instead; `None`: any.
+pub(super) fn step_down(text: &[u8]) -> Result<Option<String>, ApiError> {
+    let placement = json::optional::<StepDown>(text)?.placement;
+    if !placement.cluster.is_empty() || !placement.tags.is_empty() {
+        return Err(ApiError::unsupported_request(
+            "placement by cluster or tags",
+        ));
+    }
+    Ok(Some(placement.preferred).filter(|name| !name.is_empty()))
 }
 
 /// The configuration of a consumer of `stream`, named as the subject says, with the level it requires.

@@ -138,6 +138,8 @@ pub enum Request<'a> {
         stream: &'a str,
         /// Which consumer; empty for a stream.
         consumer: &'a str,
+        /// The node that is to lead; any if `None`.
+        preferred: Option<String>,
     },
     /// Messages as they are stored. For a stream that does not exist or does not allow it nobody answers.
     DirectGet {
@@ -267,11 +269,11 @@ impl<'a> Request<'a> {
                 consumer,
                 until: body::pause(text)?,
             },
-            // A placement may be asked for: whoever is most advanced leads.
             Kind::MetaStepDown | Kind::StreamStepDown | Kind::ConsumerStepDown => Self::StepDown {
                 kind,
                 stream,
                 consumer,
+                preferred: body::step_down(text)?,
             },
         })
     }

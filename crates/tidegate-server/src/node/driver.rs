@@ -326,7 +326,7 @@ impl Server {
                 Command::Drain if !self.stopping => {
                     tracing::info!("Initiating shutdown: finishing what was received");
                     self.stop_accepting();
-                    self.hand_over();
+                    self.hand_over(now);
                     self.draining = Some(now + DRAIN_READS);
                     for key in 0..self.conns.len() {
                         self.list(key);

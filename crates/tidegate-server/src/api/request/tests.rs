@@ -433,3 +433,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn another_leader() {
+    let to = |kind, stream, consumer, preferred: Option<&str>| {
+        Ok(Request::StepDown {
+            kind,
+            stream,
+            consumer,
+            preferred: preferred.map(Into::into),
+        })
+    };
+    assert_eq!(
+        parse("META.LEADER.STEPDOWN", ""),
+        to(Kind::MetaStepDown, "", "", None)
+    );
+    assert_eq!(
+        parse(
+            "STREAM.LEADER.STEPDOWN.S",
+            r#"{"placement":{"preferred":"n2"}}"#
+        ),
+        to(Kind::StreamStepDown, "S", "", Some("n2"))
+    );
+    assert_eq!(
+        parse("CONSUMER.LEADER.STEPDOWN.S.C", "{}"),
+        to(Kind::ConsumerStepDown, "S", "C", None)
+    );
+    let tags = parse("META.LEADER.STEPDOWN", r#"{"placement":{"tags":["ssd"]}}"#);
+    assert!(matches!(tags, Err(Refusal::Error(_, e)) if e.err_code == 10003));
+}

@@ -41,6 +41,8 @@ pub(super) struct Replication {
     /// The last entry a leader said is committed.
     told_committed: u64,
     taking_over: TakingOver,
+    /// At the end of the turn leadership goes to this node, or to any.
+    hands_over: Option<Option<u64>>,
     /// When each of the others was heard of last.
     heard: HashMap<u64, Time>,
 }
@@ -57,6 +59,7 @@ impl Replication {
             leads: None,
             told_committed: 0,
             taking_over: TakingOver::new(limits),
+            hands_over: None,
             heard: HashMap::new(),
         })
     }
@@ -125,6 +128,11 @@ impl Replication {
 
     /// What the group has to say goes to the others.
     pub(super) fn send(&mut self, store: &mut Store, peers: &mut Peers) {
+        if let Some(to) = self.hands_over.take()
+            && store.group().leads()
+        {
+            self.hand_over(to, store);
+        }
         while let Some((to, message)) = store.poll_message() {
             self.send_one(store.group_number(), to, &message, peers);
         }
@@ -146,7 +154,13 @@ impl Replication {
         let Some(streams) = node.streams_mut() else {
             return;
         };
-        let stands_down = streams.take_step_down();
+        if let Some(asked) = streams.take_step_down() {
+            let to = asked.preferred.and_then(|name| self.members.id_of(&name));
+            self.begin_hand_over(now, node, to);
+        }
+        let Some(streams) = node.streams() else {
+            return;
+        };
         if leads != streams.serves() {
             self.look_at = now;
             if leads {
@@ -160,9 +174,6 @@ impl Replication {
                 node.handle_following(now);
             }
         }
-        if stands_down && leads {
-            self.hand_over(store);
-        }
         if self.look_at <= now {
             self.look_at = now + LOOK;
             let behind = self.behind(store);
@@ -174,14 +185,23 @@ impl Replication {
         node.announce_streams();
     }
 
-    /// Has the most advanced of the others lead.
-    pub(super) fn hand_over(&self, store: &mut Store) {
-        let active = store.progress().into_iter().filter(|p| p.active);
-        let Some(next) = active.max_by_key(|p| p.matched) else {
+    /// Another node is to lead, the most advanced one if it matters to nobody which. First everything known here is proposed.
+    pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
+        if let Some(streams) = node.streams_mut() {
+            streams.flush_consumers(now);
+        }
+        self.hands_over = Some(to);
+    }
+
+    fn hand_over(&self, to: Option<u64>, store: &mut Store) {
+        let progress = store.progress();
+        let active = progress.iter().filter(|p| p.active);
+        let next = to.or_else(|| active.max_by_key(|p| p.matched).map(|p| p.id));
+        let Some(next) = next else {
             return tracing::warn!("nobody is there to lead instead");
         };
-        match store.transfer_leadership(next.id) {
-            Ok(()) => tracing::info!("hands leadership over to {}", self.name(next.id)),
+        match store.transfer_leadership(next) {
+            Ok(()) => tracing::info!("hands leadership over to {}", self.name(next)),
             Err(error) => tracing::warn!("leadership stays: {error}"),
         }
     }

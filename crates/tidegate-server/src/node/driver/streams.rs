@@ -159,9 +159,9 @@ impl Server {
     }
 
     /// Another node is to lead, because this one ends.
-    pub(super) fn hand_over(&mut self) {
-        if let (Some(replication), Some(store)) = (&self.replication, &mut self.store) {
-            replication.hand_over(store);
+    pub(super) fn hand_over(&mut self, now: Time) {
+        if let Some(replication) = &mut self.replication {
+            replication.begin_hand_over(now, &mut self.node, None);
         }
     }
 

@@ -574,17 +574,23 @@ impl JetStream {
     /// The node ends: pulls are told, and what consumers did since their last deltas is proposed.
     pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
         for key in self.consumers.keys() {
-            let delta = self.with_consumer(node, now, key, |live, voice| {
-                let wall_us = voice.wall_us;
+            self.with_consumer(node, now, key, |live, voice| {
                 live.consumer.handle_end(why, voice);
-                let delta = live.logged.then(|| live.consumer.take_delta(wall_us));
-                (live.stream, live.name.clone(), delta.flatten())
             });
-            if let Some((stream, name, Some(delta))) = delta {
-                let kind = Kind::ConsumerDelta;
-                let command = Command::new(kind, stream, name.as_bytes(), &delta);
-                self.command(now, false, &command, Some((b"", Then::Delta(key))));
-            }
+            self.propose_delta(now, key);
+        }
+    }
+
+    /// What a consumer did since its last delta is proposed.
+    pub(super) fn propose_delta(&mut self, now: Time, key: Key) {
+        let wall_us = self.wall.tell(now);
+        let Some(live) = self.consumers.live.get_mut(&key).filter(|l| l.logged) else {
+            return;
+        };
+        let (stream, name) = (live.stream, live.name.clone());
+        if let Some(delta) = live.consumer.take_delta(wall_us) {
+            let command = Command::new(Kind::ConsumerDelta, stream, name.as_bytes(), &delta);
+            self.command(now, false, &command, Some((b"", Then::Delta(key))));
         }
     }
 

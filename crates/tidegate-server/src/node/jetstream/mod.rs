@@ -18,7 +18,7 @@ mod proposals;
 mod publish;
 mod reads;
 mod requests;
-mod roles;
+pub(in crate::node) mod roles;
 mod speak;
 mod views;
 mod wall;
@@ -37,6 +37,7 @@ use self::outcome::Then;
 use self::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 pub(in crate::node) use self::publish::Taken;
 use self::reads::Reads;
+use self::roles::StepDown;
 use self::speak::{Said, Voice};
 use self::wall::Wall;
 use super::core::Node;
@@ -135,7 +136,7 @@ pub struct JetStream {
     /// What other nodes are to send here is not what it was.
     interest_changed: bool,
     /// Somebody asked for another leader.
-    step_down: bool,
+    step_down: Option<StepDown>,
     /// Names consumers that nobody named, and advisories.
     seed: u64,
     named: u64,
@@ -185,7 +186,7 @@ impl JetStream {
             cluster: ClusterInfo::default(),
             behind: None,
             interest_changed: false,
-            step_down: false,
+            step_down: None,
             seed,
             named: 0,
             advisories: 0,

@@ -8,6 +8,7 @@ use tidegate::Time;
 
 use super::consumers::{Key, Known};
 use super::outcome::Then;
+use super::roles::StepDown;
 use super::views::Shown;
 use super::{JetStream, Taken};
 use crate::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
@@ -299,7 +300,8 @@ impl JetStream {
                 kind,
                 stream,
                 consumer,
-            } => return self.step_down(kind, stream, consumer),
+                preferred,
+            } => return self.step_down(kind, stream, consumer, preferred),
             _ => return Err(ApiError::BAD_REQUEST),
         }
         Ok(Reply::Later)
@@ -537,7 +539,13 @@ impl JetStream {
     }
 
     /// All streams have one leader: whichever of them it is asked for, another node is going to lead all.
-    fn step_down(&mut self, kind: Answer, stream: &str, consumer: &str) -> Result<Reply, ApiError> {
+    fn step_down(
+        &mut self,
+        kind: Answer,
+        stream: &str,
+        consumer: &str,
+        preferred: Option<String>,
+    ) -> Result<Reply, ApiError> {
         if self.nodes <= 1 {
             return Err(ApiError::CLUSTER_REQUIRED);
         }
@@ -546,7 +554,17 @@ impl JetStream {
         } else if !stream.is_empty() {
             self.stream(stream)?;
         }
-        self.step_down = true;
+        let cluster = &self.cluster;
+        let known = |name: &String| cluster.replicas.iter().any(|r| r.name == *name);
+        match preferred {
+            Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
+            Some(name) if !known(&name) => {
+                return Err(ApiError::no_peers(format_args!(
+                    "no suitable peers for placement: there is no node `{name}`"
+                )));
+            }
+            preferred => self.step_down = Some(StepDown { preferred }),
+        }
         Ok(Reply::Now(answer::success(kind)))
     }
 

@@ -66,9 +66,19 @@ impl JetStream {
         std::mem::take(&mut self.interest_changed)
     }
 
-    /// Whether somebody asked for another leader since it was last asked.
-    pub fn take_step_down(&mut self) -> bool {
-        std::mem::take(&mut self.step_down)
+    /// What somebody asked for who wants another leader, once.
+    pub(in crate::node) const fn take_step_down(&mut self) -> Option<StepDown> {
+        self.step_down.take()
+    }
+
+    /// What consumers did since their last deltas is proposed, so that the next leader knows it.
+    pub(in crate::node) fn flush_consumers(&mut self, now: Time) {
+        if self.is_full() || !self.postponed.is_empty() {
+            return;
+        }
+        for key in self.consumers.keys() {
+            self.propose_delta(now, key);
+        }
     }
 
     /// These are the streams from now on, taken over from another node. Not while this one serves.
@@ -166,6 +176,13 @@ impl JetStream {
             ))),
         }
     }
+}
+
+/// Another node is to lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::node) struct StepDown {
+    /// Which; any if `None`.
+    pub(in crate::node) preferred: Option<String>,
 }
 
 /// Atomic batches, none begun.
