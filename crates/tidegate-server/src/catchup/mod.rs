@@ -4,11 +4,13 @@
 //! answers from what it has ([`Giver`]) and remembers nothing. First comes a checkpoint, in parts; then the messages its streams
 //! hold, as far as the asker does not have them already: committed messages never change, so what was fetched stays good whoever
 //! answers next. A message the giver no longer has was removed by an entry after the checkpoint, which the asker is going to
-//! apply too: until then it lies nowhere.
+//! apply too: until then it lies nowhere. In the same way a message is had again that is damaged where it lies ([`Mender`]).
 
 mod giver;
+mod mender;
 mod taker;
 pub mod wire;
 
 pub use giver::{Giver, Read, Source};
+pub use mender::Mender;
 pub use taker::{Taken, Taker};

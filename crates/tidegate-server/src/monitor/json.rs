@@ -112,7 +112,8 @@ pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
         None => json!({"status": "ok"}),
         Some(why) => json!({"status": "unavailable", "error": why}),
     };
-    (behind.is_none(), bytes(&body))
+    // On one line, as nats-server has it: whoever asks is a probe.
+    (behind.is_none(), body.to_string().into_bytes())
 }
 
 pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {

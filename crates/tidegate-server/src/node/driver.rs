@@ -3,7 +3,7 @@
 //! Owns the sockets and decides nothing but the order of work: take what is ready, act once, then write. Each connection
 //! that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in between.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,6 +78,8 @@ pub struct Server {
     waiting: Option<Waiting>,
     /// Who else keeps them.
     replication: Option<Replication>,
+    /// Records that are damaged, and that nobody else has.
+    lost: BTreeSet<u64>,
     /// When a full disk is looked at again.
     look_for_space: Option<Time>,
     /// The other nodes of the cluster.
@@ -170,6 +172,7 @@ impl Server {
             store: None,
             waiting,
             replication: None,
+            lost: BTreeSet::new(),
             look_for_space: None,
             peers: peers.map(Box::new),
             parting: None,

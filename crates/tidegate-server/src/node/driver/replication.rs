@@ -50,6 +50,8 @@ pub(super) struct Replication {
 impl Replication {
     /// Among the members, if they are fixed.
     pub(super) fn new(peers: &Peers, limits: AccountLimits, now: Time) -> Option<Self> {
+        let mut others = peers.formed()?.ids();
+        others.retain(|id| *id != peers.id());
         Some(Self {
             members: peers.formed()?.clone(),
             cluster: peers.roster().me().cluster.clone(),
@@ -58,7 +60,7 @@ impl Replication {
             look_at: now,
             leads: None,
             told_committed: 0,
-            taking_over: TakingOver::new(limits),
+            taking_over: TakingOver::new(limits, others),
             hands_over: None,
             heard: HashMap::new(),
         })
@@ -113,6 +115,12 @@ impl Replication {
 
     fn name(&self, id: u64) -> &str {
         self.members.name_of(id).unwrap_or("a stranger")
+    }
+
+    /// A record is damaged: the messages in it are asked of the others. Whether they may come.
+    pub(super) fn mend(&mut self, now: Time, node: &Node, lsn: u64) -> bool {
+        let streams = node.streams();
+        streams.is_some_and(|s| self.taking_over.mend(now, s.applied(), lsn))
     }
 
     /// States are taken over, and given.

@@ -3,6 +3,7 @@
 //! Decides nothing but the order: first what gathered is handed to the log, so that it can begin the next sync, then what the last
 //! sync made durable is applied and answered.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +26,24 @@ use crate::stream::{AccountLimits, Place, Streams};
 /// How often a full disk is looked at again.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-impl Messages for Store {
+/// The store as streams read it. What is damaged is as if it were still being read, as long as another node may have it.
+struct Reading<'a> {
+    store: &'a mut Store,
+    mends: bool,
+    /// Records that nobody has.
+    lost: &'a BTreeSet<u64>,
+    damaged: Vec<u64>,
+}
+
+impl Messages for Reading<'_> {
     fn read(&mut self, place: Place) -> Fetch {
-        Self::read(self, place)
+        match self.store.read(place) {
+            Fetch::Damaged if self.mends && !self.lost.contains(&place.lsn) => {
+                self.damaged.push(place.lsn);
+                Fetch::Pending
+            }
+            fetch => fetch,
+        }
     }
 }
 
@@ -194,7 +210,21 @@ impl Server {
             replication.take_over(now, node, store, peers);
             replication.look(now, node, store);
         }
-        node.serve_streams(now, store)?;
+        let mut reading = Reading {
+            store,
+            mends: self.replication.is_some(),
+            lost: &self.lost,
+            damaged: Vec::new(),
+        };
+        node.serve_streams(now, &mut reading)?;
+        let damaged = reading.damaged;
+        if let Some(replication) = &mut self.replication {
+            for lsn in damaged {
+                if !replication.mend(now, node, lsn) {
+                    self.lost.insert(lsn);
+                }
+            }
+        }
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {

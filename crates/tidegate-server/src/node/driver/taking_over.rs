@@ -1,15 +1,20 @@
 //! A state that is taken over from another node, or given to one: what was asked and answered goes between [`crate::catchup`], the
 //! store and the peers.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use tidegate::Time;
 
 use super::peers::Peers;
 use crate::catchup::wire::{self, Frame};
-use crate::catchup::{Giver, Read, Source, Taken, Taker};
+use crate::catchup::{Giver, Mender, Read, Source, Taken, Taker};
 use crate::node::core::Node;
 use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 use crate::stream::{AccountLimits, Filter, Place, Streams};
 
+/// How long what is known of a damaged record is good for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Answers made in a turn.
 const ANSWERS_MAX: usize = 4;
 
@@ -17,6 +22,9 @@ const ANSWERS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) struct TakingOver {
     giver: Giver,
+    mender: Mender,
+    /// Records found damaged, and when they are looked at again.
+    damaged: BTreeMap<u64, Time>,
     limits: AccountLimits,
     taking: Option<Taking>,
 }
@@ -72,9 +80,11 @@ impl Source for Given<'_> {
 }
 
 impl TakingOver {
-    pub(super) fn new(limits: AccountLimits) -> Self {
+    pub(super) fn new(limits: AccountLimits, others: Vec<u64>) -> Self {
         Self {
             giver: Giver::default(),
+            mender: Mender::new(others),
+            damaged: BTreeMap::new(),
             limits,
             taking: None,
         }
@@ -84,8 +94,10 @@ impl TakingOver {
     pub(super) fn deadline(&self) -> Time {
         match &self.taking {
             _ if !self.giver.is_idle() => Time::ZERO,
-            Some(Taking::Coming { taker, fetched, .. }) if fetched.is_empty() => taker.deadline(),
-            _ => Time::NEVER,
+            Some(Taking::Coming { taker, fetched, .. }) if fetched.is_empty() => {
+                taker.deadline().min(self.mender.deadline())
+            }
+            _ => self.mender.deadline(),
         }
     }
 
@@ -112,6 +124,9 @@ impl TakingOver {
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
+        while let Some((to, ask)) = self.mender.poll(now, store.applied_index()) {
+            let _ = peers.send_fetch(to, group, &ask.encode());
+        }
         self.begin_or_end(store);
         self.place(store);
         if let Some(Taking::Coming { taker, .. }) = &mut self.taking
@@ -123,7 +138,26 @@ impl TakingOver {
         self.finish(now, node, store);
     }
 
-    fn receive(&mut self, now: Time, store: &Store, peers: &mut Peers) {
+    /// What was damaged where it lies is asked of others; whether it may come.
+    pub(super) fn mend(&mut self, now: Time, streams: &Streams, lsn: u64) -> bool {
+        if self.damaged.get(&lsn).is_some_and(|until| *until > now) {
+            return true;
+        }
+        // To look which messages lie there takes a while: once a second is enough.
+        self.damaged.retain(|_, until| *until > now);
+        self.damaged.insert(lsn, now + LOOK_AGAIN);
+        let (mut from, mut comes) = (Some((0, 0)), false);
+        while let Some(at) = from {
+            let (lying, next) = streams.lying_in(&(lsn..lsn + 1), at);
+            for message in lying {
+                comes |= self.mender.handle_damaged(now, message.stream, message.seq);
+            }
+            from = next;
+        }
+        comes
+    }
+
+    fn receive(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {
         while let Some(received) = peers.poll_fetch() {
             match wire::decode(&received.payload) {
                 Ok(Frame::Ask(ask)) => {
@@ -131,6 +165,18 @@ impl TakingOver {
                         .handle_ask(store.applied_index(), received.from, ask);
                 }
                 Ok(Frame::Answer(answer)) => {
+                    let mended = self.mender.handle_answer(now, received.from, &answer);
+                    if let Some((stream, seq, entry)) = mended {
+                        let message = Fetched { stream, seq, entry };
+                        // Without room it is asked for again.
+                        if store.append_repaired(&[message]).is_ok() {
+                            tracing::warn!(
+                                "message {seq} of stream {stream} was damaged: another node had it"
+                            );
+                            self.mender.handle_mended(stream, seq);
+                        }
+                        continue;
+                    }
                     let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking else {
                         continue;
                     };

@@ -1,0 +1,160 @@
+//! Messages that cannot be read where they lie, asked of the other members one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate::Time;
+
+use super::wire::{Answer, Ask};
+
+/// Silence after which the next member is asked.
+const NEXT: Duration = Duration::from_secs(1);
+/// Messages mended at a time, and kept in mind as lost; more wait until they are read again.
+const MESSAGES_MAX: usize = 4096;
+
+/// Asks for messages that are damaged, until each came or nobody has it.
+#[derive(Debug)]
+pub struct Mender {
+    others: Vec<u64>,
+    wanted: BTreeMap<(u32, u64), Wanted>,
+    lost: BTreeSet<(u32, u64)>,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    /// Whom to ask next, and when.
+    next: usize,
+    at: Time,
+    /// Members that do not have it.
+    without: BTreeSet<u64>,
+}
+
+impl Mender {
+    /// Nothing is damaged; these are the other members.
+    #[must_use]
+    pub const fn new(others: Vec<u64>) -> Self {
+        Self {
+            others,
+            wanted: BTreeMap::new(),
+            lost: BTreeSet::new(),
+        }
+    }
+
+    /// This message of a stream cannot be read where it lies. Whether another one may come.
+    pub fn handle_damaged(&mut self, now: Time, stream: u32, seq: u64) -> bool {
+        if self.lost.contains(&(stream, seq)) || self.others.is_empty() {
+            return false;
+        }
+        if self.wanted.len() < MESSAGES_MAX {
+            self.wanted.entry((stream, seq)).or_insert_with(|| Wanted {
+                next: 0,
+                at: now,
+                without: BTreeSet::new(),
+            });
+        }
+        true
+    }
+
+    /// A question, and whom to ask. `applied` is the last entry this member applied: who has not does not know.
+    pub fn poll(&mut self, now: Time, applied: u64) -> Option<(u64, Ask)> {
+        let due = self.wanted.iter_mut().find(|(_, w)| w.at <= now);
+        let (&(stream, seq), wanted) = due?;
+        let to = self.others[wanted.next % self.others.len()];
+        wanted.next += 1;
+        wanted.at = now + NEXT;
+        let ask = Ask::Messages {
+            index: applied,
+            stream,
+            first: seq,
+            last: seq,
+        };
+        Some((to, ask))
+    }
+
+    /// When to poll next.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        let times = self.wanted.values().map(|w| w.at);
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    /// An answer of this member: a message that was asked for. It is [mended](Self::handle_mended) once it was appended.
+    pub fn handle_answer(
+        &mut self,
+        now: Time,
+        from: u64,
+        answer: &Answer,
+    ) -> Option<(u32, u64, Bytes)> {
+        let Answer::Messages {
+            stream,
+            first,
+            messages,
+            ..
+        } = answer
+        else {
+            return None;
+        };
+        let key = (*stream, *first);
+        let wanted = self.wanted.get_mut(&key)?;
+        if let Some((_, entry)) = messages.iter().find(|(seq, _)| seq == first) {
+            return Some((*stream, *first, entry.clone()));
+        }
+        wanted.without.insert(from);
+        wanted.at = now;
+        if self.others.iter().all(|id| wanted.without.contains(id)) {
+            self.wanted.remove(&key);
+            if self.lost.len() < MESSAGES_MAX {
+                self.lost.insert(key);
+            }
+        }
+        None
+    }
+
+    /// It lies elsewhere now.
+    pub fn handle_mended(&mut self, stream: u32, seq: u64) {
+        self.wanted.remove(&(stream, seq));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(messages: &[u64]) -> Answer {
+        let entry = |seq: &u64| (*seq, Bytes::from_static(b"entry"));
+        Answer::Messages {
+            stream: 1,
+            first: 5,
+            next: 6,
+            messages: messages.iter().map(entry).collect(),
+        }
+    }
+
+    #[test]
+    fn one_after_the_other_is_asked_until_it_comes_or_nobody_has_it() {
+        let mut mender = Mender::new(vec![2, 3]);
+        let asked = |m: &mut Mender, s| {
+            m.poll(Time::ZERO + Duration::from_secs(s), 9)
+                .map(|(to, _)| to)
+        };
+        assert!(mender.handle_damaged(Time::ZERO, 1, 5));
+        assert_eq!(asked(&mut mender, 0), Some(2));
+        assert_eq!(asked(&mut mender, 0), None);
+        assert!(
+            mender.handle_damaged(Time::ZERO, 1, 5),
+            "it is asked for already"
+        );
+        assert_eq!(asked(&mut mender, 1), Some(3));
+        let came = mender.handle_answer(Time::ZERO, 3, &answer(&[5]));
+        assert_eq!(came, Some((1, 5, Bytes::from_static(b"entry"))));
+        mender.handle_mended(1, 5);
+        assert_eq!(mender.deadline(), Time::NEVER);
+        assert!(mender.handle_damaged(Time::ZERO, 1, 5));
+        assert_eq!(mender.handle_answer(Time::ZERO, 2, &answer(&[])), None);
+        assert_eq!(asked(&mut mender, 0), Some(2));
+        assert_eq!(mender.handle_answer(Time::ZERO, 3, &answer(&[])), None);
+        assert!(!mender.handle_damaged(Time::ZERO, 1, 5), "nobody has it");
+        assert_eq!(asked(&mut mender, 9), None);
+    }
+}
