@@ -16,12 +16,6 @@ pub struct Part {
 }
 
 impl Store {
-    /// The index of the last entry that was handed out to be applied.
-    #[must_use]
-    pub const fn applied_index(&self) -> u64 {
-        self.applied.0
-    }
-
     /// Bytes of the checkpoint as of `index`, of the newest for 0; `None` if there is none such, or it cannot be read.
     #[must_use]
     pub fn read_checkpoint(&self, index: u64, offset: u64, len: usize) -> Option<Part> {

@@ -250,7 +250,7 @@ impl Opening {
         let alone = self.options.voters.len() == 1;
         if !alone && !self.seen.missing().is_empty() {
             // It may have acknowledged them to others.
-            let text = "the log lacks entries that other members may count on: remove the data directory, and let this node join anew";
+            let text = "the log lacks entries that other members may count on, so this node must not go on with it; the others do without it, and a member cannot be replaced yet";
             return Err(OpenError::Damaged(text.to_owned()));
         }
         let committed = match alone {

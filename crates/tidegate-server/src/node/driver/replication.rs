@@ -249,7 +249,9 @@ impl Replication {
                 peer: format!("{id:016x}"),
             }
         };
-        let others = self.members.iter().filter(|m| Some(m.id) != leader);
+        // Only who leads knows how far the others are.
+        let leads = leader == Some(self.me);
+        let others = self.members.iter().filter(|m| leads && m.id != self.me);
         ClusterInfo {
             name: self.cluster.clone(),
             raft_group: "S-all".to_owned(),

@@ -124,7 +124,7 @@ impl TakingOver {
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
-        while let Some((to, ask)) = self.mender.poll(now, store.applied_index()) {
+        while let Some((to, ask)) = self.mender.poll(now, store.applied().0) {
             let _ = peers.send_fetch(to, group, &ask.encode());
         }
         self.begin_or_end(store);
@@ -161,8 +161,7 @@ impl TakingOver {
         while let Some(received) = peers.poll_fetch() {
             match wire::decode(&received.payload) {
                 Ok(Frame::Ask(ask)) => {
-                    self.giver
-                        .handle_ask(store.applied_index(), received.from, ask);
+                    self.giver.handle_ask(store.applied().0, received.from, ask);
                 }
                 Ok(Frame::Answer(answer)) => {
                     let mended = self.mender.handle_answer(now, received.from, &answer);
