@@ -35,13 +35,7 @@ impl Disk {
     /// What the system says.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
-        DirBuilder::new()
-            .recursive(true)
-            .mode(MODE_DIR)
-            .create(&path)?;
-        // The directory itself must survive, too.
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+        make(&path)?;
         Self::at(path)
     }
 
@@ -67,6 +61,41 @@ impl Disk {
         options.create(create).truncate(create);
         Ok(Arc::new(DiskFile(options.open(self.path.join(name))?)))
     }
+}
+
+/// Makes a directory and those it is in, as far as they are not there. All of them must survive, so each is synced in the one above
+/// before anything is made in it: whatever has something in it is durable, and whatever has not may be what a crash left.
+fn make(path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    let mut above = path.ancestors().filter(|p| !p.as_os_str().is_empty());
+    let there = above.find(|p| {
+        let is_there = p.is_dir();
+        if !is_there {
+            missing.push(*p);
+        }
+        is_there
+    });
+    match there.map(sync_in_parent) {
+        // Then it is not ours, and was there before.
+        Some(Err(e)) if e.kind() != io::ErrorKind::PermissionDenied => return Err(e),
+        _ => {}
+    }
+    for directory in missing.into_iter().rev() {
+        match DirBuilder::new().mode(MODE_DIR).create(directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => sync_in_parent(directory)?,
+        }
+    }
+    Ok(())
+}
+
+fn sync_in_parent(directory: &Path) -> io::Result<()> {
+    let parent = match directory.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) => Path::new("."),
+        None => return Ok(()),
+    };
+    File::open(parent)?.sync_all()
 }
 
 impl Storage for Disk {
@@ -197,6 +226,18 @@ mod tests {
         assert!(!second.lock().unwrap());
         drop(first);
         assert!(second.lock().unwrap());
+    }
+
+    #[test]
+    fn directories_are_made_as_far_as_they_are_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/c");
+        Disk::open(&path).unwrap();
+        Disk::open(&path).unwrap();
+        Disk::open(dir.path().join("a/d")).unwrap();
+        assert!(path.is_dir() && dir.path().join("a/d").is_dir());
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(Disk::open(dir.path().join("file/b")).is_err());
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub enum OpenError {
     },
     /// Bytes that were durable are gone or cannot be read.
     Damaged(Box<Damage>),
+    /// There is no log, where [`Options::must_be_there`](crate::Options::must_be_there) says that there was one.
+    Gone,
     /// An option is impossible.
     Options(&'static str),
     /// The system refused something.
@@ -81,6 +83,7 @@ impl fmt::Display for OpenError {
                 f,
                 "the log is damaged ({damage}): restore its files, or repair it, which lists what is lost"
             ),
+            Self::Gone => f.write_str("all files of the log are gone: restore them"),
             Self::Options(what) => f.write_str(what),
             Self::Io { doing, error } => write!(f, "{doing}: {error}"),
         }

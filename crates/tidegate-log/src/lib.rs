@@ -67,7 +67,7 @@ pub use log::{Log, SegmentInfo, Stats, compaction_candidate};
 pub use lsn::Lsn;
 pub use open::{Opened, Recovery};
 pub use options::Options;
-pub use read::{Chunk, Reader};
+pub use read::{Checked, Chunk, Reader};
 pub use record::{KIND_LOST, Record};
 pub use recovery::Verdict;
 pub use repair::{RepairError, Repaired, repair};

@@ -55,6 +55,9 @@ pub struct Recovery {
     pub scanned: usize,
     /// The log had been closed.
     pub closed: bool,
+    /// The last segment's file is shorter than it was made. No crash does that, and what was durable may have stood there: unlike
+    /// a write that was interrupted, this is damage, however the verdict reads.
+    pub shortened: bool,
 }
 
 /// Where writing goes on, as the files have it.
@@ -116,6 +119,9 @@ impl Parts {
             return Err(OpenError::InUse);
         }
         let files = look(&*storage)?;
+        if files.is_none() && options.must_be_there {
+            return Err(OpenError::Gone);
+        }
         let loaded = load(files.as_ref(), options.visit_from, visit)?;
         // From here on the directory is changed.
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
@@ -279,6 +285,7 @@ fn load(
             segments: 0,
             scanned: 0,
             closed: false,
+            shortened: false,
         },
     };
     let Some(files) = files else {
@@ -312,6 +319,10 @@ fn load(
         if !last {
             segment.seal();
         } else {
+            let bytes = file
+                .bytes()
+                .map_err(OpenError::io("reading a segment's length"))?;
+            loaded.recovery.shortened = bytes < header.bytes;
             loaded.tail = Some(Tail {
                 segment,
                 index,

@@ -21,6 +21,7 @@ pub struct Options {
     pub(crate) recycled_max: usize,
     pub(crate) marker_after: Duration,
     pub(crate) visit_from: Lsn,
+    pub(crate) must_be_there: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) controller: Option<Box<dyn Controller>>,
     pub(crate) waker: Waker,
@@ -37,6 +38,7 @@ impl Default for Options {
             recycled_max: 4,
             marker_after: Duration::from_millis(100),
             visit_from: Lsn::ZERO,
+            must_be_there: false,
             seed: None,
             controller: None,
             waker: Box::new(|| ()),
@@ -102,6 +104,14 @@ impl Options {
     #[must_use]
     pub const fn visit_from(mut self, lsn: Lsn) -> Self {
         self.visit_from = lsn;
+        self
+    }
+
+    /// Whether a directory without a log is refused, and not given a new one; it is given one if not set. For whoever knows that there
+    /// was one.
+    #[must_use]
+    pub const fn must_be_there(mut self, must: bool) -> Self {
+        self.must_be_there = must;
         self
     }
 

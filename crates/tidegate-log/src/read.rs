@@ -11,11 +11,13 @@ use crate::record::{RECORD_HEADER, RecordHeader, stored};
 use crate::recovery::SegmentBytes;
 use crate::segment::offset;
 use crate::shared::{Segment, Shared};
-use crate::storage::read_all;
+use crate::storage::read_around;
 use crate::{KIND_LOST, Lsn, ReadError, Record};
 
 /// What is read where the length is not known.
 const GUESS_BYTES: usize = 4096;
+/// What a disk may not be able to read while it can what is beside it.
+const SECTOR_BYTES: usize = 512;
 
 /// Reads records of a log. Blocks as long as the disk does.
 #[derive(Clone)]
@@ -30,6 +32,15 @@ pub struct Chunk {
     pub records: Vec<(Lsn, Record)>,
     /// Where to go on.
     pub next: Lsn,
+}
+
+/// What a [check](Reader::check) has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Where to go on.
+    pub next: Lsn,
+    /// Positions that cannot be read; once there are any, those of the whole segment, and the next part is behind it.
+    pub lost: Vec<Range<Lsn>>,
 }
 
 impl Reader {
@@ -80,9 +91,16 @@ impl Reader {
         };
         let (from, end) = (from.max(segment.header.base), segment.end());
         let most = end.since(from) as usize;
-        let mut want = bytes.max(GUESS_BYTES);
+        let (mut want, mut refused) = (bytes.max(GUESS_BYTES), false);
         loop {
-            let buffer = self.bytes(&segment, from, want.min(most))?;
+            let buffer = match self.bytes(&segment, from, want.min(most)) {
+                // What cannot be read may lie behind the first record.
+                Err(ReadError::Io(_)) if !refused => {
+                    (want, refused) = (SECTOR_BYTES, true);
+                    continue;
+                }
+                read => read?,
+            };
             let (chunk, needed) = walk(&buffer, &segment, from);
             if chunk.next > from || most == 0 {
                 return Ok(chunk);
@@ -95,18 +113,44 @@ impl Reader {
         }
     }
 
-    /// Reads all of a segment and checks it, for a scrub in the background; the positions that cannot be read, none if all is
-    /// well. Takes memory for the whole segment.
+    /// Checks the records from `from` on, of about `bytes`, all of one segment: for a scrub in the background, part by part. Where a
+    /// segment begins the system is asked to forget what it has cached of it, so that it is the disk that is read.
     ///
     /// # Errors
-    /// It was released, or the system refused to read.
+    /// It was released, or its length cannot be had. Damage is none, nor is what the system refuses to read.
+    pub fn check(&self, from: Lsn, bytes: usize) -> Result<Checked, ReadError> {
+        let segment = self.shared.segment_of(from).filter(|s| from < s.end());
+        let segment = segment.ok_or(ReadError::Released)?;
+        if from == segment.header.base {
+            // Should that fail, what is cached is checked.
+            let _ = segment.file.forget_cached();
+        }
+        match self.scan(from, bytes) {
+            Ok(chunk) => Ok(Checked {
+                next: chunk.next,
+                lost: Vec::new(),
+            }),
+            // Where it goes on shows only when all of it is looked at.
+            Err(ReadError::Damaged { .. } | ReadError::Io(_)) => Ok(Checked {
+                lost: self.scrub(segment.header.segment)?,
+                next: segment.end(),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads all of a segment and checks it; the positions that cannot be read, none if all is well. Takes memory for the whole
+    /// segment; [`check`](Self::check) does not.
+    ///
+    /// # Errors
+    /// It was released, or its length cannot be had. What the system refuses to read is as if it were damaged.
     pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
         let segment = self
             .shared
             .segment_numbered(segment)
             .ok_or(ReadError::Released)?;
         let end = segment.end();
-        let bytes = read_all(&*segment.file).map_err(ReadError::Io)?;
+        let bytes = read_around(&*segment.file).map_err(ReadError::Io)?;
         let survey = SegmentBytes::new(segment.header, &bytes).survey(end);
         let lost: Vec<_> = survey.lost.iter().map(|&(from, to)| from..to).collect();
         match self.why_not(&segment, segment.header.base) {

@@ -251,6 +251,10 @@ impl Errands {
                 state = woken.unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
+            if patience.is_zero() {
+                // A wait that is over at once still sleeps for as long as the system rounds its timers to.
+                break;
+            }
             let woken = self.changed.wait_timeout(state, patience);
             let (woken, over) = woken.unwrap_or_else(PoisonError::into_inner);
             state = woken;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::{Storage, StorageFile};
@@ -46,6 +47,8 @@ struct Inode {
     cached: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
+    /// Reads of any of these bytes fail.
+    spoiled: Vec<Range<usize>>,
 }
 
 /// What the disk's work takes, in nanoseconds of its own time.
@@ -233,6 +236,7 @@ impl SimDisk {
             cached: bytes.clone(),
             durable: bytes,
             dirty: BTreeSet::new(),
+            spoiled: Vec::new(),
         };
         let at = state.files.len();
         state.files.push(inode);
@@ -246,6 +250,14 @@ impl SimDisk {
         if let Some(byte) = bytes.get_mut(bit / 8) {
             *byte ^= 1 << (bit % 8);
             self.put(name, bytes);
+        }
+    }
+
+    /// From now on reads of any of these bytes of a file fail.
+    pub fn spoil(&self, name: &str, bytes: Range<usize>) {
+        let mut state = self.state();
+        if let Some(&at) = state.names.get(name) {
+            state.files[at].spoiled.push(bytes);
         }
     }
 
@@ -393,9 +405,14 @@ impl StorageFile for SimFile {
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let state = self.disk.state();
-        let bytes = &state.files[self.inode].cached;
+        let inode = &state.files[self.inode];
+        let bytes = &inode.cached;
         let from = bytes.len().min(at as usize);
         let to = bytes.len().min(from + into.len());
+        let spoiled = |bad: &Range<usize>| bad.start < to && from < bad.end;
+        if inode.spoiled.iter().any(spoiled) {
+            return Err(io::Error::other("the sector cannot be read"));
+        }
         into[..to - from].copy_from_slice(&bytes[from..to]);
         Ok(to - from)
     }

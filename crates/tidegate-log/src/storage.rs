@@ -91,6 +91,23 @@ pub trait StorageFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 }
 
+/// A part of a disk that cannot be read leaves out no more than this, beside itself.
+const AROUND_BYTES: usize = 4096;
+
+/// All of a file, with zeros for what cannot be read.
+pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
+    let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut all = vec![0; bytes];
+    if file.read_at(&mut all, 0).is_err() {
+        for (n, page) in all.chunks_mut(AROUND_BYTES).enumerate() {
+            if file.read_at(page, (n * AROUND_BYTES) as u64).is_err() {
+                page.fill(0);
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// All of a file.
 pub(crate) fn read_all(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;

@@ -403,6 +403,46 @@ fn a_scrub_finds_what_went_bad_while_the_log_is_open() {
 }
 
 #[test]
+fn a_check_goes_through_part_by_part_and_over_what_is_damaged() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let places: Vec<_> = (0..12)
+        .map(|n| append_sync(&mut opened, vec![record(1, n, 3000)]))
+        .collect();
+    let (reader, end) = (opened.log.reader(), opened.log.durable());
+    let check = || {
+        let (mut at, mut parts, mut lost) = (Lsn::ZERO, 0, Vec::new());
+        while at < end {
+            let checked = reader.check(at, 4000).unwrap();
+            assert!(checked.next > at);
+            (at, parts) = (checked.next, parts + 1);
+            lost.extend(checked.lost);
+        }
+        (parts, lost)
+    };
+    let (parts, lost) = check();
+    assert!(parts > opened.log.segments().len() && lost.is_empty());
+    let file = disk.open("00000000000000000000.seg").unwrap();
+    let offset = 4096 + places[1].records[0].get() + 500;
+    file.write_at(&[std::io::IoSlice::new(b"bad")], offset)
+        .unwrap();
+    let (_, lost) = check();
+    assert_eq!(lost, [places[1].records[0]..places[1].end]);
+    // A sector that cannot be read at all is no end of it either.
+    let bad = 4096 + places[2].records[0].get() as usize + 100;
+    disk.spoil("00000000000000000000.seg", bad..bad + 512);
+    let (_, lost) = check();
+    let is_lost = |n: usize| lost.iter().any(|l| l.contains(&places[n].records[0]));
+    assert!(is_lost(1) && is_lost(2), "{lost:?}");
+    assert!(!is_lost(0) && !is_lost(3), "{lost:?}");
+    // What stands before it is read all the same.
+    let scan = |n: usize| reader.scan(places[n].at, 1 << 20);
+    assert!(matches!(scan(2), Err(ReadError::Io(_))));
+    assert_eq!(scan(0).unwrap().records[0].0, places[0].records[0]);
+    assert!(matches!(reader.check(end, 1), Err(ReadError::Released)));
+}
+
+#[test]
 fn a_marker_is_written_once_the_log_is_idle_and_only_once() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options().marker_after(std::time::Duration::ZERO));
