@@ -29,7 +29,7 @@ fn roster() -> Roster {
 /// How far a channel comes with `input`, handed in by pieces, and what it answers.
 fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
     let (now, roster) = (Time::from_nanos(1), roster());
-    let mut channel = Channel::answer(now, [7; 32], Duration::from_secs(1));
+    let mut channel = Channel::answer(now, [7; 32], Duration::from_secs(1), None);
     let (mut used, mut end) = (0, 0);
     while end < input.len() {
         end = (end + piece.max(1)).min(input.len());

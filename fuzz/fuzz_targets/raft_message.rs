@@ -21,6 +21,8 @@ fuzz_target!(|data: &[u8]| {
         uncommitted_bytes_max: 1 << 20,
         tail_bytes_max: 1 << 10,
         batch_bytes_max: 1 << 10,
+        rejoined: None,
+        sends_after_sync: false,
     };
     let mut member = Group::open(options, Restored::default());
     let (mut rest, mut end) = (data, 0);

@@ -58,6 +58,8 @@ fn group_alone() {
         uncommitted_bytes_max: 16 << 20,
         tail_bytes_max: 1 << 20,
         batch_bytes_max: 1 << 20,
+        rejoined: None,
+        sends_after_sync: false,
     };
     let mut group = Group::open(options, Restored::default());
     let data = Bytes::from(vec![7; 200]);

@@ -116,6 +116,25 @@ pub struct ClusterInfo {
     pub replicas: Vec<ReplicaInfo>,
 }
 
+impl ClusterInfo {
+    /// The same for a stream of so many replicas. Where more nodes keep it than were asked to, the best of them are shown: for who
+    /// watches a stream another number is a fault, and one copy too many that is away is none.
+    #[must_use]
+    pub fn of(&self, num_replicas: i64) -> Cow<'_, Self> {
+        let others = usize::try_from(num_replicas.max(1) - 1).unwrap_or(usize::MAX);
+        if self.replicas.len() <= others {
+            return Cow::Borrowed(self);
+        }
+        let mut replicas = self.replicas.clone();
+        replicas.sort_by_key(|replica| (replica.offline, !replica.current));
+        replicas.truncate(others);
+        Cow::Owned(Self {
+            replicas,
+            ..self.clone()
+        })
+    }
+}
+
 /// A node that keeps a copy, as the leader sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaInfo {
@@ -148,7 +167,7 @@ pub struct StreamInfo<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
     /// Where it is kept.
-    pub cluster: &'a ClusterInfo,
+    pub cluster: Cow<'a, ClusterInfo>,
     /// When this was so.
     pub ts: Timestamp,
 }
@@ -438,4 +457,39 @@ fn subject_counts<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_map(subjects.iter().map(|(subject, count)| (subject, count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_replicas_as_were_asked_for() {
+        let replica = |name: &str, current, offline| ReplicaInfo {
+            name: name.to_owned(),
+            current,
+            offline,
+            ..ReplicaInfo::default()
+        };
+        let cluster = ClusterInfo {
+            leader: "n1".to_owned(),
+            replicas: vec![
+                replica("n2", false, true),
+                replica("n3", false, false),
+                replica("n4", true, false),
+                replica("n5", true, false),
+            ],
+            ..ClusterInfo::default()
+        };
+        let shown = |n| {
+            let of = cluster.of(n);
+            let names = of.replicas.iter().map(|r| r.name.clone());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(0), "");
+        assert_eq!(shown(1), "");
+        assert_eq!(shown(3), "n4 n5");
+        assert_eq!(shown(4), "n4 n5 n3");
+        assert_eq!(shown(5), "n2 n3 n4 n5");
+    }
 }

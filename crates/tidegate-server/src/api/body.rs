@@ -74,12 +74,15 @@ struct StepDown {
     placement: Placement,
 }
 
-#[derive(Default, Deserialize)]
+/// Which node is wanted; any if nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Placement {
-    cluster: String,
-    tags: Vec<String>,
-    preferred: String,
+pub struct Placement {
+    /// One of this cluster.
+    pub cluster: String,
+    pub(super) tags: Vec<String>,
+    /// The one of this name.
+    pub preferred: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -183,15 +186,13 @@ pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     Ok(until.filter(|&until| until != Timestamp::ZERO))
 }
 
-/// Which node is to lead instead; `None`: any.
-pub(super) fn step_down(text: &[u8]) -> Result<Option<String>, ApiError> {
+/// Which node is to lead instead.
+pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     let placement = json::optional::<StepDown>(text)?.placement;
-    if !placement.cluster.is_empty() || !placement.tags.is_empty() {
-        return Err(ApiError::unsupported_request(
-            "placement by cluster or tags",
-        ));
+    match placement.tags.is_empty() {
+        true => Ok(placement),
+        false => Err(ApiError::unsupported_request("placement by tags")),
     }
-    Ok(Some(placement.preferred).filter(|name| !name.is_empty()))
 }
 
 /// The configuration of a consumer of `stream`, named as the subject says, with the level it requires.

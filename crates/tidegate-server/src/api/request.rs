@@ -138,8 +138,8 @@ pub enum Request<'a> {
         stream: &'a str,
         /// Which consumer; empty for a stream.
         consumer: &'a str,
-        /// The node that is to lead; any if `None`.
-        preferred: Option<String>,
+        /// Which node is to lead.
+        to: body::Placement,
     },
     /// Messages as they are stored. For a stream that does not exist or does not allow it nobody answers.
     DirectGet {
@@ -273,7 +273,7 @@ impl<'a> Request<'a> {
                 kind,
                 stream,
                 consumer,
-                preferred: body::step_down(text)?,
+                to: body::step_down(text)?,
             },
         })
     }

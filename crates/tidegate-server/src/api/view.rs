@@ -315,7 +315,7 @@ fn stream_info_of<'a>(server: &Server<'a>, stream: &'a impl StreamView) -> Strea
             consumer_count: counts.consumers,
         },
         domain: server.domain,
-        cluster: server.cluster,
+        cluster: server.cluster.of(config.num_replicas),
         ts: server.now,
     }
 }

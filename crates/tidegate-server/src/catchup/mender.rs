@@ -10,6 +10,8 @@ use super::wire::{Answer, Ask};
 
 /// Silence after which the next member is asked.
 const NEXT: Duration = Duration::from_secs(1);
+/// Questions on their way: fewer than a member that is asked keeps in mind.
+const ASKED_MAX: usize = 32;
 /// Messages mended at a time, and kept in mind as lost; more wait until they are read again.
 const MESSAGES_MAX: usize = 4096;
 
@@ -26,6 +28,8 @@ struct Wanted {
     /// Whom to ask next, and when.
     next: usize,
     at: Time,
+    /// A question is on its way.
+    asked: bool,
     /// Members that do not have it.
     without: BTreeSet<u64>,
 }
@@ -50,6 +54,7 @@ impl Mender {
             self.wanted.entry((stream, seq)).or_insert_with(|| Wanted {
                 next: 0,
                 at: now,
+                asked: false,
                 without: BTreeSet::new(),
             });
         }
@@ -58,8 +63,11 @@ impl Mender {
 
     /// A question, and whom to ask. `applied` is the last entry this member applied: who has not does not know.
     pub fn poll(&mut self, now: Time, applied: u64) -> Option<(u64, Ask)> {
-        let due = self.wanted.iter_mut().find(|(_, w)| w.at <= now);
+        let more = self.asks_more();
+        let is_due = |w: &Wanted| w.at <= now && (w.asked || more);
+        let due = self.wanted.iter_mut().find(|(_, w)| is_due(w));
         let (&(stream, seq), wanted) = due?;
+        wanted.asked = true;
         let to = self.others[wanted.next % self.others.len()];
         wanted.next += 1;
         wanted.at = now + NEXT;
@@ -75,8 +83,14 @@ impl Mender {
     /// When to poll next.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        let times = self.wanted.values().map(|w| w.at);
-        times.min().unwrap_or(Time::NEVER)
+        let more = self.asks_more();
+        let these = self.wanted.values().filter(|w| w.asked || more);
+        these.map(|w| w.at).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Whether there may be another question on its way.
+    fn asks_more(&self) -> bool {
+        self.wanted.values().filter(|w| w.asked).count() < ASKED_MAX
     }
 
     /// An answer of this member: a message that was asked for. It is [mended](Self::handle_mended) once it was appended.
@@ -101,7 +115,7 @@ impl Mender {
             return Some((*stream, *first, entry.clone()));
         }
         wanted.without.insert(from);
-        wanted.at = now;
+        (wanted.at, wanted.asked) = (now, false);
         if self.others.iter().all(|id| wanted.without.contains(id)) {
             self.wanted.remove(&key);
             if self.lost.len() < MESSAGES_MAX {
@@ -129,6 +143,22 @@ mod tests {
             next: 6,
             messages: messages.iter().map(entry).collect(),
         }
+    }
+
+    #[test]
+    fn questions_on_their_way_are_bounded_and_an_answer_makes_room() {
+        let mut mender = Mender::new(vec![2]);
+        for seq in 1..=100 {
+            assert!(mender.handle_damaged(Time::ZERO, 1, seq));
+        }
+        let asks = |m: &mut Mender, at| std::iter::from_fn(move || m.poll(at, 9)).count();
+        assert_eq!(asks(&mut mender, Time::ZERO), ASKED_MAX);
+        assert_eq!(mender.deadline(), Time::ZERO + NEXT);
+        assert!(mender.handle_answer(Time::ZERO, 2, &answer(&[5])).is_some());
+        mender.handle_mended(1, 5);
+        assert_eq!(mender.deadline(), Time::ZERO);
+        assert_eq!(asks(&mut mender, Time::ZERO), 1);
+        assert_eq!(asks(&mut mender, Time::ZERO + NEXT), ASKED_MAX, "again");
     }
 
     #[test]

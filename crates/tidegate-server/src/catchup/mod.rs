@@ -13,4 +13,4 @@ pub mod wire;
 
 pub use giver::{Giver, Read, Source};
 pub use mender::Mender;
-pub use taker::{Taken, Taker};
+pub use taker::{Own, Taken, Taker};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tidegate::Time;
 
 use super::wire::{Answer, Ask};
-use crate::stream::{Filter, Place, Stream, Streams};
+use crate::stream::{Filter, Place, Streams};
 
 /// Silence after which a question is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -16,6 +16,25 @@ const TURN_MESSAGES: usize = 16 * 1024;
 const ASKED_MAX: u64 = 16 * 1024;
 /// A checkpoint larger than this is none: 10 million messages take some 200 MB.
 const STATE_BYTES_MAX: u64 = 64 << 30;
+
+/// What the asker has already.
+pub trait Own {
+    /// Where it has this message.
+    fn place(&self, stream: u32, seq: u64) -> Option<Place>;
+
+    /// The first message of the stream it has that is numbered `from` or higher.
+    fn next(&self, stream: u32, from: u64) -> Option<u64>;
+}
+
+impl Own for Streams {
+    fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+        self.get(stream)?.place(seq)
+    }
+
+    fn next(&self, stream: u32, from: u64) -> Option<u64> {
+        self.get(stream)?.next_at(from, &mut Filter::all())
+    }
+}
 
 /// What an answer came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,7 +73,10 @@ struct Coming {
     cursor: (u32, u64),
     /// All were looked at.
     through: bool,
+    /// How many came.
     fetched: u64,
+    /// How many of these are placed.
+    placed: u64,
 }
 
 impl Taker {
@@ -79,7 +101,7 @@ impl Taker {
     }
 
     /// The question to ask now, and whom. Messages that `own` has are not asked for.
-    pub fn poll(&mut self, now: Time, own: &Streams) -> Option<(u64, Ask)> {
+    pub fn poll(&mut self, now: Time, own: &dyn Own) -> Option<(u64, Ask)> {
         if let Some((ask, until)) = &mut self.asked {
             if *until > now {
                 return None;
@@ -188,6 +210,7 @@ impl Taker {
             cursor: (0, 0),
             through: false,
             fetched: 0,
+            placed: 0,
         }));
     }
 
@@ -211,7 +234,17 @@ impl Taker {
         };
         let bytes = coming.streams.get(stream).and_then(|s| s.message(seq));
         coming.place(stream, seq, place);
+        coming.placed += 1;
         bytes.map_or(0, |m| m.bytes)
+    }
+
+    /// How many messages came and have their place.
+    #[must_use]
+    pub fn placed(&self) -> u64 {
+        match &self.phase {
+            Phase::State { .. } => 0,
+            Phase::Messages(coming) => coming.placed,
+        }
     }
 
     /// A message of the own streams lies elsewhere now.
@@ -275,7 +308,7 @@ impl Coming {
     }
 
     /// The next question, past all that `own` has; `None` if there is none yet, or no more.
-    fn next(&mut self, own: &Streams) -> Option<Ask> {
+    fn next(&mut self, own: &dyn Own) -> Option<Ask> {
         let mut all = Filter::all();
         let mut looked = 0;
         while !self.through {
@@ -289,16 +322,15 @@ impl Coming {
                 return None;
             }
             self.cursor = (stream, seq + 1);
-            match own.get(stream).and_then(|s| s.place(seq)) {
+            match own.place(stream, seq) {
                 Some(place) => self.place(stream, seq, place),
                 None => {
                     self.cursor = (stream, seq);
-                    let own = own.get(stream);
                     return Some(Ask::Messages {
                         index: self.index,
                         stream,
                         first: seq,
-                        last: last_missing(seq, own, &mut all),
+                        last: last_missing(stream, seq, own),
                     });
                 }
             }
@@ -321,9 +353,9 @@ impl Coming {
 }
 
 /// The last number, not far from `first`, up to which there is nothing that `own` has.
-fn last_missing(first: u64, own: Option<&Stream>, all: &mut Filter) -> u64 {
+fn last_missing(stream: u32, first: u64, own: &dyn Own) -> u64 {
     let end = first + ASKED_MAX;
-    let known = own.and_then(|s| s.next_at(first + 1, all));
+    let known = own.next(stream, first + 1);
     known.map_or(end, |seq| seq.min(end)) - 1
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::members::{Member, Members};
+use super::rejoin::{Rejoin, Rejoined};
 
 /// Where the fixing of members stands.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Formation {
     /// What the peers that are connected tell, by their ids.
     told: BTreeMap<u64, Members>,
     formed: Option<Members>,
+    /// This node had a place among members that are fixed, and asks for it.
+    rejoin: Option<Rejoin>,
 }
 
 impl Formation {
@@ -28,7 +31,19 @@ impl Formation {
             routes: vec![None; routes],
             told: BTreeMap::new(),
             formed,
+            rejoin: None,
         }
+    }
+
+    /// This node lost its disk, and asks for the place it had.
+    pub fn begin_rejoin(&mut self) {
+        self.rejoin = Some(Rejoin::new(&self.me.name));
+    }
+
+    /// Whether it does.
+    #[must_use]
+    pub const fn rejoins(&self) -> bool {
+        self.rejoin.is_some()
     }
 
     /// A route led to this node, which may be the own.
@@ -40,7 +55,30 @@ impl Formation {
 
     /// A peer told who the members are.
     pub fn handle_told(&mut self, id: u64, members: Members) {
+        if let Some(rejoin) = &mut self.rejoin {
+            return rejoin.handle_told(id, members);
+        }
         self.told.insert(id, members);
+    }
+
+    /// A peer has been in no later term.
+    pub fn handle_vouched(&mut self, id: u64, term: u64) {
+        if let Some(rejoin) = &mut self.rejoin {
+            rejoin.handle_vouched(id, term);
+        }
+    }
+
+    /// The place it had, if this is the moment to take it: write it down, then say [`Formation::handle_rejoined`].
+    #[must_use]
+    pub fn rejoin_due(&self) -> Option<Rejoined> {
+        self.rejoin.as_ref()?.due()
+    }
+
+    /// It has its place again, and that is written down.
+    pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
+        self.me.id = rejoined.id;
+        self.formed = Some(rejoined.members);
+        self.rejoin = None;
     }
 
     /// The peer is gone, and what it told with it.
@@ -54,6 +92,9 @@ impl Formation {
     pub fn telling(&self) -> Option<Members> {
         if self.formed.is_some() {
             return self.formed.clone();
+        }
+        if self.rejoin.is_some() {
+            return None;
         }
         let met: Option<Vec<Member>> = self.routes.iter().cloned().collect();
         let mut all = met?;
@@ -93,6 +134,9 @@ impl Formation {
     pub fn waiting_for(&self) -> Option<String> {
         if self.formed.is_some() {
             return None;
+        }
+        if let Some(rejoin) = &self.rejoin {
+            return Some(rejoin.waiting_for());
         }
         let missing = self.routes.iter().filter(|r| r.is_none()).count();
         if missing > 0 {

@@ -4,7 +4,7 @@
 //! for what anybody may know ([`Judge::suits`]), then, once the secret was proved, for who it is ([`Judge::admits`]).
 
 use super::members::is_name;
-use super::proof::{Secret, Side};
+use super::proof::{Binding, Secret, Side};
 use super::refusal::Refusal;
 use super::wire::{Cut, Fields, Frame};
 use super::{Kind, VERSION};
@@ -12,6 +12,7 @@ use crate::nats::outbox::Outbox;
 
 const MAGIC: &[u8; 8] = b"tidepeer";
 const STREAMS: u8 = 1;
+const REJOINS: u8 = 2;
 const URL_BYTES_MAX: usize = 512;
 
 /// What a node says of itself.
@@ -23,6 +24,8 @@ pub struct Introduction {
     pub raft: bool,
     /// Whether it serves streams.
     pub streams: bool,
+    /// Whether its disk was lost, and it asks for the place it had.
+    pub rejoins: bool,
     /// Its id, that of its data directory; without one, of its process.
     pub id: u64,
     /// Drawn at each start.
@@ -51,7 +54,8 @@ impl Introduction {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&self.version.to_le_bytes());
         out.push(u8::from(self.raft));
-        out.push(if self.streams { STREAMS } else { 0 });
+        let flag = |on, flag| if on { flag } else { 0 };
+        out.push(flag(self.streams, STREAMS) | flag(self.rejoins, REJOINS));
         for n in [self.id, self.life, self.digest] {
             out.extend_from_slice(&n.to_le_bytes());
         }
@@ -89,6 +93,7 @@ impl Introduction {
             version,
             raft: raft == 1,
             streams: flags & STREAMS != 0,
+            rejoins: flags & REJOINS != 0,
             id,
             life,
             digest,
@@ -155,6 +160,10 @@ pub struct Greeting {
     side: Side,
     kind: Kind,
     nonce: [u8; 32],
+    /// The TLS session it takes place in.
+    binding: Option<Binding>,
+    /// It is to take place in one.
+    wants_tls: bool,
     theirs: Option<Introduction>,
 }
 
@@ -169,20 +178,30 @@ impl Greeting {
             side: Side::Dialer,
             kind,
             nonce,
+            binding: None,
+            wants_tls: false,
             theirs: None,
         }
     }
 
-    /// Of the one who is dialled. `nonce` is random, and used nowhere else.
+    /// Of the one who is dialled. `nonce` is random, and used nowhere else. With `wants_tls` whoever greets before
+    /// [`Greeting::bind`] is refused.
     #[must_use]
-    pub const fn answer(nonce: [u8; 32]) -> Self {
+    pub const fn answer(nonce: [u8; 32], wants_tls: bool) -> Self {
         Self {
             state: State::Hello,
             side: Side::Dialled,
             kind: Kind::Route,
             nonce,
+            binding: None,
+            wants_tls,
             theirs: None,
         }
+    }
+
+    /// It takes place in this TLS session.
+    pub const fn bind(&mut self, binding: Binding) {
+        self.binding = Some(binding);
     }
 
     /// What this node is in it.
@@ -217,10 +236,15 @@ impl Greeting {
         out: &mut Outbox,
     ) -> Result<Option<Introduction>, GreetingError> {
         let wrong_secret = |theirs: &Introduction| Refusal::Secret(theirs.cluster.clone());
+        let binding = self.binding;
+        let binding = binding.as_ref();
         match (std::mem::replace(&mut self.state, State::Over), frame) {
             (_, Frame::Refused { code, text }) => Err(Refusal::theirs(*code, text).into()),
             (State::Hello, Frame::Hello(hello)) => {
                 let theirs = Introduction::decode(hello)?;
+                if self.wants_tls && binding.is_none() {
+                    return Err(Refusal::NoTls.into());
+                }
                 judge.suits(&theirs)?;
                 self.kind = theirs.kind();
                 let challenge = judge.introduction(self.kind).encode(&self.nonce);
@@ -235,7 +259,9 @@ impl Greeting {
                 if theirs.kind() != self.kind {
                     return Err(GreetingError::Stranger);
                 }
-                let proof = judge.secret().prove(Side::Dialer, &hello, challenge);
+                let proof = judge
+                    .secret()
+                    .prove(Side::Dialer, &hello, challenge, binding);
                 Frame::Proof(&proof).write(out);
                 self.state = State::Welcome(hello, challenge.to_vec());
                 self.theirs = Some(theirs);
@@ -244,18 +270,18 @@ impl Greeting {
             (State::Proof(hello, challenge), Frame::Proof(proof)) => {
                 let theirs = self.theirs.take().ok_or(GreetingError::Stranger)?;
                 let secret = judge.secret();
-                if !secret.check(Side::Dialer, &hello, &challenge, proof) {
+                if !secret.check(Side::Dialer, &hello, &challenge, binding, proof) {
                     return Err(wrong_secret(&theirs).into());
                 }
                 judge.admits(self.side, &theirs)?;
-                let proof = secret.prove(Side::Dialled, &hello, &challenge);
+                let proof = secret.prove(Side::Dialled, &hello, &challenge, binding);
                 Frame::Welcome(&proof).write(out);
                 Ok(Some(theirs))
             }
             (State::Welcome(hello, challenge), Frame::Welcome(proof)) => {
                 let theirs = self.theirs.take().ok_or(GreetingError::Stranger)?;
                 let secret = judge.secret();
-                if !secret.check(Side::Dialled, &hello, &challenge, proof) {
+                if !secret.check(Side::Dialled, &hello, &challenge, binding, proof) {
                     return Err(wrong_secret(&theirs).into());
                 }
                 judge.admits(self.side, &theirs)?;
@@ -321,13 +347,27 @@ mod tests {
 
     type Outcome = Result<Introduction, GreetingError>;
 
-    /// Both go on until nothing more is said.
     fn greet(a: &Node, b: &Node) -> (Option<Outcome>, Option<Outcome>) {
+        greet_in(a, b, false, [None, None])
+    }
+
+    /// Both go on until nothing more is said; `wants_tls` is the one's who is dialled, `bindings` the sessions each is in.
+    fn greet_in(
+        a: &Node,
+        b: &Node,
+        wants_tls: bool,
+        bindings: [Option<Binding>; 2],
+    ) -> (Option<Outcome>, Option<Outcome>) {
         let mut outs = [Outbox::default(), Outbox::default()];
         let mut sides = [
             Greeting::dial(Kind::Raft, [1; 32], a, &mut outs[0]),
-            Greeting::answer([2; 32]),
+            Greeting::answer([2; 32], wants_tls),
         ];
+        for (side, binding) in sides.iter_mut().zip(bindings) {
+            if let Some(binding) = binding {
+                side.bind(binding);
+            }
+        }
         let mut done = [None, None];
         for turn in 0..8 {
             let (from, to) = (turn % 2, (turn + 1) % 2);
@@ -384,6 +424,26 @@ mod tests {
     }
 
     #[test]
+    fn a_greeting_belongs_to_its_tls_session() {
+        let (a, b) = (node("n1", 1, "s"), node("n2", 2, "s"));
+        let (of_a, of_b) = greet_in(&a, &b, true, [Some([7; 32]), Some([7; 32])]);
+        assert!(matches!((of_a, of_b), (Some(Ok(_)), Some(Ok(_)))));
+        // Somebody in between has one session with each.
+        let secret = Refusal::Secret("tide".into());
+        let (_, of_b) = greet_in(&a, &b, true, [Some([7; 32]), Some([8; 32])]);
+        assert_eq!(of_b, Some(Err(secret.into())));
+        let (of_a, of_b) = greet_in(&a, &b, true, [None, None]);
+        assert_eq!(of_b, Some(Err(Refusal::NoTls.into())));
+        assert!(matches!(
+            of_a,
+            Some(Err(GreetingError::Refused(Refusal::Theirs {
+                code: 14,
+                ..
+            })))
+        ));
+    }
+
+    #[test]
     fn another_version_is_told_so() {
         let (a, mut b) = (node("n1", 1, "s"), node("n2", 2, "s"));
         b.me.version = VERSION + 1;
@@ -401,7 +461,7 @@ mod tests {
             Frame::Hello(b"x"),
             Frame::Proof(&[0; 32]),
         ] {
-            let mut greeting = Greeting::answer([0; 32]);
+            let mut greeting = Greeting::answer([0; 32], false);
             let outcome = greeting.handle(&frame, &a, &mut out);
             assert_eq!(outcome, Err(GreetingError::Stranger));
         }

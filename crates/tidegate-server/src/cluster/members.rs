@@ -5,10 +5,13 @@
 //! tidegate members 1
 //! cluster tide
 //! me 9f0c...e1 n1
+//! rejoined 17
 //! member 9f0c...e1 n1
 //! member ...
 //! crc32c 1a2b3c4d
 //! ```
+//!
+//! `rejoined` stands there as long as a node whose disk was lost does not have everything again.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
@@ -138,6 +141,8 @@ pub struct MembersFile {
     pub cluster: String,
     /// This node.
     pub me: Member,
+    /// The term from which on it takes part again, after its disk was lost; see [`rejoin`](super::rejoin).
+    pub rejoined: Option<u64>,
     /// All nodes, this one among them; `None` before the cluster was formed.
     pub members: Option<Members>,
 }
@@ -147,7 +152,9 @@ pub struct MembersFile {
 #[non_exhaustive]
 pub enum MembersError {
     /// It is not what was written.
-    #[error("the file `members` is damaged: restore it from a copy, it says who this node is")]
+    #[error(
+        "the file `members` is damaged: restore it from a copy, it says who this node is; or empty the data directory and start the node with --rejoin"
+    )]
     Damaged,
     /// It is of another version.
     #[error(
@@ -184,6 +191,9 @@ impl MembersFile {
             "{TITLE}\ncluster {}\nme {:016x} {}\n",
             self.cluster, self.me.id, self.me.name
         );
+        if let Some(term) = self.rejoined {
+            text.push_str(&format!("rejoined {term}\n"));
+        }
         for member in self.members.iter().flat_map(Members::iter) {
             text.push_str(&format!("member {:016x} {}\n", member.id, member.name));
         }
@@ -218,10 +228,13 @@ impl MembersFile {
             let name = name.to_owned();
             Some(Member { name, id })
         };
-        let mut lines = covered.lines().skip(1);
+        let mut lines = covered.lines().skip(1).peekable();
         let cluster = lines.next()?.strip_prefix("cluster ")?.to_owned();
         let me = named(lines.next()?.strip_prefix("me ")?)?;
+        let rejoined = lines.peek().and_then(|line| line.strip_prefix("rejoined "));
+        let rejoined = rejoined.map(str::parse).transpose().ok()?;
         let all: Option<Vec<Member>> = lines
+            .skip(usize::from(rejoined.is_some()))
             .map(|line| named(line.strip_prefix("member ")?))
             .collect();
         let all = all?;
@@ -233,6 +246,7 @@ impl MembersFile {
         (sound && (members.is_some() || !covered.contains("\nmember "))).then_some(Self {
             cluster,
             me,
+            rejoined,
             members,
         })
     }
@@ -310,10 +324,13 @@ mod tests {
         let mut file = MembersFile {
             cluster: "tide".into(),
             me: member("n2", 9),
+            rejoined: None,
             members: None,
         };
         assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
         file.members = Some(three());
+        assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
+        file.rejoined = Some(17);
         let text = file.encode();
         assert_eq!(MembersFile::decode(text.as_bytes()).unwrap(), file);
         for at in TITLE.len() + 1..text.len() {

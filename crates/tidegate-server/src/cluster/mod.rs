@@ -11,7 +11,7 @@
 //!          <───────── Challenge      who I am, a nonce        (or Refused)
 //!          Proof ─────────>          HMAC(secret, both)
 //!          <─────────── Welcome      HMAC(secret, both)       (or Refused)
-//!          Interest, Message, Raft, Ping ... ─────────>
+//!          Members, Vouch, Interest, Message, Raft, Ping ... ─────────>
 //!          <───────────── Pong
 //! ```
 
@@ -23,6 +23,7 @@ pub mod members;
 pub mod proof;
 pub mod redial;
 pub mod refusal;
+pub mod rejoin;
 pub mod roster;
 pub mod wire;
 

@@ -43,7 +43,7 @@ pub enum Refusal {
     NameTaken(String, String),
     /// Its name is a member's, its data directory is not.
     #[error(
-        "`{name}` comes with another data directory: the cluster knows it by {known:016x}, not by {came:016x}; give it back the directory it had"
+        "`{name}` comes with another data directory: the cluster knows it by {known:016x}, not by {came:016x}; give it back the directory it had, or say --rejoin there if that is lost"
     )]
     OtherDirectory {
         /// Its name.
@@ -80,6 +80,16 @@ pub enum Refusal {
     /// The same channel is open by another route.
     #[error("two routes lead to `{0}`")]
     Twice(String),
+    /// Whoever dials speaks no TLS here.
+    #[error(
+        "the node that dials speaks no TLS and the one it dials does: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
+    )]
+    NoTls,
+    /// Whoever dials speaks TLS, and nobody answers it.
+    #[error(
+        "the node that dials speaks TLS and the one it dials does not: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
+    )]
+    OnlyTls,
     /// The other side's words, where it refused.
     #[error("{text}")]
     Theirs {
@@ -108,6 +118,8 @@ impl Refusal {
             Self::Streams { .. } => 11,
             Self::TooMany => 12,
             Self::Twice(_) => TWICE,
+            Self::NoTls => 14,
+            Self::OnlyTls => 15,
             Self::Theirs { code, .. } => *code,
         }
     }

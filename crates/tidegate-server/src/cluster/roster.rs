@@ -15,6 +15,7 @@ use super::greeting::{Introduction, Judge};
 use super::members::{Member, Members};
 use super::proof::{Secret, Side};
 use super::refusal::Refusal;
+use super::rejoin::Rejoined;
 use super::{Kind, PEERS_MAX, VERSION};
 
 /// How long the same line is not said again.
@@ -52,6 +53,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Where its clients connect.
     pub client_url: String,
+    /// It lost its disk, and asks for its place.
+    pub rejoins: bool,
     /// Channels from it, by kind.
     heard: [bool; 2],
     /// Channels to it, by kind.
@@ -126,6 +129,12 @@ impl Roster {
         &self.me
     }
 
+    /// This node has the place it had before its disk was lost, and the id; its channels are to be opened anew.
+    pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
+        self.me.id = rejoined.id;
+        self.formation.handle_rejoined(rejoined);
+    }
+
     /// The peers by their slots.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
@@ -170,6 +179,7 @@ impl Roster {
             life: theirs.life,
             address,
             client_url: String::new(),
+            rejoins: theirs.rejoins,
             heard: [false; 2],
             told: [false; 2],
         };
@@ -238,6 +248,8 @@ impl Roster {
                     members: members.names(),
                 });
             }
+            // As a guest. While the member itself is connected, its name is taken.
+            Some(known) if known != theirs.id && theirs.rejoins => {}
             Some(known) if known != theirs.id => {
                 return Err(Refusal::OtherDirectory {
                     name: theirs.name.clone(),
@@ -262,6 +274,7 @@ impl Judge for Roster {
             version: VERSION,
             raft: kind == Kind::Raft,
             streams: self.me.streams,
+            rejoins: self.formation.rejoins(),
             id: self.me.id,
             life: self.me.life,
             digest: members.map_or(0, |m| m.digest(&self.me.cluster)),
@@ -423,6 +436,11 @@ mod tests {
             .admits(Side::Dialled, &with("n2", 2, digest))
             .unwrap();
         assert!(why(with("n2", 99, 0)).contains("another data directory"));
+        let guest = Introduction {
+            rejoins: true,
+            ..with("n2", 99, 0)
+        };
+        roster.admits(Side::Dialled, &guest).unwrap();
         assert!(why(with("n9", 2, 0)).contains("not a member"));
         assert!(why(with("n3", 3, 5)).contains("different members"));
         // A restart is another life of the same node.
@@ -434,6 +452,8 @@ mod tests {
             },
         );
         roster.handle_open(Side::Dialled, &old, at());
+        let taken = roster.admits(Side::Dialled, &guest).unwrap_err();
+        assert!(taken.to_string().contains("already connected"), "{taken}");
         roster.admits(Side::Dialled, &new).unwrap();
         assert!(roster.handle_open(Side::Dialled, &new, at()).restarted);
         assert!(!roster.handle_open(Side::Dialer, &new, at()).restarted);

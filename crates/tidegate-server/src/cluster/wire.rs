@@ -34,6 +34,7 @@ const REFUSED: u8 = 5;
 const PING: u8 = 8;
 const PONG: u8 = 9;
 const MEMBERS: u8 = 10;
+const VOUCH: u8 = 11;
 const INTEREST: u8 = 16;
 const INTEREST_END: u8 = 17;
 const MESSAGE: u8 = 18;
@@ -72,6 +73,11 @@ pub enum Frame<'a> {
     Pong,
     /// Who the sender thinks the members are.
     Members(&'a [u8]),
+    /// To one that lost its disk: the sender was in no later term.
+    Vouch {
+        /// That term.
+        term: u64,
+    },
     /// Somebody there listens from now on.
     Interest {
         /// The sender's name for it.
@@ -205,6 +211,7 @@ fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
         PING => Frame::Ping,
         PONG => Frame::Pong,
         MEMBERS => Frame::Members(f.rest()),
+        VOUCH => Frame::Vouch { term: f.u64()? },
         INTEREST => {
             let id = f.u64()?;
             let pattern = f.text()?;
@@ -271,6 +278,7 @@ impl Frame<'_> {
             Self::Ping => put(out, PING, &[]),
             Self::Pong => put(out, PONG, &[]),
             Self::Members(body) => put(out, MEMBERS, &[body]),
+            Self::Vouch { term } => put(out, VOUCH, &[&term.to_le_bytes()]),
             Self::Interest { id, pattern, queue } => {
                 let parts = [&id.to_le_bytes()[..], &len(pattern), pattern];
                 put(
@@ -448,6 +456,7 @@ mod tests {
             Frame::Ping,
             Frame::Pong,
             Frame::Members(b"m"),
+            Frame::Vouch { term: 7 },
             Frame::Interest {
                 id: 5,
                 pattern: b"a.>",

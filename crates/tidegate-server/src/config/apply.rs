@@ -460,7 +460,7 @@ pub(super) fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
         .map_err(|_| wrong(key, item, "a port from 0 to 65535, or -1 for any free one"))
 }
 
-fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
+pub(super) fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
     match duration(key, item)? {
         Duration::ZERO => Err(wrong(key, item, "a duration above 0, such as 2s")),
         d => Ok(d),
@@ -592,7 +592,10 @@ mod tests {
             ("cluster { pool_size: 3 }", "`cluster.pool_size`"),
             ("cluster { authorization { user: a } }", "`password`"),
             ("cluster { routes: [\"http://h:1\"] }", "nats-route://"),
-            ("cluster { tls { cert_file: a } }", "no TLS between nodes"),
+            (
+                "cluster { tls { cert_file: a } }",
+                "needs cert_file, key_file and ca_file",
+            ),
             ("jetstream { cipher: aes }", "`jetstream.cipher`"),
             ("jetstream: maybe", "enabled, disabled"),
             ("jetstream { max_file: -2 }", "not below -1"),

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+
 use super::apply::{boolean, entries, error, list, name, port, text, unknown, wrong};
+use super::cluster_tls::{ClusterTls, cluster_tls};
 use super::tree::{Item, SyntaxError, Value};
 use super::{Secret, is_loopback};
 use crate::cluster::PEERS_MAX;
@@ -32,10 +35,14 @@ pub struct ClusterSettings {
     pub routes: Vec<RouteAddress>,
     /// What all nodes know and nobody else.
     pub secret: Option<ClusterSecret>,
+    /// TLS between the nodes; without it what they say can be read and changed on the way.
+    pub tls: Option<ClusterTls>,
     /// The other nodes do not tell their clients of this one.
     pub no_advertise: bool,
     /// The longest pause between two attempts to reach a node.
     pub longest_pause: Duration,
+    /// The node's disk was lost: with an empty data directory it asks the others for the place it had.
+    pub rejoins: bool,
 }
 
 impl Default for ClusterSettings {
@@ -46,8 +53,10 @@ impl Default for ClusterSettings {
             port: CLUSTER_PORT,
             routes: Vec::new(),
             secret: None,
+            tls: None,
             no_advertise: false,
             longest_pause: PAUSE,
+            rejoins: false,
         }
     }
 }
@@ -120,6 +129,9 @@ pub enum ClusterSettingsError {
     /// Not a route.
     #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
     Route(String),
+    /// Not what TLS could check.
+    #[error("`{0}` is no name or address that a certificate can be for: name the node otherwise")]
+    RouteName(String),
     /// Not an address.
     #[error("`{0}` is no address to listen on: expected nats://HOST:PORT")]
     Listen(String),
@@ -203,6 +215,12 @@ impl ClusterSettings {
             0 => return Err(ClusterSettingsError::Routes),
             n if n > PEERS_MAX + 1 => return Err(ClusterSettingsError::TooMany(n)),
             _ => {}
+        }
+        if self.tls.is_some() {
+            let wrong = |r: &&RouteAddress| ServerName::try_from(r.host.as_str()).is_err();
+            if let Some(route) = self.routes.iter().find(wrong) {
+                return Err(ClusterSettingsError::RouteName(route.host.clone()));
+            }
         }
         let usable = |s: &ClusterSecret| {
             let plain = matches!(Secret::new(&s.0), Secret::Plain(_));
@@ -293,13 +311,7 @@ pub(super) fn cluster(
                     }
                 }
             }
-            "tls" => {
-                return Err(wrong(
-                    "cluster.tls",
-                    item,
-                    "no TLS between nodes: this version has none, keep them on a network you trust",
-                ));
-            }
+            "tls" => cluster.tls = Some(cluster_tls(item)?),
             _ => return Err(unknown(&format!("cluster.{key}"), item)),
         }
     }

@@ -5,6 +5,8 @@
 
 pub mod apply;
 pub mod cluster;
+pub mod cluster_tls;
+pub mod raft_step;
 pub mod tree;
 
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use tidegate::Time;
 use tidegate::controller::Choice;
 
 use self::cluster::{ClusterSettings, ClusterSettingsError};
+use self::raft_step::RaftStep;
 use crate::nats::permissions::Permissions;
 
 /// Where streams are kept if nothing is said: in the directory the server was started in.
@@ -102,6 +105,14 @@ pub struct StreamSettings {
     pub sync_delay: Duration,
     /// Whether a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
+    /// The length of the log's segments: whole pages, more than four of the largest message. For tests.
+    pub segment_bytes: u64,
+    /// The least the log grows from one checkpoint to the next. For tests.
+    pub checkpoint_bytes: u64,
+    /// In what time all of the log is read again, to find what went bad. For tests.
+    pub scrub_period: Duration,
+    /// How entries are made, written and sent in a cluster. For measuring.
+    pub raft_step: RaftStep,
 }
 
 impl StreamSettings {
@@ -118,6 +129,10 @@ impl StreamSettings {
             domain: None,
             sync_delay: Duration::ZERO,
             anticipation: true,
+            segment_bytes: 64 << 20,
+            checkpoint_bytes: 256 << 20,
+            scrub_period: Duration::from_secs(3 * 24 * 3600),
+            raft_step: RaftStep::All,
         }
     }
 }
@@ -264,6 +279,7 @@ impl Settings {
         }
         if let Some(cluster) = &self.cluster
             && !cluster.is_local()
+            && cluster.tls.is_none()
         {
             return Err(ExposureError::Nodes(cluster.host.clone()));
         }
@@ -351,7 +367,7 @@ pub enum ExposureError {
     Clients(String),
     /// Others could join the cluster or read along.
     #[error(
-        "the nodes of the cluster could be reached on `{0}` from elsewhere, and what they say to each other is neither encrypted nor signed: let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
+        "the nodes of the cluster could be reached on `{0}` from elsewhere, and what they say to each other is neither encrypted nor signed: give them TLS (cluster.tls, or --cluster_tlscert, --cluster_tlskey and --cluster_tlscacert), let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
     )]
     Nodes(String),
     /// Anybody could read the monitor.

@@ -120,6 +120,8 @@ pub enum Ending {
     Deleted,
     /// Another node serves it.
     LeadershipChange,
+    /// It was this node's alone, and another one leads: there is none any more.
+    Lost,
     /// The node ends.
     Shutdown,
 }
@@ -395,11 +397,18 @@ impl Consumer {
 
     /// The consumer ends on this node: its pulls are told.
     pub fn handle_end(&mut self, ending: Ending, sink: &mut impl Sink) {
-        let Receiver::Pull(pulls) = &mut self.receiver else {
-            return;
+        let pulls = match &mut self.receiver {
+            Receiver::Pull(pulls) => pulls,
+            Receiver::Push(push) if ending == Ending::Lost => {
+                return push.tell_lost(
+                    (self.delivered.consumer_seq, self.delivered.stream_seq),
+                    sink,
+                );
+            }
+            Receiver::Push(_) => return,
         };
         match ending {
-            Ending::Deleted => pulls.end_all(409, "Consumer Deleted", false, sink),
+            Ending::Deleted | Ending::Lost => pulls.end_all(409, "Consumer Deleted", false, sink),
             Ending::LeadershipChange => pulls.end_all(409, "Leadership Change", false, sink),
             Ending::Shutdown => pulls.end_all(409, "Server Shutdown", true, sink),
         }

@@ -169,6 +169,15 @@ impl Push {
         }
     }
 
+    /// There is no consumer any more, and the protocol has no word for it. A sign of life with a number that was never given looks
+    /// like a message that was missed: an ordered consumer is made anew at once then, not when two signs of life were missed.
+    pub(super) fn tell_lost(&mut self, last: (u64, u64), sink: &mut impl Sink) {
+        if self.heartbeat_us > 0 {
+            let headers = status::heartbeat(last.0 + 1, last.1, None);
+            sink.status(&self.subject, b"", &headers);
+        }
+    }
+
     /// When [`Push::handle_timeouts`] has something to do.
     pub(super) fn deadline(&self) -> Option<u64> {
         (self.heartbeat_us > 0 && self.active).then_some(self.beat_us)

@@ -83,6 +83,8 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
             "addr": cluster.address.ip().to_string(),
             "cluster_port": cluster.address.port(),
             "urls": cluster.routes,
+            "tls_required": cluster.tls,
+            "tls_verify": cluster.tls,
             "members": cluster.members,
         });
         out["connect_urls"] = r.info.connect_urls.clone().into();
@@ -189,11 +191,15 @@ fn log(s: &Streams) -> Value {
         "publishers_held_back": s.stats.held_back,
         "requests_refused": s.stats.refused,
         "syncs": s.log.syncs,
+        "second_syncs": s.second_syncs,
         "sync_ns": s.log.sync_ns,
         "segments_allocated": s.log.allocated,
         "segments_recycled": s.log.recycled,
         "used_bytes": s.used_bytes,
         "checkpoint_bytes": s.checkpoint_bytes,
+        "scrub_rounds": s.scrubbed.rounds,
+        "scrubbed_bytes": s.scrubbed.bytes,
+        "damaged_bytes": s.scrubbed.damaged_bytes,
     })
 }
 

@@ -201,6 +201,16 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
         ("syncs", "Syncs of the log", s.log.syncs),
         ("log_bytes", "Bytes written to the log", s.log.bytes),
         (
+            "scrubbed_bytes",
+            "Bytes of the log read again to find damage",
+            s.scrubbed.bytes,
+        ),
+        (
+            "damaged_bytes",
+            "Bytes of these that were damaged",
+            s.scrubbed.damaged_bytes,
+        ),
+        (
             "sync_batches",
             "Batches of the log's syncs",
             syncs.counts.batches(),

@@ -19,7 +19,7 @@ use crate::node::Peers;
 use crate::node::StreamStats;
 use crate::node::core::peers::PeerView;
 use crate::node::core::{Node, NodeStats};
-use crate::store::Store;
+use crate::store::{Scrubbed, Store};
 use crate::stream::Usage;
 
 /// Connections reported at most at a time.
@@ -73,6 +73,8 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<String>,
     /// They are not fixed yet, and until then streams are not served.
     pub(crate) forming: bool,
+    /// Whether they speak TLS with each other.
+    pub(crate) tls: bool,
     pub(crate) peers: Vec<Peer>,
 }
 
@@ -102,6 +104,7 @@ impl Cluster {
             routes: peers.routes().iter().map(ToString::to_string).collect(),
             members: members.map(|m| m.name.clone()).collect(),
             forming: roster.me().streams && peers.formed().is_none(),
+            tls: peers.is_secured(),
             peers: connected
                 .map(|(slot, p)| Peer {
                     slot,
@@ -134,8 +137,12 @@ pub(crate) struct Streams {
     pub(crate) fast_acks: Snapshot,
     /// What the log did.
     pub(crate) log: LogStats,
+    /// Syncs of what was written twice, to measure what that costs.
+    pub(crate) second_syncs: u64,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
+    /// What of the log was read again.
+    pub(crate) scrubbed: Scrubbed,
     /// Which nodes keep them, how many there are, and why this one is behind, if it is.
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
@@ -164,8 +171,10 @@ impl Streams {
             proposals,
             fast_acks,
             log: store.log().stats(),
+            second_syncs: store.second_syncs(),
             used_bytes: store.used_bytes(),
             checkpoint_bytes: store.checkpoint_bytes(),
+            scrubbed: store.scrubbed(),
             cluster: all.cluster().clone(),
             nodes: all.nodes(),
             behind: all.behind().map(Into::into),

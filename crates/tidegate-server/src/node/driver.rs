@@ -16,6 +16,7 @@ use rustls::ServerConfig;
 use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
 
+mod damage;
 mod members;
 mod opening;
 pub(super) mod peers;
@@ -23,6 +24,7 @@ mod replication;
 mod streams;
 mod taking_over;
 
+use self::damage::Damage;
 pub use self::members::IdentityError;
 use self::opening::Opening;
 use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
@@ -32,6 +34,7 @@ use super::core::Node;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
 use super::socket::Socket;
+use super::tls::PeerTls;
 use super::verify::Verifier;
 use super::{RunError, StartError};
 use super::{server_info, tls};
@@ -80,6 +83,8 @@ pub struct Server {
     replication: Option<Replication>,
     /// Records that are damaged, and that nobody else has.
     lost: BTreeSet<u64>,
+    /// Found damaged where nobody reads.
+    damage: Damage,
     /// When a full disk is looked at again.
     look_for_space: Option<Time>,
     /// The other nodes of the cluster.
@@ -173,6 +178,7 @@ impl Server {
             waiting,
             replication: None,
             lost: BTreeSet::new(),
+            damage: Damage::default(),
             look_for_space: None,
             peers: peers.map(Box::new),
             parting: None,
@@ -260,6 +266,8 @@ impl Server {
             self.peers.as_ref().and_then(|p| p.deadline()),
             self.parting,
             self.replication.as_ref().map(Replication::deadline),
+            self.store.as_ref().map(Store::scrub_deadline),
+            Some(self.damage.deadline()),
             hello,
         ];
         let at = times.into_iter().flatten().min()?;
@@ -338,6 +346,7 @@ impl Server {
                 Command::LameDuck if !self.stopping => {
                     tracing::info!("Entering lame duck mode, stop accepting new clients");
                     self.stop_accepting();
+                    self.hand_over(now);
                     self.node.lame_duck(now);
                 }
                 Command::Drain => self.draining = Some(now),
@@ -363,9 +372,10 @@ impl Server {
             settings.host.clone_from(&old.host);
             settings.port = old.port;
         }
-        if settings.cluster != old.cluster {
-            tracing::error!("reload: the cluster cannot change while running: it stays");
-            settings.cluster.clone_from(&old.cluster);
+        if !keep_cluster(&mut settings, old) {
+            tracing::error!(
+                "reload: of the cluster only certificates can change while running: it stays"
+            );
         }
         if self.peers.is_some() && settings.server_name != old.server_name {
             tracing::error!("reload: the name of a cluster's node cannot change: it stays");
@@ -375,12 +385,14 @@ impl Server {
             tracing::error!("reload: the controller cannot change while running: it stays");
             settings.controller = old.controller;
         }
-        match settings.tls.as_ref().map(tls::server_config).transpose() {
-            Ok(tls) => self.tls = tls,
-            Err(e) => {
-                tracing::error!("reload: {e}: nothing was changed");
-                return;
-            }
+        let nothing = |e: StartError| tracing::error!("reload: {e}: nothing was changed");
+        let (of_clients, of_nodes) = match certificates(&settings) {
+            Ok(both) => both,
+            Err(e) => return nothing(e),
+        };
+        self.tls = of_clients;
+        if let Some(peers) = &mut self.peers {
+            peers.set_tls(of_nodes);
         }
         let id = self.node.info().server_id.clone();
         let info = server_info(&settings, self.address, &id);
@@ -449,7 +461,7 @@ impl Server {
                 return self.node.handle_closed(now, key, reason);
             }
         };
-        if got < room && conn.socket.tls.is_none() && !conn.ended {
+        if room > 0 && conn.socket.is_drained() && !conn.ended {
             conn.readable = false;
         }
         self.secured(now, key);
@@ -631,7 +643,8 @@ impl Server {
     /// Whether there is nothing left to do.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
-            && ((self.ready.is_empty() && self.node.streams_idle()) || until <= now)
+            && ((self.ready.is_empty() && self.node.streams_idle() && self.has_handed_over(now))
+                || until <= now)
         {
             self.draining = None;
             self.node.stop_streams(now);
@@ -642,6 +655,12 @@ impl Server {
         self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
     }
 
+    /// Whether another node leads, if others can.
+    fn has_handed_over(&self, now: Time) -> bool {
+        let streams = self.node.streams();
+        self.replication.is_none() || streams.is_none_or(|s| s.has_handed_over(now))
+    }
+
     /// Whether peers have what clients said last, as far as they take it.
     fn has_parted(&mut self, now: Time) -> bool {
         let written = |peers: &Peers| peers.is_written(&self.node);
@@ -650,4 +669,27 @@ impl Server {
         }
         *self.parting.get_or_insert(now + PARTING) <= now
     }
+}
+
+/// The certificates of both ports, read anew.
+fn certificates(
+    settings: &Settings,
+) -> Result<(Option<Arc<ServerConfig>>, Option<PeerTls>), StartError> {
+    let of_clients = settings.tls.as_ref().map(tls::server_config).transpose()?;
+    let cluster = settings.cluster.as_ref().and_then(|c| c.tls.as_ref());
+    let of_nodes = cluster.map(tls::peer_tls).transpose();
+    Ok((of_clients, of_nodes.map_err(StartError::ClusterTls)?))
+}
+
+/// Puts back what cannot change of the cluster while it runs; whether nothing had to be.
+fn keep_cluster(settings: &mut Settings, old: &Settings) -> bool {
+    let tls = settings.cluster.as_mut().and_then(|c| c.tls.take());
+    let mut kept = old.cluster.clone();
+    let had = kept.as_mut().and_then(|c| c.tls.take());
+    let same = settings.cluster == kept && tls.is_some() == had.is_some();
+    settings.cluster = kept;
+    if let Some(cluster) = &mut settings.cluster {
+        cluster.tls = if same { tls } else { had };
+    }
+    same
 }

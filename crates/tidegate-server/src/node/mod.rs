@@ -65,12 +65,26 @@ pub enum StartError {
     /// TLS cannot be served.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// There cannot be TLS between nodes.
+    #[error("cluster.tls: {0}")]
+    ClusterTls(TlsError),
     /// The controller cannot be built.
     #[error(transparent)]
     Controller(#[from] ChoiceError),
     /// The data directory cannot be opened.
     #[error("{}: {source}", directory.display())]
     Streams {
+        /// Which.
+        directory: PathBuf,
+        /// Why.
+        source: crate::store::OpenError,
+    },
+    /// The data directory of a member of a cluster is damaged.
+    #[error(
+        "{}: {source}; or empty it and start the node with --rejoin: the other nodes have everything",
+        directory.display()
+    )]
+    Member {
         /// Which.
         directory: PathBuf,
         /// Why.
@@ -98,6 +112,11 @@ pub enum RunError {
         "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
     )]
     Log(#[from] tidegate_log::Failure),
+    /// This node has lost entries that other nodes count on.
+    #[error(
+        "{0}: empty the data directory and start the node with --rejoin: the other nodes have everything"
+    )]
+    Forgotten(crate::replica::StepError),
     /// A committed entry cannot be applied.
     #[error(
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"

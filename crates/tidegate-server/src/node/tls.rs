@@ -1,14 +1,18 @@
-//! The TLS of the client port: certificates from files into what `rustls` wants.
+//! TLS, for clients and between nodes: certificates from files into what `rustls` wants.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::config::TlsSettings;
+use crate::config::cluster_tls::ClusterTls;
 
 /// Why TLS cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -30,34 +34,79 @@ pub enum TlsError {
     /// Certificates and key that do not fit, or are of an unknown kind.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    /// Clients' certificates cannot be checked.
-    #[error("clients' certificates cannot be checked: {0}")]
+    /// The other side's certificates cannot be checked.
+    #[error("the other side's certificates cannot be checked: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// Reads the files and puts them together.
 pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
-    let key =
-        PrivateKeyDer::from_pem_file(&settings.key_file).map_err(|source| TlsError::File {
-            what: "a private key",
-            path: settings.key_file.clone(),
-            source,
-        })?;
+    let key = key(&settings.key_file)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;
     let builder = match &settings.ca_file {
         Some(ca) if settings.verify => {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(self::certificates(ca)?);
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+            let roots = Arc::new(roots(ca)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
             builder.with_client_cert_verifier(verifier)
         }
         _ => builder.with_no_client_auth(),
     };
     Ok(Arc::new(builder.with_single_cert(certificates, key)?))
+}
+
+/// TLS between nodes, ready for use.
+#[derive(Clone, Debug)]
+pub(super) struct PeerTls {
+    /// Of the one who is dialled.
+    pub(super) dialled: Arc<ServerConfig>,
+    /// Of the one who dials.
+    pub(super) dialer: Arc<ClientConfig>,
+    /// How long a handshake may take.
+    pub(super) timeout: Duration,
+}
+
+/// Reads the files and puts them together. Only 1.3 is spoken, since both ends are ours; and no session is resumed, so that
+/// certificates are checked each time.
+pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
+    let certificates = certificates(&settings.cert_file)?;
+    let key = key(&settings.key_file)?;
+    let roots = Arc::new(roots(&settings.ca_file)?);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()?;
+    let mut dialled = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates.clone(), key.clone_key())?;
+    dialled.send_tls13_tickets = 0;
+    let mut dialer = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates, key)?;
+    dialer.resumption = Resumption::disabled();
+    Ok(PeerTls {
+        dialled: Arc::new(dialled),
+        dialer: Arc::new(dialer),
+        timeout: settings.timeout,
+    })
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(path)?);
+    Ok(roots)
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| TlsError::File {
+        what: "a private key",
+        path: path.into(),
+        source,
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

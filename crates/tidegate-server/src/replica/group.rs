@@ -9,6 +9,7 @@
 mod fetch;
 mod install;
 mod peers;
+mod rejoin;
 
 use std::collections::VecDeque;
 
@@ -55,6 +56,10 @@ pub struct GroupOptions {
     pub tail_bytes_max: u64,
     /// The most bytes of entries in one batch. A single larger entry has one for itself.
     pub batch_bytes_max: u64,
+    /// This member's disk was lost, and it takes part again from this term on: see [`Group::is_whole`].
+    pub rejoined: Option<u64>,
+    /// What a leader says waits, as everybody else's does, for the sync of what it came with. For measuring.
+    pub sends_after_sync: bool,
 }
 
 /// What is known of a group from before.
@@ -116,7 +121,7 @@ pub struct Committed {
     pub term: u64,
     /// Where its record is in the log.
     pub lsn: Lsn,
-    /// Its bytes.
+    /// Its bytes; none in one that only Raft needs.
     pub data: Bytes,
 }
 
@@ -177,7 +182,8 @@ pub struct Group {
 impl Group {
     /// The group as it was left. Alone in its group, it leads at once: its election waits to be appended.
     #[must_use]
-    pub fn open(mut options: GroupOptions, restored: Restored) -> Self {
+    pub fn open(mut options: GroupOptions, mut restored: Restored) -> Self {
+        let rejoins = rejoin::begin(&options, &mut restored);
         options.voters.sort_unstable();
         options.voters.dedup();
         let rank = options.voters.iter().position(|v| *v == options.id);
@@ -229,6 +235,13 @@ impl Group {
             installing: None,
             options,
         };
+        if rejoins {
+            let record = records::hard_state(group.options.group, group.hard_state);
+            group.put_out(Batch {
+                records: vec![record],
+                ..Batch::default()
+            });
+        }
         if restored.installed {
             let record = records::installed(group.options.group, applied.0, applied.1);
             // No batch of Raft's: it waits for nothing that this is durable.
@@ -255,7 +268,10 @@ impl Group {
     /// decides about.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
-        self.leads() && self.committed.is_empty() && self.raft.raft.commit_to_current_term()
+        let before = |c: &Committed| c.term < self.raft.raft.term;
+        self.leads()
+            && !self.committed.front().is_some_and(before)
+            && self.raft.raft.commit_to_current_term()
     }
 
     /// Its number in the log.
@@ -268,6 +284,12 @@ impl Group {
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
+    }
+
+    /// Whether everything that was to be written is durable.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.outgoing.is_empty() && self.undurable.is_empty()
     }
 
     /// The index of the last entry.
@@ -370,7 +392,7 @@ impl Group {
         self.handle_read(0, Vec::new());
     }
 
-    /// The next entry to apply, in order, each once; those that only Raft needs are left out. To ask for the next says that the
+    /// The next entry to apply, in order, each once. To ask for the next says that the
     /// one before was applied.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
@@ -426,7 +448,10 @@ impl Group {
                 }
             }
             self.take_entries(ready.take_entries(), &mut batch);
-            self.outbox.send(ready.take_messages());
+            match self.options.sends_after_sync {
+                true => self.outbox.hold(batch.number, ready.take_messages()),
+                false => self.outbox.send(ready.take_messages()),
+            }
             let held = ready.take_persisted_messages();
             self.outbox.hold(batch.number, held);
             self.take_committed(&ready.take_committed_entries());
@@ -474,9 +499,6 @@ impl Group {
             let found = self.raft.store().get(entry.get_index());
             let placed = found.and_then(|(lsn, _, data)| Some((lsn?, data.clone())));
             let (lsn, data) = placed.expect("what is committed was appended and is in the tail");
-            if data.is_empty() {
-                continue;
-            }
             self.committed.push_back(Committed {
                 index: entry.get_index(),
                 term: entry.get_term(),

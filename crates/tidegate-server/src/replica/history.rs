@@ -120,6 +120,19 @@ impl History {
         self.forget(gone);
     }
 
+    /// Some of what was written before this position is gone: entries before it may have been written over by that. Forgets them, and
+    /// perhaps some after it.
+    pub fn doubt(&mut self, lsn: Lsn) {
+        let before = self.points.partition_point(|&(_, at)| at < lsn);
+        if before < self.points.len() {
+            // What comes before the first that is known is doubtful, too: so that one is what the others follow.
+            self.forget(before + 1);
+        } else {
+            let term = self.term(self.last).unwrap_or(self.before.1);
+            *self = Self::after(self.last, term);
+        }
+    }
+
     fn forget(&mut self, points: usize) {
         if points == 0 {
             return;
@@ -195,6 +208,28 @@ mod tests {
         history.push(21, 3, at(21));
         assert_eq!(history.locate(21), Some((21, at(21))));
         assert_eq!(history.term(21), Some(3));
+    }
+
+    #[test]
+    fn what_may_have_been_written_over_is_forgotten() {
+        // 4 to 9 of term 1 were written over by entries of term 2, of which the log has none before 8 any more.
+        let mut history = History::default();
+        (1..=9).for_each(|index| history.push(index, 1, at(index)));
+        (8..=20).for_each(|index| history.push(index, 2, at(40 + index)));
+        assert_eq!(history.term(7), Some(1));
+        history.doubt(at(41));
+        let first = history.first();
+        assert!((9..=14).contains(&first), "{first}");
+        assert_eq!(
+            (history.term(first - 1), history.term(first - 2)),
+            (Some(2), None)
+        );
+        assert_eq!(history.term(20), Some(2));
+        assert_eq!(history.locate(first).map(|(near, _)| near), Some(first));
+        history.doubt(at(100));
+        assert_eq!((history.first(), history.term(20)), (21, Some(2)));
+        history.push(21, 2, at(101));
+        assert_eq!(history.term(21), Some(2));
     }
 
     #[test]

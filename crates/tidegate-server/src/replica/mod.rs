@@ -21,5 +21,5 @@ pub use group::{
     Restored, Role, TransferError, Unneeded,
 };
 pub use history::History;
-pub use raft::eraftpb::Message;
+pub use raft::eraftpb::{Message, MessageType};
 pub use step::StepError;

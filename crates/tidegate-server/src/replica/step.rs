@@ -36,6 +36,17 @@ pub enum StepError {
     /// Members do not send such messages to each other.
     #[error("a message of a kind that members do not send")]
     Kind,
+    /// A leader counts on entries that this member does not have: it has lost what it acknowledged. It must not go on, because others
+    /// may be elected with its help who lack them, too.
+    #[error(
+        "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: what it had written is lost"
+    )]
+    Forgotten {
+        /// Up to there a leader counts on it.
+        acknowledged: u64,
+        /// The last entry there is.
+        last: u64,
+    },
     /// What it says cannot be.
     #[error("a message that contradicts itself or this member's log: {what}")]
     Impossible {
@@ -88,7 +99,10 @@ pub(super) fn check(
         MessageType::MsgHeartbeat
             if message.term >= raft.raft.term && message.commit > log.last_index() =>
         {
-            impossible("acknowledged entries that this member does not have")
+            Err(StepError::Forgotten {
+                acknowledged: message.commit,
+                last: log.last_index(),
+            })
         }
         MessageType::MsgAppendResponse
             if current

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tidegate_log::{AppendError, Appended, Lsn, Record};
 
+use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::{Fetch, GROUP, Live, Relocated, Store, WriteError};
@@ -106,7 +107,7 @@ impl Store {
     /// It is not needed any more, or begins anew. One whose checkpoint is being written goes on.
     pub fn abandon_catch_up(&mut self) {
         self.catching_up.begun = false;
-        self.catching_up.fetched.clear();
+        while self.poll_fetched().is_some() {}
     }
 
     /// The message at this place as an entry of its own: what another member appends that lacks it.
@@ -133,7 +134,15 @@ impl Store {
 
     /// The next message that was fetched and is durable, in the order they were appended.
     pub fn poll_fetched(&mut self) -> Option<Relocated> {
-        self.catching_up.fetched.pop_front()
+        let fetched = self.catching_up.fetched.pop_front()?;
+        self.apart.insert(&fetched);
+        Some(fetched)
+    }
+
+    /// What was fetched and is in no state that was taken over, however often that broke off.
+    #[must_use]
+    pub const fn apart(&self) -> &Apart {
+        &self.apart
     }
 
     /// Appends messages that are damaged where they lie, as another member has them. They are due as relocated. Not while this
@@ -265,6 +274,7 @@ impl Store {
         }
         let (index, term) = (install.header.index, install.header.term);
         self.live = install.live;
+        self.apart.clear();
         let segments = self.log.segments();
         let bases = segments.iter().map(|s| s.range.start.get());
         bases.for_each(|base| self.live.begin(base));

@@ -132,6 +132,8 @@ impl Store {
                     taken.push(message);
                 }
                 Err(Fetch::Pending) => break,
+                // It was removed since the streams were asked.
+                Err(Fetch::Gone) => {}
                 // It stays where it is, and its segment with it.
                 Err(_) => tracing::error!(
                     "message {} of stream {} cannot be read to be copied",

@@ -46,6 +46,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether what was durable is gone or unreadable, and not the system or another process in the way.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        use tidegate_log::OpenError as Log;
+        matches!(
+            self,
+            Self::Damaged(_) | Self::Version | Self::Log(Log::Damaged(_) | Log::Gone)
+        )
+    }
+
     pub(super) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Io { doing, error }
     }

@@ -11,6 +11,7 @@
 //! <data>/tidegate/log/             the log (docs/log-format.md)
 //! ```
 
+mod apart;
 mod applying;
 mod catch_up;
 pub mod checkpoint;
@@ -25,6 +26,8 @@ mod members;
 mod missing;
 mod open;
 mod reading;
+mod scrub;
+mod second_write;
 mod seen;
 mod slow;
 mod upkeep;
@@ -42,6 +45,7 @@ use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
 use crate::stream::{Entry, Place};
 
+pub use apart::Apart;
 pub use applying::{Replaying, account, relocate};
 pub use catch_up::{Fetched, InstallError};
 pub use checkpoints::Parts;
@@ -52,6 +56,7 @@ pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
 pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim};
 pub use reading::Fetch;
+pub use scrub::Scrubbed;
 pub use upkeep::Space;
 
 use catch_up::CatchingUp;
@@ -59,6 +64,8 @@ use checkpoints::Checkpoints;
 use compaction::Compaction;
 use laggards::Search;
 use reading::Reading;
+use scrub::Scrub;
+use second_write::SecondWrite;
 
 /// Called from other threads when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
@@ -96,8 +103,12 @@ pub struct Store {
     /// What is being read for a follower that lags.
     search: Option<Search>,
     checkpoints: Checkpoints,
+    /// Where messages are written twice.
+    second_write: Option<SecondWrite>,
     compaction: Compaction,
     catching_up: CatchingUp,
+    apart: Apart,
+    scrub: Scrub,
     live: Live,
     /// Relocations that are durable, in the order of the log.
     relocated: VecDeque<Relocated>,
@@ -125,7 +136,7 @@ impl Store {
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
     pub fn propose(&mut self, entry: Bytes, callers: u64) -> Result<Proposed, WriteError> {
-        if self.group.poll_append().is_some() {
+        if self.group.poll_append().is_some() || !self.may_propose() {
             return Err(WriteError::Full);
         }
         let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
@@ -144,6 +155,20 @@ impl Store {
         })?;
         self.append_entries()?;
         Ok(proposed)
+    }
+
+    /// Whether a proposal may come now: always, unless entries are written one at a time.
+    #[must_use]
+    pub fn may_propose(&self) -> bool {
+        let writing = self.second_write.as_ref().and_then(SecondWrite::writing);
+        !self.options.one_at_a_time || (self.group.is_durable() && writing.is_none())
+    }
+
+    /// Whether this member decides, and everything decided before it led was due: only now does it know the state.
+    #[must_use]
+    pub fn leads_settled(&self) -> bool {
+        let writing = self.second_write.as_ref().and_then(SecondWrite::writing);
+        self.group.leads_settled() && writing.is_none_or(|term| term == self.group.term())
     }
 
     /// Takes what other threads have done. Call it after each wake-up, and after [`step`](Self::step) and
@@ -179,9 +204,17 @@ impl Store {
         if let Some(relocated) = self.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
         }
-        let entry = self.group.poll_committed()?;
-        self.applied = (entry.index, entry.term, behind(&entry));
-        Some(Due::Entry(entry))
+        loop {
+            let entry = match &mut self.second_write {
+                Some(second) => second.poll(|| self.group.poll_committed())?,
+                None => self.group.poll_committed()?,
+            };
+            self.applied = (entry.index, entry.term, behind(&entry));
+            // What only Raft needs changes nothing, but a state is as of it, too: others may ask for that.
+            if !entry.data.is_empty() {
+                return Some(Due::Entry(entry));
+            }
+        }
     }
 
     /// The bytes of the message at this place, with what follows it in its entry.
@@ -217,8 +250,15 @@ impl Store {
     /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
     #[cfg(feature = "sim")]
     pub fn work(&mut self) -> bool {
-        let read = self.reading.step();
-        self.checkpoints.step() || read
+        let wrote = self.second_write.as_mut().is_some_and(SecondWrite::step);
+        let read = self.reading.step() | self.step_scrub();
+        self.checkpoints.step() || read || wrote
+    }
+
+    /// Syncs of second writes, where there are such.
+    #[must_use]
+    pub fn second_syncs(&self) -> u64 {
+        self.second_write.as_ref().map_or(0, SecondWrite::syncs)
     }
 
     /// The log, to look at.
@@ -238,7 +278,7 @@ impl Store {
     /// # Errors
     /// A failure, then or before. A checkpoint that could not be written is none: the next start replays more.
     pub fn close(self) -> Result<(), Failure> {
-        drop(self.reading);
+        drop((self.reading, self.scrub));
         if let Err(error) = self.checkpoints.finish() {
             tracing::warn!("no checkpoint was written: {error}");
         }

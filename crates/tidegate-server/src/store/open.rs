@@ -13,11 +13,12 @@ use std::time::Duration;
 use bytes::Bytes;
 #[cfg(feature = "sim")]
 use tidegate::Time;
-use tidegate::controller::{Bounds, Knee, Objective};
+use tidegate::controller::{Bounds, Fixed, Knee, Objective};
 #[cfg(feature = "sim")]
 use tidegate_log::Steps;
 use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Record, Recovery, Storage};
 
+use super::apart::Apart;
 use super::catch_up::CatchingUp;
 use super::checkpoint::Header;
 use super::checkpoints::{self, Checkpoints, Kept};
@@ -25,10 +26,12 @@ use super::compaction::Compaction;
 use super::error::OpenError;
 use super::live::Live;
 use super::reading::Reading;
+use super::scrub::Scrub;
+use super::second_write::SecondWrite;
 use super::seen::Seen;
 use super::slow::Slow;
 use super::worker::By;
-use super::{Due, GROUP, Relocated, Store, Waker, behind};
+use super::{Due, GROUP, Relocated, Store, Waker};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
@@ -56,6 +59,8 @@ pub struct Options {
     pub id: u64,
     /// Who the members are.
     pub voters: Vec<u64>,
+    /// The term from which on this member, whose disk was lost, takes part again.
+    pub rejoined: Option<u64>,
     /// A segment's length: whole pages.
     pub segment_bytes: u64,
     /// The most bytes proposed and not yet applied.
@@ -70,10 +75,19 @@ pub struct Options {
     pub max_file_store: Option<u64>,
     /// Where salts of the log's segments come from; drawn from the system if `None`. For simulations.
     pub seed: Option<u64>,
+    /// In what time all of the log is read again, to find what went bad; not at all if that is zero.
+    pub scrub_period: Duration,
+    /// Which part that begins with.
+    pub scrub_seed: u64,
     /// How much longer each sync of the log takes than the disk does. For measuring.
     pub sync_delay: Duration,
     /// Whether a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
+    /// Whether an entry is proposed only when the one before is durable here, each is synced alone, and a leader sends after that.
+    /// For measuring.
+    pub one_at_a_time: bool,
+    /// Whether each message is written and synced once more before its entry is due. For measuring.
+    pub writes_twice: bool,
 }
 
 impl Default for Options {
@@ -81,6 +95,7 @@ impl Default for Options {
         Self {
             id: 1,
             voters: vec![1],
+            rejoined: None,
             segment_bytes: 64 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
@@ -88,8 +103,12 @@ impl Default for Options {
             checkpoint_bytes_min: 256 << 20,
             max_file_store: None,
             seed: None,
+            scrub_period: Duration::ZERO,
+            scrub_seed: 0,
             sync_delay: Duration::ZERO,
             anticipation: true,
+            one_at_a_time: false,
+            writes_twice: false,
         }
     }
 }
@@ -176,7 +195,7 @@ impl Opening {
         if !storage.lock().map_err(io("locking the data directory"))? {
             return Err(OpenError::InUse);
         }
-        check_version(&*storage)?;
+        let was_opened = has_version(&*storage)?;
         let names = storage.list().map_err(io("listing the data directory"))?;
         let repaired = names.iter().any(|n| n == REPAIRED_FILE);
         let mut kept = checkpoints::look(&*storage)?;
@@ -184,17 +203,35 @@ impl Opening {
         let wake = Arc::clone(&waker);
         let mut log_options = tidegate_log::Options::default()
             .segment_bytes(options.segment_bytes)
+            .must_be_there(was_opened)
             .waker(move || wake());
         if let Some(seed) = options.seed {
             log_options = log_options.seed(seed);
         }
-        if !options.anticipation
+        if options.one_at_a_time {
+            log_options = log_options.controller(Box::new(Fixed::new(1).controller()));
+        } else if !options.anticipation
             && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
         {
             // The log's own controller but for one thing.
             log_options = log_options.controller(Box::new(knee));
         }
         let opened = open(log_options, &mut seen)?;
+        if !was_opened {
+            // Once there is a log: from now on there has to be one.
+            write_version(&*storage)?;
+        }
+        if opened.recovery.shortened && options.voters.len() > 1 {
+            // It may have acknowledged to others what stood there, and must not vote as if it had not.
+            let text = "the last segment of the log has lost its end";
+            return Err(OpenError::Damaged(text.to_owned()));
+        }
+        let segments = opened.log.segments();
+        let holes = segments
+            .windows(2)
+            .filter(|w| w[0].segment + 1 < w[1].segment);
+        // Segments go in any order: an entry may be there still, and what was written over it gone.
+        holes.for_each(|w| seen.note_hole(w[1].range.start));
         let end = opened.recovery.end;
         // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions are given again.
         while let Some(newest) = kept.pop_if(|k| repaired && k.next > end) {
@@ -250,7 +287,7 @@ impl Opening {
         let alone = self.options.voters.len() == 1;
         if !alone && !self.seen.missing().is_empty() {
             // It may have acknowledged them to others.
-            let text = "the log lacks entries that other members may count on, so this node must not go on with it; the others do without it, and a member cannot be replaced yet";
+            let text = "the log lacks entries that other members may count on, so this node must not go on with it";
             return Err(OpenError::Damaged(text.to_owned()));
         }
         let committed = match alone {
@@ -264,7 +301,7 @@ impl Opening {
             .for_each(|s| live.begin(s.range.start.get()));
         let mut applied = (self.header.index, self.header.term, self.header.next);
         let reader = self.opened.log.reader();
-        let mut from = self.header.next;
+        let (mut from, mut apart) = (self.header.next, Apart::default());
         // Index and term of the last that is committed, and what comes after it.
         let (mut last, mut tail) = ((self.header.index, self.header.term), Vec::new());
         loop {
@@ -279,12 +316,13 @@ impl Opening {
                         continue;
                     }
                     last = (record.index, record.term);
+                    applied = (last.0, last.1, lsn.after(record.stored_bytes()));
                 }
                 let Some(due) = self.due(lsn, record) else {
                     continue;
                 };
-                if let Due::Entry(entry) = &due {
-                    applied = (entry.index, entry.term, behind(entry));
+                if let (Due::Relocated(moved), false) = (&due, alone) {
+                    apart.insert(moved);
                 }
                 each(due, &mut live);
             }
@@ -297,6 +335,8 @@ impl Opening {
             uncommitted_bytes_max: self.options.uncommitted_bytes_max,
             tail_bytes_max: self.options.tail_bytes_max,
             batch_bytes_max: self.options.segment_bytes / 4,
+            rejoined: self.options.rejoined,
+            sends_after_sync: self.options.one_at_a_time,
         };
         let restored = Restored {
             hard_state: self.seen.hard_state(),
@@ -306,6 +346,8 @@ impl Opening {
             installed: !alone && self.seen.installed(),
         };
         let waker = &self.waker;
+        let scrubbing = (self.options.scrub_period, self.options.scrub_seed);
+        let scrub = Scrub::start(self.by, reader.clone(), scrubbing, Arc::clone(waker));
         let reading = Reading::start(
             self.by,
             reader,
@@ -314,6 +356,15 @@ impl Opening {
         );
         let kept = self.kept;
         let storage = Arc::clone(&self.storage);
+        let second_write = match self.options.writes_twice {
+            true => Some(SecondWrite::start(
+                self.by,
+                &*storage,
+                self.options.sync_delay,
+                Arc::clone(waker),
+            )),
+            false => None,
+        };
         let checkpoints = Checkpoints::start(self.by, storage, kept, Arc::clone(waker));
         let mut store = Store {
             group: Group::open(group, restored),
@@ -322,8 +373,13 @@ impl Opening {
             reading: reading.map_err(io("starting a thread"))?,
             search: None,
             checkpoints: checkpoints.map_err(io("starting a thread"))?,
+            second_write: second_write
+                .transpose()
+                .map_err(io("making a file for second writes"))?,
             compaction: Compaction::default(),
             catching_up: CatchingUp::default(),
+            apart,
+            scrub: scrub.map_err(io("starting a thread"))?,
             end: self.opened.recovery.end,
             live,
             relocated: VecDeque::new(),
@@ -394,6 +450,7 @@ fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
 fn unreadable(error: ReadError) -> OpenError {
     match error {
         ReadError::Io(error) => OpenError::io("reading the log")(error),
+        ReadError::Damaged { at } => OpenError::Damaged(format!("the log cannot be read at {at}")),
         error => OpenError::Damaged(error.to_string()),
     }
 }
@@ -411,8 +468,8 @@ pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     }
 }
 
-/// Says what the directory's format is, if nobody has; refuses any other.
-fn check_version(storage: &dyn Storage) -> Result<(), OpenError> {
+/// Whether the directory says what its format is; refuses any but this one.
+fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
     let io = OpenError::io;
     let read = || match storage.open(VERSION_FILE) {
         Ok(file) => {
@@ -425,22 +482,26 @@ fn check_version(storage: &dyn Storage) -> Result<(), OpenError> {
         Err(e) => Err(e),
     };
     let text = read().map_err(io("reading the data directory's version"))?;
-    // A crash may have left it empty: then nothing else was written yet.
+    // A crash may have left it empty: then the log has nothing in it yet.
     if text.is_empty() {
-        let write = || {
-            let file = storage.create(VERSION_FILE)?;
-            file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
-            file.sync()?;
-            storage.sync_names()
-        };
-        return write().map_err(io("writing the data directory's version"));
+        return Ok(false);
     }
     let version = std::str::from_utf8(&text)
         .ok()
         .and_then(|t| t.trim().parse().ok());
     match version {
-        Some(VERSION) => Ok(()),
+        Some(VERSION) => Ok(true),
         Some(version) if version > VERSION => Err(OpenError::Newer { version }),
         _ => Err(OpenError::Version),
     }
+}
+
+fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
+    let write = || {
+        let file = storage.create(VERSION_FILE)?;
+        file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
+        file.sync()?;
+        storage.sync_names()
+    };
+    write().map_err(OpenError::io("writing the data directory's version"))
 }

@@ -89,6 +89,11 @@ impl Seen {
         }
     }
 
+    /// A part of the log that stood just before this position is gone.
+    pub(super) fn note_hole(&mut self, lsn: Lsn) {
+        self.history.doubt(lsn);
+    }
+
     /// It goes on where a checkpoint ends. Entries that are missing are an error, unless a repair has said so.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
         let (ours, theirs) = (self.hard_state, header.hard_state);

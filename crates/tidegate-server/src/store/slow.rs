@@ -19,8 +19,15 @@ impl<S: Storage> Slow<S> {
     }
 
     fn slowed(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        let delay = self.delay;
-        Arc::new(SlowFile { inner, delay })
+        slowed(inner, self.delay)
+    }
+}
+
+/// A single file on such a disk.
+pub(super) fn slowed(inner: Arc<dyn StorageFile>, delay: Duration) -> Arc<dyn StorageFile> {
+    match delay.is_zero() {
+        true => inner,
+        false => Arc::new(SlowFile { inner, delay }),
     }
 }
 

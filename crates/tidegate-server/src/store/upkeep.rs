@@ -79,7 +79,7 @@ impl Store {
         let last = kept.last().map_or(0, |k| k.bytes);
         let grown = self.applied.2.since(self.tried);
         grown >= self.options.checkpoint_bytes_min.max(GROWTH * last)
-            || (grown > 0 && (self.stuck() || self.leads_nowhere()))
+            || (grown > 0 && (self.stuck() || self.leads_nowhere() || self.starts_on_damage()))
     }
 
     /// Whoever took over the newest checkpoint would lack entries behind it that this member cannot send any more.
@@ -112,6 +112,8 @@ impl Store {
             live: self.live.to_vec(),
         };
         self.tried = next;
+        // From now on segments go whatever was fetched into them.
+        self.apart.clear();
         self.checkpoints.write(header, parts);
     }
 

@@ -26,16 +26,22 @@ pub(crate) enum Bug {
     VoteAfterEntries,
     /// A checkpoint does not remember the ids of messages.
     DedupLost,
+    /// A node that lost its disk takes its place without asking in which terms the others are.
+    TermNotAsked,
+    /// It takes its place as it should, and votes before it has what it had.
+    VotesAtOnce,
 }
 
 /// All of them.
-const ALL: [Bug; 6] = [
+const ALL: [Bug; 8] = [
     Bug::AckBeforeSync,
     Bug::VoteLost,
     Bug::TailCut,
     Bug::StaleAnswer,
     Bug::VoteAfterEntries,
     Bug::DedupLost,
+    Bug::TermNotAsked,
+    Bug::VotesAtOnce,
 ];
 
 impl Bug {
@@ -99,7 +105,7 @@ impl Planted {
                 term: was.term.saturating_sub(1).max(1),
                 vote: 0,
             }),
-            Bug::StaleAnswer | Bug::DedupLost => disk,
+            Bug::StaleAnswer | Bug::DedupLost | Bug::TermNotAsked | Bug::VotesAtOnce => disk,
         }
     }
 
@@ -123,7 +129,7 @@ pub(crate) struct Crash {
 }
 
 /// Has the log end with another hard state.
-fn rewrite(
+pub(crate) fn rewrite(
     disk: &SimDisk,
     of: &Crash,
     ledger: &mut Ledger,

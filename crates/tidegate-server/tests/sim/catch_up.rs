@@ -108,7 +108,7 @@ fn fetch(node: &mut Up, other: &mut Up, lacking: &[(u32, u64, Place)]) {
             bytes += entry.len() + 64;
             messages.push(Fetched { stream, seq, entry });
         }
-        if bytes > 8 << 10 {
+        if bytes > 16 << 10 {
             break;
         }
     }

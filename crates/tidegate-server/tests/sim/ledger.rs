@@ -26,9 +26,29 @@ pub(crate) struct Ledger {
     installed: (u64, u64),
     /// Entries that others took the place of.
     pub(crate) overwritten: u64,
+    /// What was on the disk before, which was lost.
+    before: Option<Box<Self>>,
 }
 
 impl Ledger {
+    /// Of a new disk, in the place of one that was lost.
+    pub(crate) fn after(before: Self) -> Self {
+        Self {
+            before: Some(Box::new(before)),
+            ..Self::default()
+        }
+    }
+
+    /// A node that starts knows nothing but what its disks have. A checkpoint, which is synced by itself, may have a later term and vote
+    /// than the log.
+    pub(crate) fn opened(&mut self, state: HardState) {
+        let (ours, theirs) = (self.hard_state, state);
+        if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
+            self.hard_state = theirs;
+            self.votes.insert(theirs.term, theirs.vote);
+        }
+    }
+
     /// Reads on to where the log is durable; each entry goes to `each`, with the one before it.
     pub(crate) fn read_on(
         &mut self,
@@ -102,8 +122,13 @@ impl Ledger {
     }
 
     /// Whether this entry is durable, by itself or in a state that was taken over.
-    pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
+    pub(crate) fn has(&self, index: u64, term: u64) -> bool {
         index <= self.installed.0 || self.get(index).is_some_and(|h| h.term == term)
+    }
+
+    /// Whether it is, or was on a disk that was lost since.
+    pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
+        self.has(index, term) || self.before.as_ref().is_some_and(|b| b.holds(index, term))
     }
 
     /// The entry with this index, if it is durable.

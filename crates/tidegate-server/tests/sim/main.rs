@@ -78,3 +78,13 @@ fn a_vote_written_after_the_entries_is_found() {
 fn ids_lost_in_a_checkpoint_are_found() {
     is_found(Bug::DedupLost);
 }
+
+#[test]
+fn a_place_taken_without_asking_for_terms_is_found() {
+    is_found(Bug::TermNotAsked);
+}
+
+#[test]
+fn a_vote_before_everything_is_had_again_is_found() {
+    is_found(Bug::VotesAtOnce);
+}

@@ -2,6 +2,7 @@
 
 mod faults;
 mod judge;
+mod starts;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -130,6 +131,8 @@ pub(crate) struct Node {
     tick_us: u64,
     wall_us: i64,
     planted: Planted,
+    /// Its disk is gone, and it has no place yet.
+    lost: bool,
 }
 
 /// See the [module](self).
@@ -273,7 +276,8 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let last = self.oracle.last_committed();
-        let done = |up: &Up| up.applied.0 == last && up.consumed_all();
+        let done =
+            |up: &Up| up.applied.0 >= last && up.consumed_all() && up.store.group().is_whole();
         let applied = |n: &Node| n.up.as_ref().is_some_and(done);
         self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
     }
@@ -384,11 +388,15 @@ impl World {
         };
         up.tick();
         up.work();
-        if self.dice.chance(300) {
+        if self.dice.chance(300) || self.healing {
             up.serve(wall(self.now, node.wall_us), &self.oracle)
                 .map_err(|what| format!("node {}: {what}", node.id))?;
             up.consume(&mut self.dice, &self.oracle, &mut self.seen)
                 .map_err(|what| format!("node {}: {what}", node.id))?;
+        }
+        if up.store.group().is_whole() {
+            // As the server's own file: what it says is no longer needed.
+            node.options.rejoined = None;
         }
         let at = self.now + node.tick_us;
         self.push(at, Event::Tick(n, life));
@@ -403,7 +411,8 @@ impl World {
         };
         let mut outcome = Ok(());
         if up.store.poll_catch_up().is_some() {
-            let m = self.dice.below(self.nodes.len() as u64) as usize;
+            let others = self.nodes.len() as u64 - 1;
+            let m = (n + 1 + self.dice.below(others) as usize) % self.nodes.len();
             let reach = !self.net.is_cut(n, m) && !self.net.is_cut(m, n);
             let other = &mut self.nodes[m];
             if let Some(other) = other.up.as_mut().filter(|_| reach && !other.paused) {
@@ -606,37 +615,6 @@ impl World {
         }
         self.push(again, Event::Client(c));
     }
-
-    fn start(&mut self, n: usize) -> Verdict {
-        if self.nodes[n].up.is_some() {
-            return Ok(());
-        }
-        let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
-        let node = &mut self.nodes[n];
-        let opened = Up::open(node, &ids, self.now, self.plan, &mut self.oracle)?;
-        match opened {
-            Ok(up) => {
-                node.life += 1;
-                node.up = Some(up);
-                (node.syncing, node.step_at) = (false, None);
-                let (at, life) = (self.now + self.dice.below(node.tick_us), node.life);
-                self.push(at, Event::Tick(n, life));
-                self.look_at_disk(n)?;
-                self.trace(|| format!("node {} starts", n + 1));
-                self.turn(n)
-            }
-            Err(error) => Err(format!("node {} does not start: {error}", node.id)),
-        }
-    }
-
-    fn resume(&mut self, n: usize) -> Verdict {
-        self.nodes[n].paused = false;
-        let held = std::mem::take(&mut self.nodes[n].held);
-        for event in held {
-            self.push(self.now, event);
-        }
-        Ok(())
-    }
 }
 
 impl Node {
@@ -665,6 +643,7 @@ impl Node {
             tick_us: TICK_US * dice.range(90, 110) / 100,
             wall_us: 0,
             planted: Planted::default(),
+            lost: false,
         }
     }
 

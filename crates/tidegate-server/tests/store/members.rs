@@ -12,6 +12,11 @@ use crate::common::{Disks, Node, options};
 use crate::crash::Dice;
 use crate::toy::{Toy, delete, store};
 
+/// An entry of so many messages, of which the first will have this number.
+fn store_of(seq: u64, messages: u64) -> Bytes {
+    store(seq, messages, 100)
+}
+
 pub(crate) const IDS: [u64; 3] = [7, 8, 9];
 
 /// More rounds than anything takes.
@@ -332,6 +337,48 @@ fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
     members.fill(1, 10);
     members.agree();
     assert_eq!(members.applied.len(), 51);
+}
+
+#[test]
+fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_where_that_is_asked_for()
+ {
+    for writes_twice in [false, true] {
+        let mut members = Members::new(Options {
+            one_at_a_time: true,
+            writes_twice,
+            anticipation: false,
+            ..options()
+        });
+        let (mut entries, mut messages) = (0, 0);
+        while entries < 40 {
+            let at = members.until("somebody leads", |m| m.leader());
+            let store = &mut members.node(at).store;
+            if !store.may_propose() {
+                members.round();
+                continue;
+            }
+            let data = store_of(messages + 1, 3);
+            let proposed = store.propose(data.clone(), 3);
+            assert!(proposed.is_ok(), "{proposed:?}");
+            // Nobody has looked whether it is durable.
+            assert!(!store.may_propose());
+            assert!(matches!(store.propose(data, 3), Err(WriteError::Full)));
+            (entries, messages) = (entries + 1, messages + 3);
+        }
+        members.until("all is applied", |m| {
+            let mut nodes = m.nodes.iter().flatten();
+            let all = |n: &Node| n.toy.messages.len() as u64 == messages;
+            nodes.all(all).then_some(())
+        });
+        members.agree();
+        for node in members.nodes.iter().flatten() {
+            let stats = node.store.log().stats();
+            assert!(stats.batches >= entries, "{stats:?}");
+            assert!(stats.syncs - stats.markers >= stats.batches, "{stats:?}");
+            let second = if writes_twice { messages } else { 0 };
+            assert_eq!(node.store.second_syncs(), second);
+        }
+    }
 }
 
 #[test]

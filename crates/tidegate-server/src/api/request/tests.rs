@@ -5,7 +5,7 @@ mod configs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::body::{InfoDetails, StreamPage};
+use crate::api::body::{InfoDetails, Placement, StreamPage};
 
 fn parse<'a>(subject: &'a str, body: &'a str) -> Result<Request<'a>, Refusal> {
     parse_with(subject, b"", body)
@@ -436,28 +436,33 @@ proptest! {
 
 #[test]
 fn another_leader() {
-    let to = |kind, stream, consumer, preferred: Option<&str>| {
+    let to = |kind, stream, consumer, cluster: &str, preferred: &str| {
+        let (cluster, preferred) = (cluster.to_owned(), preferred.to_owned());
         Ok(Request::StepDown {
             kind,
             stream,
             consumer,
-            preferred: preferred.map(Into::into),
+            to: Placement {
+                cluster,
+                preferred,
+                ..Placement::default()
+            },
         })
     };
     assert_eq!(
         parse("META.LEADER.STEPDOWN", ""),
-        to(Kind::MetaStepDown, "", "", None)
+        to(Kind::MetaStepDown, "", "", "", "")
     );
     assert_eq!(
         parse(
             "STREAM.LEADER.STEPDOWN.S",
-            r#"{"placement":{"preferred":"n2"}}"#
+            r#"{"placement":{"cluster":"c","preferred":"n2"}}"#
         ),
-        to(Kind::StreamStepDown, "S", "", Some("n2"))
+        to(Kind::StreamStepDown, "S", "", "c", "n2")
     );
     assert_eq!(
         parse("CONSUMER.LEADER.STEPDOWN.S.C", "{}"),
-        to(Kind::ConsumerStepDown, "S", "C", None)
+        to(Kind::ConsumerStepDown, "S", "C", "", "")
     );
     let tags = parse("META.LEADER.STEPDOWN", r#"{"placement":{"tags":["ssd"]}}"#);
     assert!(matches!(tags, Err(Refusal::Error(_, e)) if e.err_code == 10003));

@@ -121,6 +121,7 @@ impl Script {
                 let ending = match rest {
                     "deleted" => Ending::Deleted,
                     "leadership" => Ending::LeadershipChange,
+                    "lost" => Ending::Lost,
                     _ => Ending::Shutdown,
                 };
                 self.with(|c, s, _| c.handle_end(ending, &mut s.net));

@@ -30,7 +30,7 @@ pub enum IdentityError {
     Clustered(String),
     /// It is of a server that ran alone.
     #[error(
-        "the data directory is of a server that ran alone, and the nodes of a cluster begin with empty ones: use another directory"
+        "the data directory is of a server that ran alone, or has lost its file `members`; the nodes of a cluster begin with empty ones: use another directory, and --rejoin if this was a member's"
     )]
     Alone,
 }
@@ -85,6 +85,7 @@ pub(super) fn identify(
             name: name.into(),
             id: fresh,
         },
+        rejoined: None,
         members: None,
     };
     save(storage, &file)?;

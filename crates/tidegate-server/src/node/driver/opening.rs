@@ -111,7 +111,7 @@ impl Server {
             self.hellos.push_back((at, key));
         }
         self.conns[key] = Some(Conn {
-            socket: Socket { stream, tls: None },
+            socket: Socket::new(stream),
             address,
             input: Vec::new(),
             readable: false,
@@ -138,7 +138,7 @@ impl Server {
                     self.node.handle_closed(now, key, CloseReason::Tls);
                     return false;
                 };
-                conn.socket.tls = Some(Box::new(tls));
+                conn.socket.tls = Some(Box::new(tls.into()));
                 conn.opening = Opening::Handshake {
                     info_after: info_at.is_some(),
                 };

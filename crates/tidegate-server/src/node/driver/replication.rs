@@ -16,8 +16,9 @@ use super::taking_over::TakingOver;
 use crate::api::answer::{ClusterInfo, ReplicaInfo};
 use crate::api::timestamp::Timestamp;
 use crate::cluster::members::Members;
+use crate::node::RunError;
 use crate::node::core::Node;
-use crate::replica::{Message, wire};
+use crate::replica::{Message, MessageType, StepError, wire};
 use crate::store::Store;
 use crate::stream::AccountLimits;
 
@@ -25,6 +26,10 @@ use crate::stream::AccountLimits;
 const TICK: Duration = Duration::from_millis(60);
 /// How often what is shown of the cluster is renewed.
 const LOOK: Duration = Duration::from_millis(250);
+/// After a heartbeat what a leader has to send would have come.
+const TOLD: Duration = Duration::from_millis(500);
+/// Whoever was not heard of for so long is not there: a leader has answers to its heartbeats several times as often.
+const GONE: Duration = Duration::from_secs(2);
 /// A follower that lacks more entries than this is not current.
 const CURRENT_ENTRIES: u64 = 256;
 
@@ -34,12 +39,16 @@ pub(super) struct Replication {
     members: Members,
     cluster: String,
     me: u64,
+    /// The term from which on this node, whose disk was lost, takes part again.
+    rejoined: Option<u64>,
     tick_at: Time,
     look_at: Time,
     /// The term this node leads in, and since when.
     leads: Option<(u64, Timestamp)>,
     /// The last entry a leader said is committed.
     told_committed: u64,
+    /// When that counts: a heartbeat tells whoever lacks entries no more than what it has, and is answered by what it lacks.
+    told_at: Time,
     taking_over: TakingOver,
     /// At the end of the turn leadership goes to this node, or to any.
     hands_over: Option<Option<u64>>,
@@ -56,10 +65,12 @@ impl Replication {
             members: peers.formed()?.clone(),
             cluster: peers.roster().me().cluster.clone(),
             me: peers.id(),
+            rejoined: peers.rejoined(),
             tick_at: now,
             look_at: now,
             leads: None,
             told_committed: 0,
+            told_at: Time::NEVER,
             taking_over: TakingOver::new(limits, others),
             hands_over: None,
             heard: HashMap::new(),
@@ -69,6 +80,11 @@ impl Replication {
     /// This node's id.
     pub(super) const fn id(&self) -> u64 {
         self.me
+    }
+
+    /// The term from which on this node takes part again, if its disk was lost.
+    pub(super) const fn rejoined(&self) -> Option<u64> {
+        self.rejoined
     }
 
     /// Everybody's.
@@ -82,34 +98,64 @@ impl Replication {
     }
 
     /// What other nodes said goes to the group.
-    pub(super) fn receive(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {
+    ///
+    /// # Errors
+    /// This node has lost what others count on.
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) -> Result<(), RunError> {
         while let Some(event) = peers.poll_event() {
             if let PeerEvent::Down(id) = event {
+                self.heard.remove(&id);
                 store.report_unreachable(id);
             }
         }
         while let Some(received) = peers.poll_raft() {
             self.heard.insert(received.from, now);
-            self.take(store, received.from, &received.payload);
+            self.take(now, store, received.from, &received.payload)?;
         }
         if self.tick_at <= now {
             // One tick, however late: a loop that was held up has not heard of the others meanwhile, which says nothing of them.
             self.tick_at = now + TICK;
             store.tick();
         }
+        Ok(())
     }
 
-    fn take(&mut self, store: &mut Store, from: u64, bytes: &Bytes) {
+    fn take(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        from: u64,
+        bytes: &Bytes,
+    ) -> Result<(), RunError> {
         let (group, message) = match wire::decode(bytes) {
             Ok(decoded) => decoded,
-            Err(error) => return tracing::warn!("from {}: {error}", self.name(from)),
+            Err(error) => {
+                tracing::warn!("from {}: {error}", self.name(from));
+                return Ok(());
+            }
         };
         if message.from != from {
-            return tracing::warn!("{} speaks for somebody else", self.name(from));
+            tracing::warn!("{} speaks for somebody else", self.name(from));
+            return Ok(());
         }
         self.told_committed = self.told_committed.max(message.commit);
-        if let Err(error) = store.step(group, message) {
-            tracing::debug!("from {}: {error}", self.name(from));
+        match message.get_msg_type() {
+            MessageType::MsgAppend | MessageType::MsgSnapshot => self.told_at = now,
+            MessageType::MsgHeartbeat => self.told_at = self.told_at.min(now + TOLD),
+            _ => {}
+        }
+        match store.step(group, message) {
+            Ok(()) => Ok(()),
+            Err(forgotten @ StepError::Forgotten { .. }) => Err(RunError::Forgotten(forgotten)),
+            Err(error) => {
+                tracing::debug!("from {}: {error}", self.name(from));
+                Ok(())
+            }
         }
     }
 
@@ -121,6 +167,11 @@ impl Replication {
     pub(super) fn mend(&mut self, now: Time, node: &Node, lsn: u64) -> bool {
         let streams = node.streams();
         streams.is_some_and(|s| self.taking_over.mend(now, s.applied(), lsn))
+    }
+
+    /// A message is damaged where it lies: it is asked of the others. Whether it may come.
+    pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: u64) -> bool {
+        self.taking_over.mend_one(now, stream, seq)
     }
 
     /// States are taken over, and given.
@@ -135,12 +186,13 @@ impl Replication {
     }
 
     /// What the group has to say goes to the others.
-    pub(super) fn send(&mut self, store: &mut Store, peers: &mut Peers) {
+    pub(super) fn send(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {
         if let Some(to) = self.hands_over.take()
             && store.group().leads()
         {
-            self.hand_over(to, store);
+            self.hand_over(now, to, store);
         }
+        peers.set_vouched_term(store.group().vouched_term());
         while let Some((to, message)) = store.poll_message() {
             self.send_one(store.group_number(), to, &message, peers);
         }
@@ -157,8 +209,14 @@ impl Replication {
     }
 
     /// Lets the streams know whether this node leads, and what is to be known of the others.
-    pub(super) fn look(&mut self, now: Time, node: &mut Node, store: &mut Store) {
-        let leads = store.group().leads_settled();
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        let leads = store.leads_settled();
         let Some(streams) = node.streams_mut() else {
             return;
         };
@@ -184,7 +242,10 @@ impl Replication {
         }
         if self.look_at <= now {
             self.look_at = now + LOOK;
-            let behind = self.behind(store);
+            if peers.rejoined().is_some() && store.group().is_whole() {
+                peers.handle_whole();
+            }
+            let behind = self.behind(now, store);
             let cluster = self.cluster(now, store);
             if let Some(streams) = node.streams_mut() {
                 streams.set_cluster(self.members.len(), cluster, behind);
@@ -201,9 +262,9 @@ impl Replication {
         self.hands_over = Some(to);
     }
 
-    fn hand_over(&self, to: Option<u64>, store: &mut Store) {
+    fn hand_over(&self, now: Time, to: Option<u64>, store: &mut Store) {
         let progress = store.progress();
-        let active = progress.iter().filter(|p| p.active);
+        let active = progress.iter().filter(|p| self.is_there(now, p.id));
         let next = to.or_else(|| active.max_by_key(|p| p.matched).map(|p| p.id));
         let Some(next) = next else {
             return tracing::warn!("nobody is there to lead instead");
@@ -214,10 +275,22 @@ impl Replication {
         }
     }
 
+    /// Whether a node was heard of lately.
+    fn is_there(&self, now: Time, id: u64) -> bool {
+        self.heard.get(&id).is_some_and(|at| now < *at + GONE)
+    }
+
     /// Why this node lacks what others have.
-    fn behind(&self, store: &Store) -> Option<String> {
+    fn behind(&self, now: Time, store: &Store) -> Option<String> {
         if store.poll_catch_up().is_some() {
-            return Some("fetching the state from another node".to_owned());
+            let text = "fetching the state from another node";
+            return Some(match self.taking_over.fetched() {
+                None => text.to_owned(),
+                Some(messages) => format!("{text}: fetched {messages} messages so far"),
+            });
+        }
+        if !store.group().is_whole() {
+            return Some("its disk was lost, and it does not have everything again".to_owned());
         }
         let Some(leader) = store.leader() else {
             return Some(
@@ -226,8 +299,14 @@ impl Replication {
             );
         };
         if leader == self.me {
-            let serves = store.group().leads_settled();
+            let serves = store.leads_settled();
             return (!serves).then(|| "about to lead".to_owned());
+        }
+        if now < self.told_at {
+            return Some(format!(
+                "{} has not said yet what it has",
+                self.name(leader)
+            ));
         }
         let lag = self
             .told_committed
@@ -242,9 +321,10 @@ impl Replication {
             let known = progress.iter().find(|p| p.id == id);
             ReplicaInfo {
                 name: name.to_owned(),
-                current: known.is_some_and(|p| p.active && p.lag <= CURRENT_ENTRIES),
-                offline: known.is_some_and(|p| !p.active),
-                active: self.heard.get(&id).map_or(0, |at| now.since(*at)),
+                current: self.is_there(now, id) && known.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
+                offline: !self.is_there(now, id),
+                // None at all would mean never.
+                active: self.heard.get(&id).map_or(0, |at| now.since(*at).max(1)),
                 lag: known.map_or(0, |p| p.lag),
                 peer: format!("{id:016x}"),
             }

@@ -75,21 +75,31 @@ fn open(
     handle: &Handle,
 ) -> Result<Store, StartError> {
     let directory = kept.directory.clone();
-    let failed = |source| StartError::Streams {
-        directory: directory.clone(),
-        source,
+    let failed = |source: store::OpenError| {
+        let directory = directory.clone();
+        match among.is_some() && source.is_damage() {
+            true => StartError::Member { directory, source },
+            false => StartError::Streams { directory, source },
+        }
     };
     let waking = handle.clone();
     let options = Options {
         max_file_store: kept.max_file_bytes,
         sync_delay: kept.sync_delay,
-        anticipation: kept.anticipation,
+        segment_bytes: kept.segment_bytes,
+        checkpoint_bytes_min: kept.checkpoint_bytes,
+        scrub_period: kept.scrub_period,
+        scrub_seed: super::super::seed(),
+        anticipation: kept.anticipation && kept.raft_step.anticipates(),
+        one_at_a_time: kept.raft_step.one_at_a_time(),
+        writes_twice: kept.raft_step.writes_twice(),
         ..Options::default()
     };
     let options = match among {
         Some(replication) => Options {
             id: replication.id(),
             voters: replication.voters(),
+            rejoined: replication.rejoined(),
             ..options
         },
         None => options,
@@ -189,7 +199,7 @@ impl Server {
         let node = &mut self.node;
         node.set_wall_clock(now, wall_clock_us());
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
-            replication.receive(now, store, peers);
+            replication.receive(now, store, peers)?;
         }
         propose(node, store, &self.clock);
         store.poll()?;
@@ -208,7 +218,7 @@ impl Server {
         }
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
             replication.take_over(now, node, store, peers);
-            replication.look(now, node, store);
+            replication.look(now, node, store, peers);
         }
         let mut reading = Reading {
             store,
@@ -225,10 +235,21 @@ impl Server {
                 }
             }
         }
+        store.scrub(now);
+        while let Some(range) = store.poll_damaged() {
+            self.damage.handle_found(now, &range);
+        }
+        if let Some(streams) = node.streams() {
+            let mut others = self.replication.as_mut();
+            self.damage.turn(now, streams.applied(), |stream, seq| {
+                let asked = others.as_mut().map(|o| o.mend_one(now, stream, seq));
+                asked == Some(true)
+            });
+        }
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
-            replication.send(store, peers);
+            replication.send(now, store, peers);
         }
         checkpoint(node, store);
         let space = store.space();
@@ -264,7 +285,9 @@ impl Server {
 /// Hands what is gathered to the group, as far as it takes it.
 fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
     let mut now = clock.now();
-    while let Some((entry, callers)) = node.poll_proposal(now) {
+    while store.may_propose()
+        && let Some((entry, callers)) = node.poll_proposal(now)
+    {
         let proposed = store.propose(entry, callers);
         let end = clock.now();
         let cost_ns = end.since(std::mem::replace(&mut now, end));

@@ -8,7 +8,7 @@ use tidegate::Time;
 
 use super::peers::Peers;
 use crate::catchup::wire::{self, Frame};
-use crate::catchup::{Giver, Mender, Read, Source, Taken, Taker};
+use crate::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use crate::node::core::Node;
 use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 use crate::stream::{AccountLimits, Filter, Place, Streams};
@@ -56,6 +56,25 @@ struct Whole {
 struct Given<'a> {
     store: &'a mut Store,
     streams: &'a Streams,
+}
+
+/// What this node has of the state that it takes over.
+struct Known<'a> {
+    streams: &'a Streams,
+    store: &'a Store,
+}
+
+impl Own for Known<'_> {
+    fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+        let known = self.streams.place(stream, seq);
+        known.or_else(|| self.store.apart().place(stream, seq))
+    }
+
+    fn next(&self, stream: u32, from: u64) -> Option<u64> {
+        let known = self.streams.next(stream, from);
+        let apart = self.store.apart().next(stream, from);
+        known.into_iter().chain(apart).min()
+    }
 }
 
 impl Source for Given<'_> {
@@ -129,13 +148,25 @@ impl TakingOver {
         }
         self.begin_or_end(store);
         self.place(store);
-        if let Some(Taking::Coming { taker, .. }) = &mut self.taking
+        if let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking
+            && fetched.is_empty()
             && let Some(streams) = node.streams()
-            && let Some((to, ask)) = taker.poll(now, streams.applied())
         {
-            let _ = peers.send_fetch(to, group, &ask.encode());
+            let streams = streams.applied();
+            let known = Known { streams, store };
+            if let Some((to, ask)) = taker.poll(now, &known) {
+                let _ = peers.send_fetch(to, group, &ask.encode());
+            }
         }
         self.finish(now, node, store);
+    }
+
+    /// How many messages of a state that is taken over came and are durable here; `None` if there is no such state.
+    pub(super) fn fetched(&self) -> Option<u64> {
+        match &self.taking {
+            Some(Taking::Coming { taker, .. }) => Some(taker.placed()),
+            _ => None,
+        }
     }
 
     /// What was damaged where it lies is asked of others; whether it may come.
@@ -155,6 +186,11 @@ impl TakingOver {
             from = next;
         }
         comes
+    }
+
+    /// The same of one message, for whoever knows that it lies where nothing can be read.
+    pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: u64) -> bool {
+        self.mender.handle_damaged(now, stream, seq)
     }
 
     fn receive(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {

@@ -161,12 +161,38 @@ impl Consumers {
         }
     }
 
+    /// Nobody is served from now on: who was to be is forgotten, or the loop would go on for them without a pause.
+    pub(super) fn rest(&mut self) {
+        self.due.clear();
+        self.waiting.clear();
+    }
+
     pub(super) const fn is_busy(&self) -> bool {
         !self.due.is_empty()
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Takes one out.
+    pub(super) fn remove(&mut self, key: Key) -> Option<Live> {
+        self.arm(key, Time::NEVER);
+        let live = self.live.remove(&key)?;
+        if let Some(names) = self.names.get_mut(&live.stream) {
+            names.remove(&live.name);
+            if names.is_empty() {
+                self.names.remove(&live.stream);
+            }
+        }
+        if let Some(interest) = self.interests.get_mut(&live.stream) {
+            interest.remove(key, &live.config);
+        }
+        if self.len_of(live.stream) == 0 {
+            self.interests.remove(&live.stream);
+        }
+        self.forget_push(&live.config.deliver_subject, key);
+        Some(live)
     }
 
     fn arm(&mut self, key: Key, at: Time) {
@@ -357,25 +383,7 @@ impl JetStream {
         self.with_consumer(node, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
         });
-        let all = &mut self.consumers;
-        all.arm(key, Time::NEVER);
-        let Some(live) = all.live.remove(&key) else {
-            return;
-        };
-        if let Some(names) = all.names.get_mut(&live.stream) {
-            names.remove(&live.name);
-            if names.is_empty() {
-                all.names.remove(&live.stream);
-            }
-        }
-        if let Some(interest) = all.interests.get_mut(&live.stream) {
-            interest.remove(key, &live.config);
-        }
-        if all.len_of(live.stream) == 0 {
-            all.interests.remove(&live.stream);
-        }
-        let to = live.config.deliver_subject;
-        all.forget_push(&to, key);
+        self.consumers.remove(key);
     }
 
     /// Gives a consumer a voice, and has it served in this turn.

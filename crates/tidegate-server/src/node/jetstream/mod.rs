@@ -32,7 +32,7 @@ use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
 
-use self::consumers::Consumers;
+use self::consumers::{Consumers, Live};
 use self::outcome::Then;
 use self::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 pub(in crate::node) use self::publish::Taken;
@@ -105,6 +105,14 @@ pub struct JetStream {
     gauge: Gauge,
     in_flight: InFlight<Then>,
     consumers: Consumers,
+    /// Consumers as this node served them until its lead ended, until whoever pulled from them or listens to them is told.
+    orphans: Vec<Live>,
+    /// Who pulled while nobody led.
+    parked: Vec<Box<[u8]>>,
+    /// When those are told, if somebody leads.
+    settles: Option<Time>,
+    /// When the last of those were.
+    orphans_told: Option<Time>,
     reads: Reads,
     atomic: Atomic,
     fast: Fast,
@@ -164,9 +172,13 @@ impl JetStream {
             volatile: Proposals::default(),
             sealed: VecDeque::new(),
             sealed_bytes: 0,
-            gauge: Gauge::default(),
+            gauge: Gauge::new(settings.raft_step.entry_limit()),
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
+            orphans: Vec::new(),
+            parked: Vec::new(),
+            settles: None,
+            orphans_told: None,
             reads: Reads::default(),
             atomic: roles::new_atomic(),
             fast: Fast::new(FastLimits::default()),
@@ -263,7 +275,8 @@ impl JetStream {
 
     /// The next entry to propose and for how many callers.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
-        if self.sealed.is_empty() {
+        // What is left of full ones goes with what comes until the group has taken those.
+        if self.sealed.is_empty() || !self.settings.raft_step.carries_over() {
             self.seal(now);
         }
         let sealed = self.sealed.front()?;
@@ -384,6 +397,7 @@ impl JetStream {
         now: Time,
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
+        self.tell_orphans(node, now);
         if !self.serves {
             // It answers what was asked while it did, no more; what was said to streams went to their leader.
             self.serve_reads(node, now, messages);
@@ -513,6 +527,9 @@ impl JetStream {
         speak::unique(self.seed, self.named, 8)
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 impl std::fmt::Debug for JetStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

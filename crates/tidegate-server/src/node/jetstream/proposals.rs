@@ -235,10 +235,13 @@ impl<T> Proposals<T> {
 pub(super) struct Gauge {
     controller: Box<dyn Controller>,
     limit: Load,
+    /// It stays as it is. For measuring.
+    fixed: bool,
 }
 
-impl Default for Gauge {
-    fn default() -> Self {
+impl Gauge {
+    /// With `fixed`, commands and bytes, nobody chooses.
+    pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         let bounds = Bounds {
             items_min: 1,
             items_max: ENTRY_COMMANDS_MAX,
@@ -248,16 +251,16 @@ impl Default for Gauge {
         let knee = Knee::new(Objective::Lean, bounds).and_then(Knee::in_bytes);
         let knee = knee.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}"));
         let bounded = Bounded::new(knee, bounds);
+        let most = Load::new(ENTRY_COMMANDS_MAX, ENTRY_BYTES_MAX);
         Self {
             controller: Box::new(
                 bounded.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
             ),
-            limit: Load::new(ENTRY_COMMANDS_MAX, ENTRY_BYTES_MAX),
+            limit: fixed.map_or(most, |(commands, bytes)| Load::new(commands, bytes)),
+            fixed: fixed.is_some(),
         }
     }
-}
 
-impl Gauge {
     /// A command of so many bytes would be one too many for an entry that holds so much.
     pub(super) const fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
         commands > 0
@@ -280,6 +283,9 @@ impl Gauge {
     pub(super) fn done(&mut self, now: Time, cost_ns: u64) {
         let decision = self.controller.on(now, Event::Done { cost_ns, ok: true });
         let bytes = decision.limit_bytes.clamp(ENTRY_BYTES_MIN, ENTRY_BYTES_MAX);
+        if self.fixed {
+            return;
+        }
         self.limit = Load::new(decision.limit_items.clamp(1, ENTRY_COMMANDS_MAX), bytes);
     }
 

@@ -12,7 +12,7 @@ use super::roles::StepDown;
 use super::views::Shown;
 use super::{JetStream, Taken};
 use crate::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
-use crate::api::body::Action;
+use crate::api::body::{Action, Placement};
 use crate::api::config::{AckPolicy, ConsumerConfig, Storage};
 use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
@@ -29,6 +29,10 @@ use crate::stream::{
 
 use super::events::Advised;
 use super::reads::Indexed;
+
+/// Requests that messages answer.
+const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
+const READS: &[u8] = b"DIRECT.GET.";
 
 /// What comes of a request.
 enum Reply {
@@ -104,14 +108,21 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// A message at `$JS.>` that the leader is to have. If there is none, whoever asks the API is told so.
+    /// A message at `$JS.>` that the leader is to have. If there is none, whoever asks the API is told so. Whoever asks for messages
+    /// would take that for one: who pulls is told once there is a leader, others find nobody.
     fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
-        let (Some(_), Some(reply)) = (asked, message.reply) else {
+        let (Some(asked), Some(reply)) = (asked, message.reply) else {
             return Taken::No;
         };
-        if node.peers_want(message.subject) {
+        if node.peers_want(message.subject) || asked.starts_with(READS) {
             return Taken::No;
+        }
+        if asked.starts_with(PULLS) {
+            return match self.park(reply) {
+                true => Taken::Yes,
+                false => Taken::No,
+            };
         }
         self.stats.api_errors += 1;
         let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
@@ -300,8 +311,8 @@ impl JetStream {
                 kind,
                 stream,
                 consumer,
-                preferred,
-            } => return self.step_down(kind, stream, consumer, preferred),
+                to,
+            } => return self.step_down(kind, stream, consumer, to),
             _ => return Err(ApiError::BAD_REQUEST),
         }
         Ok(Reply::Later)
@@ -544,7 +555,7 @@ impl JetStream {
         kind: Answer,
         stream: &str,
         consumer: &str,
-        preferred: Option<String>,
+        to: Placement,
     ) -> Result<Reply, ApiError> {
         if self.nodes <= 1 {
             return Err(ApiError::CLUSTER_REQUIRED);
@@ -556,7 +567,13 @@ impl JetStream {
         }
         let cluster = &self.cluster;
         let known = |name: &String| cluster.replicas.iter().any(|r| r.name == *name);
-        match preferred {
+        if !to.cluster.is_empty() && to.cluster != cluster.name {
+            return Err(ApiError::no_peers(format_args!(
+                "no suitable peers for placement: this is the cluster `{}`, not `{}`",
+                cluster.name, to.cluster
+            )));
+        }
+        match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(

@@ -4,6 +4,8 @@
 //! the leader lets the others know what it wants to hear (`interest`). Whoever becomes leader serves once it has applied everything
 //! committed before; whoever stops being it forgets what only a leader knows.
 
+use std::time::Duration;
+
 use tidegate::Time;
 
 use super::{Ending, JetStream};
@@ -17,6 +19,16 @@ use super::outcome::Then;
 
 /// Requests, acknowledgements and flow control.
 const OWN: &[u8] = b"$JS.>";
+/// One of these requests: whoever wants it serves.
+const API: &[u8] = b"$JS.API.INFO";
+/// How long after a node was heard to serve others may not have heard it yet.
+const SETTLING: Duration = Duration::from_millis(50);
+/// Pulls that wait for somebody to lead, at most.
+const PARKED_MAX: usize = 4096;
+/// What ends a pull that another node is to be asked for.
+const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
+/// How long who was told that a consumer is lost has to ask for another through this node, if it ends: a few round trips.
+const ASKING: Duration = Duration::from_millis(100);
 
 impl JetStream {
     /// Whether this node serves.
@@ -126,14 +138,56 @@ impl JetStream {
             self.durable.recycle(sealed.waiters);
         }
         for key in self.consumers.keys() {
-            self.let_go(node, now, key, Ending::LeadershipChange);
+            self.orphans.extend(self.consumers.remove(key));
         }
+        self.consumers.rest();
         self.atomic = new_atomic();
         self.fast = Fast::new(FastLimits::default());
         self.batches = super::batches::Pending::default();
         self.expiring = false;
         self.again = None;
         self.next_expiry = None;
+    }
+
+    /// Who pulled, and who listens to a consumer that the log did not know and that is gone with the lead, is told when there is a node
+    /// to be asked instead: sooner, it would ask in vain, and then only when it misses heartbeats.
+    pub(super) fn tell_orphans(&mut self, node: &mut Node, now: Time) {
+        let nobody = self.orphans.is_empty() && self.parked.is_empty();
+        if nobody || !(self.serves || node.peers_want(API)) {
+            self.settles = None;
+            return;
+        }
+        if *self.settles.get_or_insert(now + SETTLING) > now {
+            return;
+        }
+        for mut orphan in std::mem::take(&mut self.orphans) {
+            let ending = match orphan.logged {
+                true => Ending::LeadershipChange,
+                false => Ending::Lost,
+            };
+            let mut voice = self.voice(node, now);
+            orphan.consumer.handle_end(ending, &mut voice);
+        }
+        for reply in std::mem::take(&mut self.parked) {
+            self.voice(node, now).status_to(&reply, LED_ELSEWHERE);
+        }
+        self.orphans_told = Some(now);
+    }
+
+    /// Somebody pulls while nobody leads: it is told when somebody does. Whether there is room to keep that in mind.
+    pub(super) fn park(&mut self, reply: &[u8]) -> bool {
+        let room = self.parked.len() < PARKED_MAX;
+        if room {
+            self.parked.push(reply.into());
+        }
+        room
+    }
+
+    /// Whether nothing of a lead is left: another node has it, and who has to ask there for another consumer had time to.
+    #[must_use]
+    pub fn has_handed_over(&self, now: Time) -> bool {
+        let asked = self.orphans_told.is_none_or(|at| at + ASKING <= now);
+        !self.serves && self.orphans.is_empty() && self.parked.is_empty() && asked
     }
 
     fn refuse_all<'a>(
@@ -192,3 +246,6 @@ pub(super) fn new_atomic() -> Atomic {
         ..AtomicLimits::default()
     })
 }
+
+#[cfg(test)]
+mod tests;

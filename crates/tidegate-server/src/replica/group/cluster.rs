@@ -88,6 +88,8 @@ impl Node {
             uncommitted_bytes_max: 1000,
             tail_bytes_max: 200,
             batch_bytes_max: 150,
+            rejoined: None,
+            sends_after_sync: false,
         }
     }
 
@@ -329,7 +331,9 @@ impl Cluster {
             let node = &mut self.nodes[at];
             assert!(entry.index > node.applied.0, "applied twice");
             node.applied = (entry.index, entry.term);
-            node.state.insert(entry.index, (entry.term, entry.data));
+            if !entry.data.is_empty() {
+                node.state.insert(entry.index, (entry.term, entry.data));
+            }
             if leads {
                 assert!(self.is_safe(entry.index, entry.term), "not durable on most");
             }

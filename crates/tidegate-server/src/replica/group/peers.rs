@@ -71,6 +71,9 @@ impl Group {
                 return Err(StepError::Full);
             }
             MessageType::MsgTimeoutNow if !self.may_stand() => return Ok(()),
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote if !self.is_whole() => {
+                return Ok(());
+            }
             _ => {}
         }
         self.raft_step(message)?;
@@ -213,7 +216,7 @@ impl Group {
 
     /// Whether it could serve as a leader.
     fn may_stand(&self) -> bool {
-        self.installing.is_none() && !self.is_stalled()
+        self.installing.is_none() && !self.is_stalled() && self.is_whole()
     }
 
     /// Followers that can be durable are better leaders than one that cannot.

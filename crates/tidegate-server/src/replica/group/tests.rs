@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tidegate_log::Lsn;
 
 use super::*;
+use crate::replica::StepError;
 use crate::replica::records::{KIND_ENTRY, KIND_HARD_STATE};
 
 fn options() -> GroupOptions {
@@ -16,7 +17,14 @@ fn options() -> GroupOptions {
         uncommitted_bytes_max: 1000,
         tail_bytes_max: 500,
         batch_bytes_max: 300,
+        rejoined: None,
+        sends_after_sync: false,
     }
+}
+
+/// What is committed next that somebody proposed.
+fn decided(group: &mut Group) -> Option<Committed> {
+    std::iter::from_fn(|| group.poll_committed()).find(|c| !c.data.is_empty())
 }
 
 /// A log: gives positions, and keeps what was appended.
@@ -63,11 +71,9 @@ fn alone_it_leads_at_once_and_its_vote_stands_before_its_first_entry() {
     let mut log = Paper::default();
     assert!(log.accept(&mut group) && !log.accept(&mut group));
     group.handle_durable(Lsn::new(log.end));
-    assert_eq!(
-        group.poll_committed(),
-        None,
-        "nobody applies an empty entry"
-    );
+    let committed = group.poll_committed().unwrap();
+    assert_eq!((committed.index, committed.data.len()), (1, 0));
+    assert_eq!(group.poll_committed(), None);
     assert_eq!(group.poll_append(), None);
 }
 
@@ -83,14 +89,14 @@ fn nothing_is_committed_before_it_is_durable_and_all_of_it_once_it_is() {
     while log.accept(&mut group) {}
     let (before_last, end) = (log.ends[log.ends.len() - 2], log.end);
     group.handle_durable(Lsn::new(before_last - 1));
-    assert_eq!(group.poll_committed(), None);
+    assert_eq!(decided(&mut group), None);
     group.handle_durable(Lsn::new(before_last));
-    let committed = group.poll_committed().unwrap();
+    let committed = decided(&mut group).unwrap();
     assert_eq!((committed.index, committed.term), (first.index, first.term));
     assert_eq!(group.cached(committed.lsn), Some(&entry(1, 10)));
-    assert_eq!(group.poll_committed(), None);
+    assert_eq!(decided(&mut group), None);
     group.handle_durable(Lsn::new(end));
-    assert_eq!(group.poll_committed().unwrap().data, entry(2, 10));
+    assert_eq!(decided(&mut group).unwrap().data, entry(2, 10));
     assert_eq!(group.uncommitted_bytes(), 0);
 }
 
@@ -104,7 +110,7 @@ fn too_much_at_once_is_refused_until_something_was_taken() {
     while log.accept(&mut group) {}
     group.handle_durable(Lsn::new(log.end));
     assert!(group.propose(entry(2, 400), 1).is_err(), "not yet applied");
-    assert!(group.poll_committed().is_some());
+    assert!(decided(&mut group).is_some());
     group
         .propose(entry(2, 2000), 1)
         .expect("a single one may be larger");
@@ -133,6 +139,64 @@ fn who_is_not_alone_does_not_lead_by_itself() {
     assert!(!group.leads());
     let refused = group.propose(entry(1, 1), 1);
     assert_eq!(refused, Err(ProposeError::NotLeader));
+}
+
+/// What a message says that stands in no test's way.
+fn answer(to: &Message, kind: MessageType, index: u64) -> Message {
+    let mut answer = Message::default();
+    answer.set_msg_type(kind);
+    (answer.from, answer.to, answer.term) = (to.to, to.from, to.term);
+    answer.index = index;
+    answer
+}
+
+/// A member of three that leads, with 2 as its only follower that answers, and everything durable and said.
+fn leader(options: GroupOptions) -> (Group, Paper) {
+    let (mut group, mut log) = (Group::open(options, Restored::default()), Paper::default());
+    group.campaign();
+    for _ in 0..20 {
+        while log.accept(&mut group) {}
+        group.handle_durable(Lsn::new(log.end));
+        while let Some((to, message)) = group.poll_message() {
+            let last = message.entries.last().map_or(message.index, |e| e.index);
+            let (kind, index) = match message.get_msg_type() {
+                MessageType::MsgRequestPreVote => (MessageType::MsgRequestPreVoteResponse, 0),
+                MessageType::MsgRequestVote => (MessageType::MsgRequestVoteResponse, 0),
+                MessageType::MsgAppend => (MessageType::MsgAppendResponse, last),
+                kind => panic!("{kind:?}"),
+            };
+            if to == 2 {
+                group.step(answer(&message, kind, index)).unwrap();
+            }
+        }
+    }
+    assert!(group.leads_settled() && group.is_durable());
+    (group, log)
+}
+
+#[test]
+fn a_leader_sends_before_it_syncs_unless_it_is_to_send_after_that() {
+    for sends_after_sync in [false, true] {
+        let (mut group, mut log) = leader(GroupOptions {
+            voters: vec![1, 2, 3],
+            sends_after_sync,
+            ..options()
+        });
+        let sent = |group: &mut Group| {
+            let all: Vec<_> = std::iter::from_fn(|| group.poll_message()).collect();
+            all.iter().map(|(_, m)| m.entries.len()).sum::<usize>()
+        };
+        group.propose(entry(1, 10), 1).unwrap();
+        assert!(!group.is_durable());
+        let before = sent(&mut group);
+        assert!(log.accept(&mut group) && !group.is_durable());
+        group.handle_durable(Lsn::new(log.end));
+        assert!(group.is_durable());
+        let after = sent(&mut group);
+        let expected = if sends_after_sync { (0, 1) } else { (1, 0) };
+        assert_eq!((before, after), expected);
+        assert_eq!(decided(&mut group), None, "nobody else has it");
+    }
 }
 
 /// A message of member 2 or 3, of which some fields may be as they are in earnest.
@@ -236,7 +300,7 @@ proptest! {
                 Happens::Tick(times) => (0..times).for_each(|_| group.tick()),
                 Happens::Accept => while log.accept(&mut group) {},
                 Happens::Durable => group.handle_durable(Lsn::new(log.end)),
-                Happens::Poll => while group.poll_committed().is_some() {},
+                Happens::Poll => while decided(&mut group).is_some() {},
             }
             while let Some((to, message)) = group.poll_message() {
                 prop_assert!(to != 1);
@@ -267,7 +331,7 @@ proptest! {
                     let part = log.ends.front().map_or(0, |end| (end - durable) / 2);
                     group.handle_durable(Lsn::new(durable + part));
                 }
-                Op::Poll => while let Some(committed) = group.poll_committed() {
+                Op::Poll => while let Some(committed) = decided(&mut group) {
                     let (at, data) = &proposed[taken];
                     prop_assert_eq!((committed.index, committed.term), (at.index, at.term));
                     prop_assert_eq!(&committed.data, data);
@@ -284,11 +348,34 @@ proptest! {
         // All that can be written and synced comes out.
         while log.accept(&mut group) {}
         group.handle_durable(Lsn::new(log.end));
-        while group.poll_committed().is_some() {
+        while decided(&mut group).is_some() {
             taken += 1;
         }
         prop_assert_eq!(taken, proposed.len());
         let indices = log.records.iter().filter(|(_, r)| r.kind == KIND_ENTRY).map(|(_, r)| r.index);
         prop_assert!(indices.eq(1..=proposed.len() as u64 + 1));
     }
+}
+
+#[test]
+fn who_has_forgotten_what_it_acknowledged_is_told_by_whoever_counts_on_it() {
+    let options = GroupOptions {
+        voters: vec![1, 2, 3],
+        ..options()
+    };
+    let mut group = Group::open(options, Restored::default());
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgHeartbeat);
+    (message.from, message.to, message.term) = (2, 1, 5);
+    group.step(message.clone()).unwrap();
+    message.commit = 7;
+    // A leader of the past counts on nobody.
+    let mut old = message.clone();
+    old.term = 4;
+    group.step(old).unwrap();
+    let forgotten = StepError::Forgotten {
+        acknowledged: 7,
+        last: 0,
+    };
+    assert_eq!(group.step(message), Err(forgotten));
 }

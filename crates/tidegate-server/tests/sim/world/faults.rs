@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::audit::damaged;
-use crate::bugs::Crash;
+use crate::bugs::{Bug, Crash};
 use crate::node::Disks;
 use crate::oracle::Verdict;
 
@@ -154,6 +154,14 @@ impl World {
         }
         self.crash(n, true);
         self.push(until, Event::Start(n));
+        let often = match self.plan.bug {
+            None => 60,
+            Some(Bug::TermNotAsked | Bug::VotesAtOnce) => 400,
+            Some(_) => 0,
+        };
+        if self.dice.chance(often) && self.lose_disk(n) {
+            return Ok(());
+        }
         if self.plan.bug.is_none() && self.dice.chance(150) {
             let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
             let (node, now, mut dice) = (&self.nodes[n], self.now, self.dice.fork());

@@ -84,9 +84,9 @@ impl World {
             let Node { up, ledger, .. } = &self.nodes[n];
             let group = up.as_ref().map(|up| up.store.group());
             // What left its memory is on its disk.
-            self.oracle.new_leader(id, term, |index| {
+            self.oracle.new_leader(id, term, |index, of| {
                 let known = group.and_then(|g| g.term_of(index));
-                known.or_else(|| ledger.get(index).map(|held| held.term))
+                known.map_or_else(|| ledger.has(index, of), |known| known == of)
             })?;
         } else if leads {
             self.oracle.leads(id, term)?;

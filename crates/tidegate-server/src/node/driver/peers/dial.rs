@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use mio::net::TcpStream;
 use tidegate::Time;
 
-use super::{Conn, Handle, Peers, nonce};
+use super::listen::nonce;
+use super::secured::{self, Securing};
+use super::{Conn, Handle, Peers};
 use crate::cluster::channel::Channel;
 use crate::cluster::proof::Side;
 use crate::cluster::{Kind, PEERS_MAX};
@@ -79,14 +81,20 @@ impl Peers {
         let dialled = outcome.and_then(|address| {
             let stream = TcpStream::connect(address)?;
             let nonce = nonce(&self.random)?;
-            let channel = Channel::dial(now, kind, nonce, self.write_deadline, &self.roster);
-            let conn = Conn {
+            let handshake = self.tls.as_ref().map(|tls| tls.timeout);
+            let (deadline, roster) = (self.write_deadline, &self.roster);
+            let channel = Channel::dial(now, kind, nonce, deadline, handshake, roster);
+            let mut conn = Conn {
                 kind,
                 route: Some(route),
                 connecting: true,
                 writable: false,
                 ..Conn::new(stream, address, channel, Side::Dialer)
             };
+            if let Some(tls) = &self.tls {
+                conn.socket.tls = Some(secured::dial(tls, &self.routes[route].host)?);
+                conn.securing = Securing::Handshake;
+            }
             let refused = || io::Error::other("the connection cannot be served");
             self.register(conn).ok_or_else(refused)
         });

@@ -18,6 +18,8 @@ pub(super) enum Why {
     Channel(ChannelError),
     #[error("{0}")]
     Io(io::Error),
+    #[error("{0}")]
+    Tls(String),
     #[error("the other side closed it")]
     Closed,
     #[error("too much waits for it")]
@@ -28,6 +30,8 @@ pub(super) enum Why {
     Interest(TooMuchInterest),
     #[error("it does not say who the members are")]
     Members,
+    #[error("this node has its place among the members again")]
+    Rejoined,
 }
 
 impl Peers {
@@ -52,7 +56,8 @@ impl Peers {
             self.leave(slot, &conn, node);
         }
         if let Some(route) = conn.route {
-            let refused = refusal.is_some();
+            // Somebody has to do something about certificates, too.
+            let refused = refusal.is_some() || matches!(why, Why::Tls(_));
             self.redial.handle_down(now, route, conn.kind, refused);
             self.meet_again(route, refusal, node);
         }
@@ -107,6 +112,17 @@ impl Peers {
                     // The port is another each time.
                     Side::Dialled => {
                         format!("refused a node from {}: {why}", conn.address.ip())
+                    }
+                };
+                if self.roster.is_news(now, &line) {
+                    tracing::warn!("{line}");
+                }
+            }
+            (None, side, Why::Tls(why)) => {
+                let line = match side {
+                    Side::Dialer => format!("no TLS with the node at {at}: {why}"),
+                    Side::Dialled => {
+                        format!("no TLS with a node from {}: {why}", conn.address.ip())
                     }
                 };
                 if self.roster.is_news(now, &line) {

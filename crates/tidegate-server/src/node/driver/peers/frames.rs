@@ -1,207 +1,31 @@
-//! What is read from peers: bytes into frames, frames to whom they concern.
-
-use std::io::ErrorKind;
+//! Frames of peers, to whom they concern; and what follows when a channel opens.
 
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Load;
 
 use super::ending::Why;
-use super::{PeerEvent, Peers, Received};
+use super::inbox::Received;
+use super::{PeerEvent, Peers};
 use crate::cluster::Kind;
-use crate::cluster::channel::Step;
 use crate::cluster::greeting::Introduction;
 use crate::cluster::members::{Member, Members};
 use crate::cluster::proof::Side;
 use crate::cluster::refusal::Refusal;
 use crate::cluster::wire::Frame;
 use crate::node::core::Node;
-use crate::node::driver::{READ_BYTES, members};
-
-/// Reads for one large frame at a time: a MiB.
-const GATHERS_MAX: usize = 16;
+use crate::node::driver::members;
 
 /// Whether a frame was the last for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
+pub(super) enum After {
     Next,
     /// Enough is gathered, or the channel is not to be read on for now.
     Stop,
 }
 
 impl Peers {
-    /// The connections to be read in this turn.
-    pub(in crate::node::driver) fn take_ready(&mut self) -> Vec<usize> {
-        let ready = std::mem::take(&mut self.ready);
-        for key in &ready {
-            self.conns[*key].listed = false;
-        }
-        ready
-    }
-
-    /// Reads a connection once. Whether enough is gathered: write, then call it again.
-    pub(in crate::node::driver) fn read(
-        &mut self,
-        now: Time,
-        key: usize,
-        node: &mut Node,
-        scratch: &mut [u8],
-        limit: Load,
-    ) -> bool {
-        if self.waits(key, node) {
-            return false;
-        }
-        let Some(conn) = self.conns.get_mut(key) else {
-            return false;
-        };
-        let kept = std::mem::take(&mut conn.input);
-        // What was kept because enough was gathered comes first.
-        if !kept.is_empty() && kept.len() >= conn.need {
-            return self.consume(now, key, &kept, node, limit);
-        }
-        if conn.need > scratch.len() {
-            return self.gather(now, key, kept, node, scratch, limit);
-        }
-        let start = kept.len();
-        scratch[..start].copy_from_slice(&kept);
-        match self.read_some(now, key, node, &mut scratch[start..]) {
-            Some(0) => {
-                self.conns[key].input = kept;
-                false
-            }
-            Some(got) => self.consume(now, key, &scratch[..start + got], node, limit),
-            None => false,
-        }
-    }
-
-    /// Adds to a frame larger than a read.
-    fn gather(
-        &mut self,
-        now: Time,
-        key: usize,
-        mut kept: Vec<u8>,
-        node: &mut Node,
-        scratch: &mut [u8],
-        limit: Load,
-    ) -> bool {
-        let need = self.conns[key].need;
-        // Several reads, since nothing comes of it before it is whole; not more, since others wait.
-        for _ in 0..GATHERS_MAX {
-            let Some(got) = self.read_some(now, key, node, scratch) else {
-                return false;
-            };
-            if kept.capacity() < need {
-                // Doubling up to what is needed: who announces much has to send it.
-                let more = (2 * kept.len()).max(READ_BYTES);
-                kept.reserve(more.min(need + READ_BYTES - kept.len()));
-            }
-            kept.extend_from_slice(&scratch[..got]);
-            if kept.len() >= need {
-                return self.consume(now, key, &kept, node, limit);
-            }
-            if got < scratch.len() {
-                break;
-            }
-        }
-        self.conns[key].input = kept;
-        self.list(key);
-        false
-    }
-
-    /// One read: how much came, 0 if there was nothing; `None` if that was the connection's end.
-    fn read_some(
-        &mut self,
-        now: Time,
-        key: usize,
-        node: &mut Node,
-        into: &mut [u8],
-    ) -> Option<usize> {
-        let conn = self.conns.get_mut(key)?;
-        let why = match conn.socket.read(into) {
-            Ok(0) => Why::Closed,
-            Ok(got) => {
-                conn.readable &= got == into.len() || conn.ended;
-                conn.channel.handle_activity(now);
-                return Some(got);
-            }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                conn.readable = false;
-                return Some(0);
-            }
-            Err(e) => Why::Io(e),
-        };
-        self.end(now, key, node, &why);
-        None
-    }
-
-    /// Whether the connection is not to be read now.
-    fn waits(&mut self, key: usize, node: &Node) -> bool {
-        let Some(conn) = self.conns.get(key).filter(|c| !c.connecting) else {
-            return true;
-        };
-        match (conn.slot, conn.side, conn.kind) {
-            (Some(slot), Side::Dialled, Kind::Route) => !node.reads_peer(slot),
-            (Some(_), Side::Dialled, Kind::Raft) => {
-                let full = self.raft.is_full() || self.fetches.is_full();
-                self.raft.held_back |= full;
-                full
-            }
-            _ => false,
-        }
-    }
-
-    fn consume(
-        &mut self,
-        now: Time,
-        key: usize,
-        bytes: &[u8],
-        node: &mut Node,
-        limit: Load,
-    ) -> bool {
-        let (mut used, mut full) = (0, false);
-        let mut need = 0;
-        while let Some(conn) = self.conns.get_mut(key) {
-            let (step, n) = match conn.channel.next(now, &bytes[used..], &self.roster) {
-                Ok(next) => next,
-                Err(e) => {
-                    self.end(now, key, node, &Why::Channel(e));
-                    return false;
-                }
-            };
-            used += n;
-            match step {
-                Step::Need(n) => {
-                    need = n;
-                    break;
-                }
-                Step::Done => {}
-                Step::Open(theirs) => self.open(now, key, &theirs, node),
-                Step::Frame(frame) => {
-                    if self.take_frame(now, key, &frame, node, limit) == After::Stop {
-                        let slot = self.conns.get(key).and_then(|c| c.slot);
-                        full = slot.is_some_and(|slot| node.reads_peer(slot));
-                        break;
-                    }
-                }
-            }
-        }
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.need = need;
-            conn.input.clear();
-            conn.input.extend_from_slice(&bytes[used..]);
-            if conn.input.is_empty() && conn.input.capacity() > READ_BYTES {
-                conn.input = Vec::new();
-            }
-            full &= !conn.input.is_empty();
-            self.touch(key);
-            if !full {
-                self.list(key);
-            }
-        }
-        full
-    }
-
-    fn take_frame(
+    pub(super) fn take_frame(
         &mut self,
         now: Time,
         key: usize,
@@ -235,9 +59,14 @@ impl Peers {
                 Some(members) => {
                     self.roster.formation_mut().handle_told(id, members);
                     self.form(node);
+                    self.rejoin(now, node);
                 }
                 None => self.end(now, key, node, &Why::Members),
             },
+            Frame::Vouch { term } => {
+                self.roster.formation_mut().handle_vouched(id, *term);
+                self.rejoin(now, node);
+            }
             Frame::Raft { group, payload } => self.raft.push(received(*group, payload)),
             Frame::Fetch { group, payload } => self.fetches.push(received(*group, payload)),
             // The channel lets nothing else through.
@@ -247,7 +76,7 @@ impl Peers {
     }
 
     /// A channel is open.
-    fn open(&mut self, now: Time, key: usize, theirs: &Introduction, node: &mut Node) {
+    pub(super) fn open(&mut self, now: Time, key: usize, theirs: &Introduction, node: &mut Node) {
         let conn = &mut self.conns[key];
         let (side, kind, address, route) = (conn.side, theirs.kind(), conn.address, conn.route);
         conn.kind = kind;
@@ -296,6 +125,7 @@ impl Peers {
         }
         node.set_peer_urls(self.roster.client_urls());
         self.tell_members(node);
+        self.vouch(slot, node);
         self.form(node);
     }
 

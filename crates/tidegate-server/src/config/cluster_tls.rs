@@ -1,0 +1,136 @@
+//! TLS between nodes, as it is configured: `cluster { tls { ... } }`.
+//!
+//! nats-server's names. As there, both sides of a connection show a certificate and check the other's, whatever is said.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::apply::{boolean, entries, error, positive, text, unknown, wrong};
+use super::tree::{Item, SyntaxError};
+
+/// How long a handshake may take if nothing is said.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
+
+/// TLS between nodes: each shows a certificate, and checks the other's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterTls {
+    /// This node's certificate and those above it, PEM. It is shown to whoever dials and to whoever is dialled.
+    pub cert_file: PathBuf,
+    /// Its private key, PEM.
+    pub key_file: PathBuf,
+    /// Who signs the nodes' certificates, PEM. Whoever has one of theirs can be a node.
+    pub ca_file: PathBuf,
+    /// How long a handshake may take.
+    pub timeout: Duration,
+}
+
+/// The `tls` block of `cluster`.
+pub(super) fn cluster_tls(item: &Item) -> Result<ClusterTls, SyntaxError> {
+    let mut tls = ClusterTls {
+        cert_file: PathBuf::new(),
+        key_file: PathBuf::new(),
+        ca_file: PathBuf::new(),
+        timeout: HANDSHAKE_MAX,
+    };
+    for (key, item) in entries("cluster.tls", item)? {
+        match key.as_str() {
+            "cert_file" => tls.cert_file = text(key, item)?.into(),
+            "key_file" => tls.key_file = text(key, item)?.into(),
+            "ca_file" => tls.ca_file = text(key, item)?.into(),
+            "timeout" => tls.timeout = positive(key, item)?,
+            "verify" => {
+                if !boolean(key, item)? {
+                    let expected = "true: between nodes both sides are always verified";
+                    return Err(wrong("cluster.tls.verify", item, expected));
+                }
+            }
+            _ => return Err(unknown(&format!("cluster.tls.{key}"), item)),
+        }
+    }
+    let files = [&tls.cert_file, &tls.key_file, &tls.ca_file];
+    if files.iter().any(|file| file.as_os_str().is_empty()) {
+        return Err(error(
+            item,
+            "cluster.tls needs cert_file, key_file and ca_file: a node shows its certificate and checks the others'",
+        ));
+    }
+    Ok(tls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::apply::apply;
+    use super::super::{ExposureError, Settings, tree};
+    use super::*;
+
+    fn read(cluster: &str) -> Result<Settings, SyntaxError> {
+        let mut settings = Settings::default();
+        let system = tree::System {
+            directory: PathBuf::new(),
+        };
+        let map = tree::read_nats(&format!("cluster {{ {cluster} }}"), &system)?;
+        apply(&map, &mut settings).map(|()| settings)
+    }
+
+    const FILES: &str = r#"cert_file: "/c/n1.pem", key_file: "/c/n1.key", ca_file: "/c/ca.pem""#;
+
+    #[test]
+    fn the_block() {
+        let tls = |text: &str| {
+            let all = read(&format!("tls {{ {FILES} {text} }}")).unwrap();
+            all.cluster.unwrap().tls.unwrap()
+        };
+        let plain = tls("");
+        assert_eq!(plain, tls(", verify: true"));
+        assert_eq!(plain.ca_file, PathBuf::from("/c/ca.pem"));
+        assert_eq!(plain.timeout, Duration::from_secs(2));
+        assert_eq!(tls(", timeout: 0.5").timeout, Duration::from_millis(500));
+        let mut toml = Settings::default();
+        let text = "[cluster.tls]\ncert_file = \"/c/n1.pem\"\nkey_file = \"/c/n1.key\"\nca_file = \"/c/ca.pem\"";
+        apply(&tree::read_toml(text).unwrap(), &mut toml).unwrap();
+        assert_eq!(toml.cluster.unwrap().tls, Some(plain));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_said() {
+        for (block, expected) in [
+            (r#"cert_file: "c", key_file: "k""#, "ca_file"),
+            (&format!("{FILES}, verify: false"), "always verified"),
+            (
+                &format!("{FILES}, cipher_suites: []"),
+                "cluster.tls.cipher_suites",
+            ),
+            (&format!("{FILES}, timeout: 0"), "above 0"),
+        ] {
+            let e = read(&format!("tls {{ {block} }}")).unwrap_err();
+            assert!(e.message.contains(expected), "{block}: {}", e.message);
+        }
+    }
+
+    #[test]
+    fn beyond_this_machine_only_with_tls() {
+        let mut settings = read("listen: \"10.0.0.1:6222\"").unwrap();
+        let refused = settings.check_exposure().unwrap_err();
+        assert_eq!(refused, ExposureError::Nodes("10.0.0.1".into()));
+        assert!(refused.to_string().contains("cluster.tls"), "{refused}");
+        settings.insecure = true;
+        settings.check_exposure().unwrap();
+        let secured = read(&format!("listen: \"10.0.0.1:6222\", tls {{ {FILES} }}")).unwrap();
+        secured.check_exposure().unwrap();
+    }
+
+    #[test]
+    fn a_route_is_to_what_a_certificate_can_name() {
+        let routes = |host: &str| {
+            let text =
+                format!("name: tide, routes: [\"nats-route://{host}:1\"], tls {{ {FILES} }}");
+            let cluster = read(&text).unwrap().cluster.unwrap();
+            cluster.check(Some("n1"))
+        };
+        for good in ["n2.example.com", "10.0.0.2", "[::1]", "localhost"] {
+            routes(good).unwrap();
+        }
+        let e = routes("n2!x").unwrap_err().to_string();
+        assert!(e.contains("n2!x") && e.contains("certificate"), "{e}");
+    }
+}

@@ -1,0 +1,214 @@
+//! What was found damaged in the log although nobody read it: which messages lie there is looked up, others are asked for them, and
+//! it is said what became of it. A bounded look in each turn.
+//!
+//! Damage in which nothing lies that a stream still has is of no concern. Whoever is alone has nobody to ask: it says what is lost,
+//! and serves the rest.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_log::Lsn;
+
+use crate::stream::Streams;
+
+/// Ranges kept in mind; the log is read again, and what was not kept is found again.
+const RANGES_MAX: usize = 256;
+/// How soon it is looked again what still lies in a range.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A range, and how far it was looked what lies there.
+#[derive(Debug)]
+struct Found {
+    range: Range<u64>,
+    at: Time,
+    /// Where the look goes on.
+    from: (u32, u64),
+    /// Messages that lay there at the first look.
+    messages: u64,
+    /// Those of the present look that may still come, and those that will not, with an example.
+    coming: u64,
+    lost: u64,
+    example: Option<(u32, u64)>,
+    first: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Damage {
+    ranges: VecDeque<Found>,
+}
+
+impl Damage {
+    /// Nothing can be read there.
+    pub(super) fn handle_found(&mut self, now: Time, range: &Range<Lsn>) {
+        let range = range.start.get()..range.end.get();
+        let known = self.ranges.iter().any(|f| f.range == range);
+        if known || self.ranges.len() == RANGES_MAX {
+            return;
+        }
+        self.ranges.push_back(Found {
+            range,
+            at: now,
+            from: (0, 0),
+            messages: 0,
+            coming: 0,
+            lost: 0,
+            example: None,
+            first: true,
+        });
+    }
+
+    /// When to take the next turn.
+    pub(super) fn deadline(&self) -> Time {
+        let times = self.ranges.iter().map(|f| f.at);
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    /// One look. `ask` has the others asked for a message, by stream and number, and says whether it may come.
+    pub(super) fn turn(
+        &mut self,
+        now: Time,
+        streams: &Streams,
+        mut ask: impl FnMut(u32, u64) -> bool,
+    ) {
+        let Some(at) = self.ranges.iter().position(|f| f.at <= now) else {
+            return;
+        };
+        let found = &mut self.ranges[at];
+        let (lying, next) = streams.lying_in(&found.range, found.from);
+        for message in lying {
+            match ask(message.stream, message.seq) {
+                true => found.coming += 1,
+                false => {
+                    found.lost += 1;
+                    found.example.get_or_insert((message.stream, message.seq));
+                }
+            }
+        }
+        if let Some(next) = next {
+            found.from = next;
+            return;
+        }
+        found.tell(streams);
+        if found.coming == 0 {
+            self.ranges.remove(at);
+            return;
+        }
+        (found.from, found.at, found.first) = ((0, 0), now + AGAIN, false);
+        (found.coming, found.lost, found.example) = (0, 0, None);
+    }
+}
+
+impl Found {
+    /// All of it was looked through.
+    fn tell(&mut self, streams: &Streams) {
+        let Range { start, end } = self.range;
+        if self.first {
+            self.messages = self.coming + self.lost;
+            match self.messages {
+                0 => tracing::info!(
+                    "the log is damaged from {start} to {end}, where nothing is needed any more"
+                ),
+                messages => tracing::error!(
+                    "the log is damaged from {start} to {end}: {messages} messages lie there"
+                ),
+            }
+        }
+        if self.coming == 0 && self.lost == 0 && self.messages > 0 {
+            let messages = self.messages;
+            tracing::warn!(
+                "{messages} messages of the log's damaged part from {start} to {end} are whole again, or gone"
+            );
+        }
+        if let (0, Some((stream, seq))) = (self.coming, self.example) {
+            let (lost, name) = (self.lost, streams.get(stream).map_or("", |s| s.name()));
+            tracing::error!(
+                "{lost} messages of the log's damaged part from {start} to {end} are lost, such as {seq} of stream {name}: they are not served, everything else is"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{AccountLimits, Command, Encoder, Kind, Place};
+
+    const CONFIG: &[u8] = br#"{"name":"S","subjects":["s"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}"#;
+
+    /// A stream whose message n lies at 100 n.
+    fn streams() -> Streams {
+        let mut streams = Streams::new(AccountLimits::NONE);
+        for n in 0..=20u64 {
+            let mut entry = Vec::new();
+            let mut encoder = Encoder::begin(&mut entry, 1_000_000);
+            let command = match n {
+                0 => Command::new(Kind::CreateStream, 0, b"", CONFIG),
+                _ => Command::new(Kind::Publish, 1, b"s", b"text"),
+            };
+            encoder.command(&command).unwrap();
+            let applied = streams.apply(n * 100, &entry.into(), &mut Vec::new(), &mut Vec::new());
+            applied.unwrap();
+        }
+        streams
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn range(from: u64, to: u64) -> Range<Lsn> {
+        Lsn::new(from)..Lsn::new(to)
+    }
+
+    fn turn(damage: &mut Damage, now: Time, streams: &Streams, comes: bool) -> Vec<u64> {
+        let mut asked = Vec::new();
+        damage.turn(now, streams, |_, seq| {
+            asked.push(seq);
+            comes
+        });
+        asked
+    }
+
+    #[test]
+    fn what_lies_there_is_asked_for_until_nothing_does() {
+        let (mut streams, mut damage) = (streams(), Damage::default());
+        damage.handle_found(at(0), &range(450, 700));
+        damage.handle_found(at(0), &range(450, 700));
+        assert_eq!(turn(&mut damage, at(0), &streams, true), [5, 6]);
+        assert_eq!(damage.deadline(), at(1));
+        assert!(turn(&mut damage, at(0), &streams, true).is_empty());
+        let stream = streams.by_name("S").unwrap();
+        for seq in [5, 6] {
+            let from = streams.get(stream).unwrap().place(seq).unwrap();
+            let to = Place {
+                lsn: 9000 + seq,
+                ..from
+            };
+            assert!(streams.relocate(stream, seq, from, to));
+        }
+        assert!(turn(&mut damage, at(1), &streams, true).is_empty());
+        assert_eq!(damage.deadline(), Time::NEVER);
+    }
+
+    #[test]
+    fn what_nobody_has_is_not_asked_for_again_until_it_is_found_again() {
+        let (streams, mut damage) = (streams(), Damage::default());
+        damage.handle_found(at(0), &range(1000, 1001));
+        assert_eq!(turn(&mut damage, at(0), &streams, false), [10]);
+        assert_eq!(damage.deadline(), Time::NEVER);
+        damage.handle_found(at(5), &range(1000, 1001));
+        assert_eq!(turn(&mut damage, at(5), &streams, false), [10]);
+    }
+
+    #[test]
+    fn ranges_are_bounded() {
+        let mut damage = Damage::default();
+        for n in 0..2 * RANGES_MAX as u64 {
+            damage.handle_found(at(0), &range(n, n + 1));
+        }
+        assert_eq!(damage.ranges.len(), RANGES_MAX);
+    }
+}

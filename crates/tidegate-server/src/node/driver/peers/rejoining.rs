@@ -1,0 +1,90 @@
+//! A node that lost its disk asks for the place it had, and the others vouch for it.
+
+use tidegate::Time;
+
+use super::Peers;
+use super::ending::Why;
+use crate::cluster::Kind;
+use crate::cluster::roster::Roster;
+use crate::cluster::wire::Frame;
+use crate::node::core::Node;
+use crate::node::driver::members;
+
+/// Asks, if it was told to and has no place.
+pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
+    if !rejoins || !roster.me().streams {
+        return;
+    }
+    if roster.formation().formed().is_some() {
+        return tracing::info!("--rejoin: the data directory is a member's already, nothing to do");
+    }
+    roster.formation_mut().begin_rejoin();
+}
+
+impl Peers {
+    /// The term from which on this node, whose disk was lost, takes part again; `None` if it has everything.
+    #[must_use]
+    pub fn rejoined(&self) -> Option<u64> {
+        self.identity.as_ref().and_then(|(_, file)| file.rejoined)
+    }
+
+    /// What this node can vouch for to one that lost its disk.
+    pub(in crate::node::driver) const fn set_vouched_term(&mut self, term: Option<u64>) {
+        self.vouched_term = term;
+    }
+
+    /// This node has everything again: it may forget that its disk was lost.
+    pub(in crate::node::driver) fn handle_whole(&mut self) {
+        let Some((disk, file)) = &mut self.identity else {
+            return;
+        };
+        let rejoined = file.rejoined.take();
+        if let Err(e) = members::save(disk, file) {
+            // It is asked again.
+            file.rejoined = rejoined;
+            return tracing::error!("the file `members` cannot be written: {e}");
+        }
+        tracing::info!("this node has everything again, and votes");
+    }
+
+    /// Vouches for this node's term, if the peer lost its disk.
+    pub(super) fn vouch(&self, slot: usize, node: &mut Node) {
+        let rejoins = self.roster.peers().get(slot).is_some_and(|p| p.rejoins);
+        if let Some(term) = self.vouched_term
+            && rejoins
+            && self.told[slot][Kind::Route.index()].is_some()
+        {
+            node.tell_peer(slot, &Frame::Vouch { term });
+        }
+    }
+
+    /// Takes the place this node had, if this is the moment.
+    pub(super) fn rejoin(&mut self, now: Time, node: &mut Node) {
+        let Some((disk, file)) = &mut self.identity else {
+            return;
+        };
+        let Some(rejoined) = self.roster.formation().rejoin_due() else {
+            return;
+        };
+        let mut fixed = file.clone();
+        fixed.me.id = rejoined.id;
+        fixed.rejoined = Some(rejoined.term);
+        fixed.members = Some(rejoined.members.clone());
+        if let Err(e) = members::save(disk, &fixed) {
+            return tracing::error!("the file `members` cannot be written: {e}");
+        }
+        *file = fixed;
+        tracing::info!(
+            "a member of the cluster `{}` again, from term {} on; fetches what it had",
+            file.cluster,
+            rejoined.term
+        );
+        self.roster.handle_rejoined(rejoined);
+        // On them it was a guest.
+        let all: Vec<usize> = self.conns.iter().map(|(key, _)| key).collect();
+        for key in all {
+            self.end(now, key, node, &Why::Rejoined);
+        }
+        (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
+    }
+}

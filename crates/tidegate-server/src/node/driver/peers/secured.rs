@@ -1,0 +1,188 @@
+//! TLS between nodes: whoever dials begins with it, and both sides show a certificate. What went wrong is said so that somebody
+//! can do something about it.
+//!
+//! Whoever listens looks at a connection's first bytes: a node that speaks no TLS is to hear so, in words it understands.
+
+use std::io::{self, ErrorKind};
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, Error};
+use tidegate::Time;
+
+use super::ending::Why;
+use super::{Conn, Peers};
+use crate::cluster::channel::{ChannelError, begins_tls};
+use crate::cluster::greeting::GreetingError;
+use crate::cluster::proof::Side;
+use crate::cluster::refusal::Refusal;
+use crate::node::core::Node;
+use crate::node::tls::PeerTls;
+
+/// How far a connection is secured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Securing {
+    /// The handshake is over, or there is none.
+    Done,
+    /// The first bytes of whoever dialled will tell whether it speaks TLS.
+    FirstBytes,
+    /// The handshake is going on.
+    Handshake,
+}
+
+/// TLS with the node that is dialled as `host`: its certificate has to be for that.
+pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(tls.dialer.clone(), name);
+    let connection = connection.map_err(io::Error::other)?;
+    Ok(Box::new(connection.into()))
+}
+
+impl Peers {
+    /// From now on certificates are these; connections that are open stay as they are.
+    pub(in crate::node::driver) fn set_tls(&mut self, tls: Option<PeerTls>) {
+        self.tls = tls;
+    }
+
+    /// Whether nodes speak TLS with each other.
+    #[must_use]
+    pub const fn is_secured(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Begins TLS with whoever dialled, once its first bytes are there. Whether the connection can be read.
+    pub(super) fn begin_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        if conn.securing != Securing::FirstBytes {
+            return true;
+        }
+        let mut first = [0; 3];
+        let spoken = match conn.socket.peek(&mut first) {
+            Ok(3) => begins_tls(first),
+            Ok(1 | 2) if !conn.ended => {
+                conn.readable = false;
+                return false;
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                conn.readable = false;
+                return false;
+            }
+            _ => false,
+        };
+        // Without it the greeting is refused, if it is one.
+        conn.securing = Securing::Done;
+        if let Some(tls) = self.tls.as_ref().filter(|_| spoken) {
+            match rustls::ServerConnection::new(tls.dialled.clone()) {
+                Ok(connection) => {
+                    conn.socket.tls = Some(Box::new(connection.into()));
+                    conn.securing = Securing::Handshake;
+                }
+                Err(e) => {
+                    self.end(now, key, node, &Why::Tls(e.to_string()));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Notices the end of a handshake, and sees to it that what TLS itself has to say is written. Whether the connection goes on.
+    pub(super) fn go_on_with_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
+        let conn = &mut self.conns[key];
+        if conn.securing == Securing::Handshake && !conn.socket.is_handshaking() {
+            conn.securing = Securing::Done;
+            match conn.socket.binding() {
+                Ok(binding) => conn.channel.handle_secured(now, binding),
+                Err(e) => {
+                    self.end(now, key, node, &Why::Tls(e.to_string()));
+                    return false;
+                }
+            }
+        }
+        self.touch(key);
+        true
+    }
+}
+
+impl Conn {
+    /// Why reading or writing it failed.
+    pub(super) fn failure(&self, e: io::Error) -> Why {
+        let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
+        match inner {
+            // What no TLS can begin with.
+            Some(Error::InvalidMessage(_))
+                if self.side == Side::Dialer && self.securing == Securing::Handshake =>
+            {
+                let refused = GreetingError::from(Refusal::OnlyTls);
+                Why::Channel(ChannelError::from(refused))
+            }
+            Some(e) => Why::Tls(reason(e)),
+            None => Why::Io(e),
+        }
+    }
+}
+
+/// For people.
+fn reason(e: &Error) -> String {
+    use AlertDescription as Alert;
+    match e {
+        // An authority made anew under its old name signs otherwise.
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "its certificate is not signed by an authority in cluster.tls.ca_file: give all nodes certificates of one authority, and that".into()
+        }
+        Error::InvalidCertificate(
+            e @ (CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
+        ) => format!(
+            "{e}: routes must name a node as its certificate does (subjectAltName)"
+        ),
+        Error::InvalidCertificate(
+            e @ (CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. }),
+        ) => format!(
+            "{e}: a node dials and is dialled, so its certificate needs both serverAuth and clientAuth (extendedKeyUsage), or none"
+        ),
+        Error::InvalidCertificate(e) => format!("its certificate cannot be used: {e}"),
+        Error::NoCertificatesPresented => "it shows no certificate".into(),
+        Error::AlertReceived(Alert::UnknownCA) => {
+            "it does not know who signed this node's certificate: give all nodes certificates of one authority, and that as cluster.tls.ca_file".into()
+        }
+        Error::AlertReceived(
+            alert @ (Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::DecryptError
+            | Alert::AccessDenied),
+        ) => format!("it does not take this node's certificate, and its log says why: {alert:?}"),
+        e => e.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_said_with_what_to_do() {
+        for error in [
+            CertificateError::UnknownIssuer,
+            CertificateError::BadSignature,
+        ] {
+            let said = reason(&Error::InvalidCertificate(error));
+            assert!(said.contains("cluster.tls.ca_file"), "{said}");
+        }
+        let name = CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("n2").unwrap(),
+            presented: vec!["DnsName(\"n1\")".into()],
+        };
+        let said = reason(&Error::InvalidCertificate(name));
+        assert!(
+            said.contains("\"n2\"") && said.contains("n1") && said.contains("routes"),
+            "{said}"
+        );
+        let alert = reason(&Error::AlertReceived(AlertDescription::CertificateExpired));
+        assert!(alert.contains("CertificateExpired"), "{alert}");
+    }
+}

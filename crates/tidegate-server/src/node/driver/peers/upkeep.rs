@@ -1,0 +1,78 @@
+//! What time brings: dials that are due, pings, and connections that are dead.
+
+use tidegate::Time;
+
+use super::ending::Why;
+use super::{Conn, Peers};
+use crate::cluster::Kind;
+use crate::cluster::channel::PING_EVERY;
+use crate::cluster::proof::Side;
+use crate::cluster::wire::Frame;
+use crate::node::core::Node;
+
+impl Peers {
+    /// When [`Peers::handle_timeouts`] is to be called.
+    pub(in crate::node::driver) fn deadline(&self) -> Option<Time> {
+        let pings = (!self.conns.is_empty()).then_some(self.next_ping);
+        let channels = self.conns.iter().map(|(_, c)| c.channel.deadline());
+        let all = [pings, self.redial.deadline()];
+        all.into_iter().flatten().chain(channels).min()
+    }
+
+    /// Dials what is due, pings, and ends what is dead.
+    pub(in crate::node::driver) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
+        for (_, conn) in &mut self.conns {
+            // What is there to read and has to wait is not silence.
+            if conn.readable && conn.side == Side::Dialled {
+                conn.channel.handle_activity(now);
+            }
+        }
+        let overdue = |(key, conn): (usize, &Conn)| Some((key, conn.channel.overdue(now)?));
+        let dead: Vec<_> = self.conns.iter().filter_map(overdue).collect();
+        for (key, why) in dead {
+            self.end(now, key, node, &Why::Channel(why));
+        }
+        if self.next_ping <= now {
+            self.next_ping = now + PING_EVERY;
+            self.ping(now, node);
+        }
+        while let Some((route, kind, outcome)) = self.resolving.poll() {
+            self.dial_resolved(now, route, kind, outcome);
+        }
+        while let Some((route, kind)) = self.redial.poll(now) {
+            self.dial(now, route, kind);
+        }
+    }
+
+    fn ping(&mut self, now: Time, node: &mut Node) {
+        for slot in 0..self.told.len() {
+            if self.told[slot][Kind::Route.index()].is_some() {
+                node.tell_peer(slot, &Frame::Ping);
+            }
+            self.vouch(slot, node);
+            if let Some(key) = self.told[slot][Kind::Raft.index()] {
+                Frame::Ping.write(&mut self.conns[key].channel.out);
+                self.touch(key);
+            }
+            for key in self.heard[slot].into_iter().flatten() {
+                self.conns[key].channel.pong();
+                self.touch(key);
+            }
+        }
+        self.pings += 1;
+        // Not before nodes that were started together had the time to meet.
+        if self.identity.is_some()
+            && self.pings > 3
+            && let Some(why) = self.roster.formation().waiting_for()
+        {
+            let what = match self.roster.formation().rejoins() {
+                true => "this node does not have its place in the cluster again",
+                false => "the cluster is not formed",
+            };
+            let line = format!("{what}, streams are not served: {why}");
+            if self.roster.is_news(now, &line) {
+                tracing::warn!("{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How commands become entries, with what the product does and without.
+
+use super::*;
+use crate::config::raft_step::RaftStep;
+use crate::stream::{AccountLimits, Command, Kind};
+
+const NOW: Time = Time::from_nanos(1_000_000);
+
+fn streams(step: RaftStep) -> JetStream {
+    let settings = StreamSettings {
+        raft_step: step,
+        ..StreamSettings::new("none".into())
+    };
+    JetStream::new(NOW, settings, Streams::new(AccountLimits::NONE), 1)
+}
+
+/// So many commands of 100 KiB: five fill an entry of the product's, two one of a step before.
+fn add(streams: &mut JetStream, commands: usize) {
+    for _ in 0..commands {
+        let payload = vec![b'x'; 100 << 10];
+        let command = Command::new(Kind::Publish, 1, b"a", &payload);
+        streams.command(NOW, false, &command, None);
+    }
+}
+
+/// The commands of the next entry, until it is taken.
+fn next(streams: &mut JetStream) -> Option<usize> {
+    let (entry, _) = streams.poll_proposal(NOW)?;
+    Some(Entry::decode(&entry).unwrap().commands().count())
+}
+
+fn take(streams: &mut JetStream) {
+    streams.handle_proposed(NOW, Proposed { index: 1, term: 1 }, 1000);
+}
+
+#[test]
+fn what_is_left_of_full_entries_goes_with_what_comes_until_they_are_taken() {
+    for (step, full, entries) in [
+        (RaftStep::All, 5, &[5, 2][..]),
+        (RaftStep::Combined, 2, &[2, 2]),
+        (RaftStep::Unblocked, 2, &[2, 1, 1]),
+    ] {
+        let mut streams = streams(step);
+        add(&mut streams, full + 1);
+        assert_eq!(next(&mut streams), Some(full), "{step}");
+        // The group takes it only later.
+        add(&mut streams, 1);
+        let taken = std::iter::from_fn(|| {
+            let commands = next(&mut streams)?;
+            take(&mut streams);
+            Some(commands)
+        });
+        assert_eq!(taken.collect::<Vec<_>>(), entries, "{step}");
+    }
+}
+
+#[test]
+fn where_the_log_blocks_each_command_is_an_entry() {
+    for (step, entries) in [
+        (RaftStep::Baseline, &[1, 1, 1][..]),
+        (RaftStep::OneWrite, &[1, 1, 1]),
+        (RaftStep::Leftovers, &[1, 1, 1]),
+        (RaftStep::Unblocked, &[2, 1]),
+        (RaftStep::All, &[3]),
+    ] {
+        let mut streams = streams(step);
+        add(&mut streams, 3);
+        let taken = std::iter::from_fn(|| {
+            let commands = next(&mut streams)?;
+            take(&mut streams);
+            Some(commands)
+        });
+        assert_eq!(taken.collect::<Vec<_>>(), entries, "{step}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Messages of other members that lie in the log and that no state here has: what was fetched of a state that is not whole yet. A
+//! catching up that breaks off, by an end of the process too, goes on with them. Pure.
+//!
+//! Sixteen bytes a message, until a checkpoint is written: from then on the log may let go of where they lie.
+
+use std::collections::BTreeMap;
+
+use super::Relocated;
+use crate::stream::{ENTRY_HEADER_BYTES, Place};
+
+/// Messages that were fetched and are in no state yet, each with its place.
+#[derive(Debug, Default)]
+pub struct Apart {
+    /// Of each stream the number and the record of each message, in the order of the numbers.
+    streams: BTreeMap<u32, Vec<(u64, u64)>>,
+}
+
+impl Apart {
+    /// A message lies there.
+    pub(super) fn insert(&mut self, message: &Relocated) {
+        let (seq, lsn) = (message.seq, message.place.lsn);
+        let messages = self.streams.entry(message.stream).or_default();
+        // They come in the order of their numbers, mostly.
+        let after = messages.partition_point(|(at, _)| *at < seq);
+        match messages.get_mut(after) {
+            Some(known) if known.0 == seq => known.1 = lsn,
+            _ => messages.insert(after, (seq, lsn)),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.streams.clear();
+    }
+
+    /// Where this message lies, if it is one of them.
+    #[must_use]
+    pub fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+        let messages = self.streams.get(&stream)?;
+        let at = messages.binary_search_by_key(&seq, |m| m.0).ok()?;
+        Some(Place {
+            lsn: messages[at].1,
+            offset: ENTRY_HEADER_BYTES as u32,
+        })
+    }
+
+    /// The first of this stream that is numbered `from` or higher.
+    #[must_use]
+    pub fn next(&self, stream: u32, from: u64) -> Option<u64> {
+        let messages = self.streams.get(&stream)?;
+        let at = messages.partition_point(|(seq, _)| *seq < from);
+        messages.get(at).map(|(seq, _)| *seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_found_whatever_order_they_came_in_and_the_last_place_counts() {
+        let mut apart = Apart::default();
+        for (stream, seq, lsn) in [(1, 5, 50), (1, 7, 70), (2, 5, 90), (1, 6, 60), (1, 5, 55)] {
+            let place = Place { lsn, offset: 0 };
+            apart.insert(&Relocated { stream, seq, place });
+        }
+        let lsn = |stream, seq| apart.place(stream, seq).map(|p| p.lsn);
+        assert_eq!(
+            [lsn(1, 5), lsn(1, 6), lsn(1, 7)],
+            [Some(55), Some(60), Some(70)]
+        );
+        assert_eq!([lsn(2, 5), lsn(2, 6), lsn(3, 5)], [Some(90), None, None]);
+        assert_eq!([apart.next(1, 0), apart.next(1, 6)], [Some(5), Some(6)]);
+        assert_eq!([apart.next(1, 8), apart.next(3, 0)], [None, None]);
+        apart.clear();
+        assert_eq!(apart.next(1, 0), None);
+    }
+}

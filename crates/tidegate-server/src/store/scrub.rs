@@ -1,0 +1,265 @@
+//! Reading all of the log again, slowly, so that what went bad where nobody reads is found while others still have it.
+//!
+//! Parts of sealed segments are read one at a time, at such times that all of them are through in [`Options::scrub_period`]; then it
+//! begins again. A start begins anywhere, so that a process that often ends gets everywhere, too. A thread of its own reads; what
+//! it finds is kept, up to a bound, until it is [taken](Store::poll_damaged). What is not kept is found again the next time.
+//!
+//! [`Options::scrub_period`]: super::Options::scrub_period
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_log::{Checked, Lsn, ReadError, Reader, SegmentInfo};
+
+use super::worker::{By, Worker};
+use super::{Store, Waker};
+
+/// What is read at once.
+const PART_BYTES: usize = 1 << 20;
+/// The most damaged ranges that wait to be taken.
+const FOUND_MAX: usize = 256;
+/// How soon it is looked again whether there is something to read.
+const IDLE: Duration = Duration::from_secs(1);
+
+type Outcome = Result<Checked, ReadError>;
+type Done = Arc<Mutex<Option<Outcome>>>;
+
+/// What it has done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// How often all of the log was read.
+    pub rounds: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes of these that were damaged.
+    pub damaged_bytes: u64,
+}
+
+/// Which part is read when. Pure.
+#[derive(Debug)]
+struct Plan {
+    period: Duration,
+    /// Where to begin, among the segments there are then; taken by the first part.
+    seed: Option<u64>,
+    /// Where the next part begins.
+    at: Lsn,
+    next: Time,
+    rounds: u64,
+}
+
+/// See the [module](self).
+pub(super) struct Scrub {
+    plan: Plan,
+    /// A part is being read.
+    reading: bool,
+    found: VecDeque<Range<Lsn>>,
+    /// Everything damaged lies before this position.
+    damaged_to: Lsn,
+    scrubbed: Scrubbed,
+    done: Done,
+    worker: Worker<Lsn>,
+}
+
+impl Scrub {
+    /// Nothing is read if `period` is zero.
+    pub(super) fn start(
+        by: By,
+        reader: Reader,
+        (period, seed): (Duration, u64),
+        waker: Waker,
+    ) -> std::io::Result<Self> {
+        let done = Done::default();
+        let told = Arc::clone(&done);
+        let worker = Worker::start(by, "scrub", 1, move |from: Lsn| {
+            let outcome = reader.check(from, PART_BYTES);
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            waker();
+        })?;
+        Ok(Self {
+            plan: Plan {
+                period,
+                seed: Some(seed),
+                at: Lsn::ZERO,
+                next: Time::ZERO,
+                rounds: 0,
+            },
+            reading: false,
+            found: VecDeque::new(),
+            damaged_to: Lsn::ZERO,
+            scrubbed: Scrubbed::default(),
+            done,
+            worker,
+        })
+    }
+
+    fn poll(&mut self) {
+        let outcome = self
+            .done
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(outcome) = outcome else { return };
+        self.reading = false;
+        match outcome {
+            Ok(checked) => {
+                self.scrubbed.bytes += checked.next.since(self.plan.at);
+                self.plan.at = checked.next;
+                for lost in checked.lost {
+                    self.scrubbed.damaged_bytes += lost.end.since(lost.start);
+                    self.damaged_to = self.damaged_to.max(lost.end);
+                    if self.found.len() < FOUND_MAX {
+                        self.found.push_back(lost);
+                    }
+                }
+            }
+            // It went meanwhile; the next part is of one that is there.
+            Err(ReadError::Released) => {}
+            Err(error) => {
+                tracing::warn!("a part of the log cannot be looked through: {error}");
+                // Not the same part again and again: from the beginning.
+                self.plan.at = Lsn::ZERO;
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Where to read next, of these segments; when to come again, if not now.
+    fn poll(&mut self, now: Time, segments: &[SegmentInfo]) -> Option<Lsn> {
+        let sealed = || segments.iter().filter(|s| s.sealed);
+        let bytes: u64 = sealed().map(|s| s.range.end.since(s.range.start)).sum();
+        if bytes == 0 {
+            self.next = now + IDLE;
+            return None;
+        }
+        if let Some(seed) = self.seed.take() {
+            let at = seed as usize % sealed().count();
+            self.at = sealed().nth(at).map_or(Lsn::ZERO, |s| s.range.start);
+        }
+        // Parts begin where records do: in the middle of a segment only where the last part ended.
+        let here = sealed().find(|s| self.at < s.range.end);
+        let (from, again) = match here {
+            Some(s) => (self.at.max(s.range.start), false),
+            None => (sealed().next().map_or(Lsn::ZERO, |s| s.range.start), true),
+        };
+        self.rounds += u64::from(again);
+        let parts = bytes.div_ceil(PART_BYTES as u64);
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        self.next = now + self.period / parts;
+        self.at = from;
+        Some(from)
+    }
+}
+
+impl Store {
+    /// Has the next part of the log read again, if it is time to.
+    pub fn scrub(&mut self, now: Time) {
+        let scrub = &mut self.scrub;
+        scrub.poll();
+        if scrub.plan.period.is_zero() || scrub.reading || now < scrub.plan.next {
+            return;
+        }
+        if let Some(from) = scrub.plan.poll(now, &self.log.segments()) {
+            scrub.reading = scrub.worker.ask(from);
+        }
+    }
+
+    /// When to call [`scrub`](Self::scrub) next.
+    #[must_use]
+    pub const fn scrub_deadline(&self) -> Time {
+        match self.scrub.reading || self.scrub.plan.period.is_zero() {
+            // The waker is called.
+            true => Time::NEVER,
+            false => self.scrub.plan.next,
+        }
+    }
+
+    /// A range of positions found damaged, each once a round. A checkpoint is due where a start would need it.
+    pub fn poll_damaged(&mut self) -> Option<Range<Lsn>> {
+        self.scrub.found.pop_front()
+    }
+
+    /// What was read again.
+    #[must_use]
+    pub const fn scrubbed(&self) -> Scrubbed {
+        Scrubbed {
+            rounds: self.scrub.plan.rounds,
+            ..self.scrub.scrubbed
+        }
+    }
+
+    /// Whether a start would read what is damaged, and would not with a checkpoint of now.
+    pub(super) fn starts_on_damage(&self) -> bool {
+        let newest = self.checkpoints.kept().last().map_or(Lsn::ZERO, |k| k.next);
+        let to = self.scrub.damaged_to;
+        newest < to && to <= self.applied.2
+    }
+
+    #[cfg(feature = "sim")]
+    pub(super) fn step_scrub(&mut self) -> bool {
+        self.scrub.worker.step()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn segment(number: u64, from_mib: u64, to_mib: u64) -> SegmentInfo {
+        SegmentInfo {
+            segment: number,
+            range: Lsn::new(from_mib * MIB)..Lsn::new(to_mib * MIB),
+            records: 1,
+            sealed: true,
+            file_bytes: 4 * MIB,
+        }
+    }
+
+    fn plan(seed: u64) -> Plan {
+        Plan {
+            period: Duration::from_secs(60),
+            seed: Some(seed),
+            at: Lsn::ZERO,
+            next: Time::ZERO,
+            rounds: 0,
+        }
+    }
+
+    #[test]
+    fn all_sealed_segments_are_through_in_a_period_and_it_begins_again() {
+        let mut open = segment(9, 9, 12);
+        open.sealed = false;
+        // What was between the first two has gone.
+        let segments = [segment(1, 1, 3), segment(3, 5, 9), open];
+        let (mut plan, mut now, mut read) = (plan(1), Time::ZERO, Vec::new());
+        for _ in 0..8 {
+            let from = plan.poll(now, &segments).unwrap();
+            read.push(from.get() / MIB);
+            plan.at = from.after(MIB);
+            now = plan.next;
+        }
+        assert_eq!(read, [5, 6, 7, 8, 1, 2, 5, 6]);
+        assert_eq!(
+            now,
+            Time::ZERO + Duration::from_secs(80),
+            "six parts a minute"
+        );
+        assert_eq!(plan.rounds, 1);
+    }
+
+    #[test]
+    fn without_a_sealed_segment_it_is_looked_again_later() {
+        let mut open = segment(0, 0, 3);
+        open.sealed = false;
+        let mut plan = plan(7);
+        assert_eq!(plan.poll(Time::ZERO, &[open]), None);
+        assert_eq!(plan.next, Time::ZERO + IDLE);
+        let from = plan.poll(plan.next, &[segment(0, 0, 3)]);
+        assert_eq!(from, Some(Lsn::ZERO), "the seed counts then");
+    }
+}

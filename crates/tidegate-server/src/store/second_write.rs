@@ -1,0 +1,132 @@
+//! Each message written and synced once more before its entry is due, as nats-server's streams of several replicas did with
+//! `sync_interval: always` up to 2.14: for measuring what that costs. Nobody serves with it.
+//!
+//! Owns the file and the thread that writes it; an entry at a time, in order. What is written is never read: the log has it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_log::{Storage, StorageFile};
+
+use super::Waker;
+use super::slow::slowed;
+use super::worker::{By, Worker};
+use crate::replica::Committed;
+use crate::stream::{Entry, Kind};
+
+/// The file, in the data directory.
+const FILE: &str = "second-write";
+/// From here on it is written over from its beginning.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// See the [module](self).
+pub(super) struct SecondWrite {
+    worker: Worker<Bytes>,
+    /// Entries the thread is through with, and syncs it made.
+    done: Arc<AtomicU64>,
+    syncs: Arc<AtomicU64>,
+    /// Entries handed to it.
+    asked: u64,
+    /// The last of them, until it is due.
+    writing: Option<Committed>,
+}
+
+impl SecondWrite {
+    pub(super) fn start(
+        by: By,
+        storage: &dyn Storage,
+        delay: Duration,
+        waker: Waker,
+    ) -> io::Result<Self> {
+        let mut pen = Pen {
+            file: slowed(storage.create(FILE)?, delay),
+            at: 0,
+            syncs: Arc::default(),
+        };
+        let (done, syncs) = (Arc::<AtomicU64>::default(), Arc::clone(&pen.syncs));
+        let through = Arc::clone(&done);
+        let worker = Worker::start(by, "second-write", 1, move |entry: Bytes| {
+            if let Err(error) = pen.write(&entry) {
+                tracing::error!("the second write: {error}");
+            }
+            through.fetch_add(1, Ordering::Release);
+            waker();
+        })?;
+        Ok(Self {
+            worker,
+            done,
+            syncs,
+            asked: 0,
+            writing: None,
+        })
+    }
+
+    /// The next entry whose messages are written; asks for the next one if none is being written.
+    pub(super) fn poll(
+        &mut self,
+        mut next: impl FnMut() -> Option<Committed>,
+    ) -> Option<Committed> {
+        if self.writing.is_none() {
+            let entry = next()?;
+            let asked = self.worker.ask(entry.data.clone());
+            self.asked += u64::from(asked);
+            self.writing = Some(entry);
+        }
+        match self.done.load(Ordering::Acquire) == self.asked {
+            true => self.writing.take(),
+            false => None,
+        }
+    }
+
+    /// The term of the entry that is being written, or is and was not asked for since.
+    pub(super) fn writing(&self) -> Option<u64> {
+        self.writing.as_ref().map(|entry| entry.term)
+    }
+
+    /// Syncs so far.
+    pub(super) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// Writes an entry that waits, where no thread does; whether there was one.
+    #[cfg(feature = "sim")]
+    pub(super) fn step(&mut self) -> bool {
+        self.worker.step()
+    }
+}
+
+/// The thread's part.
+struct Pen {
+    file: Arc<dyn StorageFile>,
+    at: u64,
+    syncs: Arc<AtomicU64>,
+}
+
+impl Pen {
+    fn write(&mut self, entry: &[u8]) -> io::Result<()> {
+        let Ok(entry) = Entry::decode(entry) else {
+            // Whoever applies it says so.
+            return Ok(());
+        };
+        let commands = entry.commands().map_while(Result::ok);
+        for command in commands.filter(|c| c.kind == Kind::Publish) {
+            let parts = [
+                command.subject,
+                command.headers.unwrap_or_default(),
+                command.payload,
+            ];
+            let bytes: usize = parts.iter().map(|part| part.len()).sum();
+            self.file.write_at(&parts.map(IoSlice::new), self.at)?;
+            self.file.sync()?;
+            self.at += bytes as u64;
+            if self.at > FILE_BYTES_MAX {
+                self.at = 0;
+            }
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
