@@ -3,7 +3,7 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions prove-away prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -61,6 +61,13 @@ prove-failover: ## a cluster's leader killed 50 times under load: how long publi
 
 prove-partitions: ## ten minutes of nodes cut off, killed and paused, in network namespaces (root)
 	PARTITION_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster cut_off -- --nocapture
+
+AWAY_MIB ?= 4096
+prove-away: ## a node away while AWAY_MIB (4096) are written: what the others take meanwhile, how it comes back, and that no publisher waits for 2 s
+	AWAY_DEFAULTS=1 AWAY_MAX_MS=2000 AWAY_MIB=$(AWAY_MIB) $(CARGO) test --locked -p tidegate-cli --test cluster away_from -- --nocapture --test-threads 1
+
+prove-power: ## ten minutes of power lost on one node, two, all, and the cluster forming meanwhile; then each kind of damage to a node's files (root, /dev/fuse)
+	POWER_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster -- --nocapture --test-threads=1 power_lost damaged_files
 
 SEEDS_MAX ?= 100000
 soak-sim: ## the simulated cluster on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/sim-seeds has what is done)

@@ -199,6 +199,9 @@ pub(crate) enum Bench {
     Stream(BenchArgs),
     /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats` program.
     Cluster(BenchArgs),
+    /// What each step of nats-server's PR 7355 brings to such streams, and what two more do: on this disk, and on one whose syncs
+    /// take 5 ms longer.
+    Raft(BenchArgs),
     /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }

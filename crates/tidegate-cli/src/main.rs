@@ -66,10 +66,23 @@ fn main() -> ExitCode {
         // Whoever read our output has enough.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("tidegate: {e:#}");
+            eprintln!("tidegate: {}", line(&e));
             ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
         }
     }
+}
+
+/// An error and its causes in one line. Many say their cause themselves: those are not said twice.
+fn line(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -77,4 +90,21 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let inner = anyhow!("address in use");
+        let outer = inner.context("cannot listen on x: address in use");
+        let outermost = outer.context("the server does not start");
+        let said = super::line(&outermost);
+        assert_eq!(
+            said,
+            "the server does not start: cannot listen on x: address in use"
+        );
+    }
 }

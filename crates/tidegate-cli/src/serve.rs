@@ -19,6 +19,8 @@ use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
 use tidegate_server::config::apply::{ConfigError, read_file};
 use tidegate_server::config::cluster::ClusterSecret;
+use tidegate_server::config::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
+use tidegate_server::config::raft_step::RaftStep;
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User,
 };
@@ -134,6 +136,18 @@ pub(crate) struct ServeArgs {
     /// No sync waits for callers that are about to return: for the same.
     #[arg(long, hide = true)]
     no_anticipation: bool,
+    /// The length of the log's segments, at least 8 MiB: for tests, where little is written.
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
+    segment_bytes: Option<u64>,
+    /// The least the log grows from one checkpoint to the next: for the same.
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
+    checkpoint_bytes: Option<u64>,
+    /// In what time all of the log is read again: for the same.
+    #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
+    scrub_period: Option<Duration>,
+    /// Write replicated streams as at this step of `tidegate bench raft`.
+    #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, hide = true)]
+    raft_step: Option<RaftStep>,
     /// End when the process of this number does, which started this one: for `tidegate cluster`.
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
@@ -168,7 +182,32 @@ pub(crate) struct ServeArgs {
         hide_env_values = true
     )]
     cluster_secret: Option<String>,
-    /// Listen beyond this machine although anybody may connect.
+    /// This node's disk was lost: with an empty data directory, ask the other nodes for the place and the streams it had.
+    #[arg(long)]
+    rejoin: bool,
+    /// TLS between the nodes: show this certificate to whoever dials and to whoever is dialled.
+    #[arg(
+        long = "cluster_tlscert",
+        value_name = "FILE",
+        requires = "cluster_tlskey",
+        requires = "cluster_tlscacert"
+    )]
+    cluster_tlscert: Option<PathBuf>,
+    /// That certificate's private key.
+    #[arg(
+        long = "cluster_tlskey",
+        value_name = "FILE",
+        requires = "cluster_tlscert"
+    )]
+    cluster_tlskey: Option<PathBuf>,
+    /// Who signs the nodes' certificates.
+    #[arg(
+        long = "cluster_tlscacert",
+        value_name = "FILE",
+        requires = "cluster_tlscert"
+    )]
+    cluster_tlscacert: Option<PathBuf>,
+    /// Listen beyond this machine although anybody may connect, or read what nodes say to each other.
     #[arg(long)]
     insecure: bool,
     /// Who decides how much is gathered before sockets are written; see `tidegate count --help`.
@@ -198,6 +237,13 @@ impl ServeArgs {
         if let Some(streams) = &mut s.streams {
             streams.sync_delay = self.slow_sync.unwrap_or(streams.sync_delay);
             streams.anticipation &= !self.no_anticipation;
+            if let Some(bytes) = self.segment_bytes {
+                // Whole pages, and room for a few of the largest messages.
+                streams.segment_bytes = (bytes & !4095).max(8 << 20);
+            }
+            streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
+            streams.scrub_period = self.scrub_period.unwrap_or(streams.scrub_period);
+            streams.raft_step = self.raft_step.unwrap_or_default();
         }
         if self.no_streams {
             s.streams = None;
@@ -235,6 +281,10 @@ impl ServeArgs {
             });
         }
         self.cluster(&mut s)?;
+        if self.raft_step.is_some() && s.cluster.is_none() {
+            let what = "--raft-step is about the nodes of a cluster: give --cluster, too";
+            return Err(Usage::new(what).into());
+        }
         s.server_name = self.name.clone().or(s.server_name);
         s.client_advertise = self.client_advertise.clone().or(s.client_advertise);
         s.pid_file = self.pid.clone().or(s.pid_file);
@@ -247,11 +297,19 @@ impl ServeArgs {
 
     /// The part in a cluster. What is said here replaces what the file says of the same.
     fn cluster(&self, s: &mut Settings) -> anyhow::Result<()> {
-        let said = self.cluster.is_some() || self.cluster_name.is_some() || !self.routes.is_empty();
+        let said = self.cluster.is_some()
+            || self.cluster_name.is_some()
+            || self.cluster_tlscert.is_some()
+            || !self.routes.is_empty();
         if !said && s.cluster.is_none() {
+            if self.rejoin {
+                let text = "--rejoin is for a node of a cluster: say --cluster and --routes, too";
+                return Err(Usage::new(text).into());
+            }
             return Ok(());
         }
         let cluster = s.cluster.get_or_insert_default();
+        cluster.rejoins = self.rejoin;
         if let Some(secret) = &self.cluster_secret {
             cluster.secret = Some(ClusterSecret::new(secret.clone()));
         }
@@ -266,6 +324,20 @@ impl ServeArgs {
         }
         for route in &self.routes {
             cluster.add_route(route.trim()).map_err(Usage::new)?;
+        }
+        let files = (
+            &self.cluster_tlscert,
+            &self.cluster_tlskey,
+            &self.cluster_tlscacert,
+        );
+        if let (Some(cert), Some(key), Some(ca)) = files {
+            let old = cluster.tls.take();
+            cluster.tls = Some(ClusterTls {
+                cert_file: cert.clone(),
+                key_file: key.clone(),
+                ca_file: ca.clone(),
+                timeout: old.map_or(HANDSHAKE_MAX, |tls| tls.timeout),
+            });
         }
         Ok(())
     }

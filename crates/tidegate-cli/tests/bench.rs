@@ -138,6 +138,48 @@ fn clusters_stand_beside_both_settings_of_nats_server() {
 }
 
 #[test]
+fn every_step_of_the_replication_is_measured_with_its_batches_beside_what_was_published() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.join("../../bench/peers/go-nats/bin/nats").exists() {
+        println!("the `nats` program is not built, so not run");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", "raft", "--json", "--effort", "smoke"])
+        .args(["--rounds", "1", "--only", "this disk"])
+        .current_dir(here)
+        .env("TIDEGATE_BENCH_DIR", directory.path())
+        .output()
+        .unwrap();
+    let document = document(&output);
+    let steps: Vec<_> = rows(&document).iter().map(|row| &row["step"]).collect();
+    assert_eq!(steps, ["a", "b", "c", "d", "e", "parallel", "all"]);
+    for row in rows(&document) {
+        let step = row["step"].as_str().unwrap();
+        let number = |key: &str| {
+            row[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key} in {row}"))
+        };
+        assert!(number("ops_per_s") > 0.0 && number("factor") > 0.0, "{row}");
+        assert!(number("syncs_per_s") > 0.0 && number("messages") >= 200.0);
+        let published = row.get("published_factor").is_some();
+        assert_eq!(published, step.len() == 1, "{row}");
+        if ["a", "b", "c"].contains(&step) {
+            assert_eq!(number("commands_per_entry"), 1.0, "{row}");
+        }
+        if step.len() == 1 {
+            assert!(number("entries_per_sync") <= 1.0, "{row}");
+        }
+        assert_eq!(number("second_syncs_per_s") > 0.0, step == "a", "{row}");
+    }
+    assert_eq!(rows(&document)[0]["factor"], 1.0);
+    // Nothing is left behind.
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn link_stands_beside_bare_sockets_in_every_case() {
     let directory = tempfile::tempdir().unwrap();
     let document = document(&bench(directory.path(), &["link", "--json"]));

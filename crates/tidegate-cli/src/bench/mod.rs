@@ -62,6 +62,11 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
             stream::run_clusters(&mut session)?;
             session
         }
+        Bench::Raft(args) => {
+            let mut session = Session::open("raft", &stream::defaults_of_steps(args))?;
+            stream::run_steps(&mut session)?;
+            session
+        }
         Bench::Topology(args) => {
             let mut session = Session::open("topology", &args.bench)?;
             topology::run(&mut session, args)?;

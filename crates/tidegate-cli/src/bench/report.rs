@@ -149,7 +149,7 @@ pub(crate) type Column = (&'static str, fn(&Row) -> Option<String>);
 
 /// The rows of one case as a table, with a column of ratios for every row that has them.
 pub(crate) fn case_table(rows: &[&Row]) -> String {
-    let columns: [Column; 22] = [
+    let columns: [Column; 29] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
         ("q1", |row| row.q1.map(count)),
         ("q3", |row| row.q3.map(count)),
@@ -162,6 +162,17 @@ pub(crate) fn case_table(rows: &[&Row]) -> String {
         ("cpu s", |row| row.cpu_s.map(number)),
         ("allocs", |row| row.allocs.map(count)),
         ("rss MiB", |row| row.rss_mb.map(number)),
+        ("messages", |row| row.extra("messages").map(count)),
+        ("to (a)", |row| row.extra("factor").map(number)),
+        ("published", |row| row.extra("published_factor").map(number)),
+        ("cmds/entry", |row| {
+            row.extra("commands_per_entry").map(number)
+        }),
+        ("entries/sync", |row| {
+            row.extra("entries_per_sync").map(number)
+        }),
+        ("KiB/sync", |row| row.extra("kib_per_sync").map(number)),
+        ("syncs/s", |row| row.extra("syncs_per_s").map(number)),
         ("MB/s", |row| row.extra("mb_per_s").map(number)),
         ("server us/msg", |row| {
             row.extra("server_cpu_us").map(number)

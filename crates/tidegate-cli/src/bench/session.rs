@@ -22,7 +22,7 @@ const BUDGET: Duration = Duration::from_secs(8 * 60);
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
 /// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
-const ELSEWHERE: [(&str, &[&str]); 7] = [
+const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
     (
@@ -38,6 +38,10 @@ const ELSEWHERE: [(&str, &[&str]); 7] = [
     ),
     (
         "cluster",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    (
+        "raft",
         &["rust", "java", "erlang", "storm", "go", "redis-rs"],
     ),
 ];
@@ -117,16 +121,27 @@ impl Session {
     pub(crate) fn cell(
         &mut self,
         case: &str,
+        contestants: Vec<Contestant<'_, Peers>>,
+    ) -> anyhow::Result<Vec<Row>> {
+        self.cell_with(case, contestants, |_| ())
+    }
+
+    /// The same, and has what the rows say of each other added.
+    pub(crate) fn cell_with(
+        &mut self,
+        case: &str,
         mut contestants: Vec<Contestant<'_, Peers>>,
+        compare: impl FnOnce(&mut [Row]),
     ) -> anyhow::Result<Vec<Row>> {
         let end = end(&self.args, self.started);
         let stop = || interrupt::asked() || end.is_some_and(|end| Instant::now() >= end);
         let rows = play(case, &mut contestants, &mut self.peers, self.rounds, stop);
         // One that has no such thing at all is not part of the case.
-        let rows: Vec<_> = rows
+        let mut rows: Vec<_> = rows
             .into_iter()
             .filter(|row| !row.note().is_some_and(is_unsupported))
             .collect();
+        compare(&mut rows);
         // Half a cell would pass for a whole one when the run is resumed.
         let rounds = self.rounds as u64;
         let whole = rows

@@ -5,18 +5,33 @@
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
+#[allow(dead_code)] // Shared; some of it is for who is refused.
+mod certificates;
+#[path = "../stream/flip.rs"]
+mod flip;
 mod nodes;
 #[path = "../stream/raw.rs"]
 #[allow(dead_code)] // Shared; some of it is for a server alone.
 mod raw;
 
+mod away;
 mod command;
 mod conditional;
+mod damage;
 mod disk;
 mod faults;
+mod flood;
 mod form;
+mod handover;
 mod history;
 mod load;
+mod mounted;
 mod net;
 mod partition;
+mod power;
 mod program;
+mod rejoin;
+mod scrub;
+mod steps;
+mod tls;
+mod volume;

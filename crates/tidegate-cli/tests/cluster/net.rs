@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::nodes::Place;
+use super::nodes::{Place, other};
 
 /// See the module. Gone with the test; root is needed.
 pub(crate) struct Net {
@@ -82,6 +82,8 @@ impl Net {
                 .into(),
             credentials: "net:secret@".into(),
             data: None,
+            server: other(),
+            flags: Vec::new(),
         };
         (0..self.nodes).map(place).collect()
     }

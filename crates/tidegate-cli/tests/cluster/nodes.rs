@@ -3,15 +3,15 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -47,6 +47,10 @@ pub(crate) struct Place {
     pub(crate) credentials: String,
     /// Where its data is, if not with the others'.
     pub(crate) data: Option<PathBuf>,
+    /// The nats-server to run instead of ours.
+    pub(crate) server: Option<PathBuf>,
+    /// More of the program's flags.
+    pub(crate) flags: Vec<String>,
 }
 
 impl Place {
@@ -59,6 +63,8 @@ impl Place {
             under: Vec::new(),
             credentials: String::new(),
             data: None,
+            server: other(),
+            flags: Vec::new(),
         }
     }
 
@@ -90,6 +96,16 @@ impl Nodes {
 
     /// Those, formed.
     pub(crate) fn start_at(places: Vec<Place>) -> Self {
+        let mut nodes = Self::at(places);
+        for node in 0..nodes.len() {
+            nodes.spawn(node);
+        }
+        nodes.wait_serving();
+        nodes
+    }
+
+    /// Those, and none of them runs yet.
+    pub(crate) fn at(places: Vec<Place>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let node = |place: Place| Node {
             data: (place.data.clone()).unwrap_or_else(|| directory.path().join(&place.name)),
@@ -98,15 +114,10 @@ impl Nodes {
             paused: Cell::new(false),
             log: Arc::default(),
         };
-        let mut nodes = Self {
+        Self {
             nodes: places.into_iter().map(node).collect(),
             _directory: directory,
-        };
-        for node in 0..nodes.len() {
-            nodes.spawn(node);
         }
-        nodes.wait_serving();
-        nodes
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -119,8 +130,54 @@ impl Nodes {
         format!("{}:{}", place.host, place.ports[0])
     }
 
+    /// What its monitor answers.
+    pub(crate) fn monitor(&self, node: usize, path: &str) -> Result<Value, String> {
+        let place = &self.nodes[node].place;
+        let get = || {
+            let mut http = TcpStream::connect((place.host.as_str(), place.ports[1]))?;
+            http.set_read_timeout(Some(ATTEMPT))?;
+            write!(http, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+            let mut answer = String::new();
+            http.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = get().map_err(|e: std::io::Error| e.to_string())?;
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);
+        serde_json::from_str(body.unwrap_or_default()).map_err(|e| format!("{answer}: {e}"))
+    }
+
     pub(crate) fn urls(&self) -> Vec<String> {
         (0..self.len()).map(|node| self.url(node)).collect()
+    }
+
+    /// The process of one that runs.
+    pub(crate) fn pid(&self, node: usize) -> u32 {
+        self.nodes[node].child.as_ref().unwrap().id()
+    }
+
+    /// What it says of itself by HTTP.
+    pub(crate) fn varz(&self, node: usize) -> Value {
+        self.monitor(node, "/varz").unwrap()
+    }
+
+    /// Whether it has everything the others have, and why not.
+    pub(crate) fn health(&self, node: usize) -> Result<(), String> {
+        let health = self.monitor(node, "/healthz")?;
+        match health["status"] == json!("ok") {
+            true => Ok(()),
+            false => Err(health.to_string()),
+        }
+    }
+
+    /// Waits until a node says that it has everything the others have.
+    pub(crate) fn wait_healthy(&self, node: usize) {
+        self.until("a node to be healthy", || self.health(node));
+    }
+
+    /// The last lines it logged with this in them, oldest first.
+    pub(crate) fn said(&self, node: usize, what: &str) -> Vec<String> {
+        let lines = self.nodes[node].log.lock().unwrap();
+        lines.iter().filter(|l| l.contains(what)).cloned().collect()
     }
 
     pub(crate) fn name(&self, node: usize) -> &str {
@@ -129,11 +186,17 @@ impl Nodes {
 
     /// Starts one that does not run; it may take its time to be ready.
     pub(crate) fn spawn(&mut self, node: usize) {
+        self.spawn_with(node, &[]);
+    }
+
+    /// The same, with more flags.
+    pub(crate) fn spawn_with(&mut self, node: usize, flags: &[&str]) {
         let route = |node: &Node| format!("nats-route://{}", node.place.route());
         let routes: Vec<_> = self.nodes.iter().map(route).collect();
         let node = &mut self.nodes[node];
         assert!(node.child.is_none(), "{} runs", node.place.name);
         let mut command = command(&node.place, &node.data, &routes.join(","));
+        command.args(flags);
         let mut child = command.spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         node.child = Some(child);
@@ -141,12 +204,59 @@ impl Nodes {
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 let mut kept = keep.lock().unwrap();
-                if kept.len() == 30 {
+                if kept.len() == 50 {
                     kept.pop_front();
                 }
                 kept.push_back(line);
             }
         });
+    }
+
+    /// Where a node's data is.
+    pub(crate) fn data(&self, node: usize) -> &Path {
+        &self.nodes[node].data
+    }
+
+    /// Waits until one that was started has ended with an error, in one line, or leads the stream, which takes all that is in it.
+    pub(crate) fn wait_refused(&mut self, node: usize, stream: &str) -> Option<String> {
+        let mut child = self.nodes[node].child.take().unwrap();
+        let status = self.until("the program to end or to lead", || {
+            match child.try_wait().unwrap() {
+                Some(status) => Ok(Some(status)),
+                None => {
+                    ask(
+                        &self.url(node),
+                        &format!("STREAM.INFO.{stream}"),
+                        &json!({}),
+                    )?;
+                    self.look_current(stream)?;
+                    let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
+                    let leader = &info["cluster"]["leader"];
+                    if leader == self.name(node) {
+                        return Ok(None);
+                    }
+                    let preferred = json!({"placement": {"preferred": self.name(node)}});
+                    self.ask(&format!("STREAM.LEADER.STEPDOWN.{stream}"), &preferred)?;
+                    Err(format!("{leader} leads"))
+                }
+            }
+        });
+        let Some(status) = status else {
+            self.nodes[node].child = Some(child);
+            return None;
+        };
+        assert_eq!(status.code(), Some(1), "{status}:\n{}", self.logs());
+        let log = &self.nodes[node].log;
+        Some(until("its last words", || {
+            let mut lines = log.lock().unwrap();
+            let told = |line: &&String| line.starts_with("tidegate: ");
+            let last: Vec<_> = lines.iter().rev().take_while(told).collect();
+            match last[..] {
+                // Taken out, so that the next one's is told apart.
+                [_] => Ok(lines.pop_back().unwrap()),
+                _ => Err(format!("{last:?}")),
+            }
+        }))
     }
 
     /// Ends one as a crash would.
@@ -155,6 +265,20 @@ impl Nodes {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Everything that one which does not run had on its disk is gone.
+    pub(crate) fn lose_disk(&self, node: usize) {
+        assert!(self.nodes[node].child.is_none(), "it runs");
+        std::fs::remove_dir_all(&self.nodes[node].data).unwrap();
+    }
+
+    /// Ends one in good order.
+    pub(crate) fn end(&mut self, node: usize) {
+        self.signal(node, Signal::TERM);
+        let mut child = self.nodes[node].child.take().unwrap();
+        let ended = child.wait().unwrap();
+        assert!(ended.success(), "{ended:?}:\n{}", self.logs());
     }
 
     pub(crate) fn pause(&self, node: usize) {
@@ -247,20 +371,22 @@ impl Nodes {
 
     /// Waits until every replica of a stream has all that its leader has.
     pub(crate) fn wait_current(&self, stream: &str) {
-        self.until("every replica to be current", || {
-            let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
-            let replicas = info["cluster"]["replicas"].as_array();
-            let current = replicas.is_some_and(|all| {
-                let good =
-                    |r: &Value| r["current"] == json!(true) && r["lag"].as_u64().unwrap_or(0) == 0;
-                all.len() + 1 == self.len() && all.iter().all(good)
-            });
-            if current {
-                Ok(())
-            } else {
-                Err(info["cluster"].to_string())
-            }
+        self.until("every replica to be current", || self.look_current(stream));
+    }
+
+    fn look_current(&self, stream: &str) -> Result<(), String> {
+        let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
+        let replicas = info["cluster"]["replicas"].as_array();
+        let current = replicas.is_some_and(|all| {
+            let good =
+                |r: &Value| r["current"] == json!(true) && r["lag"].as_u64().unwrap_or(0) == 0;
+            all.len() + 1 == self.len() && all.iter().all(good)
         });
+        if current {
+            Ok(())
+        } else {
+            Err(info["cluster"].to_string())
+        }
     }
 
     /// Makes a node the leader of a stream. nats-server does as it is told whom to prefer; ours hands over to whoever is most advanced,
@@ -290,7 +416,8 @@ impl Nodes {
     pub(crate) fn logs(&self) -> String {
         let of = |node: &Node| {
             let lines: Vec<_> = node.log.lock().unwrap().iter().cloned().collect();
-            format!("{}:\n{}\n", node.place.name, lines.join("\n"))
+            let ended = node.child.as_ref().and_then(ended).unwrap_or_default();
+            format!("{}:\n{}\n{ended}\n", node.place.name, lines.join("\n"))
         };
         self.nodes.iter().map(of).collect()
     }
@@ -306,6 +433,15 @@ impl Drop for Nodes {
             }
         }
     }
+}
+
+/// How a process ended, if it has; it is still there to be waited for.
+fn ended(child: &Child) -> Option<String> {
+    let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(pid), options).ok()??;
+    let (code, signal) = (status.exit_status(), status.terminating_signal());
+    Some(format!("it has ended: status {code:?}, signal {signal:?}"))
 }
 
 /// Asks one node `$JS.API.<what>`; an error it answers is one.
@@ -327,7 +463,7 @@ pub(crate) fn ask(url: &str, what: &str, body: &Value) -> Result<Value, String> 
 fn command(place: &Place, data: &Path, routes: &str) -> Command {
     let Place { host, ports, .. } = place;
     let mut words = place.under.clone();
-    match other() {
+    match &place.server {
         None => {
             let program = env!("CARGO_BIN_EXE_tidegate");
             words.extend([program, "serve", "--insecure", "--data"].map(String::from));
@@ -352,6 +488,7 @@ fn command(place: &Place, data: &Path, routes: &str) -> Command {
             .into_iter()
             .flat_map(|(flag, value)| [flag.into(), value]),
     );
+    words.extend(place.flags.iter().cloned());
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     for variable in [

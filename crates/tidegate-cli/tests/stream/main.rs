@@ -8,6 +8,7 @@
 mod commands;
 mod crowd;
 mod features;
+mod flip;
 mod full;
 mod ingest;
 mod kill;
@@ -15,5 +16,6 @@ mod library;
 mod program;
 mod python;
 mod raw;
+mod scrub;
 mod server;
 mod sync;

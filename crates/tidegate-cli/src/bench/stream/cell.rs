@@ -13,6 +13,8 @@ pub(super) enum Work {
     Lone,
     /// Synchronous clients while every sync takes 5 ms longer, with and without anticipation.
     Slowed,
+    /// `nats bench js pub async` as far as a step of the replication goes, perhaps with syncs that take 5 ms longer.
+    Steps { slow: bool },
     /// `nats bench js consume`: a durable pull consumer, 500 messages on the way.
     Consume,
     /// `nats bench js fetch`: 500 messages at a time.
@@ -64,6 +66,8 @@ impl Cell {
             }
             Work::Lone => format!("R{replicas} lone sync, {size}"),
             Work::Slowed => format!("R{replicas} sync, disk + 5 ms, {}, {size}", many(clients)),
+            Work::Steps { slow: false } => format!("R{replicas} async by steps, this disk"),
+            Work::Steps { slow: true } => format!("R{replicas} async by steps, disk + 5 ms"),
             Work::Consume => format!("consume, {size}"),
             Work::Fetch => format!("fetch, {size}"),
             Work::Core { subscribers } => format!("core 1:{subscribers}, {size}"),
@@ -88,14 +92,27 @@ impl Cell {
     pub(super) fn messages_min(&self) -> u64 {
         let each = match self.work {
             Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
+            Work::Steps { .. } => 20,
             Work::Async | Work::Streams { .. } => 500,
             Work::Consume | Work::Fetch | Work::Core { .. } => 20_000,
         };
         each * self.clients as u64
     }
 
+    /// How many windows a measurement is to take: a step that is slow is to have more than a handful of messages.
+    pub(super) const fn windows(&self) -> f64 {
+        match self.work {
+            Work::Steps { .. } => 4.0,
+            _ => 1.0,
+        }
+    }
+
     /// The most, so that neither a disk nor a stream's limit is filled.
     pub(super) fn messages_max(&self) -> u64 {
+        if matches!(self.work, Work::Steps { .. }) {
+            // What the pull request published with.
+            return 100_000;
+        }
         let bytes = self.bytes * self.replicas;
         (BYTES_MAX / bytes as u64).max(self.messages_min())
     }
@@ -129,6 +146,11 @@ pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
     cells.extend(most_wanted(replicas).into_iter().map(Cell::at_leader));
     cells.extend(grid(replicas));
     each_once(cells)
+}
+
+/// Those of a call of `bench raft`: the pull request's workload.
+pub(super) fn cells_of_steps(replicas: usize) -> [Cell; 2] {
+    [false, true].map(|slow| Cell::new(replicas, Work::Steps { slow }, 10, 1024))
 }
 
 fn most_wanted(replicas: usize) -> Vec<Cell> {

@@ -96,6 +96,9 @@ impl Field {
     }
 
     fn servers(&mut self, kind: Kind) -> Result<&Servers, Failure> {
+        if matches!(kind, Kind::Step { .. }) {
+            self.rest_others(kind);
+        }
         if !self.servers.contains_key(&kind) {
             let directory = self.directory.0.join(format!("{kind:?}"));
             let servers = Servers::start(kind, self.nodes, &directory, &self.programs.nats_server);
@@ -104,9 +107,20 @@ impl Field {
         self.servers.get(&kind).ok_or_else(|| "no server".into())
     }
 
+    /// Ends all but one, of which there are too many to have side by side.
+    fn rest_others(&mut self, kind: Kind) {
+        let mut servers = std::mem::take(&mut self.servers);
+        self.servers.extend(servers.remove_entry(&kind));
+        for (other, servers) in servers {
+            drop(servers);
+            // It is emptied before it is used again.
+            let _ = std::fs::remove_dir_all(self.directory.0.join(format!("{other:?}")));
+        }
+    }
+
     /// How many messages take the window: in two steps, for the first few are slower than the rest.
     pub(super) fn calibrated(&mut self, kind: Kind, cell: &Cell) -> Result<u64, Failure> {
-        let seconds = self.window.as_secs_f64();
+        let seconds = self.window.as_secs_f64() * cell.windows();
         let (min, max) = (cell.messages_min(), cell.messages_max());
         let mut messages = min;
         for part in [0.2, 1.0] {
@@ -135,6 +149,7 @@ impl Field {
         let at = at.map_or_else(|| servers.addrs(), |leader| vec![leader]);
         // What another system left unwritten would be written by the first sync of this one.
         rustix::fs::sync();
+        let written = servers.written().map_err(text)?;
         let before = (servers.cpu_s().map_err(text)?, client_cpu_s());
         let mut sample = load(&program, servers, &at, cell, messages)?;
         let after = (servers.cpu_s().map_err(text)?, client_cpu_s());
@@ -160,6 +175,17 @@ impl Field {
             };
             for (key, value) in roles(&servers.addrs(), leader, &cpu) {
                 put(&key, value);
+            }
+            let leads = |addr: &SocketAddr| Some(*addr) == leader;
+            if let Some(at) = servers.addrs().iter().position(leads)
+                && matches!(kind, Kind::Step { .. })
+            {
+                let after = servers.written().map_err(text)?;
+                let seconds = messages as f64 / sample.ops_per_s;
+                for (key, value) in after[at].since(&written[at], seconds) {
+                    sample.extra.insert(key.into(), value);
+                }
+                sample.extra.insert("messages".into(), messages as f64);
             }
         }
         Ok(sample)
@@ -231,7 +257,7 @@ fn load(
         load.run(at).map_err(text)
     };
     match cell.work {
-        Work::Async => nats(&publish("async", cell, messages, STREAM)),
+        Work::Async | Work::Steps { .. } => nats(&publish("async", cell, messages, STREAM)),
         Work::Sync | Work::Slowed => nats(&publish("sync", cell, messages, STREAM)),
         Work::Streams { streams, sync } => raw(streams, if sync { 1 } else { 500 }),
         Work::Lone => raw(1, 1),

@@ -1,6 +1,7 @@
 //! `tidegate bench stream`: publishing into streams and reading them, ours beside nats-server as it comes and nats-server with a
 //! sync before every acknowledgement, driven by the `nats` program where it can; `tidegate bench cluster`: publishing into streams
-//! of three replicas, each of these as three nodes on this machine, whose clients connect to any of them. Every server is a process
+//! of three replicas, each of these as three nodes on this machine, whose clients connect to any of them; `tidegate bench raft`: what
+//! each step of the replication brings there. Every server is a process
 //! with a directory of its own and takes part in every round; processor time is the servers', from /proc, over the whole run of the
 //! load.
 
@@ -11,15 +12,18 @@ mod load;
 mod program;
 mod server;
 mod servers;
+mod steps;
 
 use std::cell::RefCell;
+
+use tidegate_server::config::raft_step::RaftStep;
 
 use super::OURS;
 use super::peers::Peers;
 use super::rounds::Contestant;
 use super::session::Session;
 use crate::args::{BenchArgs, Effort};
-use cell::{Cell, Work, cells, cells_of_clusters};
+use cell::{Cell, Work, cells, cells_of_clusters, cells_of_steps};
 use field::Field;
 use server::{Kind, Programs};
 
@@ -45,6 +49,29 @@ pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))
 }
 
+/// What the steps of the replication do unless told otherwise: there are many, and a cluster is formed for each measurement.
+pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
+    let mut args = args.clone();
+    if args.effort == Effort::Normal {
+        args.rounds.get_or_insert(3);
+    }
+    args
+}
+
+/// Runs the steps of the replication, on this disk and on a slower one.
+pub(crate) fn run_steps(session: &mut Session) -> anyhow::Result<()> {
+    let programs = Programs::find()?;
+    let version = programs.version();
+    let field = RefCell::new(Field::new(NODES, programs, session)?);
+    for cell in &cells_of_steps(NODES) {
+        if session.wants(&cell.name) {
+            let contestants = contestants(session.args.peers, version.as_ref(), &field, cell);
+            session.cell_with(&cell.name, contestants, steps::compare)?;
+        }
+    }
+    Ok(())
+}
+
 fn run_cells(session: &mut Session, nodes: usize, cells: &[Cell]) -> anyhow::Result<()> {
     let programs = Programs::find()?;
     let version = programs.version();
@@ -65,15 +92,21 @@ fn contestants<'a>(
     field: &'a RefCell<Field>,
     cell: &'a Cell,
 ) -> Vec<Contestant<'a, Peers>> {
-    let kinds: &[Kind] = match cell.work {
-        Work::Slowed => &[Kind::OursSlow, Kind::OursSlowGreedy],
-        _ if !peers => &[Kind::Ours],
-        Work::Core { .. } => &[Kind::Ours, Kind::Nats],
-        _ => &[Kind::Ours, Kind::Nats, Kind::NatsAlways],
+    let kinds = match cell.work {
+        Work::Slowed => vec![Kind::OursSlow, Kind::OursSlowGreedy],
+        Work::Steps { slow } => {
+            let step = |step| Kind::Step { step, slow };
+            // nats-server's disk cannot be slowed.
+            let peer = (peers && !slow).then_some(Kind::NatsAlways);
+            RaftStep::STEPS.map(step).into_iter().chain(peer).collect()
+        }
+        _ if !peers => vec![Kind::Ours],
+        Work::Core { .. } => vec![Kind::Ours, Kind::Nats],
+        _ => vec![Kind::Ours, Kind::Nats, Kind::NatsAlways],
     };
+    let kinds = kinds.into_iter();
     let mut all: Vec<_> = kinds
-        .iter()
-        .map(|&kind| contestant(kind, version, field, cell))
+        .map(|kind| contestant(kind, version, field, cell))
         .collect();
     if cell.work == Work::Lone {
         all.push(Contestant {
@@ -99,6 +132,7 @@ fn contestant<'a>(
 ) -> Contestant<'a, Peers> {
     let (system, controller) = match kind {
         Kind::Ours | Kind::OursSlow => (OURS, None),
+        Kind::Step { step, .. } => (OURS, Some(steps::name(step))),
         Kind::OursSlowGreedy => (OURS, Some("without anticipation")),
         Kind::Nats => ("nats-server default", None),
         Kind::NatsAlways => ("nats-server always", None),

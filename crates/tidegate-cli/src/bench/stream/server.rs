@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use tidegate_server::config::raft_step::RaftStep;
 
 use super::super::machine;
 use crate::interrupt;
@@ -28,6 +29,11 @@ pub(super) enum Kind {
     OursSlow,
     /// The same, and nobody waits for callers that are about to return.
     OursSlowGreedy,
+    /// As far as a step of the replication goes, perhaps with every sync 5 ms longer.
+    Step {
+        step: RaftStep,
+        slow: bool,
+    },
     /// Acknowledges before it syncs, which it does every two minutes.
     Nats,
     /// Syncs each message before it acknowledges it.
@@ -155,16 +161,61 @@ impl Server {
 
     /// Subscriptions it has, its own included.
     pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
+        self.monitor("/subsz")?["num_subscriptions"]
+            .as_u64()
+            .context("/subsz has no num_subscriptions")
+    }
+
+    /// What it has written into its log so far; zeros of a server that does not say so.
+    pub(super) fn written(&self) -> anyhow::Result<Written> {
+        let log = &self.monitor("/jsz")?["log"];
+        let count = |key: &str| log[key].as_u64().unwrap_or(0);
+        Ok(Written {
+            entries: count("entries"),
+            commands: count("commands"),
+            bytes: count("entry_bytes"),
+            syncs: count("syncs"),
+            second_syncs: count("second_syncs"),
+        })
+    }
+
+    /// What its monitor answers.
+    fn monitor(&self, path: &str) -> anyhow::Result<Value> {
         let mut http = TcpStream::connect(self.http)?;
         http.set_read_timeout(Some(PATIENCE))?;
-        http.write_all(b"GET /subsz HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        write!(http, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
         let mut answer = String::new();
         http.take(1 << 20).read_to_string(&mut answer)?;
         let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP")?;
-        let value: Value = serde_json::from_str(body)?;
-        value["num_subscriptions"]
-            .as_u64()
-            .context("/subsz has no num_subscriptions")
+        Ok(serde_json::from_str(body)?)
+    }
+}
+
+/// What a node has written into its log: as a leader the entries, as anybody the syncs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Written {
+    entries: u64,
+    commands: u64,
+    bytes: u64,
+    syncs: u64,
+    second_syncs: u64,
+}
+
+impl Written {
+    /// What was written since, which took so many seconds, as a row has it.
+    pub(super) fn since(&self, before: &Self, seconds: f64) -> [(&'static str, f64); 5] {
+        let more = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before)) as f64;
+        let (entries, syncs) = (more(|w| w.entries), more(|w| w.syncs));
+        [
+            (
+                "commands_per_entry",
+                more(|w| w.commands) / entries.max(1.0),
+            ),
+            ("entries_per_sync", entries / syncs.max(1.0)),
+            ("kib_per_sync", more(|w| w.bytes) / syncs.max(1.0) / 1024.0),
+            ("syncs_per_s", syncs / seconds),
+            ("second_syncs_per_s", more(|w| w.second_syncs) / seconds),
+        ]
     }
 }
 
@@ -194,10 +245,13 @@ fn arguments(
 ) -> anyhow::Result<()> {
     let data = directory.join("data");
     match kind {
-        Kind::Ours | Kind::OursSlow | Kind::OursSlowGreedy => {
+        Kind::Ours | Kind::OursSlow | Kind::OursSlowGreedy | Kind::Step { .. } => {
             command.arg(std::env::current_exe()?).arg("serve");
             command.arg("--data").arg(data);
-            if kind != Kind::Ours {
+            if let Kind::Step { step, .. } = kind {
+                command.args(["--raft-step", step.name()]);
+            }
+            if !matches!(kind, Kind::Ours | Kind::Step { slow: false, .. }) {
                 command.args(["--slow-sync", "5ms"]);
             }
             if kind == Kind::OursSlowGreedy {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use super::load;
-use super::server::{Kind, Membership, PATIENCE, Server};
+use super::server::{Kind, Membership, PATIENCE, Server, Written};
 use crate::interrupt;
 
 /// See the module.
@@ -100,6 +100,14 @@ impl Servers {
     /// One is gone.
     pub(super) fn cpu_s(&self) -> anyhow::Result<Vec<f64>> {
         self.nodes.iter().map(Server::cpu_s).collect()
+    }
+
+    /// What each has written into its log so far.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub(super) fn written(&self) -> anyhow::Result<Vec<Written>> {
+        self.nodes.iter().map(Server::written).collect()
     }
 
     /// Resident memory of all of them, MiB.

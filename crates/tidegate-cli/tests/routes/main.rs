@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
+#[path = "../cluster/certificates.rs"]
+mod certificates;
+mod tls;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -539,6 +543,11 @@ fn what_a_node_needs_is_said_before_it_starts() {
         said.contains("--insecure") && said.contains("TIDEGATE_CLUSTER_SECRET"),
         "{said}"
     );
+    // TLS is what it asks for first.
+    assert!(said.contains("--cluster_tlscert"), "{said}");
+    let half = ["--cluster_tlscert", "n1.pem", "--cluster_tlskey", "n1.key"];
+    let said = run(&[&listen[..], &routes, &named, &half].concat());
+    assert!(said.contains("--cluster_tlscacert"), "{said}");
 }
 
 #[test]

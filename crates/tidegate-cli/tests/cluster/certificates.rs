@@ -1,0 +1,72 @@
+//! Certificates for nodes, made anew in each run.
+
+use std::path::PathBuf;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
+use tempfile::TempDir;
+
+/// Who signs them, and where they are.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: TempDir,
+}
+
+impl Authority {
+    /// One of this name.
+    pub(crate) fn new(name: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
+        Self { issuer, directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Gives `node` a certificate for these names and addresses: the flags with which it shows that.
+    pub(crate) fn certify(&self, node: &str, names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        self.sign(node, CertificateParams::new(names).unwrap())
+    }
+
+    /// The same, with a certificate that is of the past.
+    pub(crate) fn certify_long_ago(&self, node: &str, names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_before = date_time_ymd(2001, 1, 1);
+        params.not_after = date_time_ymd(2002, 1, 1);
+        self.sign(node, params)
+    }
+
+    fn sign(&self, node: &str, params: CertificateParams) -> Vec<String> {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let (cert_file, key_file) = self.files(node);
+        std::fs::write(&cert_file, certificate.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        let flags = [
+            ("--cluster_tlscert", cert_file),
+            ("--cluster_tlskey", key_file),
+            ("--cluster_tlscacert", self.path("ca.pem")),
+        ];
+        let words = |(flag, path): (&str, PathBuf)| [flag.into(), path.to_str().unwrap().into()];
+        flags.into_iter().flat_map(words).collect()
+    }
+
+    /// A node's certificate and key.
+    pub(crate) fn files(&self, node: &str) -> (PathBuf, PathBuf) {
+        let file = |kind: &str| self.path(&format!("{node}.{kind}"));
+        (file("pem"), file("key"))
+    }
+
+    /// The authority's own certificate.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.path("ca.pem")
+    }
+}

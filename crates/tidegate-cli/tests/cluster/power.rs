@@ -1,0 +1,297 @@
+//! The power is lost on one node, on two, on all, under load, on disks that keep only what was synced: what was acknowledged is
+//! there, once, in order, on every node.
+//!
+//! `POWER_SECONDS=600 cargo test -p tidegate-cli --test cluster power -- --nocapture` goes on for so long with losses drawn at random;
+//! `POWER_SEED` repeats their choice.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::faults::number;
+use super::load::{Acked, Load, check, same_everywhere};
+use super::mounted::Mounted;
+use super::nodes::{Nodes, Place, other};
+use super::volume::{Loss, Lost, Names};
+
+const PUBLISHERS: usize = 3;
+/// Losses that one stream sees.
+const CHAPTER: usize = 4;
+
+/// Three nodes, each with a disk of its own. The nodes end first.
+struct Cluster {
+    nodes: Nodes,
+    disks: Vec<Mounted>,
+}
+
+impl Cluster {
+    /// None of them runs yet.
+    fn new(names: Names, server: Option<&Path>) -> Option<Self> {
+        let disks: Option<Vec<_>> = (0..3).map(|_| Mounted::new(names)).collect();
+        let disks = disks?;
+        let place = |(node, disk): (usize, &Mounted)| Place {
+            data: Some(disk.data()),
+            server: server.map(Path::to_path_buf),
+            ..Place::here(node)
+        };
+        let places = disks.iter().enumerate().map(place).collect();
+        Some(Self {
+            nodes: Nodes::at(places),
+            disks,
+        })
+    }
+
+    fn spawn(&mut self, who: &[usize]) {
+        who.iter().for_each(|node| self.nodes.spawn(*node));
+    }
+
+    /// Ends these as a loss of power would, with their disks: from one moment on nothing reaches them, whatever the processes still do.
+    fn lose_power(&mut self, who: &[usize], mut loss: impl FnMut() -> Loss) -> Lost {
+        for node in who {
+            self.disks[*node].volume().cut_after(0);
+        }
+        who.iter().for_each(|node| self.nodes.kill(*node));
+        let mut lost = Lost::default();
+        for node in who {
+            lost += self.disks[*node].volume().lose_power(loss());
+        }
+        lost
+    }
+
+    /// Starts these, and the power goes again once one of their disks has seen so many changes and syncs.
+    fn start_in_vain(&mut self, who: &[usize], mut calls: impl FnMut() -> u64) {
+        for node in who {
+            self.disks[*node].volume().cut_after(calls());
+        }
+        self.spawn(who);
+        let disks = &self.disks;
+        self.nodes.until("the power to go", || {
+            match who.iter().any(|node| disks[*node].volume().is_off()) {
+                true => Ok(()),
+                false => Err("none has done so much".into()),
+            }
+        });
+    }
+}
+
+/// Whose power is lost. Of the nodes, one leads, and two follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    All,
+    Leader,
+    Followers,
+    /// And again on all of them while they start.
+    AllTwice,
+    Follower,
+    LeaderAndFollower,
+    /// And again while it starts.
+    LeaderTwice,
+}
+
+/// All of them; the first are those of a short run.
+const FAULTS: [Fault; 7] = [
+    Fault::All,
+    Fault::Leader,
+    Fault::Followers,
+    Fault::AllTwice,
+    Fault::Follower,
+    Fault::LeaderAndFollower,
+    Fault::LeaderTwice,
+];
+
+impl Fault {
+    /// Makes it happen, and waits until publishing goes on.
+    fn happen(self, cluster: &mut Cluster, stream: &str, load: &Load, chance: &mut Chance) -> Lost {
+        let leader = cluster.nodes.leader(stream);
+        let [follower, third] = [1, 2].map(|n| (leader + n) % 3);
+        let who: &[usize] = match self {
+            Self::All | Self::AllTwice => &[leader, follower, third],
+            Self::Leader | Self::LeaderTwice => &[leader],
+            Self::Follower => &[follower],
+            Self::Followers => &[follower, third],
+            Self::LeaderAndFollower => &[leader, follower],
+        };
+        let mut lost = cluster.lose_power(who, || chance.loss());
+        if who.len() == 1 {
+            load.wait_resumed(&cluster.nodes, Instant::now());
+        }
+        if matches!(self, Self::AllTwice | Self::LeaderTwice) {
+            cluster.start_in_vain(who, || 1 + chance.draw() % 20);
+            lost += cluster.lose_power(who, || chance.loss());
+        }
+        cluster.spawn(who);
+        let wait = load.wait_resumed(&cluster.nodes, Instant::now());
+        let ms = wait.all.as_millis();
+        println!("{self:?}: {lost:?}; all publishers were acknowledged {ms} ms after the start");
+        lost
+    }
+}
+
+/// What is drawn, from a seed (xorshift).
+struct Chance(u64);
+
+impl Chance {
+    /// From `POWER_SEED`, if it is there.
+    fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let seed = number("POWER_SEED").unwrap_or(now.as_nanos() as u64);
+        println!("POWER_SEED={seed}");
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 8
+    }
+
+    fn loss(&mut self) -> Loss {
+        match self.draw() % 3 {
+            0 => Loss::All,
+            _ => Loss::Some(self.draw()),
+        }
+    }
+}
+
+/// Three nodes that were never started, where that is possible.
+fn ours() -> Option<Cluster> {
+    if other().is_some() {
+        println!("nats-server syncs every two minutes, so this is not asked of it");
+        return None;
+    }
+    Cluster::new(Names::OfDirectory, None)
+}
+
+#[test]
+fn power_lost() {
+    let Some(mut cluster) = ours() else { return };
+    let mut chance = Chance::new();
+    let limit = number("POWER_SECONDS").map(Duration::from_secs);
+    let start = Instant::now();
+    cluster.spawn(&[0, 1, 2]);
+    cluster.nodes.wait_serving();
+    let urls = cluster.nodes.urls();
+    let (mut all, mut lost) = (0, Lost::default());
+    for chapter in 0.. {
+        if chapter > 0 && limit.is_none_or(|limit| start.elapsed() > limit) {
+            break;
+        }
+        let faults: Vec<_> = match limit {
+            None => FAULTS[..CHAPTER].to_vec(),
+            Some(_) => (0..CHAPTER)
+                .map(|_| FAULTS[chance.draw() as usize % FAULTS.len()])
+                .collect(),
+        };
+        let stream = format!("W{chapter}");
+        cluster.nodes.add_stream(&stream, &format!("{stream}.>"));
+        let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+        for fault in faults {
+            let load = Load::new(&stream, PUBLISHERS, [1, 16][chance.draw() as usize % 2]);
+            acked.extend(load.run(&urls, &mut next, || {
+                load.wait_acked(&cluster.nodes, 100);
+                lost += fault.happen(&mut cluster, &stream, &load, &mut chance);
+            }));
+            // The next may take the only one that may lack something otherwise.
+            cluster.nodes.wait_current(&stream);
+            all += 1;
+        }
+        check(&same_everywhere(&cluster.nodes, &stream), &acked, &next);
+        cluster.nodes.remove_stream(&stream);
+    }
+    println!(
+        "{all} losses of power in {} s: {lost:?}",
+        start.elapsed().as_secs()
+    );
+    assert!(
+        lost.pages + lost.torn > 0,
+        "nothing was ever lost, so nothing was proved"
+    );
+}
+
+/// Nodes that have just been introduced to each other: who they are, and that they belong together, is durable before anybody relies on it.
+#[test]
+fn power_lost_while_the_cluster_forms() {
+    let rounds = number("POWER_SECONDS").map_or(3, |seconds| seconds / 10);
+    let mut chance = Chance::new();
+    let mut lost = Lost::default();
+    for _ in 0..rounds {
+        let Some(mut cluster) = ours() else { return };
+        for _ in 0..3 {
+            cluster.start_in_vain(&[0, 1, 2], || 1 + chance.draw() % 40);
+            lost += cluster.lose_power(&[0, 1, 2], || chance.loss());
+        }
+        cluster.spawn(&[0, 1, 2]);
+        cluster.nodes.wait_serving();
+    }
+    println!("{lost:?}");
+}
+
+/// The checks see what is lost where syncs do nothing, so that they see something where they find nothing.
+#[test]
+fn power_lost_under_a_disk_that_lies_is_found() {
+    let Some(mut cluster) = ours() else { return };
+    cluster.spawn(&[0, 1, 2]);
+    cluster.nodes.wait_serving();
+    cluster.nodes.add_stream("L", "L.>");
+    let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+    let load = Load::new("L", PUBLISHERS, 4);
+    let urls = cluster.nodes.urls();
+    acked.extend(load.run(&urls, &mut next, || load.wait_acked(&cluster.nodes, 100)));
+    cluster
+        .disks
+        .iter()
+        .for_each(|disk| disk.volume().ignore_syncs());
+    acked.extend(load.run(&urls, &mut next, || load.wait_acked(&cluster.nodes, 100)));
+    cluster.lose_power(&[0, 1, 2], || Loss::All);
+    cluster.spawn(&[0, 1, 2]);
+    cluster.nodes.wait_serving();
+    let content = same_everywhere(&cluster.nodes, "L");
+    assert!(content.len() >= 100, "what was synced is there");
+    let found = std::panic::catch_unwind(|| check(&content, &acked, &next));
+    assert!(
+        found.is_err(),
+        "{} of {} are there, and nothing was missed",
+        content.len(),
+        acked.len()
+    );
+}
+
+/// What the disk does to a server that acknowledges before it syncs: `nats-server` as it comes.
+#[test]
+fn power_lost_under_nats_server() {
+    let program =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/go-nats/bin/nats-server");
+    if !program.exists() {
+        println!("nats-server is not there (bench/peers/install.sh go-nats), so not run");
+        return;
+    }
+    let Some(mut cluster) = Cluster::new(Names::WithAnySync, Some(&program)) else {
+        return;
+    };
+    cluster.spawn(&[0, 1, 2]);
+    cluster.nodes.wait_serving();
+    cluster.nodes.add_stream("N", "N.>");
+    let mut next = vec![0; PUBLISHERS];
+    // The stream is older than what is published to it.
+    for disk in &cluster.disks {
+        disk.volume().settle();
+    }
+    let load = Load::new("N", PUBLISHERS, 4);
+    let urls = cluster.nodes.urls();
+    let acked = load.run(&urls, &mut next, || load.wait_acked(&cluster.nodes, 300));
+    let lost = cluster.lose_power(&[0, 1, 2], || Loss::All);
+    cluster.spawn(&[0, 1, 2]);
+    // It may have lost the stream, too.
+    let there = cluster.nodes.until("an answer", || {
+        match cluster.nodes.ask("STREAM.INFO.N", &serde_json::json!({})) {
+            Ok(info) => Ok(info["state"]["messages"].as_u64().unwrap()),
+            Err(e) if e.contains("10059") => Ok(0),
+            Err(e) => Err(e),
+        }
+    });
+    println!(
+        "nats-server acknowledged {}, and has {there}: {lost:?}",
+        acked.len()
+    );
+    assert!(there < acked.len() as u64, "this file system loses nothing");
+}

@@ -1,0 +1,312 @@
+//! A disk with a file system on it, in memory, that knows of every byte and every name whether a sync has covered it. Pure: `mounted`
+//! gives it to processes.
+//!
+//! What a loss of power takes: every 4 KiB page that was written and not synced since, each file's length likewise, and names in
+//! directories. It can take all of that, or draw for each page whether it is lost, is there, or is a mixture of its 512-byte sectors.
+//!
+//! Of names POSIX promises only that the directory's own sync makes them durable, whatever became of the file's; that is
+//! [`Names::OfDirectory`], which is harsher than ext4. There (`data=ordered`, the default) a sync of any file commits the journal, and with
+//! it all names changed before: [`Names::WithAnySync`]. Both keep the order of changes in a directory, and a rename in it whole, as the
+//! journal does. That names and pages become durable in time by themselves is not promised by either; it happens when a test says so.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+
+use rustix::io::Errno;
+
+mod inode;
+#[cfg(test)]
+mod tests;
+
+use inode::{Directory, Draw, File, Inode};
+pub(crate) use inode::{Loss, Lost};
+
+/// The directory all others are in.
+pub(crate) const ROOT: u64 = 1;
+
+/// When names are durable. See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    OfDirectory,
+    WithAnySync,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    names: Names,
+    /// Syncs end well and do nothing.
+    ignores_syncs: bool,
+    /// So many changes and syncs, and the power is off; not at all if `None`.
+    power_left: Option<u64>,
+    inodes: BTreeMap<u64, Inode>,
+    next: u64,
+    /// Inodes that are open, and how often.
+    open: BTreeMap<u64, u64>,
+}
+
+/// What is known of a file or a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) ino: u64,
+    pub(crate) bytes: u64,
+    pub(crate) is_directory: bool,
+}
+
+impl Volume {
+    /// An empty one.
+    pub(crate) fn new(names: Names) -> Self {
+        Self {
+            names,
+            ignores_syncs: false,
+            power_left: None,
+            inodes: BTreeMap::from([(ROOT, Inode::Directory(Directory::default()))]),
+            next: ROOT + 1,
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// From now on syncs do nothing, and say that they have: the disk that lies.
+    pub(crate) const fn ignore_syncs(&mut self) {
+        self.ignores_syncs = true;
+    }
+
+    /// After so many more changes and syncs nothing is done any more, and every call fails.
+    pub(crate) const fn cut_after(&mut self, calls: u64) {
+        self.power_left = Some(calls);
+    }
+
+    /// Whether the power is off.
+    pub(crate) fn is_off(&self) -> bool {
+        self.power_left == Some(0)
+    }
+
+    fn powered(&self) -> Result<(), Errno> {
+        match self.is_off() {
+            true => Err(Errno::IO),
+            false => Ok(()),
+        }
+    }
+
+    /// A change or a sync is to be done.
+    fn spend(&mut self) -> Result<(), Errno> {
+        self.powered()?;
+        self.power_left = self.power_left.map(|left| left - 1);
+        Ok(())
+    }
+
+    fn file(&mut self, ino: u64) -> Result<&mut File, Errno> {
+        match self.inodes.get_mut(&ino) {
+            Some(Inode::File(file)) => Ok(file),
+            Some(Inode::Directory(_)) => Err(Errno::ISDIR),
+            None => Err(Errno::STALE),
+        }
+    }
+
+    fn directory(&mut self, ino: u64) -> Result<&mut Directory, Errno> {
+        match self.inodes.get_mut(&ino) {
+            Some(Inode::Directory(directory)) => Ok(directory),
+            Some(Inode::File(_)) => Err(Errno::NOTDIR),
+            None => Err(Errno::STALE),
+        }
+    }
+
+    pub(crate) fn facts(&self, ino: u64) -> Result<Facts, Errno> {
+        self.powered()?;
+        let (bytes, is_directory) = match self.inodes.get(&ino).ok_or(Errno::STALE)? {
+            Inode::File(file) => (file.bytes, false),
+            Inode::Directory(_) => (0, true),
+        };
+        Ok(Facts {
+            ino,
+            bytes,
+            is_directory,
+        })
+    }
+
+    pub(crate) fn look_up(&mut self, parent: u64, name: &OsStr) -> Result<Facts, Errno> {
+        let found = self.directory(parent)?.entries.get(name).copied();
+        self.facts(found.ok_or(Errno::NOENT)?)
+    }
+
+    pub(crate) fn list(&mut self, ino: u64) -> Result<Vec<(OsString, Facts)>, Errno> {
+        let entries = self.directory(ino)?.entries.clone();
+        let all = entries.into_iter();
+        all.map(|(name, ino)| Ok((name, self.facts(ino)?)))
+            .collect()
+    }
+
+    /// Makes a file or a directory.
+    pub(crate) fn make(
+        &mut self,
+        parent: u64,
+        name: &OsStr,
+        is_directory: bool,
+    ) -> Result<Facts, Errno> {
+        if self.directory(parent)?.entries.contains_key(name) {
+            return Err(Errno::EXIST);
+        }
+        self.spend()?;
+        let ino = self.next;
+        self.next += 1;
+        let inode = match is_directory {
+            true => Inode::Directory(Directory::default()),
+            false => Inode::File(File::default()),
+        };
+        self.inodes.insert(ino, inode);
+        let parent = self.directory(parent)?;
+        parent.change(vec![(name.into(), Some(ino))]);
+        Ok(Facts {
+            ino,
+            bytes: 0,
+            is_directory,
+        })
+    }
+
+    /// Takes a name away.
+    pub(crate) fn remove(
+        &mut self,
+        parent: u64,
+        name: &OsStr,
+        is_directory: bool,
+    ) -> Result<(), Errno> {
+        let found = self.look_up(parent, name)?;
+        match (found.is_directory, is_directory) {
+            (true, false) => return Err(Errno::ISDIR),
+            (false, true) => return Err(Errno::NOTDIR),
+            (true, true) if !self.directory(found.ino)?.entries.is_empty() => {
+                return Err(Errno::NOTEMPTY);
+            }
+            _ => {}
+        }
+        self.spend()?;
+        self.directory(parent)?.change(vec![(name.into(), None)]);
+        Ok(())
+    }
+
+    /// In place of whatever has that name. Between two directories these are two changes, of which one may be lost.
+    pub(crate) fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Result<(), Errno> {
+        let found = self.look_up(from.0, from.1)?;
+        self.directory(to.0)?;
+        self.spend()?;
+        let (gone, new) = ((from.1.into(), None), (to.1.into(), Some(found.ino)));
+        if from.0 == to.0 {
+            self.directory(from.0)?.change(vec![gone, new]);
+        } else {
+            self.directory(to.0)?.change(vec![new]);
+            self.directory(from.0)?.change(vec![gone]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn opened(&mut self, ino: u64) {
+        *self.open.entry(ino).or_default() += 1;
+    }
+
+    pub(crate) fn closed(&mut self, ino: u64) {
+        if let Entry::Occupied(mut open) = self.open.entry(ino) {
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
+            }
+        }
+    }
+
+    pub(crate) fn read(&mut self, ino: u64, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        self.powered()?;
+        Ok(self.file(ino)?.read(offset, len))
+    }
+
+    pub(crate) fn write(&mut self, ino: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        self.file(ino)?;
+        self.spend()?;
+        self.file(ino)?.write(offset, data);
+        Ok(())
+    }
+
+    /// Gives a file this length: what it gains is zeros.
+    pub(crate) fn resize(&mut self, ino: u64, bytes: u64) -> Result<(), Errno> {
+        self.file(ino)?;
+        self.spend()?;
+        self.file(ino)?.resize(bytes);
+        Ok(())
+    }
+
+    /// Begins to make durable what was written to a file, or which names are in a directory, by now. One at a time.
+    pub(crate) fn begin_sync(&mut self, ino: u64) -> Result<(), Errno> {
+        self.spend()?;
+        match self.inodes.get_mut(&ino) {
+            Some(Inode::File(file)) => file.begin_sync(),
+            Some(Inode::Directory(directory)) => directory.begin_sync(),
+            None => return Err(Errno::STALE),
+        }
+        Ok(())
+    }
+
+    /// That sync has ended, if the power was not lost meanwhile: from now on all that is durable.
+    pub(crate) fn end_sync(&mut self, ino: u64) -> Result<(), Errno> {
+        self.powered()?;
+        if self.ignores_syncs {
+            return Ok(());
+        }
+        match self.inodes.get_mut(&ino) {
+            Some(Inode::File(file)) => file.end_sync(),
+            Some(Inode::Directory(directory)) => directory.end_sync(),
+            None => return Err(Errno::STALE),
+        }
+        if self.names == Names::WithAnySync {
+            for directory in self.inodes.values_mut().filter_map(Inode::as_directory) {
+                directory.begin_sync();
+                directory.end_sync();
+            }
+        }
+        self.forget_unreachable();
+        Ok(())
+    }
+
+    /// Everything is durable, as it is half a minute after it was written on most systems.
+    pub(crate) fn settle(&mut self) {
+        for inode in self.inodes.values_mut() {
+            match inode {
+                Inode::File(file) => {
+                    file.begin_sync();
+                    file.end_sync();
+                }
+                Inode::Directory(directory) => {
+                    directory.begin_sync();
+                    directory.end_sync();
+                }
+            }
+        }
+    }
+
+    /// The power is lost, and is back: whoever had something open has ended before.
+    pub(crate) fn lose_power(&mut self, loss: Loss) -> Lost {
+        self.power_left = None;
+        self.ignores_syncs = false;
+        let mut lost = Lost::default();
+        let mut draw = Draw::new(loss);
+        for inode in self.inodes.values_mut() {
+            lost += match inode {
+                Inode::File(file) => file.lose(&mut draw),
+                Inode::Directory(directory) => directory.lose(&mut draw),
+            };
+        }
+        self.forget_unreachable();
+        lost
+    }
+
+    /// Lets go of what no name leads to, now or after a loss of power.
+    fn forget_unreachable(&mut self) {
+        let mut reached: BTreeSet<u64> = self.open.keys().copied().collect();
+        let mut ahead = vec![ROOT];
+        while let Some(ino) = ahead.pop() {
+            reached.insert(ino);
+            if let Some(Inode::Directory(directory)) = self.inodes.get(&ino) {
+                ahead.extend(directory.named());
+            }
+        }
+        self.inodes.retain(|ino, _| reached.contains(ino));
+    }
+}

@@ -1,0 +1,176 @@
+//! TLS between nodes: who is refused, and what both sides say of it.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::certificates::Authority;
+use super::{Client, Node, PATIENCE, ports};
+
+const HERE: &[&str] = &["127.0.0.1"];
+
+fn start(name: &str, ports: &[u16], flags: &[String]) -> Node {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Node::start(name, ports, &flags)
+}
+
+fn hang_up(node: &Node) {
+    let pid = Pid::from_raw(i32::try_from(node.child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+}
+
+/// Messages go from one to the other.
+fn talk(from: &Node, to: &Node) {
+    let (mut a, mut b) = (Client::connect(from), Client::connect(to));
+    b.subscribe("x 1");
+    a.reach("x");
+    assert_eq!(b.message().payload, "ready");
+    // Larger than what TLS takes at a time.
+    let text = "x".repeat(900_000);
+    for _ in 0..3 {
+        a.publish("x", &text);
+    }
+    for _ in 0..3 {
+        assert_eq!(b.message().payload, text);
+    }
+}
+
+#[test]
+fn certificates_of_another_authority_are_refused_until_they_are_replaced() {
+    let [ours, theirs] = ["ours", "theirs"].map(Authority::new);
+    let ports: [u16; 2] = ports();
+    let turned = [ports[1], ports[0]];
+    let mut n1 = start("n1", &ports, &ours.certify("n1", HERE));
+    let mut n2 = start("n2", &turned, &theirs.certify("n2", HERE));
+    // Who checks, and who was checked.
+    for node in [&mut n1, &mut n2] {
+        node.wait_for("its certificate is not signed by an authority in cluster.tls.ca_file");
+        node.wait_for("it does not know who signed this node's certificate");
+    }
+    // Files that cannot be used change nothing.
+    let (cert_file, key_file) = theirs.files("n2");
+    std::fs::write(&cert_file, "no certificate").unwrap();
+    hang_up(&n2);
+    n2.wait_for("reload: cluster.tls: ");
+    n2.wait_for("nothing was changed");
+    ours.certify("n2", HERE);
+    let (good_cert, good_key) = ours.files("n2");
+    std::fs::copy(good_cert, cert_file).unwrap();
+    std::fs::copy(good_key, key_file).unwrap();
+    std::fs::copy(ours.file(), theirs.file()).unwrap();
+    hang_up(&n2);
+    n1.wait_for("the route to `n2` at");
+    n2.wait_for("the route to `n1` at");
+    talk(&n1, &n2);
+    talk(&n2, &n1);
+    let varz = n1.get_json("/varz");
+    assert_eq!(varz["cluster"]["tls_verify"], true, "{varz}");
+}
+
+#[test]
+fn who_speaks_no_tls_is_told_so_and_so_is_who_alone_speaks_it() {
+    let authority = Authority::new("ours");
+    let ports: [u16; 2] = ports();
+    let mut n1 = start("n1", &ports, &authority.certify("n1", HERE));
+    let mut n2 = Node::start("n2", &[ports[1], ports[0]], &[]);
+    for node in [&mut n1, &mut n2] {
+        node.wait_for("the node that dials speaks no TLS and the one it dials does");
+        node.wait_for("the node that dials speaks TLS and the one it dials does not");
+    }
+    // Whoever is no node, or says nothing, is not answered, and harms nobody.
+    let all: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0x16, 3, 1, 0, 4, 1, 2, 3, 4],
+        &[0x16, 3],
+        &[],
+    ];
+    let strangers = all.map(|words| {
+        let mut stranger = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+        stranger.write_all(words).unwrap();
+        stranger
+    });
+    for mut stranger in strangers {
+        let mut answer = Vec::new();
+        // An alert of TLS at most, or a reset; but an end.
+        if let Err(e) = stranger.read_to_end(&mut answer) {
+            assert_eq!(e.kind(), ErrorKind::ConnectionReset);
+        }
+        assert!(answer.len() < 16, "{answer:?}");
+    }
+    n1.wait_for("no TLS handshake within 2s");
+    drop(n2);
+    let n2 = start("n2", &[ports[1], ports[0]], &authority.certify("n2", HERE));
+    n1.wait_for("the route to `n2` at");
+    talk(&n1, &n2);
+}
+
+#[test]
+fn a_certificate_has_to_be_for_the_name_that_was_dialled_and_of_today() {
+    let authority = Authority::new("ours");
+    let ports: [u16; 3] = ports();
+    let mut n1 = start("n1", &ports, &authority.certify("n1", HERE));
+    let other = authority.certify("n2", &["n2.example"]);
+    let mut n2 = start("n2", &[ports[1], ports[0]], &other);
+    n1.wait_for("certificate not valid for name \"127.0.0.1\"");
+    n1.wait_for("n2.example");
+    n1.wait_for("routes must name a node as its certificate does");
+    n2.wait_for("it does not take this node's certificate, and its log says why: BadCertificate");
+    let old = authority.certify_long_ago("n3", HERE);
+    let mut n3 = start("n3", &[ports[2], ports[0]], &old);
+    n1.wait_for("its certificate cannot be used: certificate expired");
+    n3.wait_for(
+        "it does not take this node's certificate, and its log says why: CertificateExpired",
+    );
+}
+
+#[test]
+fn a_cluster_secret_is_proved_inside_tls() {
+    let authority = Authority::new("ours");
+    let ports: [u16; 2] = ports();
+    let flags = |node: &str, secret: &str| {
+        let secret = ["--cluster_secret", secret].map(String::from);
+        [authority.certify(node, HERE), secret.into()].concat()
+    };
+    let turned = [ports[1], ports[0]];
+    let mut n1 = start("n1", &ports, &flags("n1", "tide-and-time"));
+    let mut n2 = start("n2", &turned, &flags("n2", "guess"));
+    n1.wait_for("the secrets differ");
+    n2.wait_for("the secrets differ");
+    drop(n2);
+    let mut n2 = start("n2", &turned, &flags("n2", "tide-and-time"));
+    n1.wait_for("the route to `n2` at");
+    n2.wait_for("the route to `n1` at");
+    talk(&n2, &n1);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let authority = Authority::new("ours");
+    let flags = authority.certify("n1", HERE);
+    let (cert_file, key_file) = authority.files("n1");
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["serve", "--no-streams", "-p", "-1", "-n", "n1"]);
+        command.args(["--cluster_name", "tide", "--cluster", "nats://127.0.0.1:-1"]);
+        command.args(["--routes", "nats-route://127.0.0.1:1"]);
+        let output = command.args(&flags).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // A key that is another certificate's.
+    authority.certify("n2", HERE);
+    std::fs::copy(authority.files("n2").1, &key_file).unwrap();
+    let said = run();
+    assert!(said.contains("cluster.tls: certificate and key"), "{said}");
+    // What is read first is missing last.
+    for path in [authority.file(), key_file, cert_file] {
+        std::fs::remove_file(&path).unwrap();
+        let said = run();
+        let expected = format!("from {}", path.display());
+        assert!(said.contains("cluster.tls: cannot read"), "{said}");
+        assert!(said.contains(&expected), "{said}");
+    }
+}

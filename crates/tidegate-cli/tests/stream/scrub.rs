@@ -1,0 +1,66 @@
+//! A message that goes bad on the disk of a server that is alone, where nobody reads it: the server finds it, says so, and serves the
+//! rest.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::flip::flip;
+use super::raw::{PATIENCE, Raw};
+use super::server::{Server, other};
+
+/// Messages of 64 KiB: more than what a server keeps in memory of what it wrote last.
+const MESSAGES: u64 = 1000;
+
+#[test]
+fn what_goes_bad_on_the_disk_is_found_without_being_read_and_the_rest_is_served() {
+    if other().is_some() {
+        println!("nats-server does not read again what it has, so this is not asked of it");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let flags = r#"exec "$0" "$@" --segment-bytes 8MiB --scrub-period 300ms"#;
+    let server = Server::start_under(&data, &["sh", "-c", flags]);
+    let mut raw = Raw::connect(&server.url).unwrap();
+    raw.api("STREAM.CREATE.S", &json!({"name": "S", "subjects": ["s"]}));
+    for n in 1..=MESSAGES {
+        let mut payload = format!("{n}-").into_bytes();
+        payload.resize(64 << 10, b'x');
+        raw.publish("s", &n.to_string(), &payload).unwrap();
+        assert_eq!(raw.message().unwrap().json()["seq"], json!(n));
+    }
+    flip(&data, 0, 1 << 20);
+    let start = Instant::now();
+    while !server.log().contains("are lost, such as") {
+        assert!(start.elapsed() < PATIENCE, "{}", server.log());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let lost: Vec<u64> = (1..=MESSAGES)
+        .filter(|n| {
+            let answer = raw.api("STREAM.MSG.GET.S", &json!({"seq": n}));
+            answer.get("error").is_some()
+        })
+        .collect();
+    assert_eq!(lost.len(), 1, "{lost:?}\n{}", server.log());
+    let said = format!("such as {} of stream S", lost[0]);
+    assert!(server.log().contains(&said), "{}", server.log());
+    // A start reads behind the newest checkpoint, and damage is a reason for one.
+    let has_checkpoint = || {
+        let mut files = std::fs::read_dir(data.join("tidegate")).unwrap();
+        files.any(|f| {
+            f.unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with("state-0")
+        })
+    };
+    while !has_checkpoint() {
+        assert!(start.elapsed() < 2 * PATIENCE, "{}", server.log());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let server = server.restart();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let answer = raw.api("STREAM.MSG.GET.S", &json!({"seq": MESSAGES}));
+    assert!(answer.get("error").is_none(), "{answer}");
+}
