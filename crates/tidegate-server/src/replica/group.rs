@@ -392,8 +392,7 @@ impl Group {
         self.handle_read(0, Vec::new());
     }
 
-    /// The next entry to apply, in order, each once. To ask for the next says that the
-    /// one before was applied.
+    /// The next entry to apply, in order, each once. To ask for the next says that the one before was applied.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
         let index = committed.index;

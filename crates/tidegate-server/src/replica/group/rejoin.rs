@@ -2,9 +2,9 @@
 //!
 //! It has forgotten for whom it voted, and what it acknowledged. So it begins in a term that nobody was in while it had its disk,
 //! one above the highest of *all* the others, with its vote in that term spent; and it helps nobody to lead before it has
-//! committed an entry of that term or a later one. Whoever proposed that entry was elected by the others alone, since this member's refusal to
-//! follow anybody in an earlier term makes whoever led step down; so that leader has everything that was ever committed, and
-//! before that entry this member has it, too. The argument is that of the recovery in Liskov and Cowling, *Viewstamped
+//! committed an entry of that term or a later one. Whoever proposed that entry was elected by the others alone: this member follows
+//! nobody in an earlier term, which makes whoever led step down. So that leader has everything that was ever committed, and when
+//! this member has that entry, so has it. The argument is that of the recovery in Liskov and Cowling, *Viewstamped
 //! Replication Revisited* (2012), section 4.3, put in Raft's terms.
 
 use super::{Group, GroupOptions, Restored};
