@@ -20,6 +20,7 @@ fn roster() -> Roster {
         id: 1,
         life: 2,
         streams: false,
+        shards: 1,
         client_url: ":4222".into(),
         secret: Secret::new("nobody knows"),
     };

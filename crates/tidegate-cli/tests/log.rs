@@ -40,7 +40,7 @@ fn make(dir: &Path, checkpoint: bool) {
         ..Options::default()
     };
     let opening = Opening::begin(dir, options, Arc::new(|| ())).unwrap();
-    let mut store = opening.replay(|_, _| ()).unwrap();
+    let mut store = opening.replay(|_, _, _| ()).unwrap();
     let mut streams = Streams::new(AccountLimits {
         streams: u64::MAX,
         file_bytes: u64::MAX,
@@ -58,10 +58,10 @@ fn make(dir: &Path, checkpoint: bool) {
         Encoder::begin(&mut entry, 1_000_000 + seq)
             .command(&command)
             .unwrap();
-        let index = store.propose(entry.into(), 1).unwrap().index;
+        let index = store.propose(0, entry.into(), 1).unwrap().index;
         loop {
             store.poll().unwrap();
-            let Some(Due::Entry(entry)) = store.poll_due() else {
+            let Some((_, Due::Entry(entry))) = store.poll_due() else {
                 std::thread::yield_now();
                 continue;
             };
@@ -75,7 +75,7 @@ fn make(dir: &Path, checkpoint: bool) {
     }
     assert_eq!(streams.by_name("orders"), Some(1));
     if checkpoint {
-        store.checkpoint(Box::new(streams.snapshot().chunks()));
+        store.checkpoint(0, Box::new(streams.snapshot().chunks()));
     }
     store.close().unwrap();
 }

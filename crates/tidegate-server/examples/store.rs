@@ -98,7 +98,7 @@ fn waker() -> Waker {
 
 fn open(dir: &Path) -> Outcome<Store> {
     let opening = Opening::begin(dir, Options::default(), waker())?;
-    Ok(opening.replay(|_, _| ())?)
+    Ok(opening.replay(|_, _, _| ())?)
 }
 
 /// Entries a second, so many at a time.
@@ -109,7 +109,7 @@ fn through_store(dir: &Path, len: usize, in_flight: u64) -> Outcome<f64> {
     let data = Bytes::from(vec![7; len]);
     let (start, mut proposed, mut applied) = (Instant::now(), 0, 0);
     while start.elapsed() < RUN {
-        while proposed < applied + in_flight && store.propose(data.clone(), 1).is_ok() {
+        while proposed < applied + in_flight && store.propose(0, data.clone(), 1).is_ok() {
             proposed += 1;
         }
         std::thread::park();
@@ -165,12 +165,12 @@ fn reading(dir: &Path) -> Outcome<()> {
     let data = Bytes::from(vec![7; 8 << 10]);
     let (mut proposed, mut places) = (0, Vec::new());
     while places.len() < ENTRIES {
-        while proposed < ENTRIES && store.propose(data.clone(), 1).is_ok() {
+        while proposed < ENTRIES && store.propose(0, data.clone(), 1).is_ok() {
             proposed += 1;
         }
         std::thread::park();
         store.poll()?;
-        while let Some(due) = store.poll_due() {
+        while let Some((_, due)) = store.poll_due() {
             if let Due::Entry(entry) = due {
                 places.push(entry.lsn.get());
             }
@@ -181,7 +181,7 @@ fn reading(dir: &Path) -> Outcome<()> {
     let (start, mut waits) = (Instant::now(), 0);
     for &lsn in &places {
         loop {
-            match store.read(Place { lsn, offset: 0 }) {
+            match store.read(0, Place { lsn, offset: 0 }) {
                 Fetch::Ready(entry) => {
                     assert_eq!(entry.len(), data.len());
                     break;
@@ -206,7 +206,7 @@ fn reading(dir: &Path) -> Outcome<()> {
     for _ in 0..5000 {
         at = (at * 48_271) % 2_147_483_647;
         let lsn = places[at % ENTRIES];
-        while store.read(Place { lsn, offset: 0 }) == Fetch::Pending {
+        while store.read(0, Place { lsn, offset: 0 }) == Fetch::Pending {
             waits += 1;
             std::thread::park();
             store.poll()?;

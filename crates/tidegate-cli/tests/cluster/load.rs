@@ -304,7 +304,8 @@ pub(crate) fn same_everywhere(nodes: &Nodes, stream: &str) -> Content {
     first.unwrap()
 }
 
-fn read(nodes: &Nodes, node: usize, stream: &str) -> Content {
+/// What a stream holds, read through a node.
+pub(crate) fn read(nodes: &Nodes, node: usize, stream: &str) -> Content {
     let info = nodes.info(stream);
     let last = info["state"]["last_seq"].as_u64().unwrap();
     assert_eq!(info["state"]["messages"], json!(last), "{info}");

@@ -28,6 +28,7 @@ mod load;
 mod mounted;
 mod net;
 mod partition;
+mod placed;
 mod power;
 mod program;
 mod rejoin;

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::answer::{
     self, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done,
@@ -227,6 +228,43 @@ pub fn stream_list<'a, V: StreamView + 'a>(
             streams: infos.collect(),
         },
     )
+}
+
+/// Which streams stand on the page of a list that is asked for.
+pub fn stream_page<'a, V: StreamView + 'a>(
+    streams: impl Iterator<Item = &'a V>,
+    ask: &StreamPage,
+) -> (Page, Vec<&'a V>) {
+    let mut streams = sorted(streams, &ask.subject);
+    let page = Page::new(streams.len(), offset(ask.offset), LIST_MAX);
+    streams.drain(..page.offset);
+    streams.truncate(page.limit);
+    (page, streams)
+}
+
+/// A stream as it stands in a list.
+#[must_use]
+pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
+    serde_json::to_value(stream_info_of(server, stream)).unwrap_or_default()
+}
+
+/// The answer to [`Kind::StreamList`] from what several have told: those of the page, and the names of those nobody told of.
+#[must_use]
+pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct List<'a> {
+        #[serde(flatten)]
+        page: Page,
+        streams: &'a [Value],
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        missing: &'a [&'a str],
+    }
+    let list = List {
+        page,
+        streams,
+        missing,
+    };
+    done(Kind::StreamList, &list)
 }
 
 /// The answer to [`Kind::ConsumerCreate`] or [`Kind::ConsumerInfo`].

@@ -296,6 +296,7 @@ mod tests {
             id: 1,
             life: 1,
             streams: false,
+            shards: 1,
             client_url: ":4222".into(),
             secret: Secret::new("s"),
         };

@@ -26,6 +26,8 @@ pub struct Introduction {
     pub streams: bool,
     /// Whether its disk was lost, and it asks for the place it had.
     pub rejoins: bool,
+    /// So many groups of all nodes keep streams there.
+    pub shards: u8,
     /// Its id, that of its data directory; without one, of its process.
     pub id: u64,
     /// Drawn at each start.
@@ -56,6 +58,7 @@ impl Introduction {
         out.push(u8::from(self.raft));
         let flag = |on, flag| if on { flag } else { 0 };
         out.push(flag(self.streams, STREAMS) | flag(self.rejoins, REJOINS));
+        out.push(self.shards);
         for n in [self.id, self.life, self.digest] {
             out.extend_from_slice(&n.to_le_bytes());
         }
@@ -77,7 +80,7 @@ impl Introduction {
         if version != VERSION {
             return Err(Refusal::Version(version).into());
         }
-        let [raft, flags] = *f.array()?;
+        let [raft, flags, shards] = *f.array()?;
         let (id, life, digest) = (f.u64()?, f.u64()?, f.u64()?);
         f.array::<32>()?;
         let mut text = || {
@@ -94,6 +97,7 @@ impl Introduction {
             raft: raft == 1,
             streams: flags & STREAMS != 0,
             rejoins: flags & REJOINS != 0,
+            shards,
             id,
             life,
             digest,

@@ -18,6 +18,7 @@
 pub mod channel;
 pub mod formation;
 pub mod greeting;
+pub mod groups;
 pub mod interest;
 pub mod members;
 pub mod proof;
@@ -28,7 +29,7 @@ pub mod roster;
 pub mod wire;
 
 /// The version of what is spoken between nodes.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Nodes of a cluster at most, besides this one.
 pub const PEERS_MAX: usize = 31;
 /// Bytes a cluster's or a node's name may have.

@@ -74,6 +74,18 @@ pub enum Refusal {
         /// Who does not.
         without: String,
     },
+    /// They do not agree on the groups there are.
+    #[error(
+        "`{name}` has {theirs} groups of all nodes and this node {ours}: give all nodes of a cluster the same cluster.shards"
+    )]
+    Shards {
+        /// Its name.
+        name: String,
+        /// How many it has.
+        theirs: u8,
+        /// How many this node has.
+        ours: u8,
+    },
     /// There is no room.
     #[error("a cluster has at most {} nodes", super::PEERS_MAX + 1)]
     TooMany,
@@ -120,6 +132,7 @@ impl Refusal {
             Self::Twice(_) => TWICE,
             Self::NoTls => 14,
             Self::OnlyTls => 15,
+            Self::Shards { .. } => 16,
             Self::Theirs { code, .. } => *code,
         }
     }

@@ -35,6 +35,8 @@ pub struct Me {
     pub life: u64,
     /// Whether it serves streams.
     pub streams: bool,
+    /// How many groups of all nodes keep them.
+    pub shards: u8,
     /// See [`Introduction::client_url`].
     pub client_url: String,
     /// What all nodes know.
@@ -274,6 +276,7 @@ impl Judge for Roster {
             version: VERSION,
             raft: kind == Kind::Raft,
             streams: self.me.streams,
+            shards: self.me.shards,
             rejoins: self.formation.rejoins(),
             id: self.me.id,
             life: self.me.life,
@@ -304,6 +307,13 @@ impl Judge for Roster {
     }
 
     fn admits(&self, side: Side, theirs: &Introduction) -> Result<(), Refusal> {
+        if theirs.shards != self.me.shards {
+            return Err(Refusal::Shards {
+                name: theirs.name.clone(),
+                theirs: theirs.shards,
+                ours: self.me.shards,
+            });
+        }
         if theirs.streams != self.me.streams {
             let (with, without) = match theirs.streams {
                 true => (theirs.name.clone(), self.me.name.clone()),
@@ -342,6 +352,7 @@ mod tests {
             id: 1,
             life: 100,
             streams,
+            shards: 1,
             client_url: ":4222".into(),
             secret: Secret::new("s"),
         };
@@ -351,6 +362,7 @@ mod tests {
     fn other(name: &str, id: u64, life: u64) -> Introduction {
         Introduction {
             version: VERSION,
+            shards: 1,
             id,
             life,
             cluster: "tide".into(),

@@ -12,6 +12,7 @@ use super::cluster_tls::{ClusterTls, cluster_tls};
 use super::tree::{Item, SyntaxError, Value};
 use super::{Secret, is_loopback};
 use crate::cluster::PEERS_MAX;
+use crate::cluster::groups::SHARDS_MAX;
 use crate::cluster::members::is_name;
 use crate::cluster::proof::SECRET_BYTES_MAX;
 
@@ -41,6 +42,8 @@ pub struct ClusterSettings {
     pub no_advertise: bool,
     /// The longest pause between two attempts to reach a node.
     pub longest_pause: Duration,
+    /// Groups of all nodes that share their streams: each is led by one node, so several let several nodes lead. The same on all.
+    pub shards: u32,
     /// The node's disk was lost: with an empty data directory it asks the others for the place it had.
     pub rejoins: bool,
 }
@@ -56,6 +59,7 @@ impl Default for ClusterSettings {
             tls: None,
             no_advertise: false,
             longest_pause: PAUSE,
+            shards: 1,
             rejoins: false,
         }
     }
@@ -299,6 +303,12 @@ pub(super) fn cluster(
                 cluster.longest_pause = match boolean(key, item)? {
                     true => PAUSE_BACKED_OFF,
                     false => PAUSE,
+                }
+            }
+            "shards" => {
+                cluster.shards = match item.value {
+                    Value::Integer(n) if (1..=SHARDS_MAX.into()).contains(&n) => n as u32,
+                    _ => return Err(wrong("cluster.shards", item, "a number from 1 to 64")),
                 }
             }
             "authorization" => {

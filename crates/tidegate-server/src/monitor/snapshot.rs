@@ -20,7 +20,7 @@ use crate::node::StreamStats;
 use crate::node::core::peers::PeerView;
 use crate::node::core::{Node, NodeStats};
 use crate::store::{Scrubbed, Store};
-use crate::stream::Usage;
+use crate::stream::{Stream, Usage};
 
 /// Connections reported at most at a time.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
@@ -154,20 +154,28 @@ pub(crate) struct Streams {
 impl Streams {
     /// The streams of `node`, kept in `store`.
     pub(crate) fn take(node: &Node, store: &Store, query: Query, now: Time) -> Option<Self> {
-        let all = node.streams()?;
-        let applied = all.applied();
-        let states = || applied.iter().map(|s| s.state());
-        let [proposals, fast_acks] = all.controllers();
+        let first = node.streams(0)?;
+        let all = || node.all_streams();
+        // What the directory knows of other groups' streams is no stream.
+        let of = |s: &&Stream| s.kept().is_here() && !s.is_filling();
+        let kept = || all().flat_map(|s| s.applied().iter().filter(of));
+        let states = || kept().map(|s| s.state());
+        let usage = |storage| Usage {
+            bytes: all().map(|s| s.applied().usage(storage).bytes).sum(),
+            // The directory knows all limits.
+            reserved: first.applied().usage(storage).reserved,
+        };
+        let [proposals, fast_acks] = first.controllers();
         Some(Self {
-            settings: all.settings().clone(),
-            stats: all.stats(),
-            streams: applied.len(),
-            consumers: all.consumers_len(),
+            settings: first.settings().clone(),
+            stats: node.stream_stats(),
+            streams: kept().count(),
+            consumers: all().map(|s| s.consumers_len()).sum(),
             messages: states().map(|s| s.messages).sum(),
             bytes: states().map(|s| s.bytes).sum(),
-            file: applied.usage(Storage::File),
-            memory: applied.usage(Storage::Memory),
-            waiting_bytes: all.waiting_bytes(),
+            file: usage(Storage::File),
+            memory: usage(Storage::Memory),
+            waiting_bytes: all().map(|s| s.waiting_bytes()).sum(),
             proposals,
             fast_acks,
             log: store.log().stats(),
@@ -175,11 +183,18 @@ impl Streams {
             used_bytes: store.used_bytes(),
             checkpoint_bytes: store.checkpoint_bytes(),
             scrubbed: store.scrubbed(),
-            cluster: all.cluster().clone(),
-            nodes: all.nodes(),
-            behind: all.behind().map(Into::into),
+            cluster: first.cluster().clone(),
+            nodes: first.nodes(),
+            behind: all().find_map(|s| s.behind()).map(Into::into),
             details: match query.streams || query.consumers {
-                true => all.details(now, query.offset, query.limit, query.consumers),
+                true => {
+                    let up_to = query.offset.saturating_add(query.limit);
+                    let of = all().flat_map(|s| s.details(now, up_to, query.consumers));
+                    let mut details: Vec<(String, Value)> = of.collect();
+                    details.sort_by(|a, b| a.0.cmp(&b.0));
+                    let page = details.into_iter().skip(query.offset).take(query.limit);
+                    page.map(|(_, value)| value).collect()
+                }
                 false => Vec::new(),
             },
         })

@@ -304,12 +304,12 @@ impl Sublist {
         &slot.matches
     }
 
-    /// Whether anybody takes messages of `subject`: for whoever has not the sublist to itself. Nothing is remembered.
+    /// One of those that want this subject and are in no group.
     #[must_use]
-    pub fn is_wanted(&self, subject: &[u8]) -> bool {
+    pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {
         let mut found = Matches::default();
         walk(&self.nodes, &mut Vec::new(), &mut found, subject);
-        !found.is_empty()
+        found.plain.first().copied()
     }
 
     /// What it holds and did.
@@ -496,8 +496,8 @@ mod tests {
                         }
                         let mut groups: Vec<_> = groups.into_values().collect();
                         groups.sort();
-                        let wanted = !plain.is_empty() || !groups.is_empty();
-                        prop_assert_eq!(list.is_wanted(subject.as_bytes()), wanted);
+                        let wanted = !plain.is_empty();
+                        prop_assert_eq!(list.first_wanting(subject.as_bytes()).is_some(), wanted);
                         prop_assert_eq!(found(&mut list, &subject), (plain, groups));
                     }
                 }

@@ -10,8 +10,10 @@
 //! Every outbox is bounded by `max_pending`. Before that a receiver that is behind makes its publishers pause
 //! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
 
+mod announced;
 mod changes;
 mod fanout;
+mod leaders;
 pub mod peers;
 mod streams;
 #[cfg(test)]
@@ -28,8 +30,10 @@ use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Load;
 
+use self::announced::Announced;
 use self::fanout::{Entry, Fanout, Subscription};
 use self::peers::Peers;
+pub(in crate::node) use self::streams::INBOX;
 pub use self::view::SubscriptionView;
 use super::jetstream::JetStream;
 use super::timers::Timers;
@@ -114,10 +118,12 @@ pub struct Node {
     next_cid: u64,
     stats: NodeStats,
     lame: Option<Lame>,
-    /// `None` also while they speak.
-    streams: Option<Box<JetStream>>,
+    /// By slot, see [`streams`]; `None` while they speak.
+    streams: Vec<Option<Box<JetStream>>>,
+    /// The number of the group in each slot.
+    groups: Vec<u32>,
     /// What other nodes are told that streams here want to hear.
-    announced: Vec<Box<[u8]>>,
+    announced: Announced,
     /// `None` where the node is alone.
     peers: Option<Box<Peers>>,
 }
@@ -154,8 +160,9 @@ impl Node {
             next_cid: 1,
             stats: NodeStats::default(),
             lame: None,
-            streams: None,
-            announced: Vec::new(),
+            streams: Vec::new(),
+            groups: Vec::new(),
+            announced: Announced::default(),
             peers: None,
         }
     }
@@ -422,7 +429,11 @@ impl Node {
         let session = &self.entries[key].session;
         if !session.subs.contains_key(sid) {
             let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
-            let interest = self.want(pattern, queue);
+            let interest = match self.is_leaders_own(pattern) {
+                // Nobody is to take a client for a leader.
+                true => 0,
+                false => self.want(pattern, queue),
+            };
             let sub = self.subs.insert(Subscription {
                 conn: key,
                 sid: sid.into(),
@@ -462,7 +473,9 @@ impl Node {
             (Some(slot), Some(peers)) => peers.forget(slot, &sub.sid),
             _ => {
                 self.entries[sub.conn].session.subs.remove(&sub.sid);
-                self.unwant(&sub.pattern, sub.queue.as_deref());
+                if !self.is_leaders_own(&sub.pattern) {
+                    self.unwant(&sub.pattern, sub.queue.as_deref());
+                }
             }
         }
     }
@@ -470,10 +483,13 @@ impl Node {
     fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
-        let delivered = self
-            .route(now, from, message.subject, message, None)
-            .is_some();
-        let taken = self.capture(now, from, message);
+        // What leaders say to each other is not for clients to say.
+        let own = self.is_leaders_own(message.subject);
+        let delivered = !own
+            && self
+                .route(now, from, message.subject, message, None)
+                .is_some();
+        let taken = !own && self.capture(now, from, message);
         if !delivered && !taken && message.reply.is_some() {
             self.no_responders(from, message);
         }

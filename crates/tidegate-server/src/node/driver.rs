@@ -338,6 +338,7 @@ impl Server {
                     tracing::info!("Initiating shutdown: finishing what was received");
                     self.stop_accepting();
                     self.hand_over(now);
+                    self.node.part_streams(now);
                     self.draining = Some(now + DRAIN_READS);
                     for key in 0..self.conns.len() {
                         self.list(key);
@@ -655,10 +656,10 @@ impl Server {
         self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
     }
 
-    /// Whether another node leads, if others can.
+    /// Whether another node leads, if others can, or they know that this one is away soon.
     fn has_handed_over(&self, now: Time) -> bool {
-        let streams = self.node.streams();
-        self.replication.is_none() || streams.is_none_or(|s| s.has_handed_over(now))
+        let mut all = self.node.all_streams();
+        self.replication.is_none() || all.all(|s| s.has_handed_over(now))
     }
 
     /// Whether peers have what clients said last, as far as they take it.

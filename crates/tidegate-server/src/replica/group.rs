@@ -10,6 +10,7 @@ mod fetch;
 mod install;
 mod peers;
 mod rejoin;
+mod renew;
 
 use std::collections::VecDeque;
 
@@ -101,6 +102,8 @@ pub struct Batch {
     pub callers: u64,
     /// The tick it was made in.
     since: u64,
+    /// Entries that are in the log already.
+    again: bool,
 }
 
 /// Where an entry is going to be, if this member stays leader.
@@ -164,6 +167,7 @@ pub struct Group {
     outgoing_bytes: u64,
     /// Appended and not yet durable: where they end, their numbers, and the tick they were made in.
     undurable: VecDeque<(Lsn, u64, u64)>,
+    renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
     outbox: Outbox,
     /// What this member proposed in the term it leads and was not taken since: index and bytes.
@@ -188,6 +192,9 @@ impl Group {
         options.voters.dedup();
         let rank = options.voters.iter().position(|v| *v == options.id);
         let rank = rank.expect("a member is one of the voters") as u64;
+        // Another member stands first in the next group, so that not one of them leads all.
+        let voters = options.voters.len() as u64;
+        let rank = (rank + voters - u64::from(options.group - 1) % voters) % voters;
         let applied = restored.applied;
         let mut tail = Tail::new(
             applied,
@@ -224,6 +231,7 @@ impl Group {
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
             undurable: VecDeque::new(),
+            renewed: None,
             committed: VecDeque::new(),
             outbox: Outbox::default(),
             proposed: VecDeque::new(),
@@ -274,6 +282,12 @@ impl Group {
             && self.raft.raft.commit_to_current_term()
     }
 
+    /// Whether it has no other member.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.options.voters.len() == 1
+    }
+
     /// Its number in the log.
     #[must_use]
     pub const fn number(&self) -> u32 {
@@ -290,6 +304,12 @@ impl Group {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.outgoing.is_empty() && self.undurable.is_empty()
+    }
+
+    /// How many ticks it has lived.
+    #[must_use]
+    pub const fn ticks(&self) -> u64 {
+        self.ticks
     }
 
     /// The index of the last entry.
@@ -368,15 +388,21 @@ impl Group {
         let tail = self.raft.mut_store();
         for (record, &lsn) in batch.records.iter().zip(positions) {
             self.outgoing_bytes -= record.payload.len() as u64;
-            if record.kind == records::KIND_ENTRY {
+            if record.kind == records::KIND_ENTRY && !batch.again {
                 tail.placed(record.index, record.term, lsn);
             }
+        }
+        if batch.again {
+            let entries = batch.records.iter().map(|r| (r.index, r.term));
+            let entries = entries.zip(positions.iter().copied());
+            self.renewed = Some((end, entries.collect()));
         }
         self.undurable.push_back((end, batch.number, batch.since));
     }
 
     /// The log is durable up to there.
     pub fn handle_durable(&mut self, durable: Lsn) {
+        self.place_renewed(durable);
         let count = self.undurable.partition_point(|&(end, ..)| end <= durable);
         let numbers = self.undurable.drain(..count).map(|(_, number, _)| number);
         if let Some(number) = numbers.max() {
@@ -534,13 +560,14 @@ impl Group {
         if let Some(at) = over {
             let rest = batch.records.split_off(at);
             let (number, callers) = (std::mem::take(&mut batch.number), 0);
-            let since = batch.since;
+            let (since, again) = (batch.since, batch.again);
             self.put_out(batch);
             self.divide(Batch {
                 number,
                 records: rest,
                 callers,
                 since,
+                again,
             });
         } else {
             self.put_out(batch);

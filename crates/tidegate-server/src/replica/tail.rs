@@ -92,6 +92,11 @@ impl Tail {
         }
     }
 
+    /// All up to this entry were applied.
+    pub(super) const fn applied_index(&self) -> u64 {
+        self.applied.0
+    }
+
     pub(super) fn last(&self) -> u64 {
         self.before.0 + self.entries.len() as u64
     }

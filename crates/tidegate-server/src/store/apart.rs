@@ -28,6 +28,10 @@ impl Apart {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.streams.clear();
     }

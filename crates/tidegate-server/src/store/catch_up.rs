@@ -14,7 +14,8 @@ use tidegate_log::{AppendError, Appended, Lsn, Record};
 use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
-use super::{Fetch, GROUP, Live, Relocated, Store, WriteError};
+use super::member::Member;
+use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, records};
 use crate::stream::{Command, ENTRY_HEADER_BYTES, Place};
 
@@ -88,31 +89,36 @@ impl CatchingUp {
 impl Store {
     /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed.
     #[must_use]
-    pub fn poll_catch_up(&self) -> Option<CatchUp> {
-        self.group.poll_catch_up()
+    pub fn poll_catch_up(&self, at: usize) -> Option<CatchUp> {
+        self.members[at].group.poll_catch_up()
     }
 
     /// The catching up begins: from now on no segment goes and no message is copied forward, until it is installed or
     /// [abandoned](Self::abandon_catch_up). Once this says `true`, places of messages may be noted for the new state: they stay.
-    pub fn begin_catch_up(&mut self) -> bool {
-        self.catching_up.begun = true;
-        self.rests()
+    pub fn begin_catch_up(&mut self, at: usize) -> bool {
+        self.members[at].catching_up.begun = true;
+        self.rests(at)
     }
 
-    /// No message is about to get another place.
-    fn rests(&self) -> bool {
-        self.compaction.is_durable() && self.relocated.is_empty()
+    /// Whether some group catches up, so that segments must stay.
+    pub(super) fn holds(&self) -> bool {
+        self.members.iter().any(Member::holds)
+    }
+
+    /// No message of the group is about to get another place.
+    pub(super) fn rests(&self, at: usize) -> bool {
+        self.compaction.is_durable(at) && self.members[at].relocated.is_empty()
     }
 
     /// It is not needed any more, or begins anew. One whose checkpoint is being written goes on.
-    pub fn abandon_catch_up(&mut self) {
-        self.catching_up.begun = false;
-        while self.poll_fetched().is_some() {}
+    pub fn abandon_catch_up(&mut self, at: usize) {
+        self.members[at].catching_up.begun = false;
+        while self.poll_fetched(at).is_some() {}
     }
 
     /// The message at this place as an entry of its own: what another member appends that lacks it.
-    pub fn read_alone(&mut self, place: Place) -> Fetch {
-        match self.copy(place) {
+    pub fn read_alone(&mut self, at: usize, place: Place) -> Fetch {
+        match self.copy(at, place) {
             Ok(entry) => Fetch::Ready(entry),
             Err(other) => other,
         }
@@ -122,27 +128,28 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
-    pub fn append_fetched(&mut self, messages: &[Fetched]) -> Result<(), WriteError> {
-        if self.catching_up.undurable.len() + messages.len() > UNDURABLE_MAX {
+    pub fn append_fetched(&mut self, at: usize, messages: &[Fetched]) -> Result<(), WriteError> {
+        if self.members[at].catching_up.undurable.len() + messages.len() > UNDURABLE_MAX {
             return Err(WriteError::Full);
         }
-        let (appended, moved) = self.append_messages(messages)?;
+        let (appended, moved) = self.append_messages(at, messages)?;
         let moved = moved.into_iter().map(|moved| (appended.end, moved));
-        self.catching_up.undurable.extend(moved);
+        self.members[at].catching_up.undurable.extend(moved);
         Ok(())
     }
 
     /// The next message that was fetched and is durable, in the order they were appended.
-    pub fn poll_fetched(&mut self) -> Option<Relocated> {
-        let fetched = self.catching_up.fetched.pop_front()?;
-        self.apart.insert(&fetched);
+    pub fn poll_fetched(&mut self, at: usize) -> Option<Relocated> {
+        let member = &mut self.members[at];
+        let fetched = member.catching_up.fetched.pop_front()?;
+        member.apart.insert(&fetched);
         Some(fetched)
     }
 
     /// What was fetched and is in no state that was taken over, however often that broke off.
     #[must_use]
-    pub const fn apart(&self) -> &Apart {
-        &self.apart
+    pub fn apart(&self, at: usize) -> &Apart {
+        &self.members[at].apart
     }
 
     /// Appends messages that are damaged where they lie, as another member has them. They are due as relocated. Not while this
@@ -150,31 +157,34 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
-    pub fn append_repaired(&mut self, messages: &[Fetched]) -> Result<(), WriteError> {
-        if self.catching_up.holds() {
+    pub fn append_repaired(&mut self, at: usize, messages: &[Fetched]) -> Result<(), WriteError> {
+        if self.holds() {
             return Err(WriteError::Full);
         }
-        let (appended, moved) = self.append_messages(messages)?;
-        self.compaction.handle_appended(appended.end, moved);
+        let (appended, moved) = self.append_messages(at, messages)?;
+        self.compaction.handle_appended(at, appended.end, moved);
         Ok(())
     }
 
     fn append_messages(
         &mut self,
+        at: usize,
         messages: &[Fetched],
     ) -> Result<(Appended, Vec<Relocated>), WriteError> {
         // Entries come first: they are what somebody waits for.
-        if self.group.poll_append().is_some() {
+        if self.has_entries() {
             return Err(WriteError::Full);
         }
+        let group = self.members[at].group.number();
         let records = messages.iter().map(|message| Record {
-            group: GROUP,
+            group,
             kind: records::KIND_RELOCATED,
             index: message.seq,
             term: u64::from(message.stream),
             payload: message.entry.clone(),
         });
-        let appended = self.append(records.collect(), 1);
+        let records = records.collect();
+        let appended = self.append(records, 1);
         let appended = appended.map_err(|error: AppendError| WriteError::from(error))?;
         let moved = messages.iter().zip(&appended.records);
         let moved = moved.map(|(message, lsn)| Relocated {
@@ -193,10 +203,8 @@ impl Store {
     #[must_use]
     pub fn fresh_live(&self) -> Live {
         let mut live = Live::default();
-        let segments = self.log.segments();
-        segments
-            .iter()
-            .for_each(|s| live.begin(s.range.start.get()));
+        let known = self.members.iter().map(|m| &m.live);
+        known.for_each(|known| live.begin_as(known));
         live
     }
 
@@ -208,88 +216,91 @@ impl Store {
     /// See [`InstallError`]; nothing has changed then.
     pub fn install(
         &mut self,
+        at: usize,
         (index, term): (u64, u64),
         live: Live,
         parts: Parts,
     ) -> Result<(), InstallError> {
-        let busy = self.checkpoints.is_writing()
-            || self.catching_up.install.is_some()
-            || !self.catching_up.undurable.is_empty()
-            || !self.rests()
-            || self.group.poll_append().is_some();
+        let rests = self.rests(at);
+        let member = &mut self.members[at];
+        let busy = member.checkpoints.is_writing()
+            || member.catching_up.install.is_some()
+            || !member.catching_up.undurable.is_empty()
+            || !rests
+            || member.group.poll_append().is_some();
         if busy {
             return Err(InstallError::Busy);
         }
-        let begun = self.group.begin_install(index, term);
+        let begun = member.group.begin_install(index, term);
         begun.map_err(|_| InstallError::Unneeded)?;
         let header = Header {
             index,
             term,
-            hard_state: self.group.hard_state(),
+            hard_state: member.group.hard_state(),
             next: self.end,
             live: live.to_vec(),
         };
         let parts = Some(parts);
-        self.catching_up.install = Some(Install {
+        member.catching_up.install = Some(Install {
             header,
             parts,
             live,
         });
-        self.write_install();
+        self.write_install(at);
         Ok(())
     }
 
     /// Whether a state is being taken over.
     #[must_use]
-    pub const fn is_installing(&self) -> bool {
-        self.catching_up.is_installing()
+    pub fn is_installing(&self, at: usize) -> bool {
+        self.members[at].catching_up.is_installing()
     }
 
     /// Index and term of the state that was taken over, once: from now on it is the state, and nothing is due before this was
     /// asked.
-    pub const fn poll_installed(&mut self) -> Option<(u64, u64)> {
-        self.catching_up.installed.take()
+    pub fn poll_installed(&mut self, at: usize) -> Option<(u64, u64)> {
+        self.members[at].catching_up.installed.take()
     }
 
     /// The checkpoint goes to the disk once the log is durable up to where it ends.
-    pub(super) fn write_install(&mut self) {
+    pub(super) fn write_install(&mut self, at: usize) {
         let durable = self.log.durable();
-        if let Some(install) = &mut self.catching_up.install
+        let member = &mut self.members[at];
+        if let Some(install) = &mut member.catching_up.install
             && install.header.next <= durable
             && let Some(parts) = install.parts.take()
         {
-            self.checkpoints.write(install.header.clone(), parts);
+            member.checkpoints.write(install.header.clone(), parts);
         }
     }
 
     /// A checkpoint was written, or not; whether it was that of a state taken over.
-    pub(super) fn finish_install(&mut self, written: bool) {
-        let written_one = self.catching_up.install.take_if(|i| i.parts.is_none());
+    pub(super) fn finish_install(&mut self, at: usize, written: bool) {
+        let member = &mut self.members[at];
+        let written_one = member.catching_up.install.take_if(|i| i.parts.is_none());
         let Some(install) = written_one else {
             return;
         };
         if !written {
-            self.group.abort_install();
+            member.group.abort_install();
             return;
         }
         let (index, term) = (install.header.index, install.header.term);
-        self.live = install.live;
-        self.apart.clear();
-        let segments = self.log.segments();
-        let bases = segments.iter().map(|s| s.range.start.get());
-        bases.for_each(|base| self.live.begin(base));
-        self.applied = (index, term, install.header.next);
-        self.tried = install.header.next;
-        self.group.handle_installed();
-        self.catching_up.begun = false;
-        self.catching_up.installed = Some((index, term));
+        let before = std::mem::replace(&mut member.live, install.live);
+        member.live.begin_as(&before);
+        member.apart.clear();
+        member.applied = (index, term, install.header.next);
+        member.tried = install.header.next;
+        member.group.handle_installed();
+        member.catching_up.begun = false;
+        member.catching_up.installed = Some((index, term));
         // The log says so before anything else of the group.
         let _ = self.append_entries();
     }
 
     /// The message at `place` as an entry of its own.
-    pub(super) fn copy(&mut self, place: Place) -> Result<Bytes, Fetch> {
-        let entry = match self.read_entry(place.lsn) {
+    pub(super) fn copy(&mut self, at: usize, place: Place) -> Result<Bytes, Fetch> {
+        let entry = match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => entry,
             other => return Err(other),
         };

@@ -1,7 +1,7 @@
-//! The checkpoints of a data directory: the last two are kept, so that one may be damaged. A thread writes them, because a large
+//! The checkpoints of a group in a data directory: the last two are kept, so that one may be damaged. A thread writes them, because a large
 //! one takes seconds.
 //!
-//! A checkpoint is written as `state-new`, synced, renamed, and the directory synced; before that it does not count. Where
+//! A checkpoint is written as `state-new`, or `state-<group>-new`, synced, renamed, and the directory synced; before that it does not count. Where
 //! there is no space, the older of the two is given up for the new one, never the newer.
 
 use std::io::{self, IoSlice};
@@ -14,9 +14,10 @@ use super::Waker;
 use super::checkpoint::{self, CheckpointError, Encoder, Header};
 use super::error::OpenError;
 use super::worker::{By, Worker};
+use crate::cluster::groups::ALL;
 
 const PREFIX: &str = "state-";
-const NEW: &str = "state-new";
+const NEW: &str = "new";
 /// So many are kept.
 const KEPT: usize = 2;
 /// The state goes to the file in writes of about so many bytes.
@@ -26,16 +27,65 @@ const WRITE_BYTES: usize = 1 << 20;
 pub type Parts = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 
 /// A checkpoint that is there, and durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) index: u64,
     pub(super) next: Lsn,
     pub(super) bytes: u64,
+    file: String,
+}
+
+/// What a group's checkpoints are called. Where a directory has one group only, by the index; otherwise by the group, the index and
+/// the position: a group at rest has several of one index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Naming {
+    pub(super) group: u32,
+    /// No other group is there.
+    pub(super) alone: bool,
+}
+
+impl Naming {
+    fn of(self, header: &Header) -> String {
+        let Self { group, alone } = self;
+        let (index, next) = (header.index, header.next.get());
+        match alone {
+            true => format!("{PREFIX}{index:020}"),
+            false => format!("{PREFIX}{group}-{index:020}-{next:020}"),
+        }
+    }
+
+    fn unfinished(self) -> String {
+        match self.alone {
+            true => format!("{PREFIX}{NEW}"),
+            false => format!("{PREFIX}{}-{NEW}", self.group),
+        }
+    }
+
+    /// Whether a file of this name is a checkpoint of the group, finished or (`false`) not.
+    fn is_finished(self, name: &str) -> Option<bool> {
+        let rest = name.strip_prefix(PREFIX)?;
+        let number = |text: &str| text.parse::<u64>().is_ok();
+        // The first group may have been alone once.
+        let parts: Vec<&str> = match rest.split('-').collect::<Vec<_>>()[..] {
+            [group, ref rest @ ..] if !rest.is_empty() => {
+                (group == self.group.to_string()).then(|| rest.to_vec())?
+            }
+            [one] => (self.group == ALL).then(|| vec![one])?,
+            _ => return None,
+        };
+        match parts[..] {
+            [NEW] => Some(false),
+            [index] | [index, _] if !number(index) => None,
+            [_] | [_, _] => Some(true),
+            _ => None,
+        }
+    }
 }
 
 type Done = Arc<Mutex<Option<io::Result<Vec<Kept>>>>>;
 
 struct Job {
+    naming: Naming,
     header: Header,
     parts: Parts,
     kept: Vec<Kept>,
@@ -43,6 +93,7 @@ struct Job {
 
 /// See the [module](self).
 pub(super) struct Checkpoints {
+    naming: Naming,
     /// Oldest first.
     kept: Vec<Kept>,
     writing: bool,
@@ -54,6 +105,7 @@ impl Checkpoints {
     pub(super) fn start(
         by: By,
         storage: Arc<dyn Storage>,
+        naming: Naming,
         kept: Vec<Kept>,
         waker: Waker,
     ) -> io::Result<Self> {
@@ -65,6 +117,7 @@ impl Checkpoints {
             waker();
         })?;
         Ok(Self {
+            naming,
             kept,
             writing: false,
             done,
@@ -85,6 +138,7 @@ impl Checkpoints {
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
         assert!(!self.writing, "one checkpoint at a time");
         let job = Job {
+            naming: self.naming,
             header,
             parts,
             kept: self.kept.clone(),
@@ -118,7 +172,7 @@ impl Checkpoints {
 fn write(storage: &dyn Storage, job: Job) -> io::Result<Vec<Kept>> {
     let mut out = Out {
         storage,
-        file: storage.create(NEW)?,
+        file: storage.create(&job.naming.unfinished())?,
         at: 0,
         waiting: Vec::new(),
         kept: job.kept,
@@ -132,18 +186,20 @@ fn write(storage: &dyn Storage, job: Job) -> io::Result<Vec<Kept>> {
     out.put(&encoder.end())?;
     out.flush()?;
     out.file.sync()?;
-    storage.rename(NEW, &name(job.header.index))?;
+    let file = job.naming.of(&job.header);
+    storage.rename(&job.naming.unfinished(), &file)?;
     storage.sync_names()?;
     let mut kept = out.kept;
-    kept.retain(|k| k.index != job.header.index);
+    kept.retain(|k| k.file != file);
     kept.push(Kept {
         index: job.header.index,
         next: job.header.next,
         bytes: out.at,
+        file,
     });
     let too_many = kept.len().saturating_sub(KEPT);
     for old in kept.drain(..too_many) {
-        storage.remove(&name(old.index))?;
+        storage.remove(&old.file)?;
     }
     Ok(kept)
 }
@@ -171,7 +227,7 @@ impl Out<'_> {
         let write = |out: &Self| out.file.write_at(&[IoSlice::new(&out.waiting)], out.at);
         match write(self) {
             Err(e) if e.kind() == io::ErrorKind::StorageFull && self.kept.len() >= KEPT => {
-                self.storage.remove(&name(self.kept.remove(0).index))?;
+                self.storage.remove(&self.kept.remove(0).file)?;
                 write(self)?;
             }
             done => done?,
@@ -182,41 +238,53 @@ impl Out<'_> {
     }
 }
 
-fn name(index: u64) -> String {
-    format!("{PREFIX}{index:020}")
+/// A group of which there is a checkpoint by this name, and that is not known. It may have nothing in the log any more.
+pub(super) fn stranger(names: &[String], known: impl Fn(u32) -> bool) -> Option<u32> {
+    let group = |name: &String| {
+        let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        let naming = Naming {
+            group: group.parse().ok()?,
+            alone: false,
+        };
+        (naming.is_finished(name) == Some(true)).then_some(naming.group)
+    };
+    names.iter().filter_map(group).find(|g| !known(*g))
 }
 
-/// The checkpoints there are that are whole, oldest first; what a crash left half written is removed.
-pub(super) fn look(storage: &dyn Storage) -> Result<Vec<Kept>, OpenError> {
+/// A group's checkpoints there are that are whole, oldest first; what a crash left half written is removed.
+pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, OpenError> {
     let io = OpenError::io;
     let names = storage.list().map_err(io("listing the data directory"))?;
-    if names.iter().any(|n| n == NEW) {
-        storage
-            .remove(NEW)
-            .map_err(io("removing an unfinished checkpoint"))?;
-    }
-    let index = |n: &String| n.strip_prefix(PREFIX)?.parse::<u64>().ok();
-    let mut indices: Vec<u64> = names.iter().filter_map(index).collect();
-    indices.sort_unstable();
     let mut found = Vec::new();
-    for index in indices {
-        let bytes = read(storage, index)?;
+    for file in names {
+        match naming.is_finished(&file) {
+            None => continue,
+            Some(false) => {
+                let removed = storage.remove(&file);
+                removed.map_err(io("removing an unfinished checkpoint"))?;
+                continue;
+            }
+            Some(true) => {}
+        }
+        let bytes = read(storage, &file)?;
         match checkpoint::decode(&bytes) {
             Ok((header, _)) => found.push(Kept {
-                index,
+                index: header.index,
                 next: header.next,
                 bytes: bytes.len() as u64,
+                file,
             }),
             Err(CheckpointError::Newer { version }) => return Err(OpenError::Newer { version }),
-            Err(error) => tracing::warn!("{} is passed over: {error}", name(index)),
+            Err(error) => tracing::warn!("{file} is passed over: {error}"),
         }
     }
+    found.sort_unstable_by_key(|k| (k.next, k.index));
     Ok(found)
 }
 
 /// The header and the state of a checkpoint that was found whole.
-pub(super) fn load(storage: &dyn Storage, kept: Kept) -> Result<(Header, Bytes), OpenError> {
-    let bytes = Bytes::from(read(storage, kept.index)?);
+pub(super) fn load(storage: &dyn Storage, kept: &Kept) -> Result<(Header, Bytes), OpenError> {
+    let bytes = Bytes::from(read(storage, &kept.file)?);
     match checkpoint::decode(&bytes) {
         Ok((header, state)) => Ok((header, bytes.slice_ref(state))),
         Err(error) => Err(OpenError::Damaged(error.to_string())),
@@ -224,8 +292,8 @@ pub(super) fn load(storage: &dyn Storage, kept: Kept) -> Result<(Header, Bytes),
 }
 
 /// Removes a checkpoint.
-pub(super) fn remove(storage: &dyn Storage, kept: Kept) -> Result<(), OpenError> {
-    let removed = storage.remove(&name(kept.index));
+pub(super) fn remove(storage: &dyn Storage, kept: &Kept) -> Result<(), OpenError> {
+    let removed = storage.remove(&kept.file);
     let removed = removed.and_then(|()| storage.sync_names());
     removed.map_err(OpenError::io("removing a checkpoint"))
 }
@@ -233,22 +301,20 @@ pub(super) fn remove(storage: &dyn Storage, kept: Kept) -> Result<(), OpenError>
 /// Some bytes of a checkpoint.
 pub(super) fn part(
     storage: &dyn Storage,
-    kept: Kept,
+    kept: &Kept,
     offset: u64,
     len: usize,
 ) -> io::Result<Vec<u8>> {
     let left = usize::try_from(kept.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len.min(left)];
-    let read = storage
-        .open(&name(kept.index))?
-        .read_at(&mut bytes, offset)?;
+    let read = storage.open(&kept.file)?.read_at(&mut bytes, offset)?;
     bytes.truncate(read);
     Ok(bytes)
 }
 
-fn read(storage: &dyn Storage, index: u64) -> Result<Vec<u8>, OpenError> {
+fn read(storage: &dyn Storage, file: &str) -> Result<Vec<u8>, OpenError> {
     let read = || {
-        let file = storage.open(&name(index))?;
+        let file = storage.open(file)?;
         let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut all = vec![0; bytes];
         let read = file.read_at(&mut all, 0)?;
@@ -256,4 +322,43 @@ fn read(storage: &dyn Storage, index: u64) -> Result<Vec<u8>, OpenError> {
         Ok(all)
     };
     read().map_err(OpenError::io("reading a checkpoint"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_group_knows_its_own_by_their_names_and_strangers_are_told() {
+        let of = |group| Naming {
+            group,
+            alone: false,
+        };
+        let header = Header {
+            index: 7,
+            next: Lsn::new(900),
+            ..Header::default()
+        };
+        let (one, two) = (of(ALL).of(&header), of(2).of(&header));
+        let first = |name: &str| of(ALL).is_finished(name);
+        assert_eq!((first(&one), first(&two)), (Some(true), None));
+        assert_eq!(of(2).is_finished(&two), Some(true));
+        assert_eq!(first(&of(ALL).unfinished()), Some(false));
+        assert_eq!(of(2).is_finished(&of(ALL).unfinished()), None);
+        // From when there was one group.
+        let alone = Naming {
+            alone: true,
+            ..of(ALL)
+        };
+        let old = alone.of(&header);
+        assert_eq!((first(&old), of(2).is_finished(&old)), (Some(true), None));
+        assert_eq!(first("state-new"), Some(false));
+        assert_eq!(alone.is_finished(&one), Some(true));
+        for other in ["state-", "state-x", "state-1-x", "state-1-2-3-4", "version"] {
+            assert_eq!(first(other), None, "{other}");
+        }
+        let names = [one, two, old, of(9).unfinished()];
+        let stranger = |known: &[u32]| stranger(&names, |g| known.contains(&g));
+        assert_eq!((stranger(&[ALL, 2]), stranger(&[ALL])), (None, Some(2)));
+    }
 }

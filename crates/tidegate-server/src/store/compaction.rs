@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
 
-use super::{Fetch, GROUP, Relocated, Store};
+use super::{Fetch, Relocated, Store};
 use crate::replica::records;
 use crate::stream::{ENTRY_HEADER_BYTES, Lying, Place};
 
@@ -18,9 +18,11 @@ const TURN_BYTES: u64 = 256 << 10;
 /// The most messages on their way to the disk.
 const UNDURABLE_MAX: usize = 4096;
 
-/// A question to the streams: which of their messages lie there?
+/// A question to the streams of a group: which of their messages lie there?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LyingIn {
+    /// The group's place.
+    pub at: usize,
     /// Positions of records.
     pub lsns: Range<u64>,
     /// Only those from this stream and sequence on.
@@ -31,11 +33,12 @@ pub struct LyingIn {
 #[derive(Default)]
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
-    /// Where the next question begins; `None` once all is known.
-    from: Option<(u32, u64)>,
-    wanted: VecDeque<Lying>,
-    /// Appended and not yet durable: where their batch ends.
-    undurable: VecDeque<(Lsn, Relocated)>,
+    /// Where the next question begins, in which group; `None` once all is known.
+    from: Option<(usize, (u32, u64))>,
+    /// Messages of one group.
+    wanted: VecDeque<(usize, Lying)>,
+    /// Appended and not yet durable: where their batch ends, and which group's they are.
+    undurable: VecDeque<(Lsn, usize, Relocated)>,
     /// Segments that could not be emptied; the next start tries again.
     given_up: BTreeSet<u64>,
 }
@@ -57,40 +60,41 @@ impl Compaction {
         // Whatever comes of it, it is not begun twice.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
-        self.from = Some((0, 0));
+        self.from = Some((0, (0, 0)));
     }
 
     pub(super) fn poll_lying(&self) -> Option<LyingIn> {
         let segment = self.segment.as_ref().filter(|_| self.wanted.is_empty())?;
+        let (at, from) = self.from?;
         Some(LyingIn {
+            at,
             lsns: segment.start.get()..segment.end.get(),
-            from: self.from?,
+            from,
         })
     }
 
-    pub(super) fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
-        self.from = next;
-        self.wanted.extend(lying);
+    /// What the group that was asked about has there, of `groups` groups.
+    pub(super) fn handle_lying(
+        &mut self,
+        lying: Vec<Lying>,
+        next: Option<(u32, u64)>,
+        groups: usize,
+    ) {
+        let Some((at, _)) = self.from else { return };
+        let following = (at + 1 < groups).then_some((at + 1, (0, 0)));
+        self.from = next.map(|next| (at, next)).or(following);
+        self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
 
-    pub(super) fn handle_durable(&mut self, durable: Lsn, out: &mut VecDeque<Relocated>) {
-        let count = self.undurable.partition_point(|&(end, _)| end <= durable);
-        out.extend(
-            self.undurable
-                .drain(..count)
-                .map(|(_, relocated)| relocated),
-        );
-    }
-
-    /// Messages were appended in a batch that ends there.
-    pub(super) fn handle_appended(&mut self, end: Lsn, moved: Vec<Relocated>) {
+    /// Messages of a group were appended in a batch that ends there.
+    pub(super) fn handle_appended(&mut self, at: usize, end: Lsn, moved: Vec<Relocated>) {
         self.undurable
-            .extend(moved.into_iter().map(|moved| (end, moved)));
+            .extend(moved.into_iter().map(|moved| (end, at, moved)));
     }
 
-    /// Whether nothing is on its way to the disk.
-    pub(super) fn is_durable(&self) -> bool {
-        self.undurable.is_empty()
+    /// Whether nothing of this group is on its way to the disk.
+    pub(super) fn is_durable(&self, at: usize) -> bool {
+        !self.undurable.iter().any(|(_, of, _)| *of == at)
     }
 
     fn is_done(&self) -> bool {
@@ -99,29 +103,38 @@ impl Compaction {
 }
 
 impl Store {
+    /// Copies that are durable are due.
+    pub(super) fn take_copies(&mut self, durable: Lsn) {
+        let undurable = &mut self.compaction.undurable;
+        let count = undurable.partition_point(|&(end, ..)| end <= durable);
+        for (_, at, relocated) in undurable.drain(..count) {
+            self.members[at].relocated.push_back(relocated);
+        }
+    }
+
     /// Copies some messages forward; says whether a segment is through.
     pub(super) fn relocate(&mut self) -> bool {
-        if self.compaction.is_idle() || self.catching_up.holds() {
+        if self.compaction.is_idle() || self.holds() {
             return false;
         }
         if self.compaction.is_done() {
             self.compaction.segment = None;
             return true;
         }
-        let (mut taken, mut records) = (Vec::new(), Vec::new());
+        let (mut taken, mut records) = (Vec::<(usize, Lying)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
         // Entries come first: they are what somebody waits for.
-        while self.group.poll_append().is_none()
+        while !self.has_entries()
             && bytes < TURN_BYTES
             && taken.len() + self.compaction.undurable.len() < UNDURABLE_MAX
         {
-            let Some(&message) = self.compaction.wanted.front() else {
+            let Some(&(at, message)) = self.compaction.wanted.front() else {
                 break;
             };
-            match self.copy(message.place) {
+            match self.copy(at, message.place) {
                 Ok(payload) => {
                     let record = Record {
-                        group: GROUP,
+                        group: self.members[at].group.number(),
                         kind: records::KIND_RELOCATED,
                         index: message.seq,
                         term: u64::from(message.stream),
@@ -129,7 +142,7 @@ impl Store {
                     };
                     bytes += record.stored_bytes();
                     records.push(record);
-                    taken.push(message);
+                    taken.push((at, message));
                 }
                 Err(Fetch::Pending) => break,
                 // It was removed since the streams were asked.
@@ -149,21 +162,24 @@ impl Store {
         false
     }
 
-    fn append_copies(&mut self, taken: Vec<Lying>, records: Vec<Record>) {
+    fn append_copies(&mut self, taken: Vec<(usize, Lying)>, records: Vec<Record>) {
         match self.append(records, 1) {
             Ok(appended) => {
-                let moved = taken.iter().zip(&appended.records).map(|(message, lsn)| {
-                    let place = Place {
-                        lsn: lsn.get(),
-                        offset: ENTRY_HEADER_BYTES as u32,
-                    };
-                    let relocated = Relocated {
-                        stream: message.stream,
-                        seq: message.seq,
-                        place,
-                    };
-                    (appended.end, relocated)
-                });
+                let moved = taken
+                    .iter()
+                    .zip(&appended.records)
+                    .map(|((at, message), lsn)| {
+                        let place = Place {
+                            lsn: lsn.get(),
+                            offset: ENTRY_HEADER_BYTES as u32,
+                        };
+                        let relocated = Relocated {
+                            stream: message.stream,
+                            seq: message.seq,
+                            place,
+                        };
+                        (appended.end, *at, relocated)
+                    });
                 self.compaction.undurable.extend(moved);
             }
             // The next poll says that it failed.

@@ -32,6 +32,15 @@ pub enum OpenError {
     /// The log cannot be opened.
     #[error("{0}")]
     Log(#[from] tidegate_log::OpenError),
+    /// The log has records of a group that this node does not know to be a member of.
+    #[error(
+        "the log has records of group {group}, of which this node is no member as it is configured: use the configuration it had, \
+         its cluster and `shards`"
+    )]
+    Stranger {
+        /// Its number.
+        group: u32,
+    },
     /// Bytes that were acknowledged are gone or unreadable.
     #[error("{0}: restore the data directory from a copy")]
     Damaged(String),

@@ -18,13 +18,15 @@ pub struct Part {
 impl Store {
     /// Bytes of the checkpoint as of `index`, of the newest for 0; `None` if there is none such, or it cannot be read.
     #[must_use]
-    pub fn read_checkpoint(&self, index: u64, offset: u64, len: usize) -> Option<Part> {
-        let mut kept = self.checkpoints.kept().iter();
-        let kept = match index {
-            0 => kept.next_back(),
-            index => kept.find(|k| k.index == index),
-        }?;
-        let read = checkpoints::part(&*self.storage, *kept, offset, len);
+    pub fn read_checkpoint(&self, at: usize, index: u64, offset: u64, len: usize) -> Option<Part> {
+        let kept = self.members[at].checkpoints.kept();
+        let index = match index {
+            0 => kept.last()?.index,
+            index => index,
+        };
+        // A group at rest has several of one index: all parts are of the same one, as long as it is there.
+        let kept = kept.iter().find(|k| k.index == index)?;
+        let read = checkpoints::part(&*self.storage, kept, offset, len);
         match read {
             Ok(bytes) => Some(Part {
                 index: kept.index,

@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn, ReadError};
 
-use super::{GROUP, Store};
+use super::Store;
 use crate::replica::records::KIND_ENTRY;
 
 /// A stretch has what goes into a few messages, and what lies before it.
 const STRETCH_BYTES: usize = 1 << 20;
 
-/// Somebody's next entry, and where the stretch begins that is being read for it.
+/// Somebody's next entry in a group, and where the stretch begins that is being read for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
+    at: usize,
     index: u64,
     from: Lsn,
     /// Asked for; there may have been no room to.
@@ -24,18 +25,29 @@ impl Store {
         if let (Some(search), Some(outcome)) = (self.search, self.reading.take_records()) {
             self.search = self.take_stretch(search, outcome);
         }
-        if self.search.is_none()
-            && let Some(lagging) = self.group.poll_lagging()
-        {
-            self.search = Some(Search {
-                index: lagging.index,
-                from: lagging.near.1,
-                asked: false,
-            });
+        if self.search.is_none() {
+            self.search = self.next_search();
         }
         if let Some(search) = self.search.as_mut().filter(|s| !s.asked) {
             search.asked = self.reading.ask_records(search.from, STRETCH_BYTES);
         }
+    }
+
+    /// Who lags, in one group after the other.
+    fn next_search(&mut self) -> Option<Search> {
+        let groups = self.members.len();
+        let mut all = (0..groups).map(|n| (self.searched + n) % groups);
+        let found = all.find_map(|at| {
+            let lagging = self.members[at].group.poll_lagging()?;
+            Some(Search {
+                at,
+                index: lagging.index,
+                from: lagging.near.1,
+                asked: false,
+            })
+        })?;
+        self.searched = (found.at + 1) % groups;
+        Some(found)
     }
 
     /// Where to go on, if the entry was not there.
@@ -44,24 +56,25 @@ impl Store {
         search: Search,
         outcome: Result<Chunk, ReadError>,
     ) -> Option<Search> {
-        let index = search.index;
+        let Search { at, index, .. } = search;
+        let group = &mut self.members[at].group;
         let chunk = match outcome {
             Ok(chunk) if chunk.next > search.from => chunk,
             Ok(_) | Err(ReadError::Released) => {
-                self.group.handle_unreadable(index);
+                group.handle_unreadable(index);
                 return None;
             }
             Err(error) => {
                 tracing::error!("entry {index} cannot be read for another node: {error}");
-                self.group.handle_unreadable(index);
+                group.handle_unreadable(index);
                 return None;
             }
         };
         let (mut next, mut read) = (index, Vec::<(u64, u64, Bytes)>::new());
         for (_, record) in chunk.records {
             // What was written over has another term.
-            let counts = || self.group.term_of(next) == Some(record.term);
-            let entry = record.group == GROUP && record.kind == KIND_ENTRY;
+            let counts = || group.term_of(next) == Some(record.term);
+            let entry = record.group == group.number() && record.kind == KIND_ENTRY;
             if entry && record.index == next && counts() {
                 read.push((next, record.term, record.payload));
                 next += 1;
@@ -70,12 +83,13 @@ impl Store {
         if read.is_empty() {
             let from = chunk.next;
             return Some(Search {
+                at,
                 index,
                 from,
                 asked: false,
             });
         }
-        self.group.handle_read(index, read);
+        group.handle_read(index, read);
         None
     }
 }

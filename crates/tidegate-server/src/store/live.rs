@@ -48,6 +48,11 @@ impl Live {
         self.segments.entry(base).or_default();
     }
 
+    /// The segments `known` was told of begin here, too: also one that nothing durable is in yet, of which the log does not tell.
+    pub(super) fn begin_as(&mut self, known: &Self) {
+        known.segments.keys().for_each(|base| self.begin(*base));
+    }
+
     /// The segment that began there is gone.
     pub(super) fn forget(&mut self, base: u64) {
         self.leave();
@@ -135,6 +140,17 @@ mod tests {
         assert_eq!(live.to_vec(), [(0, 600), (2000, 100)]);
         live.forget(1000);
         assert_eq!(live.of(1000), 0);
+    }
+
+    #[test]
+    fn one_that_takes_the_place_of_another_knows_the_same_segments() {
+        let (mut old, mut new) = (Live::default(), Live::default());
+        [0, 1000].into_iter().for_each(|base| old.begin(base));
+        new.begin(0);
+        new.stored(at(10), 28);
+        new.begin_as(&old);
+        new.stored(at(1000), 28);
+        assert_eq!((new.of(0), new.of(1000)), (100, 100));
     }
 
     #[test]

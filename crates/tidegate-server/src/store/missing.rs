@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tidegate_log::Lsn;
 
 use super::{OpenError, Opening, Options, Replaying};
+use crate::cluster::groups::GroupOf;
 use crate::stream::{AccountLimits, Streams};
 
 /// What is gone.
@@ -39,31 +40,41 @@ pub struct MissingIn {
 /// # Errors
 /// It cannot be opened.
 pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
-    let limits = AccountLimits {
-        streams: u64::MAX,
-        file_bytes: u64::MAX,
-        memory_bytes: u64::MAX,
-        replicated: false,
-    };
-    let mut opening = Opening::begin(dir, Options::default(), Arc::new(|| ()))?;
-    let mut streams = match opening.take_state() {
-        Some(state) => {
-            let restored = Streams::restore(&state, limits);
-            restored.map_err(|e| OpenError::Damaged(e.to_string()))?
+    let mut options = Options::default();
+    let mut opening = loop {
+        match Opening::begin(dir, options.clone(), Arc::new(|| ())) {
+            // Which groups there are the log says, one at a time.
+            Err(OpenError::Stranger { group }) => options.groups.push(GroupOf {
+                number: group,
+                members: vec![options.id],
+            }),
+            opening => break opening?,
         }
-        None => Streams::new(limits),
     };
-    let mut missing = Missing {
-        entries: opening.missing_entries().to_vec(),
-        ..Missing::default()
-    };
-    let mut replaying = Replaying::default();
-    let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live))?;
-    let closed = store.close();
+    let mut missing = Missing::default();
+    let mut groups = Vec::new();
+    for at in 0..options.groups.len() {
+        let entries = opening.missing_entries(at);
+        missing.entries.extend(entries.iter().cloned());
+        let streams = match opening.take_state(at) {
+            Some(state) => {
+                let restored = Streams::restore(&state, AccountLimits::NONE);
+                restored.map_err(|e| OpenError::Damaged(e.to_string()))?
+            }
+            None => Streams::new(AccountLimits::NONE),
+        };
+        groups.push((streams, Replaying::default()));
+    }
+    // Which members a group has is not known, so nothing may be done in its name.
+    opening.look(|at, due, live| {
+        let (streams, replaying) = &mut groups[at];
+        replaying.take(streams, &due, live);
+    })?;
     let damaged = |error: &dyn std::fmt::Display| OpenError::Damaged(error.to_string());
-    replaying.finish().map_err(|e| damaged(&e))?;
-    closed.map_err(|e| damaged(&e))?;
-    missing.streams = lying(&streams, lost);
+    for (streams, replaying) in groups {
+        replaying.finish().map_err(|e| damaged(&e))?;
+        missing.streams.extend(lying(&streams, lost));
+    }
     Ok(missing)
 }
 

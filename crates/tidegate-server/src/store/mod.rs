@@ -1,4 +1,5 @@
-//! What a node keeps on disk: the log, checkpoints of the state it leads to, and what of the log may go. Drives the group.
+//! What a node keeps on disk: the log, checkpoints of the states it leads to, and what of the log may go. Drives the node's groups,
+//! which share the log: each is spoken of by its place among [`Options::groups`].
 //!
 //! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** From then on one loop owns the store: it proposes, calls
 //! [`Store::poll`] whenever the waker was called, and takes what is due by [`Store::poll_due`] until there is nothing more. A
@@ -8,6 +9,7 @@
 //! <data>/tidegate/lock             held while a process has the directory
 //! <data>/tidegate/version          the format of the directory
 //! <data>/tidegate/state-<index>    a checkpoint: the state after the entry of that index
+//! <data>/tidegate/state-<group>-<index>-<position>   the same where there are several groups
 //! <data>/tidegate/log/             the log (docs/log-format.md)
 //! ```
 
@@ -22,10 +24,12 @@ mod error;
 mod giving;
 mod laggards;
 mod live;
+mod member;
 mod members;
 mod missing;
 mod open;
 mod reading;
+mod renewal;
 mod scrub;
 mod second_write;
 mod seen;
@@ -33,7 +37,6 @@ mod slow;
 mod upkeep;
 mod worker;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -59,19 +62,15 @@ pub use reading::Fetch;
 pub use scrub::Scrubbed;
 pub use upkeep::Space;
 
-use catch_up::CatchingUp;
-use checkpoints::Checkpoints;
 use compaction::Compaction;
 use laggards::Search;
+use member::Member;
 use reading::Reading;
 use scrub::Scrub;
 use second_write::SecondWrite;
 
 /// Called from other threads when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
-
-/// The one group there is.
-const GROUP: u32 = 1;
 
 /// What is to be done with the state next, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,32 +95,28 @@ pub struct Relocated {
 
 /// See the [module](self).
 pub struct Store {
-    group: Group,
+    members: Vec<Member>,
+    /// Whose turn it is to be asked for what is due.
+    turn: usize,
+    /// Whose turn it is to have something written.
+    appending: usize,
     appender: Appender,
     log: Log,
     reading: Reading,
     /// What is being read for a follower that lags.
     search: Option<Search>,
-    checkpoints: Checkpoints,
+    /// In which group it is looked first whether somebody lags.
+    searched: usize,
     /// Where messages are written twice.
     second_write: Option<SecondWrite>,
     compaction: Compaction,
-    catching_up: CatchingUp,
-    apart: Apart,
     scrub: Scrub,
-    live: Live,
-    /// Relocations that are durable, in the order of the log.
-    relocated: VecDeque<Relocated>,
-    /// The index and the term of the last entry that was due, and the position behind its record.
-    applied: (u64, u64, Lsn),
     /// The segment last appended to.
     segment: u64,
     /// Where the next batch goes.
     end: Lsn,
     /// Something happened after which there may be something to release or to compact.
     review: bool,
-    /// The log was here when the last checkpoint was asked for.
-    tried: Lsn,
     /// Whether the log takes more than its quota, and how far it was when that was counted.
     over_quota: (bool, Lsn),
     options: Options,
@@ -135,16 +130,21 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
-    pub fn propose(&mut self, entry: Bytes, callers: u64) -> Result<Proposed, WriteError> {
-        if self.group.poll_append().is_some() || !self.may_propose() {
+    pub fn propose(
+        &mut self,
+        at: usize,
+        entry: Bytes,
+        callers: u64,
+    ) -> Result<Proposed, WriteError> {
+        if self.members[at].group.poll_append().is_some() || !self.may_propose(at) {
             return Err(WriteError::Full);
         }
-        let bytes = batch_bytes(&[records::entry(GROUP, 0, 0, entry.clone())]);
+        let bytes = batch_bytes(&[records::entry(0, 0, 0, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
         if self.needs_reserve(bytes) && !Entry::decode(&entry).is_ok_and(|e| e.makes_space()) {
             return Err(WriteError::DiskFull);
         }
-        let proposed = self.group.propose(entry, callers);
+        let proposed = self.members[at].group.propose(entry, callers);
         let proposed = proposed.map_err(|e| match e {
             ProposeError::NotLeader => WriteError::NotLeader,
             ProposeError::Full { .. } => WriteError::Full,
@@ -159,16 +159,17 @@ impl Store {
 
     /// Whether a proposal may come now: always, unless entries are written one at a time.
     #[must_use]
-    pub fn may_propose(&self) -> bool {
-        let writing = self.second_write.as_ref().and_then(SecondWrite::writing);
-        !self.options.one_at_a_time || (self.group.is_durable() && writing.is_none())
+    pub fn may_propose(&self, at: usize) -> bool {
+        let writing = self.second_write.as_ref().and_then(|s| s.writing(at));
+        !self.options.one_at_a_time || (self.members[at].group.is_durable() && writing.is_none())
     }
 
     /// Whether this member decides, and everything decided before it led was due: only now does it know the state.
     #[must_use]
-    pub fn leads_settled(&self) -> bool {
-        let writing = self.second_write.as_ref().and_then(SecondWrite::writing);
-        self.group.leads_settled() && writing.is_none_or(|term| term == self.group.term())
+    pub fn leads_settled(&self, at: usize) -> bool {
+        let writing = self.second_write.as_ref().and_then(|s| s.writing(at));
+        let group = &self.members[at].group;
+        group.leads_settled() && writing.is_none_or(|term| term == group.term())
     }
 
     /// Takes what other threads have done. Call it after each wake-up, and after [`step`](Self::step) and
@@ -181,9 +182,11 @@ impl Store {
         // In this order: what became durable before a failure is told.
         let failure = self.log.failure();
         let durable = self.log.durable();
-        self.group.handle_durable(durable);
-        self.compaction.handle_durable(durable, &mut self.relocated);
-        self.catching_up.handle_durable(durable);
+        for member in &mut self.members {
+            member.group.handle_durable(durable);
+            member.catching_up.handle_durable(durable);
+        }
+        self.take_copies(durable);
         self.reading.poll();
         self.serve_laggards();
         let appended = self.append_entries();
@@ -195,21 +198,32 @@ impl Store {
         Ok(())
     }
 
-    /// What is due next, in order, each once. To ask for the next says that the one before was done.
-    pub fn poll_due(&mut self) -> Option<Due> {
-        if self.catching_up.is_installed() {
+    /// What is due next, and in which group: of each in order, each once. To ask for the next says that the one before was done.
+    pub fn poll_due(&mut self) -> Option<(usize, Due)> {
+        for _ in 0..self.members.len() {
+            if let Some(due) = self.poll_due_of(self.turn) {
+                return Some((self.turn, due));
+            }
+            self.turn = (self.turn + 1) % self.members.len();
+        }
+        None
+    }
+
+    fn poll_due_of(&mut self, at: usize) -> Option<Due> {
+        let member = &mut self.members[at];
+        if member.catching_up.is_installed() {
             return None;
         }
         // Those before an entry in the log come first, so that a checkpoint behind the entry has them. All that are durable do.
-        if let Some(relocated) = self.relocated.pop_front() {
+        if let Some(relocated) = member.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
         }
         loop {
             let entry = match &mut self.second_write {
-                Some(second) => second.poll(|| self.group.poll_committed())?,
-                None => self.group.poll_committed()?,
+                Some(second) => second.poll(at, || member.group.poll_committed())?,
+                None => member.group.poll_committed()?,
             };
-            self.applied = (entry.index, entry.term, behind(&entry));
+            member.applied = (entry.index, entry.term, behind(&entry));
             // What only Raft needs changes nothing, but a state is as of it, too: others may ask for that.
             if !entry.data.is_empty() {
                 return Some(Due::Entry(entry));
@@ -217,9 +231,9 @@ impl Store {
         }
     }
 
-    /// The bytes of the message at this place, with what follows it in its entry.
-    pub fn read(&mut self, place: Place) -> Fetch {
-        match self.read_entry(place.lsn) {
+    /// The bytes of the message of this group at this place, with what follows it in its entry.
+    pub fn read(&mut self, at: usize, place: Place) -> Fetch {
+        match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => match usize::try_from(place.offset) {
                 Ok(offset) if offset <= entry.len() => Fetch::Ready(entry.slice(offset..)),
                 _ => Fetch::Damaged,
@@ -228,9 +242,9 @@ impl Store {
         }
     }
 
-    fn read_entry(&mut self, lsn: u64) -> Fetch {
+    fn read_entry(&mut self, at: usize, lsn: u64) -> Fetch {
         let lsn = Lsn::new(lsn);
-        match self.group.cached(lsn) {
+        match self.members[at].group.cached(lsn) {
             Some(entry) => Fetch::Ready(entry.clone()),
             None => self.reading.read(lsn),
         }
@@ -238,13 +252,14 @@ impl Store {
 
     /// Index and term of the last entry that was due: what the state is as of.
     #[must_use]
-    pub const fn applied(&self) -> (u64, u64) {
-        (self.applied.0, self.applied.1)
+    pub fn applied(&self, at: usize) -> (u64, u64) {
+        let (index, term, _) = self.members[at].applied;
+        (index, term)
     }
 
     /// Where to note what messages came and went, as the streams tell it.
-    pub const fn live_mut(&mut self) -> &mut Live {
-        &mut self.live
+    pub fn live_mut(&mut self, at: usize) -> &mut Live {
+        &mut self.members[at].live
     }
 
     /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
@@ -252,7 +267,8 @@ impl Store {
     pub fn work(&mut self) -> bool {
         let wrote = self.second_write.as_mut().is_some_and(SecondWrite::step);
         let read = self.reading.step() | self.step_scrub();
-        self.checkpoints.step() || read || wrote
+        let checkpoints = self.members.iter_mut().map(|m| m.checkpoints.step());
+        checkpoints.fold(false, |any, did| any | did) || read || wrote
     }
 
     /// Syncs of second writes, where there are such.
@@ -267,10 +283,16 @@ impl Store {
         &self.log
     }
 
-    /// The group, to look at.
+    /// A group, to look at.
     #[must_use]
-    pub const fn group(&self) -> &Group {
-        &self.group
+    pub fn group(&self, at: usize) -> &Group {
+        &self.members[at].group
+    }
+
+    /// How many groups there are.
+    #[must_use]
+    pub fn groups_len(&self) -> usize {
+        self.members.len()
     }
 
     /// Makes everything accepted durable, waits for the checkpoint that is being written, and ends the threads.
@@ -279,24 +301,43 @@ impl Store {
     /// A failure, then or before. A checkpoint that could not be written is none: the next start replays more.
     pub fn close(self) -> Result<(), Failure> {
         drop((self.reading, self.scrub));
-        if let Err(error) = self.checkpoints.finish() {
-            tracing::warn!("no checkpoint was written: {error}");
+        for member in self.members {
+            if let Err(error) = member.checkpoints.finish() {
+                tracing::warn!("no checkpoint was written: {error}");
+            }
         }
         self.appender.close()
     }
 
-    /// Hands the log what the group wants written, as far as it takes it.
+    /// Hands the log what the groups want written, as far as it takes it.
     fn append_entries(&mut self) -> Result<(), WriteError> {
-        while let Some(batch) = self.group.poll_append() {
-            let (records, callers) = (batch.records.clone(), batch.callers);
-            match self.append(records, callers) {
-                Ok(appended) => self.group.handle_appended(&appended.records, appended.end),
-                Err(error @ AppendError::Failed(_)) => return Err(error.into()),
-                // It stays the next: whoever waits for it is told once there is room.
-                Err(_) => break,
+        let groups = self.members.len();
+        let first = self.appending;
+        for at in (0..groups).map(|n| (first + n) % groups) {
+            while let Some(batch) = self.members[at].group.poll_append() {
+                let (records, callers) = (batch.records.clone(), batch.callers);
+                match self.append(records, callers) {
+                    Ok(appended) => self.members[at]
+                        .group
+                        .handle_appended(&appended.records, appended.end),
+                    Err(error @ AppendError::Failed(_)) => return Err(error.into()),
+                    // It stays the next: whoever waits for it is told once there is room. What another group wants may be
+                    // smaller, and make room.
+                    Err(AppendError::DiskFull) => break,
+                    // The next room is this group's, lest it waits for ever.
+                    Err(_) => {
+                        self.appending = at;
+                        return Ok(());
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a group has something to be written that comes before what only moves messages: somebody waits for it.
+    fn has_entries(&self) -> bool {
+        self.members.iter().any(|m| m.group.poll_append().is_some())
     }
 
     fn append(&mut self, records: Vec<Record>, callers: u64) -> Result<Appended, AppendError> {
@@ -306,7 +347,9 @@ impl Store {
         if appended.segment != self.segment {
             self.segment = appended.segment;
             // Its first batch stands where it begins.
-            self.live.begin(appended.at.get());
+            for member in &mut self.members {
+                member.live.begin(appended.at.get());
+            }
             self.review = true;
         }
         Ok(appended)
@@ -316,13 +359,13 @@ impl Store {
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store")
-            .field("applied", &self.applied)
+            .field("groups", &self.members.len())
             .finish_non_exhaustive()
     }
 }
 
 /// The position behind an entry's record.
 fn behind(entry: &Committed) -> Lsn {
-    let record = records::entry(GROUP, 0, 0, entry.data.clone());
+    let record = records::entry(0, 0, 0, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
 }

@@ -16,22 +16,27 @@ use tidegate::Time;
 use tidegate::controller::{Bounds, Fixed, Knee, Objective};
 #[cfg(feature = "sim")]
 use tidegate_log::Steps;
-use tidegate_log::{Disk, Log, Lsn, Opened, ReadError, Record, Recovery, Storage};
+use tidegate_log::{
+    Disk, KIND_LOST, Log, Lsn, Opened, ReadError, Record, RecordInfo, Recovery, SegmentInfo,
+    Storage,
+};
 
 use super::apart::Apart;
 use super::catch_up::CatchingUp;
 use super::checkpoint::Header;
-use super::checkpoints::{self, Checkpoints, Kept};
+use super::checkpoints::{self, Checkpoints, Kept, Naming};
 use super::compaction::Compaction;
 use super::error::OpenError;
 use super::live::Live;
+use super::member::Member;
 use super::reading::Reading;
 use super::scrub::Scrub;
 use super::second_write::SecondWrite;
 use super::seen::Seen;
 use super::slow::Slow;
 use super::worker::By;
-use super::{Due, GROUP, Relocated, Store, Waker};
+use super::{Due, Relocated, Store, Waker};
+use crate::cluster::groups::{ALL, GroupOf};
 use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
@@ -57,8 +62,8 @@ const REPLAY_BYTES: usize = 4 << 20;
 pub struct Options {
     /// Who this is among the members; never 0. The same for the life of the data directory.
     pub id: u64,
-    /// Who the members are.
-    pub voters: Vec<u64>,
+    /// The groups this is a member of, [`ALL`] first. The same for the life of the data directory.
+    pub groups: Vec<GroupOf>,
     /// The term from which on this member, whose disk was lost, takes part again.
     pub rejoined: Option<u64>,
     /// A segment's length: whole pages.
@@ -94,7 +99,10 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             id: 1,
-            voters: vec![1],
+            groups: vec![GroupOf {
+                number: ALL,
+                members: vec![1],
+            }],
             rejoined: None,
             segment_bytes: 64 << 20,
             uncommitted_bytes_max: 16 << 20,
@@ -116,17 +124,25 @@ impl Default for Options {
 /// A data directory that was looked at. What the log ended with was settled; nothing else was written yet.
 pub struct Opening {
     opened: Opened,
-    seen: Seen,
-    /// What the checkpoint says, and the state in it.
-    header: Header,
-    state: Option<Bytes>,
-    kept: Vec<Kept>,
+    /// Of each group.
+    found: Vec<Found>,
     options: Options,
     waker: Waker,
     /// Who does the work of threads.
     by: By,
     /// Held with its lock.
     storage: Arc<dyn Storage>,
+}
+
+/// What there is of a group.
+struct Found {
+    of: GroupOf,
+    seen: Seen,
+    /// What the checkpoint says, and the state in it.
+    header: Header,
+    state: Option<Bytes>,
+    naming: Naming,
+    kept: Vec<Kept>,
 }
 
 impl Opening {
@@ -158,7 +174,9 @@ impl Opening {
         options: Options,
         waker: Waker,
     ) -> Result<Self, OpenError> {
-        let open = |log_options, seen: &mut Seen| Log::open(log, log_options, |r| seen.note(&r));
+        let open = |log_options, note: &mut dyn FnMut(&RecordInfo)| {
+            Log::open(log, log_options, |r| note(&r))
+        };
         Self::of(storage, options, waker, By::Thread, open)
     }
 
@@ -174,8 +192,8 @@ impl Opening {
         now: Time,
     ) -> Result<(Self, Steps), OpenError> {
         let mut steps = None;
-        let open = |log_options, seen: &mut Seen| {
-            let (opened, of_log) = Log::open_stepped(log, log_options, now, |r| seen.note(&r))?;
+        let open = |log_options, note: &mut dyn FnMut(&RecordInfo)| {
+            let (opened, of_log) = Log::open_stepped(log, log_options, now, |r| note(&r))?;
             steps = Some(of_log);
             Ok(opened)
         };
@@ -189,7 +207,10 @@ impl Opening {
         options: Options,
         waker: Waker,
         by: By,
-        open: impl FnOnce(tidegate_log::Options, &mut Seen) -> Result<Opened, tidegate_log::OpenError>,
+        open: impl FnOnce(
+            tidegate_log::Options,
+            &mut dyn FnMut(&RecordInfo),
+        ) -> Result<Opened, tidegate_log::OpenError>,
     ) -> Result<Self, OpenError> {
         let io = OpenError::io;
         if !storage.lock().map_err(io("locking the data directory"))? {
@@ -198,8 +219,28 @@ impl Opening {
         let was_opened = has_version(&*storage)?;
         let names = storage.list().map_err(io("listing the data directory"))?;
         let repaired = names.iter().any(|n| n == REPAIRED_FILE);
-        let mut kept = checkpoints::look(&*storage)?;
-        let mut seen = Seen::new(kept.iter().map(|k| k.next));
+        let known = |group| options.groups.iter().any(|g| g.number == group);
+        if let Some(group) = checkpoints::stranger(&names, known) {
+            return Err(OpenError::Stranger { group });
+        }
+        let alone = options.groups.len() == 1;
+        let look = |of: &GroupOf| {
+            let naming = Naming {
+                group: of.number,
+                alone,
+            };
+            let kept = checkpoints::look(&*storage, naming)?;
+            Ok(Found {
+                of: of.clone(),
+                seen: Seen::new(of.number, kept.iter().map(|k| k.next)),
+                header: Header::default(),
+                state: None,
+                naming,
+                kept,
+            })
+        };
+        let found: Result<Vec<Found>, OpenError> = options.groups.iter().map(look).collect();
+        let mut found = found?;
         let wake = Arc::clone(&waker);
         let mut log_options = tidegate_log::Options::default()
             .segment_bytes(options.segment_bytes)
@@ -216,12 +257,28 @@ impl Opening {
             // The log's own controller but for one thing.
             log_options = log_options.controller(Box::new(knee));
         }
-        let opened = open(log_options, &mut seen)?;
+        let mut stranger = None;
+        let opened = open(log_options, &mut |record| {
+            if record.kind == KIND_LOST {
+                // Whose it was is not known.
+                let end = record.lsn.after(1);
+                found.iter_mut().for_each(|f| f.seen.note_lost(end));
+                return;
+            }
+            let of = |f: &&mut Found| f.of.number == record.group;
+            match found.iter_mut().find(of) {
+                Some(found) => found.seen.note(record),
+                None => stranger = Some(record.group),
+            }
+        })?;
+        if let Some(group) = stranger {
+            return Err(OpenError::Stranger { group });
+        }
         if !was_opened {
             // Once there is a log: from now on there has to be one.
             write_version(&*storage)?;
         }
-        if opened.recovery.shortened && options.voters.len() > 1 {
+        if opened.recovery.shortened && found.iter().any(|f| f.of.members.len() > 1) {
             // It may have acknowledged to others what stood there, and must not vote as if it had not.
             let text = "the last segment of the log has lost its end";
             return Err(OpenError::Damaged(text.to_owned()));
@@ -231,29 +288,20 @@ impl Opening {
             .windows(2)
             .filter(|w| w[0].segment + 1 < w[1].segment);
         // Segments go in any order: an entry may be there still, and what was written over it gone.
-        holes.for_each(|w| seen.note_hole(w[1].range.start));
-        let end = opened.recovery.end;
-        // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions are given again.
-        while let Some(newest) = kept.pop_if(|k| repaired && k.next > end) {
-            checkpoints::remove(&*storage, newest)?;
+        for hole in holes {
+            for found in &mut found {
+                found.seen.note_hole(hole[1].range.start);
+                if repaired {
+                    found.seen.note_lost(hole[1].range.start);
+                }
+            }
         }
-        let (header, state) = match kept.last() {
-            Some(&newest) => checkpoints::load(&*storage, newest).map(|(h, s)| (h, Some(s)))?,
-            None => Default::default(),
-        };
-        if header.next > end {
-            return Err(OpenError::Damaged(format!(
-                "the log ends at {end}, and the checkpoint has what was there up to {}",
-                header.next
-            )));
+        for found in &mut found {
+            found.follow(&*storage, opened.recovery.end, repaired)?;
         }
-        seen.follow(&header, repaired)?;
         Ok(Self {
             opened,
-            seen,
-            header,
-            state,
-            kept,
+            found,
             options,
             waker,
             by,
@@ -267,84 +315,33 @@ impl Opening {
         &self.opened.recovery
     }
 
-    /// Entries that a repair gave up and that no checkpoint has: what they did is not done.
+    /// How many groups there are.
     #[must_use]
-    pub fn missing_entries(&self) -> &[Range<u64>] {
-        self.seen.missing()
+    pub fn groups_len(&self) -> usize {
+        self.found.len()
     }
 
-    /// The state as the newest checkpoint has it, once; `None` if there is none: then everything is going to be replayed.
-    pub const fn take_state(&mut self) -> Option<Bytes> {
-        self.state.take()
+    /// Entries of a group that a repair gave up and that no checkpoint has: what they did is not done.
+    #[must_use]
+    pub fn missing_entries(&self, at: usize) -> &[Range<u64>] {
+        self.found[at].seen.missing()
     }
 
-    /// Tells everything that came after the checkpoint, in order, with where to note what came and went; then the store is ready.
+    /// A group's state as the newest checkpoint has it, once; `None` if there is none: then everything is going to be replayed.
+    pub fn take_state(&mut self, at: usize) -> Option<Bytes> {
+        self.found[at].state.take()
+    }
+
+    /// Tells everything that came after the checkpoints, of each group in order, with where to note what came and went; then the store
+    /// is ready.
     ///
     /// # Errors
     /// What was durable cannot be read any more, or a thread cannot be started.
-    pub fn replay(mut self, mut each: impl FnMut(Due, &mut Live)) -> Result<Store, OpenError> {
+    pub fn replay(mut self, each: impl FnMut(usize, Due, &mut Live)) -> Result<Store, OpenError> {
         let io = OpenError::io;
-        let alone = self.options.voters.len() == 1;
-        if !alone && !self.seen.missing().is_empty() {
-            // It may have acknowledged them to others.
-            let text = "the log lacks entries that other members may count on, so this node must not go on with it";
-            return Err(OpenError::Damaged(text.to_owned()));
-        }
-        let committed = match alone {
-            true => self.seen.last().0,
-            false => self.seen.committed(),
-        };
-        let mut live = Live::restored(&self.header.live);
         let segments = self.opened.log.segments();
-        segments
-            .iter()
-            .for_each(|s| live.begin(s.range.start.get()));
-        let mut applied = (self.header.index, self.header.term, self.header.next);
+        let replaying = self.go_through(&segments, each)?;
         let reader = self.opened.log.reader();
-        let (mut from, mut apart) = (self.header.next, Apart::default());
-        // Index and term of the last that is committed, and what comes after it.
-        let (mut last, mut tail) = ((self.header.index, self.header.term), Vec::new());
-        loop {
-            let chunk = reader.scan(from, REPLAY_BYTES).map_err(unreadable)?;
-            if chunk.next == from {
-                break;
-            }
-            for (lsn, record) in chunk.records {
-                if self.is_entry(lsn, &record) {
-                    if record.index > committed {
-                        tail.push(logged(lsn, record));
-                        continue;
-                    }
-                    last = (record.index, record.term);
-                    applied = (last.0, last.1, lsn.after(record.stored_bytes()));
-                }
-                let Some(due) = self.due(lsn, record) else {
-                    continue;
-                };
-                if let (Due::Relocated(moved), false) = (&due, alone) {
-                    apart.insert(moved);
-                }
-                each(due, &mut live);
-            }
-            from = chunk.next;
-        }
-        let group = GroupOptions {
-            group: GROUP,
-            id: self.options.id,
-            voters: self.options.voters.clone(),
-            uncommitted_bytes_max: self.options.uncommitted_bytes_max,
-            tail_bytes_max: self.options.tail_bytes_max,
-            batch_bytes_max: self.options.segment_bytes / 4,
-            rejoined: self.options.rejoined,
-            sends_after_sync: self.options.one_at_a_time,
-        };
-        let restored = Restored {
-            hard_state: self.seen.hard_state(),
-            applied: if alone { self.seen.last() } else { last },
-            tail,
-            history: self.seen.take_history(),
-            installed: !alone && self.seen.installed(),
-        };
         let waker = &self.waker;
         let scrubbing = (self.options.scrub_period, self.options.scrub_seed);
         let scrub = Scrub::start(self.by, reader.clone(), scrubbing, Arc::clone(waker));
@@ -354,7 +351,6 @@ impl Opening {
             self.options.read_bytes_max,
             Arc::clone(waker),
         );
-        let kept = self.kept;
         let storage = Arc::clone(&self.storage);
         let second_write = match self.options.writes_twice {
             true => Some(SecondWrite::start(
@@ -365,51 +361,222 @@ impl Opening {
             )),
             false => None,
         };
-        let checkpoints = Checkpoints::start(self.by, storage, kept, Arc::clone(waker));
+        let member = |replayed: Replayed| replayed.finish(&self.options, self.by, &storage, waker);
+        let members: Result<Vec<Member>, OpenError> = replaying.into_iter().map(member).collect();
         let mut store = Store {
-            group: Group::open(group, restored),
+            members: members?,
+            turn: 0,
+            appending: 0,
             log: self.opened.log,
             appender: self.opened.appender,
             reading: reading.map_err(io("starting a thread"))?,
             search: None,
-            checkpoints: checkpoints.map_err(io("starting a thread"))?,
+            searched: 0,
             second_write: second_write
                 .transpose()
                 .map_err(io("making a file for second writes"))?,
             compaction: Compaction::default(),
-            catching_up: CatchingUp::default(),
-            apart,
             scrub: scrub.map_err(io("starting a thread"))?,
             end: self.opened.recovery.end,
-            live,
-            relocated: VecDeque::new(),
-            applied,
             segment: segments.last().map_or(u64::MAX, |s| s.segment),
             review: true,
-            tried: self.header.next,
             over_quota: (false, Lsn::ZERO),
             options: self.options,
             waker: self.waker,
             storage: self.storage,
         };
-        // The election; if the log has no room for it now, the next poll hands it over.
+        // The elections; if the log has no room for it now, the next poll hands it over.
         let _ = store.append_entries();
         Ok(store)
     }
 
+    /// Tells what [`replay`](Self::replay) would, and that is all: nothing is written, nobody stands for election.
+    ///
+    /// # Errors
+    /// As there, and if the log cannot be closed.
+    pub fn look(mut self, each: impl FnMut(usize, Due, &mut Live)) -> Result<(), OpenError> {
+        let segments = self.opened.log.segments();
+        self.go_through(&segments, each)?;
+        let closed = self.opened.appender.close();
+        closed.map_err(|e| OpenError::Damaged(e.to_string()))
+    }
+
+    fn go_through(
+        &mut self,
+        segments: &[SegmentInfo],
+        mut each: impl FnMut(usize, Due, &mut Live),
+    ) -> Result<Vec<Replayed>, OpenError> {
+        let replaying = self.found.drain(..).map(|found| {
+            let mut replaying = Replayed::begin(found)?;
+            for segment in segments {
+                replaying.live.begin(segment.range.start.get());
+            }
+            Ok(replaying)
+        });
+        let replaying: Result<Vec<Replayed>, OpenError> = replaying.collect();
+        let mut replaying = replaying?;
+        let reader = self.opened.log.reader();
+        let firsts = replaying.iter().map(|r| r.found.header.next);
+        let mut from = firsts.min().unwrap_or(Lsn::ZERO);
+        loop {
+            let chunk = reader.scan(from, REPLAY_BYTES).map_err(unreadable)?;
+            if chunk.next == from {
+                break;
+            }
+            for (lsn, record) in chunk.records {
+                let of = |r: &Replayed| r.found.of.number == record.group;
+                let Some(at) = replaying.iter().position(of) else {
+                    continue;
+                };
+                let replayed = &mut replaying[at];
+                if let Some(due) = replayed.take(lsn, record) {
+                    each(at, due, &mut replayed.live);
+                }
+            }
+            from = chunk.next;
+        }
+        Ok(replaying)
+    }
+}
+
+impl Found {
+    /// The newest checkpoint, and the log from there.
+    fn follow(&mut self, storage: &dyn Storage, end: Lsn, repaired: bool) -> Result<(), OpenError> {
+        // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions are given again.
+        while let Some(newest) = self.kept.pop_if(|k| repaired && k.next > end) {
+            checkpoints::remove(storage, &newest)?;
+        }
+        if let Some(newest) = self.kept.last() {
+            let (header, state) = checkpoints::load(storage, newest)?;
+            (self.header, self.state) = (header, Some(state));
+        }
+        if self.header.next > end {
+            return Err(OpenError::Damaged(format!(
+                "the log ends at {end}, and the checkpoint has what was there up to {}",
+                self.header.next
+            )));
+        }
+        self.seen.follow(&self.header, repaired)
+    }
+}
+
+/// A group while the log is gone through.
+struct Replayed {
+    found: Found,
+    /// It has no other member.
+    alone: bool,
+    /// All up to this entry are committed.
+    committed: u64,
+    /// Index and term of the last that is committed and was gone through, and the position behind it.
+    applied: (u64, u64, Lsn),
+    /// What comes after it.
+    tail: Vec<LoggedEntry>,
+    live: Live,
+    apart: Apart,
+}
+
+impl Replayed {
+    fn begin(found: Found) -> Result<Self, OpenError> {
+        let alone = found.of.members.len() == 1;
+        if !alone && (!found.seen.missing().is_empty() || found.seen.lost()) {
+            // It may have acknowledged them to others.
+            let text = "the log lacks entries that other members may count on, so this node must not go on with it";
+            return Err(OpenError::Damaged(text.to_owned()));
+        }
+        let committed = match alone {
+            true => found.seen.last().0,
+            false => found.seen.committed(),
+        };
+        Ok(Self {
+            alone,
+            committed,
+            applied: (found.header.index, found.header.term, found.header.next),
+            tail: Vec::new(),
+            live: Live::restored(&found.header.live),
+            apart: Apart::default(),
+            found,
+        })
+    }
+
+    /// The next record of the group: what it means to the state.
+    fn take(&mut self, lsn: Lsn, record: Record) -> Option<Due> {
+        if lsn < self.found.header.next {
+            // Other groups' checkpoints are older.
+            return None;
+        }
+        if self.is_entry(lsn, &record) {
+            if record.index > self.committed {
+                self.tail.push(logged(lsn, record));
+                return None;
+            }
+            self.applied = (record.index, record.term, lsn.after(record.stored_bytes()));
+        }
+        let due = self.due(lsn, record)?;
+        if let (Due::Relocated(moved), false) = (&due, self.alone) {
+            self.apart.insert(moved);
+        }
+        Some(due)
+    }
+
+    /// All of the log was gone through.
+    fn finish(
+        mut self,
+        options: &Options,
+        by: By,
+        storage: &Arc<dyn Storage>,
+        waker: &Waker,
+    ) -> Result<Member, OpenError> {
+        let group = GroupOptions {
+            group: self.found.of.number,
+            id: options.id,
+            voters: self.found.of.members,
+            uncommitted_bytes_max: options.uncommitted_bytes_max,
+            tail_bytes_max: options.tail_bytes_max,
+            batch_bytes_max: options.segment_bytes / 4,
+            // What only this member had, nobody else can give it again.
+            rejoined: options.rejoined.filter(|_| !self.alone),
+            sends_after_sync: options.one_at_a_time,
+        };
+        let (index, term, next) = self.applied;
+        let seen = &mut self.found.seen;
+        let restored = Restored {
+            hard_state: seen.hard_state(),
+            applied: match self.alone {
+                true => seen.last(),
+                false => (index, term),
+            },
+            tail: self.tail,
+            history: seen.take_history(),
+            installed: !self.alone && seen.installed(),
+        };
+        let checkpoints = Checkpoints::start(
+            by,
+            Arc::clone(storage),
+            self.found.naming,
+            self.found.kept,
+            Arc::clone(waker),
+        );
+        Ok(Member {
+            group: Group::open(group, restored),
+            checkpoints: checkpoints.map_err(OpenError::io("starting a thread"))?,
+            catching_up: CatchingUp::default(),
+            apart: self.apart,
+            live: self.live,
+            relocated: VecDeque::new(),
+            applied: (index, term, next),
+            tried: self.found.header.next,
+        })
+    }
+
     /// Whether the record is an entry that counts and is not in the state.
     fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
-        record.group == GROUP
-            && record.kind == KIND_ENTRY
-            && record.index > self.header.index
-            && self.seen.counts(record.index, lsn)
+        record.kind == KIND_ENTRY
+            && record.index > self.found.header.index
+            && self.found.seen.counts(record.index, lsn)
     }
 
     /// What a record of the log means to the state.
     fn due(&self, lsn: Lsn, record: Record) -> Option<Due> {
-        if record.group != GROUP {
-            return None;
-        }
         match record.kind {
             KIND_ENTRY if self.is_entry(lsn, &record) && !record.payload.is_empty() => {
                 let LoggedEntry {

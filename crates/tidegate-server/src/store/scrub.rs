@@ -192,10 +192,11 @@ impl Store {
     }
 
     /// Whether a start would read what is damaged, and would not with a checkpoint of now.
-    pub(super) fn starts_on_damage(&self) -> bool {
-        let newest = self.checkpoints.kept().last().map_or(Lsn::ZERO, |k| k.next);
+    pub(super) fn starts_on_damage(&self, at: usize) -> bool {
+        let kept = self.members[at].checkpoints.kept();
+        let newest = kept.last().map_or(Lsn::ZERO, |k| k.next);
         let to = self.scrub.damaged_to;
-        newest < to && to <= self.applied.2
+        newest < to && to <= self.covered(at)
     }
 
     #[cfg(feature = "sim")]

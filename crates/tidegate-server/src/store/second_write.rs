@@ -30,8 +30,8 @@ pub(super) struct SecondWrite {
     syncs: Arc<AtomicU64>,
     /// Entries handed to it.
     asked: u64,
-    /// The last of them, until it is due.
-    writing: Option<Committed>,
+    /// The last of them and its group's place, until it is due.
+    writing: Option<(usize, Committed)>,
 }
 
 impl SecondWrite {
@@ -64,26 +64,27 @@ impl SecondWrite {
         })
     }
 
-    /// The next entry whose messages are written; asks for the next one if none is being written.
+    /// The next entry of a group whose messages are written; asks for the next one if none is being written.
     pub(super) fn poll(
         &mut self,
+        at: usize,
         mut next: impl FnMut() -> Option<Committed>,
     ) -> Option<Committed> {
         if self.writing.is_none() {
             let entry = next()?;
             let asked = self.worker.ask(entry.data.clone());
             self.asked += u64::from(asked);
-            self.writing = Some(entry);
+            self.writing = Some((at, entry));
         }
-        match self.done.load(Ordering::Acquire) == self.asked {
-            true => self.writing.take(),
-            false => None,
-        }
+        let written = self.done.load(Ordering::Acquire) == self.asked;
+        let mine = self.writing.take_if(|(of, _)| written && *of == at);
+        mine.map(|(_, entry)| entry)
     }
 
-    /// The term of the entry that is being written, or is and was not asked for since.
-    pub(super) fn writing(&self) -> Option<u64> {
-        self.writing.as_ref().map(|entry| entry.term)
+    /// The term of the group's entry that is being written, or is and was not asked for since.
+    pub(super) fn writing(&self, at: usize) -> Option<u64> {
+        let mine = self.writing.as_ref().filter(|(of, _)| *of == at);
+        mine.map(|(_, entry)| entry.term)
     }
 
     /// Syncs so far.

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use tidegate_log::{KIND_LOST, Lsn, RecordInfo};
+use tidegate_log::{Lsn, RecordInfo};
 
-use super::GROUP;
 use super::checkpoint::Header;
 use super::error::OpenError;
 use crate::replica::History;
@@ -15,6 +14,8 @@ use crate::replica::records::{
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Seen {
+    /// The group's number.
+    group: u32,
     hard_state: HardState,
     /// Index and term of the last entry.
     last: (u64, u64),
@@ -26,6 +27,9 @@ pub(super) struct Seen {
     gaps: Vec<(u64, u64, Lsn)>,
     /// Entries that no checkpoint has and that are not in the log.
     missing: Vec<Range<u64>>,
+    /// Where the last that a repair gave up ended, at least, whatever it was; and whether that is behind the checkpoint.
+    lost_to: Lsn,
+    lost: bool,
     /// Where entries are.
     history: History,
     /// Where checkpoints end, and the last entry before each, once one came after it.
@@ -36,17 +40,18 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Of a log with checkpoints that end there.
-    pub(super) fn new(ends: impl Iterator<Item = Lsn>) -> Self {
+    pub(super) fn new(group: u32, ends: impl Iterator<Item = Lsn>) -> Self {
         // Without any, the log is followed from its beginning.
         let ends = ends.chain([Lsn::ZERO]);
         Self {
+            group,
             ends: ends.map(|end| (end, None)).collect(),
             ..Self::default()
         }
     }
 
     pub(super) fn note(&mut self, info: &RecordInfo) {
-        if info.group != GROUP || info.kind == KIND_LOST {
+        if info.group != self.group {
             return;
         }
         match info.kind {
@@ -94,6 +99,11 @@ impl Seen {
         self.history.doubt(lsn);
     }
 
+    /// A repair gave up something, of any group, that ended there or later.
+    pub(super) fn note_lost(&mut self, end: Lsn) {
+        self.lost_to = self.lost_to.max(end);
+    }
+
     /// It goes on where a checkpoint ends. Entries that are missing are an error, unless a repair has said so.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
         let (ours, theirs) = (self.hard_state, header.hard_state);
@@ -112,6 +122,7 @@ impl Seen {
             }
         }
         self.overwritten.retain(|(_, lsn)| *lsn >= header.next);
+        self.lost = self.lost_to > header.next;
         let end = self.ends.iter().find(|(end, _)| *end == header.next);
         let went_on = end.is_some_and(|(_, before)| before.is_some());
         if !went_on && self.last != (header.index, header.term) {
@@ -142,6 +153,11 @@ impl Seen {
         &self.missing
     }
 
+    /// Whether a repair gave up something that may have been this group's and is in no checkpoint: an entry, or a vote.
+    pub(super) const fn lost(&self) -> bool {
+        self.lost
+    }
+
     pub(super) const fn hard_state(&self) -> HardState {
         self.hard_state
     }
@@ -165,7 +181,7 @@ mod tests {
     fn info(kind: u8, index: u64, term: u64, lsn: u64) -> RecordInfo {
         RecordInfo {
             lsn: Lsn::new(lsn),
-            group: GROUP,
+            group: 1,
             kind,
             index,
             term,
@@ -175,7 +191,7 @@ mod tests {
 
     /// Of entries with these indices at these positions, and checkpoints that end at 50, 60 and 90.
     fn seen(entries: &[(u64, u64)]) -> Seen {
-        let mut seen = Seen::new([50, 60, 90].map(Lsn::new).into_iter());
+        let mut seen = Seen::new(1, [50, 60, 90].map(Lsn::new).into_iter());
         for &(index, lsn) in entries {
             seen.note(&info(KIND_ENTRY, index, 1, lsn));
         }

@@ -8,13 +8,14 @@ use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
+use super::member::Member;
 use super::{LyingIn, Store};
 use crate::stream::Lying;
 
 /// A segment is copied forward when less than this share of it is needed.
 const LIVE_SHARE_MAX: f64 = 0.25;
 /// A checkpoint is due when the log has grown by so many times the last one's bytes.
-const GROWTH: u64 = 4;
+pub(super) const GROWTH: u64 = 4;
 /// One part in so many of a segment is kept back for what makes space.
 const RESERVED_SHARE: u64 = 4;
 /// The log may pass its quota by so much before that is noticed.
@@ -60,7 +61,8 @@ impl Store {
     /// Bytes of the log that were not released, and of checkpoints.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        let kept: u64 = self.checkpoints.kept().iter().map(|k| k.bytes).sum();
+        let kept = self.members.iter().flat_map(|m| m.checkpoints.kept());
+        let kept: u64 = kept.map(|k| k.bytes).sum();
         let segments = self.log.segments();
         let log: u64 = segments
             .iter()
@@ -69,66 +71,90 @@ impl Store {
         kept + log
     }
 
-    /// Whether the state should be handed to [`checkpoint`](Self::checkpoint) now.
+    /// Whether the state of a group should be handed to [`checkpoint`](Self::checkpoint) now.
     #[must_use]
-    pub fn wants_checkpoint(&self) -> bool {
-        if self.is_checkpointing() {
+    pub fn wants_checkpoint(&self, at: usize) -> bool {
+        if self.is_checkpointing(at) {
             return false;
         }
-        let kept = self.checkpoints.kept();
+        let member = &self.members[at];
+        let kept = member.checkpoints.kept();
         let last = kept.last().map_or(0, |k| k.bytes);
-        let grown = self.applied.2.since(self.tried);
+        let grown = self.covered(at).since(member.tried);
         grown >= self.options.checkpoint_bytes_min.max(GROWTH * last)
-            || (grown > 0 && (self.stuck() || self.leads_nowhere() || self.starts_on_damage()))
+            || (grown > 0
+                && (self.stuck(at) || self.leads_nowhere(at) || self.starts_on_damage(at)))
+    }
+
+    /// What stands in the log before this position is in the group's state, or does not count. Of a group at rest that is all of the
+    /// log, so that it does not keep what others wrote.
+    pub(super) fn covered(&self, at: usize) -> Lsn {
+        let member = &self.members[at];
+        // What was covered once is, though there may be entries since that are not due.
+        let before = member.applied.2.max(member.tried);
+        let others = self.members.len() > 1 && self.rests(at);
+        let settled = || member.settled_to(self.log.durable());
+        let settled = others.then(settled).flatten();
+        settled.map_or(before, |settled| before.max(settled))
     }
 
     /// Whoever took over the newest checkpoint would lack entries behind it that this member cannot send any more.
-    fn leads_nowhere(&self) -> bool {
-        let newest = self.checkpoints.kept().last().map_or(0, |k| k.index);
-        self.options.voters.len() > 1 && self.group.first_index() > newest + 1
+    fn leads_nowhere(&self, at: usize) -> bool {
+        let member = &self.members[at];
+        let newest = member.checkpoints.kept().last().map_or(0, |k| k.index);
+        !member.group.is_alone() && member.group.first_index() > newest + 1
     }
 
     /// There is no space, and a checkpoint would let some segment go.
-    fn stuck(&self) -> bool {
+    fn stuck(&self, at: usize) -> bool {
         if self.space() == Space::Free {
             return false;
         }
-        let bound = self.bound();
-        let waits = |s: &SegmentInfo| s.range.end > bound && s.range.end <= self.applied.2;
+        let (bound, covered) = (self.bound_of(&self.members[at]), self.covered(at));
+        let waits = |s: &SegmentInfo| s.range.end > bound && s.range.end <= covered;
         let sealed = self.log.segments();
         let mut sealed = sealed.iter().filter(|s| s.sealed);
-        sealed.any(|s| waits(s) && self.live.of(s.range.start.get()) == 0)
+        sealed.any(|s| waits(s) && self.live_of(s.range.start.get()) == 0)
     }
 
-    /// Has the state written that came of everything that was due so far. `parts` is called on another thread. Not while another one
+    /// What is needed of the segment that begins there.
+    fn live_of(&self, base: u64) -> u64 {
+        self.members.iter().map(|m| m.live.of(base)).sum()
+    }
+
+    /// Has the state of a group written that came of everything that was due so far. `parts` is called on another thread. Not while another one
     /// is being written: see [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
-    pub fn checkpoint(&mut self, parts: Parts) {
-        let (index, term, next) = self.applied;
+    pub fn checkpoint(&mut self, at: usize, parts: Parts) {
+        let next = self.covered(at);
+        let member = &mut self.members[at];
+        let (index, term, _) = member.applied;
         let header = Header {
             index,
             term,
-            hard_state: self.group.hard_state(),
+            hard_state: member.group.hard_state(),
             next,
-            live: self.live.to_vec(),
+            live: member.live.to_vec(),
         };
-        self.tried = next;
+        member.tried = next;
         // From now on segments go whatever was fetched into them.
-        self.apart.clear();
-        self.checkpoints.write(header, parts);
+        member.apart.clear();
+        member.checkpoints.write(header, parts);
     }
 
     /// Whether a checkpoint is being written, or a state taken over, so that there is none to be written of the one there was.
     #[must_use]
-    pub const fn is_checkpointing(&self) -> bool {
-        self.checkpoints.is_writing()
-            || self.catching_up.is_installing()
-            || self.catching_up.is_installed()
+    pub fn is_checkpointing(&self, at: usize) -> bool {
+        let member = &self.members[at];
+        member.checkpoints.is_writing()
+            || member.catching_up.is_installing()
+            || member.catching_up.is_installed()
     }
 
-    /// Bytes of the newest checkpoint; 0 if there is none.
+    /// Bytes of the groups' newest checkpoints.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> u64 {
-        self.checkpoints.kept().last().map_or(0, |k| k.bytes)
+        let newest = self.members.iter().map(|m| m.checkpoints.kept().last());
+        newest.flatten().map(|k| k.bytes).sum()
     }
 
     /// What the streams are to be asked: which messages lie in a segment that is to be copied forward. The answer goes to
@@ -140,26 +166,31 @@ impl Store {
 
     /// Messages that lie in the segment asked about, and where to go on asking, if there is more to look through. Wakes the loop.
     pub fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
-        self.compaction.handle_lying(lying, next);
+        let groups = self.members.len();
+        self.compaction.handle_lying(lying, next, groups);
         (self.waker)();
     }
 
     /// A turn of all of it.
     pub(super) fn keep_up(&mut self) {
-        match self.checkpoints.poll() {
-            Some(Ok(())) => {
-                self.finish_install(true);
-                self.review = true;
+        for at in 0..self.members.len() {
+            match self.members[at].checkpoints.poll() {
+                Some(Ok(())) => {
+                    self.finish_install(at, true);
+                    self.review = true;
+                }
+                // What was there is still there. The next is tried when the log has grown again.
+                Some(Err(error)) => {
+                    tracing::warn!("no checkpoint was written: {error}");
+                    self.finish_install(at, false);
+                }
+                None => {}
             }
-            // What was there is still there. The next is tried when the log has grown again.
-            Some(Err(error)) => {
-                tracing::warn!("no checkpoint was written: {error}");
-                self.finish_install(false);
-            }
-            None => {}
+            self.write_install(at);
+            self.renew(at);
+            let live = &mut self.members[at].live;
+            self.review |= live.poll_review(self.options.segment_bytes / 4);
         }
-        self.write_install();
-        self.review |= self.live.poll_review(self.options.segment_bytes / 4);
         self.look_at_quota();
         loop {
             if std::mem::take(&mut self.review) {
@@ -188,7 +219,13 @@ impl Store {
 
     /// What lies before is not needed for a start.
     fn bound(&self) -> Lsn {
-        match (self.checkpoints.kept(), self.space()) {
+        let bounds = self.members.iter().map(|m| self.bound_of(m));
+        bounds.min().unwrap_or(Lsn::ZERO)
+    }
+
+    /// The same as far as one group is concerned.
+    fn bound_of(&self, member: &Member) -> Lsn {
+        match (member.checkpoints.kept(), self.space()) {
             ([older, _], Space::Free) => older.next,
             ([.., newest], Space::Low | Space::Scarce) => newest.next,
             _ => Lsn::ZERO,
@@ -196,35 +233,37 @@ impl Store {
     }
 
     fn release(&mut self) {
-        if self.catching_up.holds() {
+        if self.holds() {
             return;
         }
         let bound = self.bound();
         for segment in self.log.segments() {
             let base = segment.range.start.get();
-            let idle = segment.sealed && segment.range.end <= bound && self.live.of(base) == 0;
+            let idle = segment.sealed && segment.range.end <= bound && self.live_of(base) == 0;
             if idle && self.log.release(segment.segment).is_ok() {
-                self.live.forget(base);
                 self.compaction.forget(base);
-                // Whoever lags so far is given the state instead; a dead node keeps nobody's segments.
-                self.group.handle_released(segment.range.end);
+                for member in &mut self.members {
+                    member.live.forget(base);
+                    // Whoever lags so far is given the state instead; a dead node keeps nobody's segments.
+                    member.group.handle_released(segment.range.end);
+                }
             }
         }
     }
 
     fn choose(&mut self) {
-        if !self.compaction.is_idle() || self.catching_up.holds() {
+        if !self.compaction.is_idle() || self.holds() {
             return;
         }
         let bound = self.bound();
         let mut segments = self.log.segments();
         segments.retain(|s| {
             let base = s.range.start.get();
-            s.range.end <= bound && self.live.of(base) > 0 && !self.compaction.gave_up(base)
+            s.range.end <= bound && self.live_of(base) > 0 && !self.compaction.gave_up(base)
         });
         let live = |number| {
             let segment = segments.iter().find(|s| s.segment == number);
-            segment.map_or(0, |s| self.live.of(s.range.start.get()))
+            segment.map_or(0, |s| self.live_of(s.range.start.get()))
         };
         if let Some(chosen) = compaction_candidate(&segments, LIVE_SHARE_MAX, live) {
             self.compaction.begin(chosen.range.clone());

@@ -41,9 +41,9 @@ pub struct Place {
 pub enum Kind {
     /// Stores a message.
     Publish = 1,
-    /// Makes a stream; the payload is its configuration as JSON, the stream 0.
+    /// Makes a stream; the payload is its configuration as JSON, the stream 0. The subject says who keeps it: [`super::Kept::encode`].
     CreateStream = 2,
-    /// Changes a stream's configuration; the payload is the new one as JSON.
+    /// Changes a stream's configuration; the payload is the new one as JSON. The subject says to which group it moves, if it does: a `u32`.
     UpdateStream = 3,
     /// Deletes a stream with all it holds.
     DeleteStream = 4,
@@ -63,6 +63,15 @@ pub enum Kind {
     ConsumerDelta = 11,
     /// Puts a message in the place of the last of its subject, if that is due: it says that the subject's messages are gone.
     Marker = 12,
+    /// The group that is to keep the stream has made it.
+    Made = 13,
+    /// Brings a part of what another group keeps to the copy of it that is to take its place; the payload says what, and messages follow
+    /// as publishes.
+    Import = 14,
+    /// The stream leaves for another group: nothing changes here any more. The payload is [`super::Moving::encode`].
+    Freeze = 15,
+    /// The group a stream of the directory was to move to has all of it; the payload is [`super::Moving::encode`].
+    Moved = 16,
 }
 
 impl Kind {
@@ -77,6 +86,7 @@ impl Kind {
                 | Self::Expire
                 | Self::DeleteConsumer
                 | Self::Marker
+                | Self::Moved
         )
     }
 
@@ -96,6 +106,10 @@ impl Kind {
             10 => Self::DeleteConsumer,
             11 => Self::ConsumerDelta,
             12 => Self::Marker,
+            13 => Self::Made,
+            14 => Self::Import,
+            15 => Self::Freeze,
+            16 => Self::Moved,
             _ => return None,
         })
     }
@@ -108,7 +122,7 @@ pub struct Command<'a> {
     pub kind: Kind,
     /// The stream it concerns; 0 where it has none yet.
     pub stream: u32,
-    /// The message's subject, or the consumer's name.
+    /// The message's subject, the consumer's name, or who keeps the stream or is to.
     pub subject: &'a [u8],
     /// The message's header block, where it has one.
     pub headers: Option<&'a [u8]>,

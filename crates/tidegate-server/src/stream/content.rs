@@ -300,6 +300,11 @@ impl Content {
         seqs
     }
 
+    /// Messages were added in another order than they came in.
+    pub(super) const fn age_anew(&mut self) {
+        self.aged_from = self.first_seq;
+    }
+
     /// The first message that goes of age.
     pub(super) fn next_aged(&mut self) -> Option<(u64, u64)> {
         let mut seq = self.aged_from.max(self.first_seq);

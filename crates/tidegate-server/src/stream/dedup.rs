@@ -110,6 +110,18 @@ impl Dedup {
         }
     }
 
+    /// The time of the last id, if it is remembered.
+    pub(super) fn last_us(&self) -> u64 {
+        let last = self.next.checked_sub(1).and_then(|n| self.get(n));
+        last.map_or(0, |(.., time_us)| time_us)
+    }
+
+    /// The ids remembered, but for the `skip` oldest ones; with their messages' numbers and times.
+    pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], u64, u64)> {
+        let from = self.oldest.saturating_add(skip);
+        (from..self.next).map_while(|n| self.get(n))
+    }
+
     /// Ids remembered.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::block::{Flags, Slot};
 use super::command::{Buffer, Command, EncodeError, Encoder, Kind, Place};
+use super::moving::Transit;
 use super::one::{Stream, counted_bytes};
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
@@ -34,6 +35,9 @@ impl Stream {
 
     /// When the next message is due.
     pub(super) fn next_due(&mut self) -> Option<u64> {
+        if self.transit != Transit::None {
+            return None;
+        }
         let own = self.content.dues.first().map(|(due, _)| *due);
         let aged = match self.limits.age_us {
             0 => None,

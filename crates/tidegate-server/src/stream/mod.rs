@@ -16,9 +16,11 @@ mod filter;
 mod headers;
 mod history;
 mod index;
+mod kept;
 mod lying;
 #[cfg(test)]
 mod model;
+mod moving;
 mod one;
 mod outcome;
 mod publish;
@@ -38,9 +40,11 @@ pub use consumers::{ConsumerRequest, StreamConsumer, StreamView, consumer_filter
 pub use filter::Filter;
 pub use headers::Asked;
 pub use index::Bulk;
+pub use kept::Kept;
 pub use lying::Lying;
+pub use moving::{Cursor, Export, Moving, Need, Stage, Transit};
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
 pub use snapshot::{Chunks, RestoreError, Snapshot};
-pub use streams::{AccountLimits, DeleteRequest, PurgeRequest, Streams, Usage};
+pub use streams::{AccountLimits, DeleteRequest, Held, PurgeRequest, Streams, Usage};
 pub use subjects::Name;

@@ -43,6 +43,19 @@ enum Act {
     Update(Box<StreamConfig>),
     Snapshot,
     Relocate(prop::sample::Index),
+    /// What is done to an entry for a stream that another group keeps.
+    Directory(Entered),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entered {
+    Create(u32),
+    Made,
+    Update,
+    Delete,
+    Publish,
+    Purge,
+    Consumer,
 }
 
 fn headers() -> impl Strategy<Value = Headers> {
@@ -111,6 +124,15 @@ fn act() -> impl Strategy<Value = Act> {
         1 => config().prop_map(|c| Act::Update(Box::new(c))),
         1 => Just(Act::Snapshot),
         1 => any::<prop::sample::Index>().prop_map(Act::Relocate),
+        2 => entered().prop_map(Act::Directory),
+    ]
+}
+
+fn entered() -> impl Strategy<Value = Entered> {
+    use Entered::*;
+    prop_oneof![
+        (1..3_u32).prop_map(Create),
+        prop::sample::select(&[Made, Update, Delete, Publish, Purge, Consumer][..]),
     ]
 }
 
@@ -351,6 +373,9 @@ struct World {
     /// What the effects say there is: place and bytes by number.
     live: BTreeMap<u64, (Place, u32)>,
     relocated: bool,
+    /// The entry for a stream that another group keeps: its number, that group, and whether it is made.
+    entry: Option<(u32, u32, bool)>,
+    last_id: u32,
 }
 
 impl World {
@@ -370,6 +395,8 @@ impl World {
             lsn: 0,
             live: BTreeMap::new(),
             relocated: false,
+            entry: None,
+            last_id: 1,
         };
         let json = serde_json::to_vec(&config).unwrap();
         let out = world.command(&Command::new(Kind::CreateStream, 0, b"", &json));
@@ -513,6 +540,63 @@ impl World {
                 self.live.get_mut(&seq).unwrap().0 = to;
                 self.relocated = true;
             }
+            Act::Directory(entered) => self.enter(*entered),
+        }
+    }
+
+    /// An entry of the directory changes as it is told, and nothing gets into it.
+    fn enter(&mut self, what: Entered) {
+        let config = br#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
+        let changed = br#"{"name":"E","subjects":["e.>","f"],"allow_atomic":true}"#;
+        let id = self.entry.map_or(self.last_id + 1, |(id, ..)| id);
+        let kept;
+        let command = match what {
+            Entered::Create(group) => {
+                kept = Kept::Elsewhere { group, made: false }.encode();
+                Command::new(Kind::CreateStream, 0, &kept, config)
+            }
+            Entered::Made => Command::new(Kind::Made, id, b"", b""),
+            Entered::Update => Command::new(Kind::UpdateStream, id, b"", changed),
+            Entered::Delete => Command::new(Kind::DeleteStream, id, b"", b""),
+            Entered::Publish => Command::new(Kind::Publish, id, b"e.a", b"x"),
+            Entered::Purge => Command::new(Kind::Purge, id, b"", b"{}"),
+            Entered::Consumer => Command::new(
+                Kind::CreateConsumer,
+                id,
+                b"C",
+                br#"{"config":{"name":"C"}}"#,
+            ),
+        };
+        let out = self.command(&command);
+        let stream = id;
+        match (what, self.entry) {
+            (Entered::Create(group), None) => {
+                assert_eq!(out, [Outcome::Created { stream }]);
+                (self.entry, self.last_id) = (Some((id, group, false)), id);
+            }
+            (Entered::Create(_), Some(_)) => {
+                let same = matches!(out[0], Outcome::Exists { .. });
+                let other =
+                    matches!(&out[0], Outcome::Refused { error, .. } if error.err_code == 10058);
+                assert!(same || other, "{out:?}");
+            }
+            (Entered::Made, Some((_, group, _))) => {
+                assert_eq!(out, [Outcome::Done]);
+                self.entry = Some((id, group, true));
+            }
+            (Entered::Update, Some(_)) => assert_eq!(out, [Outcome::Updated { stream }]),
+            (Entered::Delete, Some(_)) => {
+                assert_eq!(out, [Outcome::Deleted { stream }]);
+                self.entry = None;
+            }
+            _ => assert!(matches!(out[0], Outcome::Refused { .. }), "{out:?}"),
+        }
+        for streams in [&self.one, &self.other] {
+            let kept = streams.get(id).map(Stream::kept);
+            let expected = self
+                .entry
+                .map(|(_, group, made)| Kept::Elsewhere { group, made });
+            assert_eq!(kept, expected);
         }
     }
 
@@ -743,6 +827,13 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+fn subject_or_kept() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => "(s\\.[ab]|C|)".prop_map(String::into_bytes),
+        1 => (0..3_u32, 0..3_u32).prop_map(|(group, of)| [group.to_le_bytes(), of.to_le_bytes()].concat()),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -767,7 +858,7 @@ proptest! {
     #[test]
     fn any_command_is_survived(
         commands in prop::collection::vec(
-            (1..14_u8, 0..3_u32, "(s\\.[ab]|C|)", any::<bool>(), garbage(), any::<u64>()), 1..40),
+            (1..15_u8, 0..3_u32, subject_or_kept(), any::<bool>(), garbage(), any::<u64>()), 1..40),
     ) {
         let mut world = World::new(StreamConfig {
             name: "S".into(),
@@ -781,7 +872,7 @@ proptest! {
             let mut encoder = Encoder::begin(&mut entry, time);
             let command = Command {
                 headers: headers.then_some(&payload[..]),
-                ..Command::new(kind, stream, subject.as_bytes(), &payload)
+                ..Command::new(kind, stream, &subject, &payload)
             };
             encoder.command(&command).unwrap();
             encoder.publish(1, b"s.a", None, b"").unwrap();
@@ -791,6 +882,9 @@ proptest! {
             prop_assert_eq!(out.len(), 2);
             world.one.check_invariants();
         }
+        let bytes: Vec<u8> = world.one.snapshot().chunks().flatten().collect();
+        let again = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
+        prop_assert!(again.snapshot().chunks().flatten().eq(bytes), "what is restored differs");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::content::Content;
 use super::dedup::Dedup;
 use super::filter::Filter;
 use super::index::Bulk;
+use super::kept::Kept;
+use super::moving::Transit;
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
@@ -29,6 +31,15 @@ pub struct Stream {
     pub(super) config: StreamConfig,
     pub(super) limits: Limits,
     pub(super) created_us: u64,
+    pub(super) kept: Kept,
+    /// What [`super::Streams::changes`] was when it was made or its configuration changed.
+    pub(super) changed: u64,
+    /// The group it is to move to, in the directory, and how often it has been to move. Where it is on its way otherwise: by which of
+    /// its moves.
+    pub(super) moving: Option<u32>,
+    pub(super) moves: u32,
+    /// Nothing but an import changes it, if at all.
+    pub(super) transit: Transit,
     pub(super) content: Content,
     pub(super) dedup: Dedup,
     /// The id of the last message stored; empty if it had none.
@@ -116,6 +127,11 @@ impl Stream {
             config,
             limits,
             created_us,
+            kept: Kept::Here,
+            changed: 0,
+            moving: None,
+            moves: 0,
+            transit: Transit::None,
             content,
             dedup: Dedup::new(),
             last_msg_id: Vec::new(),
@@ -151,6 +167,18 @@ impl Stream {
     #[must_use]
     pub const fn in_memory(&self) -> bool {
         self.content.in_memory()
+    }
+
+    /// Who keeps it.
+    #[must_use]
+    pub const fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    /// A number that is another once its configuration is another; on this node, since its start.
+    #[must_use]
+    pub const fn changed(&self) -> u64 {
+        self.changed
     }
 
     /// What it holds.
@@ -300,7 +328,8 @@ impl Stream {
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
             self.last_msg_id.extend_from_slice(id);
-            self.dedup.add(id, seq, now);
+            // A group that a stream came from may have had a clock before this one's.
+            self.dedup.add(id, seq, self.content.last_time_us);
         }
         effects.push(Effect::Stored {
             stream: self.id,
@@ -353,12 +382,12 @@ impl Stream {
     }
 
     /// Removes the messages from `from` to `to`.
-    fn remove_range(&mut self, from: u64, to: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn remove_range(&mut self, from: u64, to: u64, effects: &mut Vec<Effect>) {
         let bulk = self.content.remove_where(from, to, |_, _| true);
         self.tell(bulk, effects);
     }
 
-    fn tell(&self, messages: Bulk, effects: &mut Vec<Effect>) {
+    pub(super) fn tell(&self, messages: Bulk, effects: &mut Vec<Effect>) {
         if !messages.is_empty() {
             effects.push(Effect::Purged {
                 stream: self.id,
@@ -504,9 +533,15 @@ impl Stream {
     /// Panics if something is not as it always should be: for tests.
     pub fn check_invariants(&self) {
         self.content.check_invariants();
+        if !self.kept.is_here() && !self.is_filling() {
+            assert_eq!(
+                (self.content.last_seq + 1, self.consumers.len()),
+                (self.content.first_seq, 0)
+            );
+        }
         assert_eq!(self.limits, Limits::of(&self.config));
         assert_eq!(self.content.subjects.is_chained(), is_chained(&self.limits));
-        if !self.limits.discard_new {
+        if !self.limits.discard_new && !self.is_filling() {
             assert!(self.content.messages <= self.limits.messages);
             assert!(self.content.bytes <= self.limits.bytes);
         }

@@ -156,6 +156,26 @@ pub enum Effect {
         /// The names of its consumers.
         consumers: Vec<String>,
     },
+    /// The group that is to keep the stream has made it.
+    StreamMade {
+        /// Its number.
+        stream: u32,
+    },
+    /// The stream leaves for another group: nothing changes here any more.
+    StreamFrozen {
+        /// Its number.
+        stream: u32,
+    },
+    /// The stream has come here whole, with its consumers.
+    StreamFilled {
+        /// Its number.
+        stream: u32,
+    },
+    /// Another group keeps the stream from now on: what was here went before.
+    StreamMoved {
+        /// Its number.
+        stream: u32,
+    },
     /// A consumer was made.
     ConsumerCreated {
         /// Its stream.

@@ -7,10 +7,16 @@
 //! Messages of streams in memory are not in it: once it is read those streams are there, and empty, with their consumers at the beginning.
 //!
 //! ```text
-//! snapshot  version u8 = 1 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32 | streams, by number
-//! stream    number u32 | created_us u64 | configuration (JSON) | last id | last seq u64 | last time_us u64
+//! snapshot  version u8 = 3 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32 | streams, by number
+//! stream    number u32 | who keeps it u8, u32 | moves u32, to u32 | on its way u8, u64 | created_us u64 | configuration (JSON) | last id | last seq u64 | last time_us u64
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
+//!
+//! Who keeps it ([`Kept`]) is 0 and 0: this group; 1, or 2 once it is made there, and the group's number: another; 3 and a number: this
+//! one, for the stream of that number in the directory. Version 1 lacks it: all streams are of this group.
+//!
+//! A stream of the directory has been to move so many times, and is to move to that group, 0 for none. It is on its way ([`Transit`]) as
+//! 0: it is not; 1: it is frozen; from 2: it is filled, the stage and how far. Version 2 lacks that: no stream moves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +28,8 @@ use super::consumers::{StreamConsumer, StreamView};
 use super::content::Content;
 use super::dedup::Ids;
 use super::index::Index;
+use super::kept::Kept;
+use super::moving::Transit;
 use super::one::Stream;
 use super::rules;
 use super::streams::{AccountLimits, Streams};
@@ -31,11 +39,15 @@ use crate::api::config::StreamConfig;
 use crate::consumer::State;
 use crate::nats::subject::is_pattern;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 3;
+/// The first, still read.
+const VERSION_WITHOUT_KEPT: u8 = 1;
+/// The second, still read.
+const VERSION_WITHOUT_MOVING: u8 = 2;
 /// How much a chunk holds, about.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// Numbers beyond have no room to go on.
-const SEQ_MAX: u64 = 1 << 63;
+pub(super) const SEQ_MAX: u64 = 1 << 63;
 
 /// All streams at one moment.
 #[derive(Clone, Debug)]
@@ -48,6 +60,10 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 struct Part {
     id: u32,
+    kept: Kept,
+    moving: Option<u32>,
+    moves: u32,
+    transit: Transit,
     created_us: u64,
     config: StreamConfig,
     last_msg_id: Vec<u8>,
@@ -66,6 +82,10 @@ impl Part {
         let consumers = stream.consumers.iter();
         let mut part = Self {
             id: stream.id,
+            kept: stream.kept,
+            moving: stream.moving,
+            moves: stream.moves,
+            transit: stream.transit,
             created_us: stream.created_us,
             config: stream.config.clone(),
             last_msg_id: Vec::new(),
@@ -91,6 +111,10 @@ impl Part {
 
     fn encode_head(&self, out: &mut Vec<u8>) {
         put_u32(out, self.id);
+        self.kept.put(out);
+        put_u32(out, self.moves);
+        put_u32(out, self.moving.unwrap_or(0));
+        self.transit.put(out);
         put_u64(out, self.created_us);
         // A configuration is plain data: nothing in it can fail to be written.
         put_bytes(out, &serde_json::to_vec(&self.config).unwrap_or_default());
@@ -103,22 +127,29 @@ impl Part {
     fn encode_consumers(&self, out: &mut Vec<u8>) {
         put_len(out, self.consumers.len());
         for (name, consumer) in &self.consumers {
-            put_bytes(out, name.as_bytes());
-            put_u64(out, consumer.created_us);
-            put_bytes(
-                out,
-                &serde_json::to_vec(&*consumer.config).unwrap_or_default(),
-            );
             let state = match self.in_memory {
                 false => consumer.state.encode(),
                 true => Vec::new(),
             };
-            put_bytes(out, &state);
+            consumer.put(name, &state, out);
         }
     }
 
-    fn decode(from: &mut Reader<'_>, limits: &AccountLimits) -> Result<Stream, RestoreError> {
-        let (id, created_us) = (from.u32()?, from.u64()?);
+    fn decode(
+        from: &mut Reader<'_>,
+        limits: &AccountLimits,
+        version: u8,
+    ) -> Result<Stream, RestoreError> {
+        let id = from.u32()?;
+        let kept = match version {
+            VERSION_WITHOUT_KEPT => Kept::Here,
+            _ => Kept::read(from)?,
+        };
+        let (moves, moving, transit) = match version {
+            VERSION_WITHOUT_KEPT | VERSION_WITHOUT_MOVING => (0, 0, Transit::None),
+            _ => (from.u32()?, from.u32()?, Transit::read(from)?),
+        };
+        let created_us = from.u64()?;
         let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;
         let sound = config.first_seq <= rules::FIRST_SEQ_MAX
             && config.subjects.iter().all(|p| is_pattern(p.as_bytes()));
@@ -127,6 +158,12 @@ impl Part {
         }
         let in_memory = limits.puts_in_memory(&config);
         let mut stream = Stream::new(id, config, created_us, in_memory);
+        stream.kept = kept;
+        (stream.moves, stream.moving) = (moves, Some(moving).filter(|to| *to > 0));
+        stream.transit = transit;
+        if in_memory && transit != Transit::None {
+            return Err(RestoreError::Inconsistent("a stream in memory that moves"));
+        }
         stream.last_msg_id = from.bytes()?.to_vec();
         let (last_seq, last_time_us) = (from.u64()?, from.u64()?);
         if last_seq >= SEQ_MAX {
@@ -146,20 +183,17 @@ impl Part {
         stream.renew_chains();
         stream.dedup = Ids::decode(from)?;
         for _ in 0..from.len(16)? {
-            let name = text(from.bytes()?)?;
-            let created_us = from.u64()?;
-            let config = serde_json::from_slice(from.bytes()?)?;
-            let state = match from.bytes()? {
-                [] => State::new(&config, &mut StreamView::new(&stream, &config)),
+            let (name, consumer) = StreamConsumer::read(from, |config, state| match state {
+                [] => Ok(State::new(config, &mut StreamView::new(&stream, config))),
                 bytes => State::decode(bytes)
-                    .map_err(|_| RestoreError::Inconsistent("a consumer's state"))?,
-            };
-            let consumer = StreamConsumer {
-                config: Arc::new(config),
-                created_us,
-                state: Arc::new(state),
-            };
+                    .map_err(|_| RestoreError::Inconsistent("a consumer's state")),
+            })?;
             stream.consumers.insert(name, consumer);
+        }
+        let content = &stream.content;
+        let holds = content.first_seq != content.last_seq + 1 || !stream.consumers.is_empty();
+        if !kept.is_here() && !stream.is_filling() && holds {
+            return Err(RestoreError::Inconsistent("what another group keeps"));
         }
         Ok(stream)
     }
@@ -189,12 +223,6 @@ fn decode_index(
     Ok(Index::restored(blocks, tail))
 }
 
-fn text(bytes: &[u8]) -> Result<String, RestoreError> {
-    let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned)
-        .map_err(|_| RestoreError::Inconsistent("a consumer's name"))
-}
-
 impl Streams {
     /// All streams as they are now. It costs a reference for 256 messages, and makes later changes copy a block each, once.
     #[must_use]
@@ -216,13 +244,13 @@ impl Streams {
     pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
         let mut from = Reader(bytes);
         let [version, zeros @ ..] = from.u64()?.to_le_bytes();
-        if version != VERSION || zeros != [0; 7] {
+        if !(VERSION_WITHOUT_KEPT..=VERSION).contains(&version) || zeros != [0; 7] {
             return Err(RestoreError::Version(version));
         }
         let mut streams = Self::new(limits);
         (streams.now_us, streams.last_id) = (from.u64()?, from.u32()?);
         for _ in 0..from.len(64)? {
-            let stream = Part::decode(&mut from, &limits)?;
+            let stream = Part::decode(&mut from, &limits, version)?;
             let fits = stream.id <= streams.last_id
                 && streams.get(stream.id).is_none()
                 && streams.by_name(stream.name()).is_none();
@@ -346,7 +374,7 @@ pub enum RestoreError {
     Long,
     /// Another version wrote them.
     #[error(
-        "a snapshot of streams is of version {0}, expected {VERSION}: use the program that wrote it"
+        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
     )]
     Version(u8),
     /// They contradict themselves.

@@ -15,12 +15,15 @@ use slab::Slab;
 use super::command::{
     Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
 };
+use super::kept::Kept;
+use super::moving::{self, Cursor, Import, Moving, Transit};
 use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::publish::{Refusal, Stage};
 use super::rules;
 use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
+use crate::cluster::groups::ALL;
 use crate::nats::subject;
 use crate::nats::sublist::Sublist;
 
@@ -65,6 +68,35 @@ pub struct Usage {
     pub reserved: u64,
 }
 
+/// What streams hold: the operator's limits count those of all groups on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of messages in the log.
+    pub file_bytes: u64,
+    /// Bytes of messages in memory.
+    pub memory_bytes: u64,
+}
+
+impl Held {
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            file_bytes: self.file_bytes.saturating_add(other.file_bytes),
+            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
+        }
+    }
+
+    /// What is left of it without the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self {
+            file_bytes: self.file_bytes.saturating_sub(other.file_bytes),
+            memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
+        }
+    }
+}
+
 /// The payload of [`Kind::Purge`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -105,6 +137,8 @@ pub struct Streams {
     owners: Slab<u32>,
     /// Nothing is due before.
     pub(super) due_us: u64,
+    /// Streams made, changed, deleted, since they are in memory.
+    changes: u64,
 }
 
 /// What an entry's commands share.
@@ -133,7 +167,28 @@ impl Streams {
             patterns: Sublist::new(),
             owners: Slab::new(),
             due_us: u64::MAX,
+            changes: 0,
         }
+    }
+
+    /// The number of the last stream made.
+    #[must_use]
+    pub const fn last_id(&self) -> u32 {
+        self.last_id
+    }
+
+    /// It takes the place of those before it.
+    pub fn follow(&mut self, before: &Self) {
+        self.changes += before.changes + 1;
+        for stream in self.streams.values_mut() {
+            stream.changed += before.changes + 1;
+        }
+    }
+
+    /// A number that is another once a stream was made, changed or deleted, here or as the group says that keeps it.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The stream that takes messages of this subject.
@@ -143,10 +198,11 @@ impl Streams {
         self.owners.get(key as usize).copied()
     }
 
-    /// Whether a stream takes messages of this subject.
+    /// The stream that takes messages of this subject, found without a trace.
     #[must_use]
-    pub fn takes(&self, subject: &[u8]) -> bool {
-        self.patterns.is_wanted(subject)
+    pub fn taker(&self, subject: &[u8]) -> Option<&Stream> {
+        let key = self.patterns.first_wanting(subject)?;
+        self.get(*self.owners.get(key as usize)?)
     }
 
     /// The number of the stream with this name.
@@ -225,24 +281,38 @@ impl Streams {
         Ok(config)
     }
 
-    /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is proposed.
+    /// Bytes of messages.
+    #[must_use]
+    pub const fn held(&self) -> Held {
+        Held {
+            file_bytes: self.file_bytes,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+
+    /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is proposed, with what is held
+    /// `beside`.
     ///
     /// # Errors
     ///
     /// The error to answer with.
     #[inline]
-    pub fn check_quota(&self, stream: u32, bytes: usize) -> Result<(), ApiError> {
+    pub fn check_quota(&self, stream: u32, bytes: usize, beside: Held) -> Result<(), ApiError> {
         if self.limits == AccountLimits::NONE {
             return Ok(());
         }
         let stream = self.get(stream).ok_or(ApiError::STREAM_NOT_FOUND)?;
         let bytes = bytes as u64;
         if stream.in_memory() {
-            if self.memory_bytes.saturating_add(bytes) > self.limits.memory_bytes {
+            let held = self.memory_bytes.saturating_add(beside.memory_bytes);
+            if held.saturating_add(bytes) > self.limits.memory_bytes {
                 return Err(ApiError::MEMORY_EXCEEDED);
             }
-        } else if self.file_bytes.saturating_add(bytes) > self.limits.file_bytes {
-            return Err(ApiError::STORAGE_EXCEEDED);
+        } else {
+            let held = self.file_bytes.saturating_add(beside.file_bytes);
+            if held.saturating_add(bytes) > self.limits.file_bytes {
+                return Err(ApiError::STORAGE_EXCEEDED);
+            }
         }
         Ok(())
     }
@@ -303,6 +373,10 @@ impl Streams {
         while let Some(command) = commands.next() {
             let command = command?;
             let id = command.stream;
+            if command.kind == Kind::Import {
+                self.import(context, &command, &mut commands, out, effects)?;
+                continue;
+            }
             if command.kind == Kind::Atomic {
                 self.apply_batch(context, &command, &mut commands, out, effects)?;
                 continue;
@@ -437,20 +511,84 @@ impl Streams {
         Ok(accepted)
     }
 
+    /// Applies what an import brings, with the messages that follow it.
+    fn import(
+        &mut self,
+        context: Context<'_>,
+        import: &Command<'_>,
+        commands: &mut Commands<'_>,
+        out: &mut Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), EntryError> {
+        let id = import.stream;
+        let count = moving::messages_len(import.payload);
+        let mut messages = Vec::new();
+        for command in commands.by_ref().take(count) {
+            messages.push(command?);
+        }
+        let read = Import::read(import.payload);
+        let stream = entry_of(&mut self.streams, import, context.past_log);
+        let (Ok(read), Ok(stream)) = (read, stream) else {
+            let error = ApiError::BAD_REQUEST;
+            let refused = Outcome::Refused { stream: id, error };
+            out.extend(std::iter::repeat_n(refused, messages.len() + 1));
+            return Ok(());
+        };
+        let before = stream.content.bytes;
+        let keep = |stream: &Stream, command: &Command<'_>| context.keep(stream, command);
+        let taken = stream.take_import(read, &messages, keep, effects);
+        let outcome = match taken {
+            true => Outcome::Done,
+            false => Outcome::Refused {
+                stream: id,
+                error: ApiError::BAD_REQUEST,
+            },
+        };
+        out.extend(std::iter::repeat_n(outcome, messages.len() + 1));
+        let filled = taken && stream.transit == Transit::None;
+        if filled {
+            if !stream.kept.is_here() {
+                // The directory's own group was to have it.
+                (stream.kept, stream.moving) = (Kept::Here, None);
+            }
+            self.changes += 1;
+            effects.push(Effect::StreamFilled { stream: id });
+            self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        }
+        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
+        self.count_bytes(before, after, in_memory);
+        Ok(())
+    }
+
     fn create(
         &mut self,
         command: &Command<'_>,
         now: u64,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
+        let (kept, copy) = Kept::of(command)?;
         let config = self.may_create(&parse(command.payload)?)?;
         if let Some(stream) = self.by_name(&config.name) {
-            return Ok(Outcome::Exists { stream });
+            let there = self.get(stream).map(Stream::kept);
+            // One of another number is another stream, which is on its way out.
+            return match kept {
+                Kept::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
+                _ => Ok(Outcome::Exists { stream }),
+            };
         }
         self.last_id += 1;
         let id = self.last_id;
         let in_memory = self.limits.puts_in_memory(&config);
-        self.insert(Stream::new(id, config, now, in_memory));
+        if copy.is_some() && in_memory {
+            return Err(ApiError::BAD_REQUEST.into());
+        }
+        let mut stream = Stream::new(id, config, now, in_memory);
+        stream.kept = kept;
+        if let Some(number) = copy {
+            stream.moves = number;
+            stream.transit = Transit::Filling(Cursor::START);
+        }
+        self.insert(stream);
         effects.push(Effect::StreamCreated { stream: id });
         Ok(Outcome::Created { stream: id })
     }
@@ -470,6 +608,11 @@ impl Streams {
     }
 
     fn may_update(&self, old: &Stream, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+        if old.moving.is_some() {
+            return Err(ApiError::stream_update(
+                "the stream is being moved to other nodes: change it once it is there",
+            ));
+        }
         let config = rules::check_update(&old.config, config)?;
         self.check_overlap(&config)?;
         Ok(config)
@@ -501,7 +644,9 @@ impl Streams {
         Ok(())
     }
 
-    pub(super) fn insert(&mut self, stream: Stream) {
+    pub(super) fn insert(&mut self, mut stream: Stream) {
+        self.changes += 1;
+        stream.changed = self.changes;
         self.names.insert(stream.config.name.clone(), stream.id);
         self.add_patterns(&stream);
         self.count_bytes(0, stream.content.bytes, stream.in_memory());
@@ -536,12 +681,17 @@ impl Streams {
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let id = command.stream;
+        match command.kind {
+            Kind::UpdateStream => return self.update(context, command, effects),
+            Kind::DeleteStream => return self.delete(context, command, effects),
+            Kind::Made => return self.made(context, command, effects),
+            Kind::Freeze => return self.freeze(context, command, effects),
+            Kind::Moved => return self.moved(context, command, effects),
+            _ => {}
+        }
         let stream = stream_of(&mut self.streams, command, context.past_log)?;
         let (before, in_memory) = (stream.content.bytes, stream.in_memory());
         let outcome = match command.kind {
-            Kind::UpdateStream => return self.update(command, effects),
-            Kind::DeleteStream => return Ok(self.delete(id, effects)),
             Kind::Purge => stream.apply_purge(&parse(command.payload)?, effects)?,
             Kind::DeleteMessage => stream.apply_delete(&parse(command.payload)?, effects)?,
             Kind::Expire => {
@@ -558,7 +708,15 @@ impl Streams {
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
             Kind::ConsumerDelta => stream.change_consumer(command)?,
             // Handled before, or not for a stream that is there.
-            Kind::Publish | Kind::Atomic | Kind::CreateStream => {
+            Kind::Publish
+            | Kind::Atomic
+            | Kind::CreateStream
+            | Kind::UpdateStream
+            | Kind::DeleteStream
+            | Kind::Made
+            | Kind::Import
+            | Kind::Freeze
+            | Kind::Moved => {
                 return Err(ApiError::BAD_REQUEST.into());
             }
         };
@@ -569,12 +727,18 @@ impl Streams {
 
     fn update(
         &mut self,
+        context: Context<'_>,
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         let id = command.stream;
+        entry_of(&mut self.streams, command, context.past_log)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         let config = self.may_update(old, &parse(command.payload)?)?;
+        let to = match command.subject {
+            [] => None,
+            to => Some(old.may_move(to)?),
+        };
         let patterns = old.config.subjects.clone();
         self.remove_patterns(id, &patterns);
         let Some(mut stream) = self.streams.remove(&id) else {
@@ -582,16 +746,105 @@ impl Streams {
         };
         let before = stream.content.bytes;
         stream.update(config, effects);
+        if to.is_some() {
+            stream.moves += 1;
+            stream.moving = to;
+            if to == Some(ALL) {
+                stream.transit = Transit::Filling(Cursor::START);
+            }
+        }
         self.count_bytes(before, stream.content.bytes, stream.in_memory());
         self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
         self.add_patterns(&stream);
+        self.changes += 1;
+        stream.changed = self.changes;
         self.streams.insert(id, stream);
         effects.push(Effect::StreamUpdated { stream: id });
         Ok(Outcome::Updated { stream: id })
     }
 
-    fn delete(&mut self, id: u32, effects: &mut Vec<Effect>) -> Outcome {
+    /// The group that is to keep the stream says that it has made it.
+    fn made(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = entry_of(&mut self.streams, command, context.past_log)?;
+        let Kept::Elsewhere { made, .. } = &mut stream.kept else {
+            return Err(ApiError::BAD_REQUEST.into());
+        };
+        if !std::mem::replace(made, true) {
+            self.changes += 1;
+            effects.push(Effect::StreamMade {
+                stream: command.stream,
+            });
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The stream leaves for another group.
+    fn freeze(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = stream_of(&mut self.streams, command, context.past_log)?;
+        let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
+        let Some(moving) =
+            moving.filter(|m| stream.kept != Kept::Here || stream.moving() == Some(*m))
+        else {
+            return Err(ApiError::BAD_REQUEST.into());
+        };
+        stream.moves = moving.number;
+        stream.transit = Transit::Frozen;
+        self.changes += 1;
+        effects.push(Effect::StreamFrozen {
+            stream: command.stream,
+        });
+        Ok(Outcome::Done)
+    }
+
+    /// The group a stream of the directory was to move to has all of it.
+    fn moved(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = entry_of(&mut self.streams, command, context.past_log)?;
+        let moved = Moving::decode(command.payload).filter(|m| m.to != ALL);
+        let left = !stream.kept.is_here() || stream.is_frozen();
+        let Some(moved) = moved.filter(|m| left && stream.moving() == Some(*m)) else {
+            return Err(ApiError::BAD_REQUEST.into());
+        };
+        let before = stream.content.bytes;
+        if stream.kept.is_here() {
+            stream.empty(effects);
+        }
+        let group = moved.to;
+        stream.kept = Kept::Elsewhere { group, made: true };
+        (stream.moving, stream.transit) = (None, Transit::None);
+        let in_memory = stream.in_memory();
+        self.count_bytes(before, 0, in_memory);
+        self.changes += 1;
+        effects.push(Effect::StreamMoved {
+            stream: command.stream,
+        });
+        Ok(Outcome::Done)
+    }
+
+    fn delete(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let id = command.stream;
+        entry_of(&mut self.streams, command, context.past_log)?;
         if let Some(mut stream) = self.streams.remove(&id) {
+            self.changes += 1;
             self.names.remove(&stream.config.name);
             let patterns = std::mem::take(&mut stream.config.subjects);
             self.remove_patterns(id, &patterns);
@@ -603,7 +856,7 @@ impl Streams {
                 consumers: stream.consumers.into_keys().collect(),
             });
         }
-        Outcome::Deleted { stream: id }
+        Ok(Outcome::Deleted { stream: id })
     }
 
     /// Says that a message lies at another place now; whether it was where it is said to have been. This is no command: where a
@@ -695,9 +948,25 @@ impl Context<'_> {
     }
 }
 
-/// The stream a command is about.
+/// The stream a command is about that concerns what it holds: no entry for another group's.
 #[inline]
 fn stream_of<'s>(
+    streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,
+    command: &Command<'_>,
+    past_log: bool,
+) -> Result<&'s mut Stream, ApiError> {
+    let stream = entry_of(streams, command, past_log)?;
+    match (stream.kept.is_here(), stream.transit) {
+        (true, Transit::None) => Ok(stream),
+        // It is on its way: whoever asks again finds it where it is then.
+        (true, _) => Err(ApiError::SYSTEM_UNAVAILABLE),
+        (false, _) => Err(ApiError::STREAM_INVALID),
+    }
+}
+
+/// The stream a command is about, wherever it is kept.
+#[inline]
+fn entry_of<'s>(
     streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,
     command: &Command<'_>,
     past_log: bool,

@@ -60,6 +60,15 @@ impl Scene {
         out.remove(0)
     }
 
+    fn create_kept(&mut self, kept: Kept, json: &str) -> Outcome {
+        let subject = kept.encode();
+        let command = Command::new(Kind::CreateStream, 0, &subject, json.as_bytes());
+        let mut out = self.apply(|entry| {
+            entry.command(&command).unwrap();
+        });
+        out.remove(0)
+    }
+
     fn publish(&mut self, subject: &str, headers: &[(&str, &str)]) -> Outcome {
         let block = block(headers);
         let mut out = self.apply(|entry| {
@@ -731,13 +740,106 @@ fn an_operators_limits_are_asked_before() {
         create(&mut streams, &config("C", json!({}))),
         Err(ApiError::MAXIMUM_STREAMS)
     );
-    assert_eq!(streams.check_quota(2, 1000), Ok(()));
+    assert_eq!(streams.check_quota(2, 1000, Held::default()), Ok(()));
     assert_eq!(
-        streams.check_quota(2, 1001),
+        streams.check_quota(2, 1001, Held::default()),
+        Err(ApiError::STORAGE_EXCEEDED)
+    );
+    let beside = Held {
+        file_bytes: 100,
+        memory_bytes: 0,
+    };
+    assert_eq!(streams.check_quota(2, 900, beside), Ok(()));
+    assert_eq!(
+        streams.check_quota(2, 901, beside),
         Err(ApiError::STORAGE_EXCEEDED)
     );
     assert_eq!(
         streams.usage(crate::api::config::Storage::File).reserved,
         800
     );
+}
+
+#[test]
+fn an_entry_for_what_another_group_keeps_holds_nothing() {
+    let mut scene = Scene::with(json!({}));
+    let json = r#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
+    let group = 0x1001;
+    let made = scene.create_kept(Kept::Elsewhere { group, made: false }, json);
+    assert_eq!(made, Outcome::Created { stream: 2 });
+    assert_eq!(scene.streams.capture(b"e.a"), Some(2));
+    let out = scene.apply(|entry| {
+        entry.publish(2, b"e.a", None, b"x").unwrap();
+        entry.atomic(2, 1).unwrap();
+        entry.publish(2, b"e.a", None, b"x").unwrap();
+    });
+    let refused = |o: &Outcome| matches!(o, Outcome::Refused { error, .. } if *error == ApiError::STREAM_INVALID);
+    assert!(out.len() == 3 && out.iter().all(refused), "{out:?}");
+    for (kind, payload) in [
+        (Kind::Purge, "{}"),
+        (Kind::DeleteMessage, "{\"seq\":1}"),
+        (Kind::CreateConsumer, "{\"config\":{\"name\":\"C\"}}"),
+        (Kind::Expire, ""),
+    ] {
+        assert!(refused(&scene.command(kind, 2, "C", payload)), "{kind:?}");
+    }
+    let changes = scene.streams.changes();
+    assert_eq!(scene.command(Kind::Made, 2, "", ""), Outcome::Done);
+    assert!(matches!(
+        scene.effects[..],
+        [Effect::StreamMade { stream: 2 }]
+    ));
+    assert_eq!(scene.streams.changes(), changes + 1);
+    assert_eq!(scene.command(Kind::Made, 2, "", ""), Outcome::Done);
+    assert!(scene.effects.is_empty() && scene.streams.changes() == changes + 1);
+    // One of this group cannot be made elsewhere.
+    assert!(matches!(
+        scene.command(Kind::Made, 1, "", ""),
+        Outcome::Refused { .. }
+    ));
+    let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
+    let again = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
+    let kept = again.get(2).unwrap().kept();
+    assert_eq!(kept, Kept::Elsewhere { group, made: true });
+    assert_eq!(
+        scene.command(Kind::DeleteStream, 2, "", ""),
+        Outcome::Deleted { stream: 2 }
+    );
+}
+
+#[test]
+fn of_one_name_there_is_one_stream_of_the_directory_at_a_time() {
+    let mut scene = Scene::new();
+    let json = r#"{"name":"E","subjects":["e.>"]}"#;
+    let made = scene.create_kept(Kept::Of(5), json);
+    assert_eq!(made, Outcome::Created { stream: 1 });
+    assert_eq!(
+        scene.create_kept(Kept::Of(5), json),
+        Outcome::Exists { stream: 1 }
+    );
+    let other = scene.create_kept(Kept::Of(6), json);
+    assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
+    assert_eq!(
+        scene.publish("e.a", &[]),
+        Outcome::Stored { stream: 1, seq: 1 }
+    );
+    let nonsense = scene.command(Kind::CreateStream, 0, "abc", json);
+    assert!(matches!(nonsense, Outcome::Refused { error, .. } if error == ApiError::BAD_REQUEST));
+}
+
+#[test]
+fn a_snapshot_of_the_first_version_is_read() {
+    let mut scene = Scene::with(json!({}));
+    scene.publish("s.a", &[]);
+    let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
+    // It had no word of who keeps the stream and whether it moves, behind the stream's number.
+    let mut first = bytes.clone();
+    first[0] = 1;
+    assert_eq!(first.drain(28..50).collect::<Vec<u8>>(), [0; 22]);
+    let again = Streams::restore(&first, AccountLimits::NONE).unwrap();
+    assert_eq!(again.get(1).unwrap().kept(), Kept::Here);
+    assert!(again.snapshot().chunks().flatten().eq(bytes));
+    first[0] = 4;
+    let error = Streams::restore(&first, AccountLimits::NONE).unwrap_err();
+    assert!(matches!(error, RestoreError::Version(4)));
 }

@@ -2,11 +2,12 @@
 //! node refuses to start, or what it serves is what was stored; never something else.
 
 use tidegate_log::{SimDisk, Storage};
+use tidegate_server::cluster::groups::GroupOf;
 
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::node::{Disks, Up};
-use crate::oracle::{Oracle, Verdict, ensure};
+use crate::oracle::{Oracles, Verdict, ensure};
 use crate::world::{Node, Plan};
 
 /// Damages something of a disk.
@@ -36,10 +37,10 @@ fn damage(disk: &SimDisk, dice: &mut Dice) -> Option<&'static str> {
 /// Starts a copy of a node, which is down, on damaged disks, and looks at all it has.
 pub(crate) fn damaged(
     node: &Node,
-    ids: &[u64],
+    groups: Vec<GroupOf>,
     now: u64,
     plan: Plan,
-    oracle: &mut Oracle,
+    oracles: &mut Oracles,
     dice: &mut Dice,
     seen: &mut Coverage,
 ) -> Verdict {
@@ -61,7 +62,7 @@ pub(crate) fn damaged(
         blind: true,
         ..plan
     };
-    let mut up = match Up::open(&copy, ids, now, plan, oracle) {
+    let mut up = match Up::open(&copy, groups, now, plan, oracles) {
         Ok(Ok(up)) => up,
         Ok(Err(_)) => {
             seen.hit("damaged disks: refused");
@@ -69,40 +70,42 @@ pub(crate) fn damaged(
         }
         Err(wrong) => return Err(format!("node {}, where {what}: {wrong}", node.id)),
     };
-    if up.store.log().durable() < node.ledger.durable {
+    if up.store.log().durable() < node.ledgers.durable {
         // Nothing on the disk says yet that its last sync was done: that cannot be told from a torn write.
         seen.hit("damaged disks: the last sync is gone");
         return Ok(());
     }
     let mut refused = 0;
-    let places: Vec<_> = up
-        .streams
-        .iter()
-        .flat_map(|stream| {
-            let state = stream.state();
-            let seqs = state.first_seq..=state.last_seq;
-            seqs.filter_map(|seq| Some((stream.id(), seq, stream.place(seq)?)))
-        })
-        .collect();
-    for (stream, seq, place) in places {
-        let read = loop {
-            match up.message(place) {
-                Ok(Some(crc)) => break Some(crc),
-                Ok(None) => {
-                    up.work();
-                    up.store.poll().map_err(|e| e.to_string())?;
+    for at in 0..up.members.len() {
+        let (group, streams) = (up.members[at].group, &up.members[at].streams);
+        let places: Vec<_> = streams
+            .iter()
+            .flat_map(|stream| {
+                let state = stream.state();
+                let seqs = state.first_seq..=state.last_seq;
+                seqs.filter_map(|seq| Some((stream.id(), seq, stream.place(seq)?)))
+            })
+            .collect();
+        for (stream, seq, place) in places {
+            let read = loop {
+                match up.members[at].message(&mut up.store, place) {
+                    Ok(Some(crc)) => break Some(crc),
+                    Ok(None) => {
+                        up.work();
+                        up.store.poll().map_err(|e| e.to_string())?;
+                    }
+                    Err(_) => break None,
                 }
-                Err(_) => break None,
-            }
-        };
-        let model = oracle.model.streams.get(&stream);
-        let stored = model.and_then(|s| s.messages.get(&seq)).copied();
-        ensure!(
-            read.is_none() || read == stored,
-            "node {}, where {what}, serves message {seq} of stream {stream} as another",
-            node.id
-        );
-        refused += u64::from(read.is_none());
+            };
+            let model = oracles.of(group).model.streams.get(&stream);
+            let stored = model.and_then(|s| s.messages.get(&seq)).copied();
+            ensure!(
+                read.is_none() || read == stored,
+                "node {}, where {what}, serves message {seq} of stream {stream} of group {group} as another",
+                node.id
+            );
+            refused += u64::from(read.is_none());
+        }
     }
     seen.hit(match refused {
         0 => "damaged disks: nothing needed was hit",

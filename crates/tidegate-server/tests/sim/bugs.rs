@@ -1,13 +1,14 @@
 //! Bugs planted by the harness, to see that they are found. None is in the server: the harness passes on something else than it was
 //! given, or gives back another disk than was written.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
 use tidegate_log::{Append, Doing, Log, SimDisk};
 use tidegate_server::replica::records::{self, HardState};
 
-use crate::ledger::Ledger;
+use crate::ledger::Ledgers;
 use crate::node::time;
 use crate::oracle::ids;
 
@@ -58,7 +59,8 @@ pub(crate) struct Planted {
     before: Option<SimDisk>,
     /// Syncs that were told and not done.
     told: u64,
-    acked: u64,
+    /// By group.
+    acked: BTreeMap<u32, u64>,
 }
 
 /// The disk as a crash leaves it that keeps nothing but what is durable.
@@ -94,14 +96,14 @@ impl Planted {
         bug: Bug,
         disk: SimDisk,
         of: &Crash,
-        ledger: &mut Ledger,
+        ledgers: &mut Ledgers,
     ) -> SimDisk {
         self.told = 0;
         let before = self.before.take();
         match bug {
             Bug::AckBeforeSync | Bug::TailCut => before.unwrap_or(disk),
-            Bug::VoteLost => rewrite(&disk, of, ledger, |was| HardState { vote: 0, ..was }),
-            Bug::VoteAfterEntries => rewrite(&disk, of, ledger, |was| HardState {
+            Bug::VoteLost => rewrite(&disk, of, ledgers, |was| HardState { vote: 0, ..was }),
+            Bug::VoteAfterEntries => rewrite(&disk, of, ledgers, |was| HardState {
                 term: was.term.saturating_sub(1).max(1),
                 vote: 0,
             }),
@@ -110,15 +112,16 @@ impl Planted {
     }
 
     /// What is sent instead of a message.
-    pub(crate) fn message(&mut self, bug: Bug, message: &mut Message) {
+    pub(crate) fn message(&mut self, bug: Bug, group: u32, message: &mut Message) {
         if bug != Bug::StaleAnswer || message.get_msg_type() != MessageType::MsgAppendResponse {
             return;
         }
+        let acked = self.acked.entry(group).or_default();
         if !message.reject {
-            self.acked = self.acked.max(message.index);
+            *acked = (*acked).max(message.index);
         }
         (message.reject, message.reject_hint) = (false, 0);
-        message.index = self.acked;
+        message.index = *acked;
     }
 }
 
@@ -126,14 +129,16 @@ impl Planted {
 pub(crate) struct Crash {
     pub(crate) now: u64,
     pub(crate) segment_bytes: u64,
+    /// The node's groups that have other members.
+    pub(crate) groups: Vec<u32>,
 }
 
-/// Has the log end with another hard state.
+/// Has the log end with another hard state of each group with other members.
 pub(crate) fn rewrite(
     disk: &SimDisk,
     of: &Crash,
-    ledger: &mut Ledger,
-    change: impl FnOnce(HardState) -> HardState,
+    ledgers: &mut Ledgers,
+    change: impl Fn(HardState) -> HardState,
 ) -> SimDisk {
     let image = durable(disk);
     let options = tidegate_log::Options::default()
@@ -142,14 +147,15 @@ pub(crate) fn rewrite(
     let opened = Log::open_stepped(Arc::new(image.clone()), options, time(of.now), |_| {});
     let (mut opened, mut steps) = opened.unwrap_or_else(|e| panic!("the log opens: {e}"));
     // What is wrong with it is found when the node runs.
-    let _ = ledger.read_on(&opened.log, |_, _, _| Ok(()));
-    let record = records::hard_state(1, change(ledger.hard_state));
-    let appended = opened.appender.append(Append::new(vec![record]));
+    let _ = ledgers.read_on(&opened.log, |_, _, _, _| Ok(()));
+    let states = of.groups.iter();
+    let states = states.map(|g| records::hard_state(*g, change(ledgers.of(*g).hard_state)));
+    let appended = opened.appender.append(Append::new(states.collect()));
     let later = time(of.now + 1_000_000);
     while appended.is_ok() && steps.step(later) == Doing::Syncing {
         steps.sync(later);
     }
-    ledger.durable = opened.log.durable();
+    ledgers.durable = opened.log.durable();
     image.killed()
 }
 

@@ -1,13 +1,13 @@
-//! A node that is behind everybody's log takes over the state of another: what connections carry in the server is handed over here,
+//! A member that is behind everybody's log takes over the state of another: what connections carry in the server is handed over here,
 //! a little in each tick, where the network lets it through.
 
 use std::collections::BTreeMap;
 
-use tidegate_server::store::{Fetch, Fetched, InstallError};
+use tidegate_server::store::{Fetch, Fetched, InstallError, Store};
 use tidegate_server::stream::{AccountLimits, Place, Streams};
 
 use crate::coverage::Coverage;
-use crate::node::Up;
+use crate::member::Member;
 
 /// The most messages asked for at once.
 const ASKED_MAX: usize = 200;
@@ -34,38 +34,40 @@ fn messages(streams: &Streams) -> Vec<(u32, u64, Place, u32)> {
 }
 
 impl CatchingUp {
-    /// A step of `node`, which needs it, with what `other` has.
+    /// A step of `ours`, which needs it, with what `theirs` has of the group.
     pub(crate) fn step(
-        &mut self,
-        node: &mut Up,
-        other: &mut Up,
+        ours: (&mut Member, &mut Store),
+        theirs: (&Member, &mut Store),
         seen: &mut Coverage,
     ) -> Result<(), String> {
-        let Some(needed) = node.store.poll_catch_up() else {
+        let ((member, store), (other, of_other)) = (ours, theirs);
+        let Some(needed) = store.poll_catch_up(member.at) else {
             return Ok(());
         };
-        if self.installing.is_some() || !node.store.begin_catch_up() {
+        if member.catching_up.installing.is_some() || !store.begin_catch_up(member.at) {
             return Ok(());
         }
-        while let Some(fetched) = node.store.poll_fetched() {
-            self.places
-                .insert((fetched.stream, fetched.seq), fetched.place);
+        while let Some(fetched) = store.poll_fetched(member.at) {
+            let places = &mut member.catching_up.places;
+            places.insert((fetched.stream, fetched.seq), fetched.place);
         }
-        let of = other.store.applied();
+        let of = of_other.applied(other.at);
         if of.0 < needed.index {
             return Ok(());
         }
         let mut lacking = Vec::new();
         let mut moves = Vec::new();
         for (stream, seq, place, bytes) in messages(&other.streams) {
-            let ours = node.streams.get(stream).and_then(|s| s.place(seq));
-            match ours.or_else(|| self.places.get(&(stream, seq)).copied()) {
+            let ours = member.streams.get(stream).and_then(|s| s.place(seq));
+            let ours = ours.or_else(|| member.catching_up.places.get(&(stream, seq)).copied());
+            // What an earlier life has fetched.
+            match ours.or_else(|| store.apart(member.at).place(stream, seq)) {
                 Some(ours) => moves.push((stream, seq, place, ours, bytes)),
                 None => lacking.push((stream, seq, place)),
             }
         }
         if !lacking.is_empty() {
-            fetch(node, other, &lacking);
+            fetch((member.at, store), (other.at, of_other), &lacking);
             return Ok(());
         }
         let bytes = other
@@ -76,20 +78,20 @@ impl CatchingUp {
             .concat();
         let state = Streams::restore(&bytes, AccountLimits::NONE);
         let mut state = state.map_err(|e| format!("a state that was fetched: {e}"))?;
-        let mut live = node.store.fresh_live();
+        let mut live = store.fresh_live();
         for (stream, seq, theirs, ours, bytes) in moves {
             state.relocate(stream, seq, theirs, ours);
             live.stored(ours, bytes);
         }
         let parts = Box::new(state.snapshot().chunks());
-        match node.store.install(of, live, parts) {
+        match store.install(member.at, of, live, parts) {
             Ok(()) => {
                 seen.hit("states taken over");
-                self.installing = Some((of.0, state));
+                member.catching_up.installing = Some((of.0, state));
             }
             Err(InstallError::Unneeded) => {
-                node.store.abandon_catch_up();
-                *self = Self::default();
+                store.abandon_catch_up(member.at);
+                member.catching_up = Self::default();
             }
             Err(_) => {}
         }
@@ -97,14 +99,15 @@ impl CatchingUp {
     }
 }
 
-fn fetch(node: &mut Up, other: &mut Up, lacking: &[(u32, u64, Place)]) {
-    if node.store.log().stats().pending_bytes > 0 {
+fn fetch(ours: (usize, &mut Store), theirs: (usize, &mut Store), lacking: &[(u32, u64, Place)]) {
+    let ((at, store), (of, other)) = (ours, theirs);
+    if store.log().stats().pending_bytes > 0 {
         // What was asked for before is not durable yet.
         return;
     }
     let (mut messages, mut bytes) = (Vec::new(), 0);
     for &(stream, seq, place) in lacking.iter().take(ASKED_MAX) {
-        if let Fetch::Ready(entry) = other.store.read_alone(place) {
+        if let Fetch::Ready(entry) = other.read_alone(of, place) {
             bytes += entry.len() + 64;
             messages.push(Fetched { stream, seq, entry });
         }
@@ -114,6 +117,6 @@ fn fetch(node: &mut Up, other: &mut Up, lacking: &[(u32, u64, Place)]) {
     }
     if !messages.is_empty() {
         // Without room it is tried again.
-        let _ = node.store.append_fetched(&messages);
+        let _ = store.append_fetched(at, &messages);
     }
 }

@@ -8,11 +8,28 @@ use crate::dice::Dice;
 /// A message on its way into a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
+    /// Its stream's group.
+    pub(crate) group: u32,
     pub(crate) client: usize,
     pub(crate) number: u64,
     pub(crate) subject: Vec<u8>,
     pub(crate) headers: Vec<u8>,
     pub(crate) payload: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) const fn reply(&self, told: Told) -> Reply {
+        Reply {
+            client: self.client,
+            number: self.number,
+            told,
+        }
+    }
+
+    /// The node that was asked does not lead the group.
+    pub(crate) const fn elsewhere(&self) -> Reply {
+        self.reply(Told::Elsewhere)
+    }
 }
 
 /// What came of a request.
@@ -71,13 +88,16 @@ struct Out {
 /// See the [module](self).
 pub(crate) struct Client {
     id: usize,
+    /// Its streams' group.
+    pub(crate) group: u32,
     kind: Kind,
     dice: Dice,
     out: BTreeMap<u64, Out>,
     next: u64,
     /// The node it talks to.
     pub(crate) node: usize,
-    nodes: usize,
+    /// Those that keep the group.
+    nodes: Vec<usize>,
     expected: u64,
     last_acked: u64,
     patience_us: u64,
@@ -85,7 +105,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: usize, nodes: usize, limited: bool, dice: &mut Dice) -> Self {
+    /// A client of the group with this number, which these nodes keep.
+    pub(crate) fn new(
+        id: usize,
+        (group, nodes): (u32, Vec<usize>),
+        limited: bool,
+        dice: &mut Dice,
+    ) -> Self {
         let kind = match id % 5 {
             0 => Kind::Sync,
             1 if !limited => Kind::Async(dice.range(2, 16) as usize),
@@ -96,10 +122,11 @@ impl Client {
         };
         Self {
             id,
+            group,
             kind,
             out: BTreeMap::new(),
             next: 1,
-            node: dice.below(nodes as u64) as usize,
+            node: dice.pick(&nodes),
             nodes,
             expected: 0,
             last_acked: 0,
@@ -119,7 +146,7 @@ impl Client {
             }
         }
         if !sending.is_empty() {
-            self.node = self.dice.below(self.nodes as u64) as usize;
+            self.node = self.dice.pick(&self.nodes);
         }
         let window = match self.kind {
             Kind::Async(window) | Kind::Limited(window) => window,
@@ -169,6 +196,7 @@ impl Client {
         let mut payload = format!("{id}-{number} ").into_bytes();
         payload.extend((0..len).map(|n| (n * 7 + number) as u8));
         Request {
+            group: self.group,
             client: id,
             number,
             subject: subject.into_bytes(),
@@ -238,6 +266,12 @@ impl Client {
         } else {
             1
         }
+    }
+
+    /// What it published into is lost, with what it was told: it ends.
+    pub(crate) fn end(&mut self) {
+        self.stopped = true;
+        self.out.clear();
     }
 
     /// Whether everything was answered.

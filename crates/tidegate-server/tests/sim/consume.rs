@@ -2,9 +2,10 @@
 //! next goes on from there; nothing is passed over, and no position goes back.
 
 use bytes::Bytes;
+use tidegate_server::store::Store;
 use tidegate_server::stream::{Command, Encoder, Kind};
 
-use crate::node::Up;
+use crate::member::Member;
 use crate::oracle::{Oracle, ensure};
 
 /// Its name, and its stream's number.
@@ -16,7 +17,7 @@ const TAKEN_MAX: u64 = 40;
 /// What the leader has proposed for it and not applied yet: an index and its term.
 pub(crate) type Proposed = Option<(u64, u64)>;
 
-impl Up {
+impl Member {
     /// How far the consumer has come, as the log has it.
     pub(crate) fn consumed(&self) -> Option<u64> {
         let consumer = self.streams.get(STREAM)?.consumer(NAME)?;
@@ -25,13 +26,18 @@ impl Up {
 
     /// Whether it has all there is.
     pub(crate) fn consumed_all(&self) -> bool {
-        let last = self.streams.get(STREAM).map(|s| s.state().last_seq);
-        last.is_some_and(|last| last > 0 && self.consumed() == Some(last))
+        let last = self.streams.get(STREAM).map_or(0, |s| s.state().last_seq);
+        last == 0 || self.consumed() == Some(last)
     }
 
     /// The consumer takes what comes next, where this node leads.
-    pub(crate) fn serve(&mut self, now_us: u64, oracle: &Oracle) -> Result<(), String> {
-        let group = self.store.group();
+    pub(crate) fn serve(
+        &mut self,
+        store: &mut Store,
+        now_us: u64,
+        oracle: &Oracle,
+    ) -> Result<(), String> {
+        let group = store.group(self.at);
         let (term, applied) = (group.term(), self.applied.0);
         let waits = self
             .consuming
@@ -46,7 +52,7 @@ impl Up {
             let kind = Kind::CreateConsumer;
             let create = Command::new(kind, STREAM, NAME.as_bytes(), config.as_bytes());
             let _ = encoder.command(&create);
-            return self.propose_consumed(buffer, term);
+            return self.propose_consumed(store, buffer, term);
         };
         let mut upto = from;
         while upto < from + TAKEN_MAX {
@@ -54,7 +60,7 @@ impl Up {
             let Some(place) = self.streams.get(STREAM).and_then(|s| s.place(next)) else {
                 break;
             };
-            let Some(crc) = self.message(place)? else {
+            let Some(crc) = self.message(store, place)? else {
                 break;
             };
             let stored = oracle.model.streams.get(&STREAM);
@@ -75,12 +81,17 @@ impl Up {
         }
         let kind = Kind::ConsumerDelta;
         let _ = encoder.command(&Command::new(kind, STREAM, NAME.as_bytes(), &delta));
-        self.propose_consumed(buffer, term)
+        self.propose_consumed(store, buffer, term)
     }
 
-    fn propose_consumed(&mut self, entry: Vec<u8>, term: u64) -> Result<(), String> {
+    fn propose_consumed(
+        &mut self,
+        store: &mut Store,
+        entry: Vec<u8>,
+        term: u64,
+    ) -> Result<(), String> {
         // Without room it is tried again.
-        if let Ok(proposed) = self.store.propose(Bytes::from(entry), 1) {
+        if let Ok(proposed) = store.propose(self.at, Bytes::from(entry), 1) {
             ensure!(
                 proposed.term == term,
                 "what is proposed is of the term that is led"

@@ -1,8 +1,10 @@
-//! What a node's disk really holds: its log's records, read as they become durable, beside the node and whatever it believes.
+//! What a node's disk really holds: its log's records, read as they become durable, beside the node and whatever it believes; of each
+//! group by itself.
 
 use std::collections::BTreeMap;
 
 use tidegate_log::{Log, Lsn, Record};
+use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 
 /// A durable entry.
@@ -13,47 +15,52 @@ pub(crate) struct Held {
 }
 
 /// See the [module](self).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
-    /// By index; `None` before what this disk began with.
-    entries: Vec<Option<Held>>,
-    pub(crate) hard_state: HardState,
-    /// For whom it voted, by term.
-    pub(crate) votes: BTreeMap<u64, u64>,
+#[derive(Clone, Debug)]
+pub(crate) struct Ledgers {
     /// All before this position is durable.
     pub(crate) durable: Lsn,
-    /// Index and term of the entry after which a state was taken over.
-    installed: (u64, u64),
-    /// Entries that others took the place of.
-    pub(crate) overwritten: u64,
-    /// What was on the disk before, which was lost.
-    before: Option<Box<Self>>,
+    groups: BTreeMap<u32, Ledger>,
 }
 
-impl Ledger {
-    /// Of a new disk, in the place of one that was lost.
-    pub(crate) fn after(before: Self) -> Self {
+impl Ledgers {
+    /// Of a new disk of a node with these groups.
+    pub(crate) fn new(groups: &[GroupOf]) -> Self {
+        let groups = groups.iter().map(|g| (g.number, Ledger::default()));
         Self {
-            before: Some(Box::new(before)),
-            ..Self::default()
+            durable: Lsn::ZERO,
+            groups: groups.collect(),
         }
     }
 
-    /// A node that starts knows nothing but what its disks have. A checkpoint, which is synced by itself, may have a later term and vote
-    /// than the log.
-    pub(crate) fn opened(&mut self, state: HardState) {
-        let (ours, theirs) = (self.hard_state, state);
-        if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
-            self.hard_state = theirs;
-            self.votes.insert(theirs.term, theirs.vote);
+    /// Of a new disk, in the place of one that was lost. Of a group without other members nothing is left.
+    pub(crate) fn after(before: Self, groups: &[GroupOf]) -> Self {
+        let mut after = Self::new(groups);
+        let several = groups.iter().filter(|g| g.members.len() > 1);
+        for number in several.map(|g| g.number) {
+            let before = before.of(number).clone();
+            after.of_mut(number).before = Some(Box::new(before));
         }
+        after
     }
 
-    /// Reads on to where the log is durable; each entry goes to `each`, with the one before it.
+    /// What it holds of a group.
+    pub(crate) fn of(&self, group: u32) -> &Ledger {
+        &self.groups[&group]
+    }
+
+    pub(crate) fn of_mut(&mut self, group: u32) -> &mut Ledger {
+        self.groups.get_mut(&group).unwrap()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Ledger> {
+        self.groups.values()
+    }
+
+    /// Reads on to where the log is durable; each entry goes to `each`, with its group, its index and the one before it.
     pub(crate) fn read_on(
         &mut self,
         log: &Log,
-        mut each: impl FnMut(u64, Held, Option<Held>) -> Result<(), String>,
+        mut each: impl FnMut(u32, u64, Held, Option<Held>) -> Result<(), String>,
     ) -> Result<(), String> {
         let (reader, durable) = (log.reader(), log.durable());
         let mut outcome = Ok(());
@@ -65,18 +72,50 @@ impl Ledger {
                 break;
             }
             for (_, record) in chunk.records {
-                let noted = self.note(&record, &mut each);
+                let group = record.group;
+                let each = |index, held, before| each(group, index, held, before);
+                let noted = self.of_mut(group).note(&record, each);
                 outcome = outcome.and(noted);
             }
             self.durable = chunk.next;
         }
         outcome
     }
+}
+
+/// What it holds of a group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    /// By index; `None` before what this disk began with.
+    entries: Vec<Option<Held>>,
+    pub(crate) hard_state: HardState,
+    /// For whom it voted, by term.
+    pub(crate) votes: BTreeMap<u64, u64>,
+    /// Index and term of the entry after which a state was taken over.
+    installed: (u64, u64),
+    /// Entries that others took the place of.
+    pub(crate) overwritten: u64,
+    /// Entries that were written once more.
+    pub(crate) renewed: u64,
+    /// What was on the disk before, which was lost.
+    before: Option<Box<Self>>,
+}
+
+impl Ledger {
+    /// A node that starts knows nothing but what its disks have. A checkpoint, which is synced by itself, may have a later term and vote
+    /// than the log.
+    pub(crate) fn opened(&mut self, state: HardState) {
+        let (ours, theirs) = (self.hard_state, state);
+        if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
+            self.hard_state = theirs;
+            self.votes.insert(theirs.term, theirs.vote);
+        }
+    }
 
     fn note(
         &mut self,
         record: &Record,
-        each: &mut impl FnMut(u64, Held, Option<Held>) -> Result<(), String>,
+        mut each: impl FnMut(u64, Held, Option<Held>) -> Result<(), String>,
     ) -> Result<(), String> {
         match record.kind {
             KIND_HARD_STATE => {
@@ -105,7 +144,10 @@ impl Ledger {
                     crc: crc32c::crc32c(&record.payload),
                 };
                 let at = record.index as usize;
-                self.overwritten += self.entries.len().saturating_sub(at) as u64;
+                match self.get(record.index) == Some(held) {
+                    true => self.renewed += 1,
+                    false => self.overwritten += self.entries.len().saturating_sub(at) as u64,
+                }
                 self.entries.resize(at, None);
                 let before = record.index.checked_sub(1).and_then(|i| self.get(i));
                 self.entries.push(Some(held));

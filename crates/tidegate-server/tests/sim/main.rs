@@ -1,4 +1,5 @@
-//! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks and networks.
+//! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks and networks. Each node has
+//! several groups in its one log, and what must hold has to hold in each of them.
 //!
 //! ```text
 //! cargo test -p tidegate-server --all-features --test sim               1,000 seeds, and the planted bugs
@@ -17,6 +18,7 @@ mod consume;
 mod coverage;
 mod dice;
 mod ledger;
+mod member;
 mod model;
 mod net;
 mod node;
@@ -27,7 +29,7 @@ mod world;
 use bugs::Bug;
 use run::{first_failure, report};
 
-/// Some 45 ms of a core each.
+/// Some 30 ms of a core each.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1000;
 
 /// Every planted bug is found within so many seeds.

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
 use std::ops::Range;
 
+use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::Committed;
 use tidegate_server::stream::{Outcome, Streams};
 
+use crate::client::Acked;
 use crate::ledger::{Held, Ledger};
 use crate::model::Model;
 
@@ -37,7 +39,34 @@ struct Agreed {
 /// When a majority was first known to have it, at the latest.
 type Since = u64;
 
-/// See the [module](self).
+/// An oracle for each group.
+pub(crate) struct Oracles(BTreeMap<u32, Oracle>);
+
+impl Oracles {
+    pub(crate) fn new(groups: &[GroupOf]) -> Self {
+        Self(
+            groups
+                .iter()
+                .map(|g| (g.number, Oracle::default()))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn of(&self, group: u32) -> &Oracle {
+        &self.0[&group]
+    }
+
+    pub(crate) fn of_mut(&mut self, group: u32) -> &mut Oracle {
+        self.0.get_mut(&group).unwrap()
+    }
+
+    /// What the group had is lost, and nothing of it is to be there.
+    pub(crate) fn forget(&mut self, group: u32) {
+        *self.of_mut(group) = Oracle::default();
+    }
+}
+
+/// See the [module](self). Of one group.
 #[derive(Default)]
 pub(crate) struct Oracle {
     leaders: BTreeMap<u64, u64>,
@@ -47,6 +76,10 @@ pub(crate) struct Oracle {
     /// What the streams come to, by index.
     states: BTreeMap<u64, u64>,
     pub(crate) model: Model,
+    /// What clients were told.
+    pub(crate) acked: Vec<Acked>,
+    /// The highest number that was acknowledged, by stream.
+    floors: BTreeMap<u32, u64>,
 }
 
 impl Oracle {
@@ -171,6 +204,33 @@ impl Oracle {
             2 * count > voters,
             "an ack before a majority is durable: entry {index} of term {term} is on {count} of {voters} disks"
         );
+        Ok(())
+    }
+
+    /// The highest number of the stream that was acknowledged.
+    pub(crate) fn floor(&self, stream: u32) -> u64 {
+        self.floors.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// A client is told that its message is stored.
+    pub(crate) fn told(&mut self, acked: Acked) -> Verdict {
+        let model = self.model.streams.get(&acked.stream);
+        ensure!(
+            model.and_then(|s| s.messages.get(&acked.seq)) == Some(&acked.crc),
+            "an ack names message {} of stream {}, which is another",
+            acked.seq,
+            acked.stream
+        );
+        ensure!(
+            acked.again || acked.seq > acked.floor,
+            "message {} of stream {} was stored before {}, which was acknowledged before it was sent",
+            acked.seq,
+            acked.stream,
+            acked.floor
+        );
+        let floor = self.floors.entry(acked.stream).or_default();
+        *floor = (*floor).max(acked.seq);
+        self.acked.push(acked);
         Ok(())
     }
 

@@ -1,27 +1,33 @@
 //! A seed: nodes, network, disks, clients and time in one queue of events, and the faults that befall them. The same seed is the same run.
 
+mod clients;
 mod faults;
 mod judge;
 mod starts;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
 use raft::eraftpb::{Message, MessageType};
 use tidegate_log::Doing;
+use tidegate_server::cluster::groups::{ALL, GroupOf, groups};
 use tidegate_server::store::Options;
 
 use crate::bugs::{Bug, Planted};
-use crate::client::{Acked, Client, Reply, Request};
+use crate::catch_up::CatchingUp;
+use crate::client::{Client, Reply, Request};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
-use crate::ledger::Ledger;
+use crate::ledger::Ledgers;
+use crate::member::Member;
 use crate::net::Net;
-use crate::node::{Answer, Disks, Up, wall};
-use crate::oracle::{Oracle, Verdict, ensure};
+use crate::node::{Disks, Up, wall};
+use crate::oracle::{Oracles, Verdict, ensure};
 
 /// Microseconds between two ticks of a node whose clock is right.
 const TICK_US: u64 = 60_000;
+/// Groups of all nodes.
+const SHARDS: u32 = 2;
 /// A seed acknowledges at least so many messages.
 const ACKS: usize = 1000;
 /// So long a seed may take before it is called stuck, and so long all may take to come to the same once nothing is wrong any more.
@@ -68,7 +74,8 @@ impl std::fmt::Display for Failure {
 }
 
 enum Event {
-    Deliver(usize, Message),
+    /// A message of this group.
+    Deliver(usize, u32, Message),
     Tick(usize, u32),
     /// The log's sync ends.
     Sync(usize, u32),
@@ -115,9 +122,11 @@ impl Ord for Queued {
 /// A node, running or not, and what befalls it.
 pub(crate) struct Node {
     pub(crate) id: u64,
+    /// It is a member of these.
+    pub(crate) groups: Vec<GroupOf>,
     pub(crate) disks: Disks,
     pub(crate) up: Option<Up>,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledgers: Ledgers,
     /// Counts its starts: events of an earlier life are void.
     life: u32,
     paused: bool,
@@ -145,10 +154,15 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     net: Net,
     net_fault: u64,
+    /// All there are; a node has those it is a member of.
+    groups: Vec<GroupOf>,
+    /// Until then a node that starts has one group, as if there were no others.
+    one_until: u64,
     clients: Vec<Client>,
-    pub(crate) oracle: Oracle,
-    acked: Vec<Acked>,
-    floors: BTreeMap<u32, u64>,
+    /// Where most messages go again.
+    limited: bool,
+    pub(crate) oracles: Oracles,
+    acked: usize,
     healing: bool,
     pub(crate) seen: Coverage,
 }
@@ -174,12 +188,14 @@ impl World {
     fn new(plan: Plan) -> Self {
         let mut dice = Dice::new(plan.seed);
         let count = if dice.chance(150) { 5 } else { 3 };
-        let nodes = (0..count).map(|n| Node::new(n, &mut dice)).collect();
+        let groups = groups((1..=count as u64).collect(), SHARDS);
+        let nodes = (0..count).map(|n| Node::new(n, &groups, &mut dice));
+        let nodes = nodes.collect();
         // Where most messages go again, segments do, and who is away for long is behind everybody's log.
         let limited = dice.chance(300);
-        let clients = (0..dice.range(5, 10))
-            .map(|c| Client::new(c as usize, count, limited, &mut dice))
-            .collect();
+        // What is planted is planted in all groups.
+        let one_until = dice.pick(&[0, 0, 0, 3_000_000]);
+        let one_until = plan.bug.map_or(one_until, |_| 0);
         let mut world = Self {
             plan,
             now: 0,
@@ -188,10 +204,12 @@ impl World {
             nodes,
             net: Net::new(count),
             net_fault: 0,
-            clients,
-            oracle: Oracle::default(),
-            acked: Vec::new(),
-            floors: BTreeMap::new(),
+            oracles: Oracles::new(&groups),
+            groups,
+            one_until,
+            clients: Vec::new(),
+            limited,
+            acked: 0,
             healing: false,
             seen: Coverage::default(),
             dice,
@@ -200,9 +218,7 @@ impl World {
             let at = world.dice.below(50_000);
             world.push(at, Event::Start(n));
         }
-        for c in 0..world.clients.len() {
-            world.push(100_000, Event::Client(c));
-        }
+        world.add_clients();
         world.push(1_000_000, Event::Fault);
         world
     }
@@ -221,15 +237,15 @@ impl World {
 
     /// Lives through faults until enough was acknowledged and enough has happened.
     fn live(&mut self) -> Verdict {
-        while self.acked.len() < ACKS
-            || self.oracle.terms_led() < 2
+        while self.acked < ACKS
+            || self.oracles.of(ALL).terms_led() < 2
             || self.seen.of("crashes") + self.seen.of("power losses on all") == 0
         {
             ensure!(
                 self.now < SEED_US,
                 "stuck: {} messages acknowledged, {} terms led",
-                self.acked.len(),
-                self.oracle.terms_led()
+                self.acked,
+                self.oracles.of(ALL).terms_led()
             );
             self.next()?;
         }
@@ -238,13 +254,16 @@ impl World {
 
     /// Nothing is wrong any more: all that run come to the same, and what was acknowledged is there.
     fn heal(&mut self) -> Verdict {
-        self.healing = true;
+        (self.healing, self.one_until) = (true, 0);
         self.trace(|| "everything heals".to_owned());
         self.net.heal();
         for n in 0..self.nodes.len() {
             self.nodes[n].hangs_until = 0;
             self.nodes[n].sync_us = (50, 300);
             self.resume(n)?;
+            if self.is_small(n) {
+                self.crash(n, false);
+            }
             if self.nodes[n].up.is_none() {
                 self.push(self.now, Event::Start(n));
             }
@@ -260,13 +279,19 @@ impl World {
 
     fn lags(&self) -> String {
         let of = |n: &Node| match &n.up {
-            Some(up) => format!(
-                "node {} applied {:?}, leads {}, durable {}",
-                n.id,
-                up.applied,
-                up.store.group().leads(),
-                n.ledger.last()
-            ),
+            Some(up) => {
+                let of = |m: &Member| {
+                    let (leads, last) = (m.led, n.ledgers.of(m.group).last());
+                    let applied = m.applied;
+                    let consumed = m.consumed();
+                    format!(
+                        "{}: {applied:?} of {last}, leads {leads}, {consumed:?}",
+                        m.group
+                    )
+                };
+                let of: Vec<_> = up.members.iter().map(of).collect();
+                format!("node {} applied {}", n.id, of.join(", "))
+            }
             None => format!("node {} is down", n.id),
         };
         let nodes: Vec<_> = self.nodes.iter().map(of).collect();
@@ -275,26 +300,42 @@ impl World {
     }
 
     fn is_settled(&self) -> bool {
-        let last = self.oracle.last_committed();
-        let done =
-            |up: &Up| up.applied.0 >= last && up.consumed_all() && up.store.group().is_whole();
-        let applied = |n: &Node| n.up.as_ref().is_some_and(done);
+        let done = |up: &Up, m: &Member| {
+            let last = self.oracles.of(m.group).last_committed();
+            m.applied.0 >= last && m.consumed_all() && up.store.group(m.at).is_whole()
+        };
+        let all = |up: &Up| up.members.iter().all(|m| done(up, m));
+        let applied = |n: &Node| n.up.as_ref().is_some_and(all);
         self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
     }
 
     fn count(&mut self) {
-        self.seen.add("acked messages", self.acked.len() as u64);
-        self.seen
-            .add("terms with a leader", self.oracle.terms_led() as u64);
-        self.seen
-            .add("entries committed", self.oracle.last_committed());
-        self.seen
-            .add("duplicates told", self.oracle.model.duplicates);
-        self.seen
-            .add("conditional publishes refused", self.oracle.model.refused);
-        for node in &self.nodes {
-            self.seen
-                .add("entries overwritten on a disk", node.ledger.overwritten);
+        let seen = &mut self.seen;
+        seen.add("acked messages", self.acked as u64);
+        for group in &self.groups {
+            let oracle = self.oracles.of(group.number);
+            seen.add("entries committed", oracle.last_committed());
+            seen.add("duplicates told", oracle.model.duplicates);
+            seen.add("conditional publishes refused", oracle.model.refused);
+            let alone = group.members.len() == 1;
+            let terms = match alone {
+                true => "terms of a node alone",
+                false => "terms with a leader",
+            };
+            seen.add(terms, oracle.terms_led() as u64);
+            let acked = match group.number {
+                ALL => "acked messages of the first group",
+                _ if alone => "acked messages of nodes alone",
+                _ => "acked messages of other groups",
+            };
+            seen.add(acked, oracle.acked.len() as u64);
+            if oracle.acked.is_empty() && !alone {
+                seen.hit("groups at rest");
+            }
+        }
+        for ledger in self.nodes.iter().flat_map(|n| n.ledgers.all()) {
+            seen.add("entries overwritten on a disk", ledger.overwritten);
+            seen.add("entries written once more", ledger.renewed);
         }
         self.seen.add("simulated milliseconds", self.now / 1000);
         self.seen.add("events", self.order);
@@ -313,7 +354,7 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Verdict {
         let node = match &event {
-            Event::Deliver(n, _)
+            Event::Deliver(n, ..)
             | Event::Tick(n, _)
             | Event::Sync(n, _)
             | Event::Step(n, _)
@@ -325,7 +366,7 @@ impl World {
             return Ok(());
         }
         match event {
-            Event::Deliver(n, message) => self.deliver(n, message),
+            Event::Deliver(n, group, message) => self.deliver(n, group, message),
             Event::Tick(n, life) => self.tick(n, life),
             Event::Sync(n, life) => self.sync_ends(n, life),
             Event::Step(n, life) => {
@@ -370,11 +411,11 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, n: usize, message: Message) -> Verdict {
+    fn deliver(&mut self, n: usize, group: u32, message: Message) -> Verdict {
         let Some(up) = self.nodes[n].up.as_mut() else {
             return Ok(());
         };
-        if let Err(error) = up.step(message) {
+        if let Err(error) = up.step(group, message) {
             self.seen.hit("messages refused");
             self.trace(|| format!("node {} refuses a message: {error}", n + 1));
         }
@@ -389,12 +430,16 @@ impl World {
         up.tick();
         up.work();
         if self.dice.chance(300) || self.healing {
-            up.serve(wall(self.now, node.wall_us), &self.oracle)
-                .map_err(|what| format!("node {}: {what}", node.id))?;
-            up.consume(&mut self.dice, &self.oracle, &mut self.seen)
-                .map_err(|what| format!("node {}: {what}", node.id))?;
+            let wall = wall(self.now, node.wall_us);
+            for member in &mut up.members {
+                let oracle = self.oracles.of(member.group);
+                let served = member.serve(&mut up.store, wall, oracle);
+                let (dice, seen) = (&mut self.dice, &mut self.seen);
+                let read = served.and_then(|()| member.consume(&mut up.store, dice, oracle, seen));
+                read.map_err(|what| format!("node {}, group {}: {what}", node.id, member.group))?;
+            }
         }
-        if up.store.group().is_whole() {
+        if up.members.iter().all(|m| up.store.group(m.at).is_whole()) {
             // As the server's own file: what it says is no longer needed.
             node.options.rejoined = None;
         }
@@ -410,15 +455,22 @@ impl World {
             return Ok(());
         };
         let mut outcome = Ok(());
-        if up.store.poll_catch_up().is_some() {
+        for member in &mut up.members {
+            if up.store.poll_catch_up(member.at).is_none() {
+                continue;
+            }
             let others = self.nodes.len() as u64 - 1;
             let m = (n + 1 + self.dice.below(others) as usize) % self.nodes.len();
             let reach = !self.net.is_cut(n, m) && !self.net.is_cut(m, n);
             let other = &mut self.nodes[m];
-            if let Some(other) = other.up.as_mut().filter(|_| reach && !other.paused) {
-                let mut catching_up = std::mem::take(&mut up.catching_up);
-                outcome = catching_up.step(&mut up, other, &mut self.seen);
-                up.catching_up = catching_up;
+            let Some(other) = other.up.as_mut().filter(|_| reach && !other.paused) else {
+                continue;
+            };
+            let theirs = other.members.iter().find(|m| m.group == member.group);
+            if let Some(theirs) = theirs {
+                let ours = (member, &mut up.store);
+                let caught_up = CatchingUp::step(ours, (theirs, &mut other.store), &mut self.seen);
+                outcome = outcome.and(caught_up);
             }
         }
         self.nodes[n].up = Some(up);
@@ -465,7 +517,7 @@ impl World {
             up.work();
         }
         let mut answers = Vec::new();
-        let alive = up.turn(self.now, node.wall_us, &mut self.oracle, &mut answers);
+        let alive = up.turn(self.now, node.wall_us, &mut self.oracles, &mut answers);
         let alive = alive.map_err(|what| format!("node {}: {what}", node.id))?;
         self.answers(n, answers)?;
         if !alive {
@@ -483,17 +535,18 @@ impl World {
     }
 
     fn send(&mut self, n: usize) -> Verdict {
-        while let Some(mut message) = self.nodes[n].up.as_mut().and_then(Up::poll_message) {
+        while let Some((group, mut message)) = self.nodes[n].up.as_mut().and_then(Up::poll_message)
+        {
             if let Some(bug) = self.plan.bug {
-                self.nodes[n].planted.message(bug, &mut message);
+                self.nodes[n].planted.message(bug, group, &mut message);
             }
             if !self.plan.blind {
-                self.promises(n, &message)?;
+                self.promises(n, group, &message)?;
             }
             if self.plan.trace == Trace::Messages {
                 self.trace(|| {
                     format!(
-                        "{} -> {} {:?} term {} index {} of {} commit {} entries {} reject {}",
+                        "{} -> {} group {group} {:?} term {} index {} of {} commit {} entries {} reject {}",
                         message.from,
                         message.to,
                         message.get_msg_type(),
@@ -516,7 +569,7 @@ impl World {
                 _ => self.seen.hit("messages doubled"),
             }
             for at in arrivals {
-                self.push(at, Event::Deliver(to, message.clone()));
+                self.push(at, Event::Deliver(to, group, message.clone()));
             }
             // The worst moment is just after a promise.
             let votes = message.get_msg_type() == MessageType::MsgRequestVoteResponse;
@@ -562,63 +615,13 @@ impl World {
             _ => {}
         }
     }
-
-    fn answers(&mut self, n: usize, answers: Vec<Answer>) -> Verdict {
-        for (reply, entry) in answers {
-            if let Some((index, term)) = entry
-                && !self.plan.blind
-            {
-                let disks = self.nodes.iter().map(|n| &n.ledger);
-                self.oracle.acked(index, term, self.nodes.len(), disks)?;
-            }
-            let lost = self.clients[reply.client].node != n || self.dice.chance(self.net.lost);
-            if !lost {
-                let at = self.now + self.dice.range(50, 500);
-                self.push(at, Event::Reply(reply));
-            }
-        }
-        Ok(())
-    }
-
-    fn reply(&mut self, reply: &Reply) -> Verdict {
-        let acked = self.clients[reply.client].handle_reply(self.now, reply)?;
-        let Some(acked) = acked else { return Ok(()) };
-        let model = self.oracle.model.streams.get(&acked.stream);
-        ensure!(
-            model.and_then(|s| s.messages.get(&acked.seq)) == Some(&acked.crc),
-            "an ack names message {} of stream {}, which is another",
-            acked.seq,
-            acked.stream
-        );
-        ensure!(
-            acked.again || acked.seq > acked.floor,
-            "message {} of stream {} was stored before {}, which was acknowledged before it was sent",
-            acked.seq,
-            acked.stream,
-            acked.floor
-        );
-        let floor = self.floors.entry(acked.stream).or_default();
-        *floor = (*floor).max(acked.seq);
-        self.acked.push(acked);
-        Ok(())
-    }
-
-    fn client(&mut self, c: usize) {
-        // By the streams' order of creation; where there are none yet, nothing was acknowledged.
-        let stream = self.clients[c].stream();
-        let floor = self.floors.get(&stream).copied().unwrap_or(0);
-        let (requests, again) = self.clients[c].act(self.now, floor);
-        let node = self.clients[c].node;
-        if !requests.is_empty() && !self.dice.chance(self.net.lost) {
-            let at = self.now + self.dice.range(50, 400);
-            self.push(at, Event::Request(node, requests));
-        }
-        self.push(again, Event::Client(c));
-    }
 }
 
 impl Node {
-    fn new(n: usize, dice: &mut Dice) -> Self {
+    fn new(n: usize, groups: &[GroupOf], dice: &mut Dice) -> Self {
+        let id = n as u64 + 1;
+        let has = |group: &&GroupOf| group.members.contains(&id);
+        let groups: Vec<GroupOf> = groups.iter().filter(has).cloned().collect();
         let options = Options {
             segment_bytes: dice.pick(&[32, 64, 128]) << 10,
             checkpoint_bytes_min: dice.pick(&[16, 64, 256]) << 10,
@@ -628,10 +631,11 @@ impl Node {
             ..Options::default()
         };
         Self {
-            id: n as u64 + 1,
+            id,
             disks: Disks::default(),
             up: None,
-            ledger: Ledger::default(),
+            ledgers: Ledgers::new(&groups),
+            groups,
             life: 0,
             paused: false,
             held: Vec::new(),
@@ -651,13 +655,20 @@ impl Node {
         self.options.clone()
     }
 
+    /// Its groups that have other members.
+    pub(crate) fn several(&self) -> Vec<u32> {
+        let several = self.groups.iter().filter(|g| g.members.len() > 1);
+        several.map(|g| g.number).collect()
+    }
+
     /// The same node on other disks, not running.
     pub(crate) fn on(&self, disks: Disks) -> Self {
         Self {
             disks,
             up: None,
             held: Vec::new(),
-            ledger: self.ledger.clone(),
+            ledgers: self.ledgers.clone(),
+            groups: self.groups.clone(),
             options: self.options.clone(),
             planted: Planted::default(),
             ..*self

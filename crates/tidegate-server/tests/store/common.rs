@@ -102,10 +102,10 @@ impl Node {
         let bell = Arc::new(Bell::default());
         let rung = Arc::clone(&bell);
         let mut opening = open(Arc::new(move || rung.ring()))?;
-        let state = opening.take_state();
+        let state = opening.take_state(0);
         let mut toy = state.map_or_else(Toy::default, |state| Toy::restore(&state));
         let mut entries = Vec::new();
-        let store = opening.replay(|due, live| {
+        let store = opening.replay(|_, due, live| {
             if let Due::Entry(entry) = &due {
                 entries.push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
@@ -124,25 +124,25 @@ impl Node {
     /// One turn of the loop.
     pub(crate) fn turn(&mut self) {
         self.store.poll().unwrap();
-        while let Some(due) = self.store.poll_due() {
+        while let Some((_, due)) = self.store.poll_due() {
             if let Due::Entry(entry) = &due {
                 self.entries
                     .push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
-            self.toy.handle(due, self.store.live_mut());
+            self.toy.handle(due, self.store.live_mut(0));
         }
         if let Some(asked) = self.store.poll_lying() {
             let (lying, next) = self.toy.lying_in(&asked);
             self.store.handle_lying(lying, next);
         }
-        if self.store.wants_checkpoint() {
+        if self.store.wants_checkpoint(0) {
             self.checkpoint();
         }
     }
 
     pub(crate) fn checkpoint(&mut self) {
         let parts: Parts = Box::new(self.toy.parts().into_iter());
-        self.store.checkpoint(parts);
+        self.store.checkpoint(0, parts);
         self.checkpoints += 1;
     }
 
@@ -162,7 +162,7 @@ impl Node {
 
     /// Proposes as soon as there is room; the index.
     pub(crate) fn propose(&mut self, data: &Bytes) -> u64 {
-        self.until(|node| match node.store.propose(data.clone(), 1) {
+        self.until(|node| match node.store.propose(0, data.clone(), 1) {
             Ok(proposed) => Some(proposed.index),
             Err(WriteError::Full) => None,
             Err(error) => panic!("{error}"),
@@ -182,17 +182,17 @@ impl Node {
 
     /// Whether another thread is at work for it.
     pub(crate) fn is_busy(&self) -> bool {
-        self.store.is_checkpointing()
+        self.store.is_checkpointing(0)
     }
 
     /// Waits until no checkpoint is being written.
     pub(crate) fn settled(&mut self) {
-        self.until(|node| (!node.store.is_checkpointing()).then_some(()));
+        self.until(|node| (!node.store.is_checkpointing(0)).then_some(()));
     }
 
     /// What is at a place, waited for.
     pub(crate) fn read(&mut self, place: Place) -> Fetch {
-        self.until(|node| Some(node.store.read(place)).filter(|f| *f != Fetch::Pending))
+        self.until(|node| Some(node.store.read(0, place)).filter(|f| *f != Fetch::Pending))
     }
 
     /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied has not arrived.
@@ -206,7 +206,7 @@ impl Node {
         for seq in messages {
             self.until(|node| {
                 let (place, bytes) = node.toy.messages[&seq];
-                match node.store.read(place) {
+                match node.store.read(0, place) {
                     Fetch::Ready(entry) => {
                         let command = Command::read(&entry, 0).unwrap();
                         let same = command.payload == wanted(seq, bytes);

@@ -38,11 +38,11 @@ fn options() -> Options {
 
 fn open(dir: &Path) -> (Store, Streams) {
     let mut opening = Opening::begin(dir, options(), Arc::new(|| ())).unwrap();
-    let mut streams = match opening.take_state() {
+    let mut streams = match opening.take_state(0) {
         Some(state) => Streams::restore(&state, limits()).unwrap(),
         None => Streams::new(limits()),
     };
-    let store = opening.replay(|due, live| apply(&mut streams, &due, live));
+    let store = opening.replay(|_, due, live| apply(&mut streams, &due, live));
     (store.unwrap(), streams)
 }
 
@@ -82,8 +82,8 @@ fn until(
 ) {
     loop {
         store.poll().unwrap();
-        while let Some(due) = store.poll_due() {
-            apply(streams, &due, store.live_mut());
+        while let Some((_, due)) = store.poll_due() {
+            apply(streams, &due, store.live_mut(0));
         }
         if let Some(asked) = store.poll_lying() {
             let (lying, next) = streams.lying_in(&asked.lsns, asked.from);
@@ -99,9 +99,9 @@ fn until(
 fn write(store: &mut Store, streams: &mut Streams, time: u64, command: &Command<'_>) {
     let mut entry = Vec::new();
     Encoder::begin(&mut entry, time).command(command).unwrap();
-    let index = store.propose(entry.into(), 1).unwrap().index;
+    let index = store.propose(0, entry.into(), 1).unwrap().index;
     until(store, streams, |store, _| {
-        store.group().uncommitted_bytes() == 0 && store.group().last_index() >= index
+        store.group(0).uncommitted_bytes() == 0 && store.group(0).last_index() >= index
     });
 }
 
@@ -119,8 +119,8 @@ fn publish(store: &mut Store, streams: &mut Streams, seqs: std::ops::RangeInclus
 }
 
 fn checkpoint(store: &mut Store, streams: &mut Streams) {
-    store.checkpoint(Box::new(streams.snapshot().chunks()));
-    until(store, streams, |store, _| !store.is_checkpointing());
+    store.checkpoint(0, Box::new(streams.snapshot().chunks()));
+    until(store, streams, |store, _| !store.is_checkpointing(0));
 }
 
 fn make(dir: &Path) {
@@ -185,7 +185,7 @@ fn a_data_directory_of_version_1() {
     );
     for (seq, place) in places {
         until(&mut store, &mut streams, |store, _| {
-            match store.read(place) {
+            match store.read(0, place) {
                 Fetch::Ready(entry) => {
                     let command = Command::read(&entry, 0).unwrap();
                     assert_eq!(command.subject, b"orders.new");

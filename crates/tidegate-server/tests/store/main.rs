@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod cluster;
 mod common;
 mod crash;
 mod golden;
+mod groups;
 mod kill;
 mod members;
 mod retention;

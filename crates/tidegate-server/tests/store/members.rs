@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use tidegate_server::cluster::groups::groups;
 use tidegate_server::replica::{Message, Role, wire};
 use tidegate_server::store::{Fetch, Fetched, Options, WriteError};
 use tidegate_server::stream::{Entry, Kind, Place};
@@ -63,7 +64,7 @@ impl Members {
     pub(crate) fn start(&mut self, at: usize) {
         let options = Options {
             id: IDS[at],
-            voters: IDS.to_vec(),
+            groups: groups(IDS.to_vec(), 1).drain(..1).collect(),
             ..self.options.clone()
         };
         self.looked[at] = 0;
@@ -88,7 +89,7 @@ impl Members {
 
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |n: &Option<Node>| {
-            let group = n.as_ref().map(|n| n.store.group());
+            let group = n.as_ref().map(|n| n.store.group(0));
             group.is_some_and(|g| g.role() == Role::Leader && g.leads_settled())
         };
         self.nodes.iter().position(leads)
@@ -109,20 +110,20 @@ impl Members {
                 continue;
             };
             node.turn();
-            if let Some(installed) = node.store.poll_installed() {
+            if let Some(installed) = node.store.poll_installed(0) {
                 let (index, toy) = self.fetched[at].take().unwrap();
                 assert_eq!(installed.0, index);
                 node.toy = toy;
                 self.installed += 1;
             }
             let node = self.nodes[at].as_mut().unwrap();
-            while let Some((to, message)) = node.store.poll_message() {
-                let bytes = wire::encode(node.store.group_number(), &message).unwrap();
+            while let Some((to, message)) = node.store.poll_message(0) {
+                let bytes = wire::encode(node.store.group_number(0), &message).unwrap();
                 let to = IDS.iter().position(|id| *id == to).unwrap();
                 self.on_their_way.push((at, to, bytes.concat().into()));
             }
             busy |= node.store.log().stats().pending_bytes > 0;
-            busy |= node.store.group().poll_append().is_some();
+            busy |= node.store.group(0).poll_append().is_some();
             busy |= node.is_busy();
             self.look(at);
             busy |= self.catch_up(at);
@@ -133,29 +134,31 @@ impl Members {
     /// What another has and this one needs is fetched; whether there is more to do.
     fn catch_up(&mut self, at: usize) -> bool {
         let node = self.nodes[at].as_mut().unwrap();
-        if node.store.is_installing() {
+        if node.store.is_installing(0) {
             return true;
         }
-        let Some(wanted) = node.store.poll_catch_up() else {
-            node.store.abandon_catch_up();
+        let Some(wanted) = node.store.poll_catch_up(0) else {
+            node.store.abandon_catch_up(0);
             self.fetching[at] = None;
             return false;
         };
-        if !node.store.begin_catch_up() || self.cut == Some(at) {
+        if !node.store.begin_catch_up(0) || self.cut == Some(at) {
             return true;
         }
         let from = IDS.iter().position(|id| *id == wanted.from).unwrap();
+        let Some(mut other) = self.nodes[from].take() else {
+            // Time has to pass until somebody else leads.
+            return false;
+        };
         let mut node = self.nodes[at].take().unwrap();
-        if let Some(mut other) = self.nodes[from].take() {
-            self.fetch(at, &mut node, &mut other, wanted.index);
-            self.nodes[from] = Some(other);
-        }
+        self.fetch(at, &mut node, &mut other, wanted.index);
+        self.nodes[from] = Some(other);
         self.nodes[at] = Some(node);
         true
     }
 
     fn fetch(&mut self, at: usize, node: &mut Node, other: &mut Node, least: u64) {
-        let applied = other.store.applied();
+        let applied = other.store.applied(0);
         let fetching = self.fetching[at].take_if(|f| f.0 == applied);
         let (_, mut toy) = fetching.unwrap_or_else(|| {
             let mut toy = other.toy.clone();
@@ -166,7 +169,7 @@ impl Members {
             }
             (applied, toy)
         });
-        while let Some(fetched) = node.store.poll_fetched() {
+        while let Some(fetched) = node.store.poll_fetched(0) {
             if let Some((place, _)) = toy.messages.get_mut(&fetched.seq) {
                 *place = fetched.place;
             }
@@ -182,14 +185,14 @@ impl Members {
                 live.stored(*place, *bytes);
             }
             let parts = Box::new(toy.parts().into_iter());
-            if node.store.install(applied, live, parts).is_ok() {
+            if node.store.install(0, applied, live, parts).is_ok() {
                 self.fetched[at] = Some((applied.0, toy));
                 return;
             }
         }
         let read = |seq: &u64| {
             let (place, _) = other.toy.messages.get(seq)?;
-            match other.store.read_alone(*place) {
+            match other.store.read_alone(0, *place) {
                 Fetch::Ready(entry) => Some(Fetched {
                     stream: 1,
                     seq: *seq,
@@ -200,7 +203,7 @@ impl Members {
         };
         let messages: Vec<Fetched> = lacking.iter().filter_map(read).collect();
         if !messages.is_empty() && node.store.log().stats().pending_bytes == 0 {
-            match node.store.append_fetched(&messages) {
+            match node.store.append_fetched(0, &messages) {
                 Ok(()) | Err(WriteError::Full) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -239,7 +242,7 @@ impl Members {
             }
         }
         let tell = |n: &Node| {
-            let group = n.store.group();
+            let group = n.store.group(0);
             let range = (
                 group.first_index(),
                 group.committed_index(),
@@ -253,7 +256,7 @@ impl Members {
                 group.progress(),
                 group.poll_catch_up(),
                 group.poll_append().is_some(),
-                n.store.is_installing(),
+                n.store.is_installing(0),
             )
         };
         let told: String = self.nodes.iter().flatten().map(tell).collect();
@@ -265,7 +268,7 @@ impl Members {
         let at = self.until("somebody leads", |m| m.leader());
         let node = self.node(at);
         let data = data(&node.toy);
-        let proposed = match node.store.propose(data.clone(), 1) {
+        let proposed = match node.store.propose(0, data.clone(), 1) {
             Ok(proposed) => proposed,
             Err(WriteError::Full | WriteError::NotLeader) => return false,
             Err(error) => panic!("{error}"),
@@ -273,7 +276,7 @@ impl Members {
         let (index, term) = (proposed.index, proposed.term);
         let done = self.until("an entry is applied", |m| {
             let node = m.nodes[at].as_ref()?;
-            let is_still = node.store.group().leads() && node.store.group().term() == term;
+            let is_still = node.store.group(0).leads() && node.store.group(0).term() == term;
             (node.toy.index >= index || !is_still).then_some(node.toy.index >= index)
         });
         done && self.applied.get(&index) == Some(&data)
@@ -350,20 +353,23 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
             ..options()
         });
         let (mut entries, mut messages) = (0, 0);
+        // A follower that is late is sent several at once.
+        let mut proposed_by = [0; 3];
         while entries < 40 {
             let at = members.until("somebody leads", |m| m.leader());
             let store = &mut members.node(at).store;
-            if !store.may_propose() {
+            if !store.may_propose(0) {
                 members.round();
                 continue;
             }
             let data = store_of(messages + 1, 3);
-            let proposed = store.propose(data.clone(), 3);
+            let proposed = store.propose(0, data.clone(), 3);
             assert!(proposed.is_ok(), "{proposed:?}");
             // Nobody has looked whether it is durable.
-            assert!(!store.may_propose());
-            assert!(matches!(store.propose(data, 3), Err(WriteError::Full)));
+            assert!(!store.may_propose(0));
+            assert!(matches!(store.propose(0, data, 3), Err(WriteError::Full)));
             (entries, messages) = (entries + 1, messages + 3);
+            proposed_by[at] += 1;
         }
         members.until("all is applied", |m| {
             let mut nodes = m.nodes.iter().flatten();
@@ -371,7 +377,7 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
             nodes.all(all).then_some(())
         });
         members.agree();
-        for node in members.nodes.iter().flatten() {
+        for (node, entries) in members.nodes.iter().flatten().zip(proposed_by) {
             let stats = node.store.log().stats();
             assert!(stats.batches >= entries, "{stats:?}");
             assert!(stats.syncs - stats.markers >= stats.batches, "{stats:?}");
@@ -387,12 +393,12 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
     members.fill(3, 100);
     let first = members.leader().unwrap();
     members.cut = Some(first);
-    let proposed = members.node(first).store.propose(store(1000, 1, 10), 1);
+    let proposed = members.node(first).store.propose(0, store(1000, 1, 10), 1);
     let lost = proposed.unwrap().index;
     let second = members.until("another leads", |m| {
         let leads = m.leader().filter(|at| *at != first);
         // The first notices that nobody hears it.
-        leads.filter(|_| !m.node(first).store.group().leads())
+        leads.filter(|_| !m.node(first).store.group(0).leads())
     });
     assert!(members.node(first).toy.index < lost);
     members.fill(3, 100);
@@ -403,9 +409,9 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
         Some(second),
         "who comes back deposes nobody"
     );
-    let refused = members.node(first).store.propose(store(1, 1, 1), 1);
+    let refused = members.node(first).store.propose(0, store(1, 1, 1), 1);
     assert!(matches!(refused, Err(WriteError::NotLeader)));
-    assert_eq!(members.node(first).store.group().uncommitted_bytes(), 0);
+    assert_eq!(members.node(first).store.group(0).uncommitted_bytes(), 0);
 }
 
 #[test]
@@ -417,7 +423,7 @@ fn leadership_is_handed_over() {
     members
         .node(first)
         .store
-        .transfer_leadership(IDS[to])
+        .transfer_leadership(0, IDS[to])
         .unwrap();
     let before = members.ticks;
     members.until("the other leads", |m| m.leader().filter(|at| *at == to));
@@ -453,7 +459,7 @@ fn what_was_applied_survives_crashes_of_any_of_them() {
                 let _ = members
                     .node(leader)
                     .store
-                    .propose(store(toy.seq + 1, 1, 500), 1);
+                    .propose(0, store(toy.seq + 1, 1, 500), 1);
                 for _ in 0..dice.below(4) {
                     members.round();
                 }
@@ -490,7 +496,7 @@ fn leave_behind(members: &mut Members, at: usize) {
     members.until("another leads", |m| m.leader().filter(|l| *l != at));
     let last = members.nodes[at]
         .as_ref()
-        .map(|n| n.store.group().last_index());
+        .map(|n| n.store.group(0).last_index());
     let last = last.unwrap_or(0);
     // The first stay, so that there is something both have.
     let old = |toy: &Toy| {
@@ -506,7 +512,7 @@ fn leave_behind(members: &mut Members, at: usize) {
         while !members.write(|toy| delete(old(toy))) {}
         let others = members.nodes.iter().enumerate().filter(|(n, _)| *n != at);
         let mut others = others.filter_map(|(_, n)| n.as_ref());
-        if others.all(|n| n.store.group().first_index() > last + 1) {
+        if others.all(|n| n.store.group(0).first_index() > last + 1) {
             return;
         }
     }
@@ -533,7 +539,7 @@ fn who_is_behind_everybodys_log_takes_over_the_state_and_goes_on() {
     members.agree();
     // It could lead those it fetched from.
     let leader = members.leader().unwrap();
-    let handed = members.node(leader).store.transfer_leadership(IDS[away]);
+    let handed = members.node(leader).store.transfer_leadership(0, IDS[away]);
     assert_eq!(handed, Ok(()));
     members.until("it leads", |m| m.leader().filter(|at| *at == away));
     members.fill(3, 100);
@@ -552,7 +558,9 @@ fn a_crash_while_the_state_is_taken_over_loses_nothing() {
         leave_behind(&mut members, away);
         members.start(away);
         // In the middle of it, or a little later.
-        let wanted = members.until("it needs the state", |m| m.node(away).store.poll_catch_up());
+        let wanted = members.until("it needs the state", |m| {
+            m.node(away).store.poll_catch_up(0)
+        });
         assert!(wanted.index > 0);
         let rounds = dice.below(60);
         for _ in 0..rounds {

@@ -144,6 +144,8 @@ pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
         return cells;
     }
     cells.extend(most_wanted(replicas).into_iter().map(Cell::at_leader));
+    // What clients ask for who say nothing of replicas: some node keeps it, and they are at any.
+    cells.extend(most_wanted(1));
     cells.extend(grid(replicas));
     each_once(cells)
 }
@@ -201,7 +203,7 @@ mod tests {
             .into_iter()
             .map(|cell| cell.name)
             .collect();
-        assert_eq!(names.len(), 39);
+        assert_eq!(names.len(), 42);
         assert_eq!(names[..2], ["R3 async", "R3 sync"]);
         assert!(
             names.contains(&"R3 async, at the leader".into()),

@@ -85,7 +85,7 @@ fn server() -> Server<'static> {
 
 fn text(answer: Vec<u8>) -> String {
     let text = String::from_utf8(answer).unwrap();
-    serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap();
     text
 }
 

@@ -341,6 +341,10 @@ impl Node {
         let traffic = &mut peers.slots[slot].traffic;
         traffic.in_msgs += 1;
         traffic.in_bytes += message.message.size() as u64;
+        if self.is_leaders_own(message.message.subject) {
+            self.handle_told(now, &message.message);
+            return false;
+        }
         let (from, to) = (key_of(slot), message.matched_by());
         self.route(now, from, to, &message.message, Some(message));
         // What a consumer delivers shows its message's subject, but was not published there.

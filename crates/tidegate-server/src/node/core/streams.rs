@@ -1,7 +1,8 @@
 //! The node's streams: which of its messages they take, what they say through it, when they are due.
 //!
-//! Owns only the joint. While streams speak they are out of the node, so whatever they say to a subject that a stream takes is kept
-//! until they are back, and goes in then.
+//! Owns only the joint. A node has the streams of several groups, each in a slot of its own: the first is the group of all nodes, which
+//! also keeps the directory of all streams; without a cluster there is no other. While streams speak they are out of the node, so whatever
+//! they say to a subject that a stream takes is kept until they are back, and goes in then.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -10,61 +11,76 @@ use super::fanout::Subscription;
 use super::{NOBODY, Node, peers};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
+use crate::node::jetstream::subjects::{About, about, is_pull};
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::{Committed, Proposed};
 use crate::store::Space;
-use crate::stream::{Effect, EntryError};
+use crate::stream::{Effect, EntryError, Held, Kept};
 
 /// The subjects streams are asked, acknowledged and controlled by.
 const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
-    /// From now on there are streams.
+    /// From now on there are these streams, too, in the next slot.
     pub fn attach_streams(&mut self, streams: JetStream) {
-        self.streams = Some(Box::new(streams));
+        self.groups.push(streams.group());
+        self.streams.push(Some(Box::new(streams)));
     }
 
-    /// The streams, if there are any.
+    /// The streams in slot `at`, if there are any.
     #[must_use]
-    pub fn streams(&self) -> Option<&JetStream> {
-        self.streams.as_deref()
+    pub fn streams(&self, at: usize) -> Option<&JetStream> {
+        self.streams.get(at)?.as_deref()
     }
 
     /// The same, to say where messages lie.
-    pub fn streams_mut(&mut self) -> Option<&mut JetStream> {
-        self.streams.as_deref_mut()
+    pub fn streams_mut(&mut self, at: usize) -> Option<&mut JetStream> {
+        self.streams.get_mut(at)?.as_deref_mut()
     }
 
-    /// Their counts.
+    /// How many slots there are.
+    #[must_use]
+    pub const fn streams_len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The streams of all slots.
+    pub fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
+        self.streams.iter().flatten().map(|s| &**s)
+    }
+
+    fn all_streams_mut(&mut self) -> impl Iterator<Item = &mut JetStream> {
+        self.streams.iter_mut().flatten().map(|s| &mut **s)
+    }
+
+    /// Their counts together.
     #[must_use]
     pub fn stream_stats(&self) -> StreamStats {
-        self.streams.as_ref().map(|s| s.stats()).unwrap_or_default()
+        let all = self.all_streams().map(JetStream::stats);
+        all.fold(StreamStats::default(), StreamStats::and)
     }
 
     /// It is `us` microseconds after the Unix epoch.
     pub fn set_wall_clock(&mut self, now: Time, us: u64) {
-        if let Some(streams) = &mut self.streams {
-            streams.set_wall_clock(now, us);
-        }
+        self.all_streams_mut()
+            .for_each(|s| s.set_wall_clock(now, us));
     }
 
     /// Whether the disk has space for more messages.
     pub fn set_space(&mut self, space: Space) {
-        if let Some(streams) = &mut self.streams {
-            streams.set_space(space);
-        }
+        self.all_streams_mut().for_each(|s| s.set_space(space));
     }
 
-    /// The next entry to propose, and for how many callers; [`Node::handle_proposed`] or [`Node::handle_refused`] must follow
-    /// before it is asked again. The same entry comes again if neither did.
-    pub fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
-        self.streams.as_mut()?.poll_proposal(now)
+    /// The next entry to propose to the group in slot `at`, and for how many callers; [`Node::handle_proposed`] or
+    /// [`Node::handle_refused`] must follow before it is asked again. The same entry comes again if neither did.
+    pub fn poll_proposal(&mut self, at: usize, now: Time) -> Option<(Bytes, u64)> {
+        self.streams_mut(at)?.poll_proposal(now)
     }
 
-    /// The entry was taken by the group, to be there; proposing it took so long.
-    pub fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
-        if let Some(streams) = &mut self.streams {
-            streams.handle_proposed(now, at, cost_ns);
+    /// The entry was taken by the group in slot `at`, to be there; proposing it took so long.
+    pub fn handle_proposed(&mut self, at: usize, now: Time, there: Proposed, cost_ns: u64) {
+        if let Some(streams) = self.streams_mut(at) {
+            streams.handle_proposed(now, there, cost_ns);
             for key in streams.take_resumed() {
                 self.resume(key);
             }
@@ -72,99 +88,202 @@ impl Node {
     }
 
     /// The entry was not taken, and is not going to be: whoever waits for it is told why.
-    pub fn handle_refused(&mut self, now: Time, error: &ApiError) {
-        self.with_streams(|streams, node| streams.handle_refused(node, now, error));
+    pub fn handle_refused(&mut self, at: usize, now: Time, error: &ApiError) {
+        self.with_streams(at, |streams, node| streams.handle_refused(node, now, error));
     }
 
-    /// An entry is committed: it is applied, and whoever waits for it is answered. What changed is what the store must know.
+    /// An entry of the group in slot `at` is committed: it is applied, and whoever waits for it is answered. What changed is what the
+    /// store must know.
     ///
     /// # Errors
     /// It holds what this version does not know: the node must not go on.
     pub fn handle_committed(
         &mut self,
+        at: usize,
         now: Time,
         entry: &Committed,
     ) -> Result<&[Effect], EntryError> {
-        let done = self.with_streams(|streams, node| streams.handle_committed(node, now, entry));
+        let done = self.with_streams(at, |streams, node| {
+            streams.handle_committed(node, now, entry)
+        });
         done.transpose()?;
-        Ok(self.streams.as_ref().map_or(&[], |s| s.effects()))
+        Ok(self.streams(at).map_or(&[], |s| s.effects()))
     }
 
-    /// What streams have to do besides: consumers and reads are served as far as possible, entries of streams in memory applied.
+    /// What the streams in slot `at` have to do besides: consumers and reads are served as far as possible, entries of streams in memory
+    /// applied.
     ///
     /// # Errors
     /// As [`Node::handle_committed`].
     pub fn serve_streams(
         &mut self,
+        at: usize,
         now: Time,
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
-        let done = self.with_streams(|streams, node| streams.serve(node, now, messages));
+        if at == 0 && self.streams.len() > 1 {
+            // Once a turn: the operator's limits are no sharper than that.
+            let held = self.all_streams().map(|s| s.applied().held());
+            let all = held.fold(Held::default(), Held::and);
+            self.all_streams_mut().for_each(|s| s.set_held(all));
+        }
+        if at > 0 {
+            self.with_streams(at, |streams, node| streams.reconcile(node, now));
+            // Others know who serves a stream before whoever made it is answered.
+            self.announce_streams();
+        }
+        if self.streams.len() > 1 {
+            self.with_streams(at, |streams, node| streams.pull_moves(node, now));
+        }
+        let done = self.with_streams(at, |streams, node| streams.serve(node, now, messages));
         done.transpose().map(drop)
     }
 
-    /// Everything that was in the log is applied, and this node decides.
-    pub fn handle_leading(&mut self, now: Time) {
-        if let Some(streams) = &mut self.streams {
+    /// Everything that was in the log of the group in slot `at` is applied, and this node decides there.
+    pub fn handle_leading(&mut self, at: usize, now: Time) {
+        if let Some(streams) = self.streams_mut(at) {
             streams.handle_leading(now);
         }
     }
 
-    /// Another node decides, or nobody does.
-    pub fn handle_following(&mut self, now: Time) {
-        self.with_streams(|streams, node| streams.handle_following(node, now));
+    /// Another node decides there, or nobody does.
+    pub fn handle_following(&mut self, at: usize, now: Time) {
+        self.with_streams(at, |streams, node| streams.handle_following(node, now));
+    }
+
+    /// The node is going to end: other nodes are not to send anything more for what it keeps alone.
+    pub fn part_streams(&mut self, now: Time) {
+        self.all_streams_mut().for_each(|s| s.handle_parting(now));
+        self.announce_streams();
     }
 
     /// The node is going to end: whoever pulls is told, and what consumers know is proposed.
     pub fn stop_streams(&mut self, now: Time) {
-        self.with_streams(|streams, node| streams.handle_stopping(node, now));
+        for at in 0..self.streams.len() {
+            self.with_streams(at, |streams, node| streams.handle_stopping(node, now));
+        }
     }
 
     /// Somebody began to listen.
     pub(super) fn subscribed(&mut self, pattern: &[u8]) {
-        if let Some(streams) = &mut self.streams {
-            streams.handle_subscribed(pattern);
-        }
+        self.all_streams_mut()
+            .for_each(|s| s.handle_subscribed(pattern));
     }
 
     /// A round of writes that carried so many copies of messages took so long.
     pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
-        if let Some(streams) = &mut self.streams {
-            streams.handle_flushed(now, copies, cost_ns);
-        }
+        self.all_streams_mut()
+            .for_each(|s| s.handle_flushed(now, copies, cost_ns));
     }
 
-    /// When [`Node::serve_streams`] is to be called next if nothing happens.
+    /// When [`Node::serve_streams`] is to be called next for all slots if nothing happens.
     #[must_use]
     pub fn streams_deadline(&self) -> Option<Time> {
-        self.streams.as_ref().and_then(|s| s.deadline())
+        self.all_streams().filter_map(JetStream::deadline).min()
     }
 
     /// Whether nothing is on its way into a stream.
     #[must_use]
     pub fn streams_idle(&self) -> bool {
-        self.streams.as_ref().is_none_or(|s| s.is_idle())
+        self.all_streams().all(JetStream::is_idle)
     }
 
     /// A message from the connection `from`: whether streams take it.
     pub(super) fn capture(&mut self, now: Time, from: usize, message: &Publish<'_>) -> bool {
-        let Some(streams) = self.streams.as_mut() else {
+        if self.streams.is_empty() {
             return false;
-        };
-        let taken = match message.subject.starts_with(JETSTREAM) {
-            true => self
-                .with_streams(|streams, node| streams.handle_request(node, now, message))
-                .unwrap_or(Taken::No),
-            false => streams.publish(now, message),
+        }
+        let (at, taken) = match message.subject.starts_with(JETSTREAM) {
+            true => self.ask(now, from, message),
+            false => self.publish_into(now, message),
         };
         match taken {
             Taken::No => false,
             Taken::Yes => true,
             Taken::Full => {
-                self.hold_back(now, from);
+                self.hold_back(now, from, at);
                 true
             }
         }
+    }
+
+    /// A message that is not of the API goes into the stream that takes it, of whatever group; by which slot it went.
+    fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
+        let Some(first) = self.streams_mut(0) else {
+            return (0, Taken::No);
+        };
+        let taken = first.publish(now, message);
+        if taken != Taken::No || self.streams.len() == 1 {
+            return (0, taken);
+        }
+        let keeper = self
+            .streams_mut(0)
+            .and_then(|s| s.keeper_of(message.subject));
+        let Some(at) = keeper.and_then(|group| self.slot_of_group(group)) else {
+            return (0, Taken::No);
+        };
+        let of_group = self.streams_mut(at);
+        (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
+    }
+
+    /// A message at `$JS.>`: by which slot it went.
+    fn ask(&mut self, now: Time, from: usize, message: &Publish<'_>) -> (usize, Taken) {
+        let routed = peers::slot_of(from).is_some();
+        let mut at = 0;
+        if self.streams.len() > 1 {
+            match self.asked_of(message.subject) {
+                Asked::Slot(slot) => at = slot,
+                Asked::Nobody => return self.publish_into(now, message),
+                // Whoever still has it answers.
+                Asked::Unknown(name) if self.is_served(name) => return (0, Taken::No),
+                Asked::Unknown(_) => {}
+                Asked::Away(name) => {
+                    let taken = self.with_streams(0, |streams, node| {
+                        streams.handle_request_away(node, now, routed, name, message)
+                    });
+                    return (0, taken.unwrap_or(Taken::No));
+                }
+            }
+        }
+        let taken = self.with_streams(at, |streams, node| {
+            streams.handle_request(node, now, routed, message)
+        });
+        (at, taken.unwrap_or(Taken::No))
+    }
+
+    /// Who is to have a message at `$JS.>`.
+    fn asked_of<'a>(&self, subject: &'a [u8]) -> Asked<'a> {
+        let Some(directory) = self.streams(0) else {
+            return Asked::Slot(0);
+        };
+        let domain = directory.settings().domain.as_deref();
+        let name = match about(subject, domain) {
+            About::Stream(name) => name,
+            About::All => return Asked::Slot(0),
+            About::None => return Asked::Nobody,
+        };
+        let known = directory.applied();
+        let entry = known.by_name(name).and_then(|id| known.get(id));
+        let Some(entry) = entry else {
+            return Asked::Unknown(name);
+        };
+        let Kept::Elsewhere { group, .. } = entry.kept() else {
+            return Asked::Slot(0);
+        };
+        // Whoever leads the group may not have the stream yet, or not any more. Where it is followed pulls wait for another leader.
+        let takes = |s: &JetStream| match s.serves() {
+            true => s.is_open(entry.id()),
+            false => is_pull(subject, domain),
+        };
+        match self.slot_of_group(group) {
+            Some(at) if self.streams(at).is_some_and(takes) => Asked::Slot(at),
+            _ => Asked::Away(name),
+        }
+    }
+
+    /// The slot of the group with this number, if this node is a member.
+    pub(in crate::node) fn slot_of_group(&self, group: u32) -> Option<usize> {
+        self.groups.iter().position(|g| *g == group)
     }
 
     /// Whether another node wants messages of this subject.
@@ -176,17 +295,16 @@ impl Node {
 
     /// Lets the other nodes know what streams here want to hear, if that is news.
     pub fn announce_streams(&mut self) {
-        let Some(streams) = &mut self.streams else {
-            return;
-        };
-        if !streams.take_interest_changed() {
+        let changed = |changed, s: &mut JetStream| changed | s.take_interest_changed();
+        if !self.all_streams_mut().fold(false, changed) {
             return;
         }
-        let wanted = streams.interest();
+        let mut announced = std::mem::take(&mut self.announced);
+        let changed = announced.compare(self.all_streams());
         // In this order: what stays is never withdrawn.
-        self.announce(wanted.iter().map(|p| &**p));
-        let before = std::mem::replace(&mut self.announced, wanted);
-        self.withdraw(before.iter().map(|p| &**p));
+        self.announce(changed.wanted.iter().map(|p| &**p));
+        self.withdraw(changed.unwanted.iter().map(|p| &**p));
+        self.announced = announced;
     }
 
     /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.
@@ -196,6 +314,14 @@ impl Node {
         to: &[u8],
         message: &Publish<'_>,
     ) -> Option<usize> {
+        if self.is_leaders_own(to) {
+            return None;
+        }
+        if self.streams.len() > 1 && !to.starts_with(INBOX) {
+            // Those who speak have heard it themselves.
+            let others = self.all_streams_mut();
+            others.for_each(|streams| streams.handle_said(to, message));
+        }
         self.route(now, NOBODY, to, message, None)
     }
 
@@ -213,7 +339,7 @@ impl Node {
     }
 
     /// This connection is not read until there is room.
-    fn hold_back(&mut self, now: Time, from: usize) {
+    fn hold_back(&mut self, now: Time, from: usize, at: usize) {
         match (peers::slot_of(from), &mut self.peers) {
             (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
             _ => match self.entries.get_mut(from) {
@@ -221,19 +347,43 @@ impl Node {
                 None => return,
             },
         }
-        if let Some(streams) = &mut self.streams {
+        if let Some(streams) = self.streams_mut(at) {
             streams.handle_held_back(from);
         }
     }
 
-    /// Lets the streams speak through the node.
-    fn with_streams<R>(&mut self, f: impl FnOnce(&mut JetStream, &mut Self) -> R) -> Option<R> {
-        let mut streams = self.streams.take()?;
+    /// Whether a stream of those that do not speak takes messages of this subject.
+    pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
+        self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
+    }
+
+    /// Lets the streams in slot `at` speak through the node.
+    pub(in crate::node) fn with_streams<R>(
+        &mut self,
+        at: usize,
+        f: impl FnOnce(&mut JetStream, &mut Self) -> R,
+    ) -> Option<R> {
+        let mut streams = self.streams.get_mut(at)?.take()?;
         let result = f(&mut streams, self);
-        self.streams = Some(streams);
+        self.streams[at] = Some(streams);
         Some(result)
     }
 }
+
+/// Who is to have a message at `$JS.>`.
+enum Asked<'a> {
+    /// The streams in this slot.
+    Slot(usize),
+    /// It is about this stream, which no group here has open.
+    Away(&'a str),
+    /// It is about this stream, which is in no directory, or not any more.
+    Unknown(&'a str),
+    /// No streams: it is published.
+    Nobody,
+}
+
+/// Where clients wait for answers: streams that take these subjects are told no answers.
+pub(in crate::node) const INBOX: &[u8] = b"_INBOX.";
 
 /// How long a publisher is held back at most before there is another look.
 const HELD_BACK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -23,14 +23,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 struct Found {
     range: Range<u64>,
     at: Time,
-    /// Where the look goes on.
-    from: (u32, u64),
+    /// Where the look goes on: in which group, at which of its messages.
+    from: (usize, (u32, u64)),
     /// Messages that lay there at the first look.
     messages: u64,
     /// Those of the present look that may still come, and those that will not, with an example.
     coming: u64,
     lost: u64,
-    example: Option<(u32, u64)>,
+    example: Option<(usize, u32, u64)>,
     first: bool,
 }
 
@@ -51,7 +51,7 @@ impl Damage {
         self.ranges.push_back(Found {
             range,
             at: now,
-            from: (0, 0),
+            from: (0, (0, 0)),
             messages: 0,
             coming: 0,
             lost: 0,
@@ -66,44 +66,51 @@ impl Damage {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// One look. `ask` has the others asked for a message, by stream and number, and says whether it may come.
+    /// One look at the streams of some group. `ask` has the others asked for a message, by group, stream and number, and says whether
+    /// it may come.
     pub(super) fn turn(
         &mut self,
         now: Time,
-        streams: &Streams,
-        mut ask: impl FnMut(u32, u64) -> bool,
+        groups: &[&Streams],
+        mut ask: impl FnMut(usize, u32, u64) -> bool,
     ) {
         let Some(at) = self.ranges.iter().position(|f| f.at <= now) else {
             return;
         };
         let found = &mut self.ranges[at];
-        let (lying, next) = streams.lying_in(&found.range, found.from);
+        let (group, from) = found.from;
+        let Some(streams) = groups.get(group) else {
+            return;
+        };
+        let (lying, next) = streams.lying_in(&found.range, from);
         for message in lying {
-            match ask(message.stream, message.seq) {
+            match ask(group, message.stream, message.seq) {
                 true => found.coming += 1,
                 false => {
                     found.lost += 1;
-                    found.example.get_or_insert((message.stream, message.seq));
+                    let example = (group, message.stream, message.seq);
+                    found.example.get_or_insert(example);
                 }
             }
         }
-        if let Some(next) = next {
+        let following = (group + 1 < groups.len()).then_some((group + 1, (0, 0)));
+        if let Some(next) = next.map(|next| (group, next)).or(following) {
             found.from = next;
             return;
         }
-        found.tell(streams);
+        found.tell(groups);
         if found.coming == 0 {
             self.ranges.remove(at);
             return;
         }
-        (found.from, found.at, found.first) = ((0, 0), now + AGAIN, false);
+        (found.from, found.at, found.first) = ((0, (0, 0)), now + AGAIN, false);
         (found.coming, found.lost, found.example) = (0, 0, None);
     }
 }
 
 impl Found {
     /// All of it was looked through.
-    fn tell(&mut self, streams: &Streams) {
+    fn tell(&mut self, groups: &[&Streams]) {
         let Range { start, end } = self.range;
         if self.first {
             self.messages = self.coming + self.lost;
@@ -122,8 +129,9 @@ impl Found {
                 "{messages} messages of the log's damaged part from {start} to {end} are whole again, or gone"
             );
         }
-        if let (0, Some((stream, seq))) = (self.coming, self.example) {
-            let (lost, name) = (self.lost, streams.get(stream).map_or("", |s| s.name()));
+        if let (0, Some((group, stream, seq))) = (self.coming, self.example) {
+            let of = groups.get(group).and_then(|streams| streams.get(stream));
+            let (lost, name) = (self.lost, of.map_or("", |s| s.name()));
             tracing::error!(
                 "{lost} messages of the log's damaged part from {start} to {end} are lost, such as {seq} of stream {name}: they are not served, everything else is"
             );
@@ -165,7 +173,7 @@ mod tests {
 
     fn turn(damage: &mut Damage, now: Time, streams: &Streams, comes: bool) -> Vec<u64> {
         let mut asked = Vec::new();
-        damage.turn(now, streams, |_, seq| {
+        damage.turn(now, &[streams], |_, _, seq| {
             asked.push(seq);
             comes
         });

@@ -28,18 +28,20 @@ const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
 /// The store as streams read it. What is damaged is as if it were still being read, as long as another node may have it.
 struct Reading<'a> {
+    /// Whose streams: the group's place.
+    at: usize,
     store: &'a mut Store,
     mends: bool,
     /// Records that nobody has.
     lost: &'a BTreeSet<u64>,
-    damaged: Vec<u64>,
+    damaged: &'a mut Vec<(usize, u64)>,
 }
 
 impl Messages for Reading<'_> {
     fn read(&mut self, place: Place) -> Fetch {
-        match self.store.read(place) {
+        match self.store.read(self.at, place) {
             Fetch::Damaged if self.mends && !self.lost.contains(&place.lsn) => {
-                self.damaged.push(place.lsn);
+                self.damaged.push((self.at, place.lsn));
                 Fetch::Pending
             }
             fetch => fetch,
@@ -98,7 +100,7 @@ fn open(
     let options = match among {
         Some(replication) => Options {
             id: replication.id(),
-            voters: replication.voters(),
+            groups: replication.groups(),
             rejoined: replication.rejoined(),
             ..options
         },
@@ -112,32 +114,52 @@ fn open(
         directory: directory.clone(),
         what,
     };
-    let mut streams = match opening.take_state() {
-        Some(state) => Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?,
-        None => Streams::new(limits),
-    };
-    let mut replaying = Replaying::default();
-    let store = opening.replay(|due, live| replaying.take(&mut streams, &due, live));
-    let store = store.map_err(failed)?;
-    let entries = replaying.finish().map_err(|e| unreadable(e.to_string()))?;
-    tracing::info!(
-        "Streams are kept in {}: {} streams, {} entries replayed",
-        kept.directory.display(),
-        streams.len(),
-        entries
-    );
-    let mut streams = JetStream::new(now, kept, streams, super::super::seed());
-    if among.is_none() {
-        let alone = ClusterInfo {
-            leader: node.info().server_name.clone(),
-            ..ClusterInfo::default()
+    let mut groups = Vec::new();
+    for at in 0..opening.groups_len() {
+        let streams = match opening.take_state(at) {
+            Some(state) => {
+                Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?
+            }
+            None => Streams::new(limits),
         };
-        streams.set_cluster(1, alone, None);
+        groups.push((streams, Replaying::default()));
     }
-    node.attach_streams(streams);
+    let store = opening.replay(|at, due, live| {
+        let (streams, replaying) = &mut groups[at];
+        replaying.take(streams, &due, live);
+    });
+    let store = store.map_err(failed)?;
+    let mut entries = 0;
+    for (at, (streams, replaying)) in groups.into_iter().enumerate() {
+        entries += replaying.finish().map_err(|e| unreadable(e.to_string()))?;
+        let number = store.group_number(at);
+        let seed = super::super::seed();
+        let streams = JetStream::new(now, kept.clone(), streams, seed).of_group(number);
+        node.attach_streams(streams);
+    }
+    let streams = node.all_streams().flat_map(|s| s.applied().iter());
+    let streams = streams.filter(|s| s.kept().is_here()).count();
+    tracing::info!(
+        "Streams are kept in {}: {streams} streams, {entries} entries replayed",
+        kept.directory.display()
+    );
     node.set_wall_clock(now, wall_clock_us());
-    if among.is_none() {
-        node.handle_leading(now);
+    match among {
+        Some(replication) => {
+            if let Some(directory) = node.streams_mut(0) {
+                directory.set_groups(replication.all_groups());
+            }
+        }
+        None => {
+            let alone = ClusterInfo {
+                leader: node.info().server_name.clone(),
+                ..ClusterInfo::default()
+            };
+            if let Some(streams) = node.streams_mut(0) {
+                streams.set_cluster(1, alone, None);
+            }
+            node.handle_leading(0, now);
+        }
     }
     Ok(store)
 }
@@ -176,7 +198,9 @@ impl Server {
         };
         let limits = limits(&kept, true);
         let peers = self.peers.as_ref();
-        self.replication = peers.and_then(|p| Replication::new(p, limits, now));
+        let cluster = self.node.settings().cluster.as_ref();
+        let shards = cluster.map_or(1, |c| c.shards);
+        self.replication = peers.and_then(|p| Replication::new(p, shards, limits, now));
         // The store claims the directory for itself.
         drop(claim);
         let (node, among) = (&mut self.node, self.replication.as_ref());
@@ -187,7 +211,7 @@ impl Server {
     /// Another node is to lead, because this one ends.
     pub(super) fn hand_over(&mut self, now: Time) {
         if let Some(replication) = &mut self.replication {
-            replication.begin_hand_over(now, &mut self.node, None);
+            replication.begin_hand_over(now, &mut self.node);
         }
     }
 
@@ -203,15 +227,15 @@ impl Server {
         }
         propose(node, store, &self.clock);
         store.poll()?;
-        while let Some(due) = store.poll_due() {
+        while let Some((at, due)) = store.poll_due() {
             match &due {
                 Due::Entry(committed) => {
-                    let effects = node.handle_committed(now, committed)?;
-                    account(effects, store.live_mut());
+                    let effects = node.handle_committed(at, now, committed)?;
+                    account(effects, store.live_mut(at));
                 }
                 Due::Relocated(moved) => {
-                    if let Some(streams) = node.streams_mut() {
-                        relocate(streams.applied_mut(), moved, store.live_mut());
+                    if let Some(streams) = node.streams_mut(at) {
+                        relocate(streams.applied_mut(), moved, store.live_mut(at));
                     }
                 }
             }
@@ -220,32 +244,29 @@ impl Server {
             replication.take_over(now, node, store, peers);
             replication.look(now, node, store, peers);
         }
-        let mut reading = Reading {
-            store,
-            mends: self.replication.is_some(),
-            lost: &self.lost,
-            damaged: Vec::new(),
-        };
-        node.serve_streams(now, &mut reading)?;
-        let damaged = reading.damaged;
+        let mut damaged = Vec::new();
+        for at in 0..store.groups_len() {
+            let mut reading = Reading {
+                at,
+                store,
+                mends: self.replication.is_some(),
+                lost: &self.lost,
+                damaged: &mut damaged,
+            };
+            node.serve_streams(at, now, &mut reading)?;
+        }
         if let Some(replication) = &mut self.replication {
-            for lsn in damaged {
-                if !replication.mend(now, node, lsn) {
+            for (at, lsn) in damaged {
+                if !replication.mend(now, at, node, lsn) {
                     self.lost.insert(lsn);
                 }
             }
         }
-        store.scrub(now);
-        while let Some(range) = store.poll_damaged() {
-            self.damage.handle_found(now, &range);
-        }
-        if let Some(streams) = node.streams() {
-            let mut others = self.replication.as_mut();
-            self.damage.turn(now, streams.applied(), |stream, seq| {
-                let asked = others.as_mut().map(|o| o.mend_one(now, stream, seq));
-                asked == Some(true)
-            });
-        }
+        self.look_for_damage(now);
+        let Some(store) = self.store.as_mut() else {
+            return Ok(());
+        };
+        let node = &mut self.node;
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
@@ -264,6 +285,26 @@ impl Server {
         Ok(())
     }
 
+    /// The log is read again, a part at a time, and others are asked for what is found damaged.
+    fn look_for_damage(&mut self, now: Time) {
+        let Some(store) = self.store.as_mut() else {
+            return;
+        };
+        store.scrub(now);
+        while let Some(range) = store.poll_damaged() {
+            self.damage.handle_found(now, &range);
+        }
+        if self.damage.deadline() > now {
+            return;
+        }
+        let groups: Vec<&Streams> = self.node.all_streams().map(|s| s.applied()).collect();
+        let mut others = self.replication.as_mut();
+        self.damage.turn(now, &groups, |at, stream, seq| {
+            let asked = others.as_mut().map(|o| o.mend_one(now, at, stream, seq));
+            asked == Some(true)
+        });
+    }
+
     /// The streams' end: what is in flight becomes durable, and the state is written down so that the next start is quick.
     pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
         let Some(mut store) = self.store.take() else {
@@ -272,50 +313,59 @@ impl Server {
         let now = self.clock.now();
         self.node.stop_streams(now);
         propose(&mut self.node, &mut store, &self.clock);
-        if let Some(streams) = self.node.streams()
-            && !store.is_checkpointing()
-        {
-            let parts = streams.applied().snapshot().chunks();
-            store.checkpoint(Box::new(parts));
+        for (at, streams) in self.node.all_streams().enumerate() {
+            if !store.is_checkpointing(at) {
+                let parts = streams.applied().snapshot().chunks();
+                store.checkpoint(at, Box::new(parts));
+            }
         }
         Ok(store.close()?)
     }
 }
 
-/// Hands what is gathered to the group, as far as it takes it.
+/// Hands what is gathered to the groups, as far as they take it.
 fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
+    for at in 0..store.groups_len() {
+        propose_in(at, node, store, clock);
+    }
+}
+
+fn propose_in(at: usize, node: &mut Node, store: &mut Store, clock: &Clock) {
     let mut now = clock.now();
-    while store.may_propose()
-        && let Some((entry, callers)) = node.poll_proposal(now)
+    while store.may_propose(at)
+        && let Some((entry, callers)) = node.poll_proposal(at, now)
     {
-        let proposed = store.propose(entry, callers);
+        let proposed = store.propose(at, entry, callers);
         let end = clock.now();
         let cost_ns = end.since(std::mem::replace(&mut now, end));
         match proposed {
-            Ok(proposed) => node.handle_proposed(now, proposed, cost_ns),
+            Ok(proposed) => node.handle_proposed(at, now, proposed, cost_ns),
             // The next wake-up tries again; a failure is what `poll` tells.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {
-                node.handle_refused(now, &ApiError::STORAGE_EXCEEDED);
+                node.handle_refused(at, now, &ApiError::STORAGE_EXCEEDED);
             }
             Err(WriteError::TooLarge { .. }) => {
-                node.handle_refused(now, &ApiError::MESSAGE_TOO_LARGE);
+                node.handle_refused(at, now, &ApiError::MESSAGE_TOO_LARGE);
             }
-            Err(WriteError::NotLeader) => node.handle_refused(now, &ApiError::SYSTEM_UNAVAILABLE),
+            Err(WriteError::NotLeader) => {
+                node.handle_refused(at, now, &ApiError::SYSTEM_UNAVAILABLE);
+            }
         }
     }
 }
 
-/// Has the state written down when that is due, and answers what segments still hold.
-fn checkpoint(node: &mut Node, store: &mut Store) {
-    let Some(streams) = node.streams() else {
-        return;
-    };
-    if store.wants_checkpoint() {
-        let parts = streams.applied().snapshot().chunks();
-        store.checkpoint(Box::new(parts));
+/// Has states written down when that is due, and answers what segments still hold.
+fn checkpoint(node: &Node, store: &mut Store) {
+    for (at, streams) in node.all_streams().enumerate() {
+        if store.wants_checkpoint(at) {
+            let parts = streams.applied().snapshot().chunks();
+            store.checkpoint(at, Box::new(parts));
+        }
     }
-    if let Some(asked) = store.poll_lying() {
+    if let Some(asked) = store.poll_lying()
+        && let Some(streams) = node.streams(asked.at)
+    {
         let (lying, next) = streams.applied().lying_in(&asked.lsns, asked.from);
         store.handle_lying(lying, next);
     }

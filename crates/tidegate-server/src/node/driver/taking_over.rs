@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate::Time;
 
 use super::peers::Peers;
-use crate::catchup::wire::{self, Frame};
+use crate::catchup::wire::{self, Answer, Frame};
 use crate::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use crate::node::core::Node;
 use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
@@ -21,6 +22,8 @@ const ANSWERS_MAX: usize = 4;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct TakingOver {
+    /// The group's place in the store and the node.
+    at: usize,
     giver: Giver,
     mender: Mender,
     /// Records found damaged, and when they are looked at again.
@@ -54,12 +57,14 @@ struct Whole {
 
 /// What others are given.
 struct Given<'a> {
+    at: usize,
     store: &'a mut Store,
     streams: &'a Streams,
 }
 
 /// What this node has of the state that it takes over.
 struct Known<'a> {
+    at: usize,
     streams: &'a Streams,
     store: &'a Store,
 }
@@ -67,19 +72,19 @@ struct Known<'a> {
 impl Own for Known<'_> {
     fn place(&self, stream: u32, seq: u64) -> Option<Place> {
         let known = self.streams.place(stream, seq);
-        known.or_else(|| self.store.apart().place(stream, seq))
+        known.or_else(|| self.store.apart(self.at).place(stream, seq))
     }
 
     fn next(&self, stream: u32, from: u64) -> Option<u64> {
         let known = self.streams.next(stream, from);
-        let apart = self.store.apart().next(stream, from);
+        let apart = self.store.apart(self.at).next(stream, from);
         known.into_iter().chain(apart).min()
     }
 }
 
 impl Source for Given<'_> {
     fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)> {
-        let part = self.store.read_checkpoint(index, offset, len)?;
+        let part = self.store.read_checkpoint(self.at, index, offset, len)?;
         Some((part.index, part.total, part.bytes))
     }
 
@@ -90,7 +95,7 @@ impl Source for Given<'_> {
 
     fn message(&mut self, stream: u32, seq: u64) -> Read {
         let place = self.streams.get(stream).and_then(|s| s.place(seq));
-        match place.map(|place| self.store.read_alone(place)) {
+        match place.map(|place| self.store.read_alone(self.at, place)) {
             Some(Fetch::Ready(entry)) => Read::Ready(entry),
             Some(Fetch::Pending) => Read::Pending,
             _ => Read::Gone,
@@ -99,8 +104,9 @@ impl Source for Given<'_> {
 }
 
 impl TakingOver {
-    pub(super) fn new(limits: AccountLimits, others: Vec<u64>) -> Self {
+    pub(super) fn new(at: usize, limits: AccountLimits, others: Vec<u64>) -> Self {
         Self {
+            at,
             giver: Giver::default(),
             mender: Mender::new(others),
             damaged: BTreeMap::new(),
@@ -128,10 +134,11 @@ impl TakingOver {
         store: &mut Store,
         peers: &mut Peers,
     ) {
-        let group = store.group_number();
-        self.receive(now, store, peers);
-        if let Some(streams) = node.streams() {
+        let at = self.at;
+        let group = store.group_number(at);
+        if let Some(streams) = node.streams(at) {
             let mut given = Given {
+                at,
                 store,
                 streams: streams.applied(),
             };
@@ -143,17 +150,17 @@ impl TakingOver {
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
-        while let Some((to, ask)) = self.mender.poll(now, store.applied().0) {
+        while let Some((to, ask)) = self.mender.poll(now, store.applied(at).0) {
             let _ = peers.send_fetch(to, group, &ask.encode());
         }
         self.begin_or_end(store);
         self.place(store);
         if let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking
             && fetched.is_empty()
-            && let Some(streams) = node.streams()
+            && let Some(streams) = node.streams(at)
         {
             let streams = streams.applied();
-            let known = Known { streams, store };
+            let known = Known { at, streams, store };
             if let Some((to, ask)) = taker.poll(now, &known) {
                 let _ = peers.send_fetch(to, group, &ask.encode());
             }
@@ -193,55 +200,49 @@ impl TakingOver {
         self.mender.handle_damaged(now, stream, seq)
     }
 
-    fn receive(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {
-        while let Some(received) = peers.poll_fetch() {
-            match wire::decode(&received.payload) {
-                Ok(Frame::Ask(ask)) => {
-                    self.giver.handle_ask(store.applied().0, received.from, ask);
+    /// What another node asks of this one, or answers.
+    pub(super) fn receive(&mut self, now: Time, store: &mut Store, from: u64, payload: &Bytes) {
+        match wire::decode(payload) {
+            Ok(Frame::Ask(ask)) => self.giver.handle_ask(store.applied(self.at).0, from, ask),
+            Ok(Frame::Answer(answer)) => self.take_answer(now, store, from, answer),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    fn take_answer(&mut self, now: Time, store: &mut Store, from: u64, answer: Answer) {
+        if let Some((stream, seq, entry)) = self.mender.handle_answer(now, from, &answer) {
+            let message = Fetched { stream, seq, entry };
+            // Without room it is asked for again.
+            if store.append_repaired(self.at, &[message]).is_ok() {
+                tracing::warn!("message {seq} of stream {stream} was damaged: another node had it");
+                self.mender.handle_mended(stream, seq);
+            }
+            return;
+        }
+        let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking else {
+            return;
+        };
+        match taker.handle_answer(answer) {
+            Taken::Nothing => {}
+            Taken::State(bytes) => match read_given(&bytes, self.limits) {
+                Ok((index, term, streams)) => taker.handle_state(index, term, streams),
+                Err(error) => {
+                    tracing::error!("the state another node gave: {error}");
+                    taker.handle_refused(now);
                 }
-                Ok(Frame::Answer(answer)) => {
-                    let mended = self.mender.handle_answer(now, received.from, &answer);
-                    if let Some((stream, seq, entry)) = mended {
-                        let message = Fetched { stream, seq, entry };
-                        // Without room it is asked for again.
-                        if store.append_repaired(&[message]).is_ok() {
-                            tracing::warn!(
-                                "message {seq} of stream {stream} was damaged: another node had it"
-                            );
-                            self.mender.handle_mended(stream, seq);
-                        }
-                        continue;
-                    }
-                    let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking else {
-                        continue;
-                    };
-                    match taker.handle_answer(answer) {
-                        Taken::Nothing => {}
-                        Taken::State(bytes) => match read_given(&bytes, self.limits) {
-                            Ok((index, term, streams)) => taker.handle_state(index, term, streams),
-                            Err(error) => {
-                                tracing::error!("the state another node gave: {error}");
-                                taker.handle_refused(now);
-                            }
-                        },
-                        Taken::Messages(stream, messages) => {
-                            let all = messages.into_iter().map(|(seq, entry)| Fetched {
-                                stream,
-                                seq,
-                                entry,
-                            });
-                            fetched.extend(all);
-                        }
-                    }
-                }
-                Err(error) => tracing::warn!("{error}"),
+            },
+            Taken::Messages(stream, messages) => {
+                let all = messages
+                    .into_iter()
+                    .map(|(seq, entry)| Fetched { stream, seq, entry });
+                fetched.extend(all);
             }
         }
     }
 
     fn begin_or_end(&mut self, store: &mut Store) {
-        match (store.poll_catch_up(), &mut self.taking) {
-            (Some(wanted), None) if store.begin_catch_up() => {
+        match (store.poll_catch_up(self.at), &mut self.taking) {
+            (Some(wanted), None) if store.begin_catch_up(self.at) => {
                 tracing::info!(
                     "the others' logs begin after what is known here: taking over the state as of entry {} or later",
                     wanted.index
@@ -254,7 +255,7 @@ impl TakingOver {
             }
             (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
             (None, Some(Taking::Coming { .. })) => {
-                store.abandon_catch_up();
+                store.abandon_catch_up(self.at);
                 self.taking = None;
             }
             _ => {}
@@ -272,11 +273,11 @@ impl TakingOver {
             return;
         };
         // While there is no room they wait, and nothing more is asked for.
-        if !fetched.is_empty() && store.append_fetched(fetched).is_ok() {
+        if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
             *undurable += fetched.len();
             fetched.clear();
         }
-        while let Some(placed) = store.poll_fetched() {
+        while let Some(placed) = store.poll_fetched(self.at) {
             taker.handle_placed(placed.stream, placed.seq, placed.place);
             *undurable = undurable.saturating_sub(1);
         }
@@ -296,22 +297,22 @@ impl TakingOver {
         };
         if !whole.handed_over {
             let parts = Box::new(whole.streams.snapshot().chunks());
-            match store.install(whole.at, whole.live.clone(), parts) {
+            match store.install(self.at, whole.at, whole.live.clone(), parts) {
                 Ok(()) => whole.handed_over = true,
                 Err(InstallError::Busy) => {}
                 Err(_) => {
-                    store.abandon_catch_up();
+                    store.abandon_catch_up(self.at);
                     self.taking = None;
                 }
             }
-        } else if store.poll_installed().is_some() {
+        } else if store.poll_installed(self.at).is_some() {
             if let Some(Taking::Whole(whole)) = self.taking.take()
-                && let Some(streams) = node.streams_mut()
+                && let Some(streams) = node.streams_mut(self.at)
             {
                 tracing::info!("took over the state as of entry {}", whole.at.0);
-                streams.replace(now, whole.streams);
+                streams.replace(now, whole.at.0, whole.streams);
             }
-        } else if !store.is_installing() {
+        } else if !store.is_installing(self.at) {
             // It could not be written: once more.
             whole.handed_over = false;
         }

@@ -16,7 +16,7 @@ use crate::api::{answer, timestamp::Timestamp};
 use crate::consumer::{Consumer, Ending, Fetch, Identity, Position, Progress, Source, State};
 use crate::node::core::Node;
 use crate::store::Space;
-use crate::stream::{Command, Effect, Filter, Kind, Stream, consumer_filter};
+use crate::stream::{Command, Effect, Filter, Kind, Stream, Transit, consumer_filter};
 
 use super::outcome::Then;
 
@@ -89,7 +89,7 @@ impl Consumers {
         names.filter_map(|(_, key)| self.live.get(key))
     }
 
-    fn keys_of(&self, stream: u32) -> Vec<Key> {
+    pub(super) fn keys_of(&self, stream: u32) -> Vec<Key> {
         let names = self.names.get(&stream).into_iter();
         names.flat_map(|names| names.values().copied()).collect()
     }
@@ -425,6 +425,7 @@ impl JetStream {
         for effect in effects {
             match effect {
                 Effect::Purged { .. }
+                | Effect::StreamFilled { .. }
                 | Effect::ConsumerCreated { .. }
                 | Effect::ConsumerUpdated { .. } => counting = true,
                 Effect::Stored {
@@ -462,6 +463,11 @@ impl JetStream {
                         self.let_go(node, now, key, Ending::Deleted);
                     }
                 }
+                Effect::StreamFrozen { stream } => self.end_frozen(*stream),
+                Effect::StreamMoved { stream } => {
+                    self.pub_acks.remove(stream);
+                    self.moves.handle_moved(*stream);
+                }
                 Effect::StreamUpdated { stream } => {
                     let config = self.streams.get(*stream).map(|s| s.config());
                     if config.is_some_and(|c| !c.allow_atomic) {
@@ -490,6 +496,7 @@ impl JetStream {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
                 // Deleted by a later command of the same entry, there is none to be found.
+                Effect::StreamFilled { stream } if self.serves => self.take_up_all(now, *stream),
                 Effect::ConsumerCreated { stream, name } if self.serves => {
                     self.take_up_logged(now, *stream, name);
                 }
@@ -517,6 +524,21 @@ impl JetStream {
             };
             live.consumer.handle_purged(wall_us, &mut source);
             self.consumers.wake(key);
+        }
+    }
+
+    /// Takes up all consumers of a stream as the log has them.
+    pub(super) fn take_up_all(&mut self, now: Time, stream: u32) {
+        let Some(of) = self.streams.get(stream) else {
+            return;
+        };
+        if of.transit() != Transit::None {
+            // Those of a stream on its way rest.
+            return;
+        }
+        let names: Vec<String> = of.consumers().map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            self.take_up_logged(now, stream, &name);
         }
     }
 

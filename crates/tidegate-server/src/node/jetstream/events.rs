@@ -7,6 +7,7 @@ use tidegate::Time;
 
 use super::{JetStream, Voice, speak};
 use crate::api::timestamp::Timestamp;
+use crate::cluster::groups::ALL;
 use crate::node::core::Node;
 use crate::stream::Effect;
 
@@ -127,6 +128,11 @@ impl JetStream {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
             // Of what a later command of the same entry deleted there is no name any more.
             match effect {
+                // The directory's leader has said it of streams that others keep.
+                Effect::StreamCreated { .. }
+                | Effect::StreamUpdated { .. }
+                | Effect::StreamDeleted { .. }
+                    if self.group != ALL => {}
                 Effect::StreamCreated { stream } => {
                     if let Some(stream) = &name(*stream) {
                         let advised = Advised::StreamCreated { stream };

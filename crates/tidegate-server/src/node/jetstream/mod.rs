@@ -11,8 +11,12 @@
 mod acks;
 mod batches;
 mod consumers;
+mod directory;
 mod events;
+mod gathering;
 mod interest;
+mod keeping;
+mod moving;
 mod outcome;
 mod proposals;
 mod publish;
@@ -20,6 +24,8 @@ mod reads;
 mod requests;
 pub(in crate::node) mod roles;
 mod speak;
+pub(in crate::node) mod subjects;
+pub(in crate::node) mod told;
 mod views;
 mod wall;
 
@@ -33,6 +39,9 @@ use tidegate::Time;
 use tidegate::controller::Snapshot;
 
 use self::consumers::{Consumers, Live};
+use self::directory::Directory;
+use self::keeping::Keeping;
+use self::moving::Moves;
 use self::outcome::Then;
 use self::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 pub(in crate::node) use self::publish::Taken;
@@ -47,13 +56,14 @@ use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
 use crate::api::timestamp::Timestamp;
 use crate::api::view::Server;
+use crate::cluster::groups::ALL;
 use crate::config::StreamSettings;
 use crate::consumer::Ending;
 use crate::ingest::{Atomic, Fast, FastLimits};
 use crate::nats::parse::Publish;
 use crate::replica::{Committed, Proposed};
 use crate::store::{Fetch, Space};
-use crate::stream::{Effect, Entry, EntryError, Outcome, Place, Streams};
+use crate::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before publishers are not read any more.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -90,8 +100,26 @@ pub struct StreamStats {
     pub refused: u64,
 }
 
-/// The streams of a node.
+impl StreamStats {
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            api_requests: self.api_requests + other.api_requests,
+            api_errors: self.api_errors + other.api_errors,
+            entries: self.entries + other.entries,
+            commands: self.commands + other.commands,
+            bytes: self.bytes + other.bytes,
+            held_back: self.held_back + other.held_back,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
+/// The streams that one group keeps, on this node.
 pub struct JetStream {
+    /// The group's number.
+    group: u32,
     streams: Streams,
     settings: StreamSettings,
     wall: Wall,
@@ -113,6 +141,8 @@ pub struct JetStream {
     settles: Option<Time>,
     /// When the last of those were.
     orphans_told: Option<Time>,
+    /// Since when other nodes are not to send anything here any more, because this one is going to end.
+    parting: Option<Time>,
     reads: Reads,
     atomic: Atomic,
     fast: Fast,
@@ -143,6 +173,14 @@ pub struct JetStream {
     behind: Option<String>,
     /// What other nodes are to send here is not what it was.
     interest_changed: bool,
+    /// What other groups' streams hold here.
+    beside: Held,
+    /// Of the group of all nodes: who keeps which streams.
+    directory: Directory,
+    /// Of another group: what it keeps, and what it is to keep.
+    keeping: Keeping,
+    /// Streams on their way from one group to another.
+    moves: Moves,
     /// Somebody asked for another leader.
     step_down: Option<StepDown>,
     /// Names consumers that nobody named, and advisories.
@@ -160,12 +198,13 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    /// Streams as the log has them at `now`. `seed` makes names unique.
+    /// Streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
     #[must_use]
     pub fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
         let mut wall = Wall::default();
         wall.not_before(now, streams.now_us());
         Self {
+            group: ALL,
             streams,
             wall,
             durable: Proposals::default(),
@@ -179,6 +218,7 @@ impl JetStream {
             parked: Vec::new(),
             settles: None,
             orphans_told: None,
+            parting: None,
             reads: Reads::default(),
             atomic: roles::new_atomic(),
             fast: Fast::new(FastLimits::default()),
@@ -198,6 +238,10 @@ impl JetStream {
             cluster: ClusterInfo::default(),
             behind: None,
             interest_changed: false,
+            beside: Held::default(),
+            directory: Directory::default(),
+            keeping: Keeping::default(),
+            moves: Moves::default(),
             step_down: None,
             seed,
             named: 0,
@@ -208,6 +252,19 @@ impl JetStream {
             effects: Vec::new(),
             body: Vec::new(),
         }
+    }
+
+    /// The same, of another group.
+    #[must_use]
+    pub const fn of_group(mut self, group: u32) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// The number of the group that keeps them.
+    #[must_use]
+    pub const fn group(&self) -> u32 {
+        self.group
     }
 
     /// The streams as applied.
@@ -267,6 +324,11 @@ impl JetStream {
                 Space::Free => tracing::info!("there is space again: publishing goes on"),
             }
         }
+    }
+
+    /// The streams of all groups hold so much here.
+    pub(super) const fn set_held(&mut self, all: Held) {
+        self.beside = all.without(self.streams.held());
     }
 
     pub(super) fn set_wall_clock(&mut self, now: Time, us: u64) {
@@ -346,6 +408,7 @@ impl JetStream {
     ) -> Result<(), EntryError> {
         self.outcomes.clear();
         self.effects.clear();
+        self.directory.applied = committed.index;
         let lsn = committed.lsn.get();
         self.streams
             .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
@@ -398,6 +461,8 @@ impl JetStream {
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
         self.tell_orphans(node, now);
+        self.serve_doubts(node, now);
+        self.tell_moved(node, now);
         if !self.serves {
             // It answers what was asked while it did, no more; what was said to streams went to their leader.
             self.serve_reads(node, now, messages);
@@ -411,6 +476,10 @@ impl JetStream {
         self.propose_expiry(now);
         self.apply_volatile(node, now)?;
         self.serve_batches(node, now);
+        self.serve_askers(node, now);
+        self.serve_untold(node, now);
+        self.serve_gathers(node, now);
+        self.serve_exports(node, now, messages);
         self.serve_reads(node, now, messages);
         self.serve_consumers(node, now, messages);
         self.take_said(now);
@@ -468,6 +537,7 @@ impl JetStream {
             || !self.volatile.is_empty()
             || !self.said.is_empty()
             || !self.batches.is_empty()
+            || (self.serves && self.group != ALL && self.keeping.is_to_compare())
         {
             return Some(Time::ZERO);
         }
@@ -478,6 +548,9 @@ impl JetStream {
             self.again,
             self.atomic.deadline(),
             self.fast.deadline(),
+            self.keeping.deadline(),
+            self.moves.deadline(),
+            self.directory.deadline(),
         ];
         all.into_iter().flatten().min()
     }

@@ -31,6 +31,14 @@ pub(super) enum Then {
     Fast(Ticket),
     /// Nobody: what went of age is removed.
     Expired,
+    /// Who asked for a stream to be deleted that this other group keeps.
+    DeletedElsewhere(u32),
+    /// Nobody: a stream is as the directory has it, where it has this number.
+    Kept(u32),
+    /// Nobody: a part of a stream that moves here has come, which has this number in the directory.
+    Filled(u32),
+    /// Nobody.
+    Noted,
 }
 
 impl JetStream {
@@ -45,10 +53,39 @@ impl JetStream {
     ) {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
+        if matches!(then, Then::Api(Kind::StreamCreate)) {
+            self.directory.handle_made();
+        }
         match then {
             Then::Publish => self.published(outcome, &mut body),
             Then::Atomic(id) => self.batch_stored(outcome, &id, &mut body),
-            Then::Api(kind) => body = self.changed(now, kind, outcome),
+            Then::Api(kind) => match self.changed_elsewhere(outcome) {
+                Some(stream) => {
+                    self.body = body;
+                    return self.forward(node, now, reply, kind, stream);
+                }
+                None => body = self.changed(now, kind, outcome),
+            },
+            Then::DeletedElsewhere(group) => {
+                let kind = Kind::StreamDelete;
+                if let Outcome::Deleted { stream } = *outcome {
+                    self.body = body;
+                    return self.forward(node, now, reply, kind, (stream, group));
+                }
+                body = self.changed(now, kind, outcome);
+            }
+            Then::Kept(of) => {
+                self.body = body;
+                return self.keeping.handle_done(of);
+            }
+            Then::Filled(of) => {
+                self.body = body;
+                return self.handle_import(now, of, outcome);
+            }
+            Then::Noted => {
+                self.body = body;
+                return;
+            }
             Then::Consumer(name) => body = self.consumer_made(node, now, &name, outcome),
             Then::Paused(until) => body = self.paused(now, until, outcome),
             Then::Delta(key) => {

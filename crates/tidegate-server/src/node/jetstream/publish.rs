@@ -31,6 +31,9 @@ impl JetStream {
         let Some(stream) = self.streams.get(id) else {
             return Taken::No;
         };
+        if !self.is_open_here(stream) {
+            return Taken::No;
+        }
         let config = stream.config();
         let volatile = stream.in_memory();
         let no_ack = config.no_ack;
@@ -60,7 +63,7 @@ impl JetStream {
         if self.space != Space::Free && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
         }
-        self.streams.check_quota(stream, bytes)
+        self.streams.check_quota(stream, bytes, self.beside)
     }
 
     fn taken(&self) -> Taken {

@@ -18,21 +18,26 @@ use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
 use crate::api::{Refusal, Request, level, pedantic, strip, view};
+use crate::cluster::groups::ALL;
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::nats::parse::Publish;
 use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{
-    Command, ConsumerRequest, DeleteRequest, Kind, Outcome, PurgeRequest, Stream, StreamView,
+    Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
+    Transit,
 };
 
 use super::events::Advised;
 use super::reads::Indexed;
 
 /// Requests that messages answer.
-const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
-const READS: &[u8] = b"DIRECT.GET.";
+pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
+pub(super) const READS: &[u8] = b"DIRECT.GET.";
+
+/// What whoever asks a node finds if nobody is there.
+const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// What comes of a request.
 enum Reply {
@@ -53,11 +58,12 @@ impl From<Result<Self, ApiError>> for Reply {
 }
 
 impl JetStream {
-    /// A message at `$JS.>`; whether somebody takes it.
+    /// A message at `$JS.>`, of a client here or `routed` from another node; whether somebody takes it.
     pub(in crate::node) fn handle_request(
         &mut self,
         node: &mut Node,
         now: Time,
+        routed: bool,
         message: &Publish<'_>,
     ) -> Taken {
         if !self.serves {
@@ -97,7 +103,13 @@ impl JetStream {
         };
         let body = match outcome {
             Reply::Later => return Taken::Yes,
-            Reply::Nobody => return Taken::No,
+            Reply::Nobody => {
+                // Where it was asked somebody seemed to be there.
+                if routed {
+                    self.voice(node, now).status_to(reply, NOBODY);
+                }
+                return Taken::No;
+            }
             Reply::Now(body) => body,
             Reply::Error(error) => {
                 self.stats.api_errors += 1;
@@ -119,6 +131,10 @@ impl JetStream {
             return Taken::No;
         }
         if asked.starts_with(PULLS) {
+            if self.is_split() && node.is_led_by_peer(ALL) {
+                // Whoever leads has no such stream, or would hear it.
+                return Taken::No;
+            }
             return match self.park(reply) {
                 true => Taken::Yes,
                 false => Taken::No,
@@ -140,15 +156,23 @@ impl JetStream {
     ) -> Reply {
         let kind = kind_of(&request);
         match request {
+            Request::AccountInfo if self.is_split() => {
+                let gathered = self.gather_account(node, now, reply);
+                gathered.map(|()| Reply::Later).into()
+            }
             Request::AccountInfo => Reply::Now(view::account_info(&self.account())),
             Request::StreamInfo { stream, details } => {
                 let info =
                     |s: &Stream| view::stream_info(&self.server(now), &self.shown(s), &details);
-                self.stream(stream).and_then(info).map(Reply::Now).into()
+                self.entry(stream).and_then(info).map(Reply::Now).into()
             }
             Request::StreamNames(ask) => {
                 let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
                 Reply::Now(view::stream_names(all.iter(), &ask))
+            }
+            Request::StreamList(ask) if self.is_split() => {
+                let gathered = self.gather_list(node, now, reply, &ask);
+                gathered.map(|()| Reply::Later).into()
             }
             Request::StreamList(ask) => {
                 let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
@@ -185,7 +209,7 @@ impl JetStream {
                         });
                         Reply::Later
                     }
-                    Err(_) => Reply::Nobody,
+                    Err(_) => self.pulled_in_vain(stream, reply),
                 }
             }
             change => self.change(node, now, reply, kind, change).into(),
@@ -212,14 +236,13 @@ impl JetStream {
                 }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
-                self.propose(
-                    now,
-                    Kind::CreateStream,
-                    0,
-                    b"",
-                    &config,
-                    (reply, Then::Api(kind)),
-                )?;
+                let kept = self.place(node, &config)?.encode();
+                let waiter = (reply, Then::Api(kind));
+                let proposed = self.propose(now, Kind::CreateStream, 0, &kept, &config, waiter);
+                if proposed.is_err() {
+                    self.directory.handle_made();
+                }
+                proposed?;
             }
             Request::StreamUpdate { config, pedantic } => {
                 if pedantic {
@@ -227,26 +250,26 @@ impl JetStream {
                 }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
-                let id = self.stream(&config.name)?.id();
+                let to = self.destination(node, &config)?;
+                let to = to.map(u32::to_le_bytes);
+                let id = self.entry(&config.name)?.id();
                 self.propose(
                     now,
                     Kind::UpdateStream,
                     id,
-                    b"",
+                    to.as_ref().map_or(&b""[..], |to| to),
                     &config,
                     (reply, Then::Api(kind)),
                 )?;
             }
             Request::StreamDelete { stream } => {
-                let id = self.stream(stream)?.id();
-                self.propose(
-                    now,
-                    Kind::DeleteStream,
-                    id,
-                    b"",
-                    &(),
-                    (reply, Then::Api(kind)),
-                )?;
+                let of = self.entry(stream)?;
+                let then = match of.kept() {
+                    Kept::Elsewhere { group, .. } => Then::DeletedElsewhere(group),
+                    _ => Then::Api(kind),
+                };
+                let id = of.id();
+                self.propose(now, Kind::DeleteStream, id, b"", &(), (reply, then))?;
             }
             Request::StreamPurge { stream, purge } => {
                 let purge = PurgeRequest {
@@ -319,7 +342,7 @@ impl JetStream {
     }
 
     /// Proposes a command with a JSON payload, none for `()`; not if what is left of the disk is for others.
-    fn propose<P: Serialize>(
+    pub(super) fn propose<P: Serialize + ?Sized>(
         &mut self,
         now: Time,
         kind: Kind,
@@ -352,10 +375,28 @@ impl JetStream {
         }
     }
 
-    fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
+    fn entry(&self, name: &str) -> Result<&Stream, ApiError> {
         let id = self.streams.by_name(name);
         id.and_then(|id| self.streams.get(id))
             .ok_or(ApiError::STREAM_NOT_FOUND)
+    }
+
+    /// The stream of this name, unless it is on its way to another group.
+    fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
+        let stream = self.entry(name)?;
+        match stream.transit() {
+            Transit::None => Ok(stream),
+            _ => Err(ApiError::SYSTEM_UNAVAILABLE),
+        }
+    }
+
+    /// Somebody pulls where there is no such consumer: as if nobody were there, unless its stream moves.
+    fn pulled_in_vain(&mut self, stream: &str, reply: &[u8]) -> Reply {
+        let id = self.entry(stream).ok().map(Stream::id);
+        match id.is_some_and(|id| self.is_unsettled(id) && self.park_moving(id, reply)) {
+            true => Reply::Later,
+            false => Reply::Nobody,
+        }
     }
 
     fn find_consumer(&self, stream: &str, name: &str) -> Result<Key, ApiError> {
@@ -365,7 +406,7 @@ impl JetStream {
             .ok_or(ApiError::CONSUMER_NOT_FOUND)
     }
 
-    fn account(&self) -> AccountInfo<'_> {
+    pub(super) fn account(&self) -> AccountInfo<'_> {
         let bound = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
         let (file, memory) = (
             self.streams.usage(Storage::File),
@@ -557,7 +598,7 @@ impl JetStream {
         consumer: &str,
         to: Placement,
     ) -> Result<Reply, ApiError> {
-        if self.nodes <= 1 {
+        if self.nodes <= 1 && self.group == ALL {
             return Err(ApiError::CLUSTER_REQUIRED);
         }
         if !consumer.is_empty() {
@@ -575,6 +616,8 @@ impl JetStream {
         }
         match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
+            // One node alone keeps it, as before.
+            None if self.nodes <= 1 => {}
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(
                     "no suitable peers for placement: there is no node `{name}`"

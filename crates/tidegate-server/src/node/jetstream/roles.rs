@@ -8,19 +8,40 @@ use std::time::Duration;
 
 use tidegate::Time;
 
+use super::told::{subject_of_group, subject_of_stream};
 use super::{Ending, JetStream};
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
+use crate::cluster::groups::ALL;
 use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 use crate::node::core::Node;
-use crate::stream::{Effect, Outcome, Streams};
+use crate::stream::{Effect, Kept, Outcome, Streams};
 
 use super::outcome::Then;
 
 /// Requests, acknowledgements and flow control.
-const OWN: &[u8] = b"$JS.>";
+const OWN: &str = "$JS.>";
 /// One of these requests: whoever wants it serves.
 const API: &[u8] = b"$JS.API.INFO";
+/// Of the API what the leader of the directory hears where other groups keep streams: what may be asked about a stream that nobody
+/// has, or all, or that changes which there are.
+const DIRECTORY: [&str; 15] = [
+    "INFO",
+    "STREAM.>",
+    "CONSUMER.CREATE.>",
+    "CONSUMER.DURABLE.>",
+    "CONSUMER.INFO.>",
+    "CONSUMER.NAMES.>",
+    "CONSUMER.LIST.>",
+    "CONSUMER.DELETE.>",
+    "CONSUMER.PAUSE.>",
+    "CONSUMER.LEADER.>",
+    "CONSUMER.UNPIN.>",
+    "CONSUMER.RESET.>",
+    "META.>",
+    "SERVER.>",
+    "ACCOUNT.>",
+];
 /// How long after a node was heard to serve others may not have heard it yet.
 const SETTLING: Duration = Duration::from_millis(50);
 /// Pulls that wait for somebody to lead, at most.
@@ -65,12 +86,60 @@ impl JetStream {
     /// What other nodes are to send here; empty unless this node serves.
     #[must_use]
     pub fn interest(&self) -> Vec<Box<[u8]>> {
-        if !self.serves {
+        let reasons = self.reasons();
+        let of = reasons
+            .into_iter()
+            .map(|(stream, _)| self.interest_for(stream));
+        of.flatten().collect()
+    }
+
+    /// What other nodes are to send something here for: streams by number, and 0, the group itself; each with a number that is another
+    /// once what they are to send is. None unless this node serves.
+    pub(in crate::node) fn reasons(&self) -> Vec<(u32, u64)> {
+        if !self.serves || self.parting.is_some() {
             return Vec::new();
         }
-        let subjects = self.streams.iter().flat_map(|s| s.config().subjects.iter());
-        let subjects = subjects.map(|s| s.as_bytes().into());
-        std::iter::once(OWN.into()).chain(subjects).collect()
+        let split = u64::from(self.is_split());
+        let mut all = vec![(0, split)];
+        let heard = self.streams.iter().filter(|s| self.is_open_here(s));
+        all.extend(heard.map(|s| (s.id(), s.changed() * 2 + split)));
+        all
+    }
+
+    /// What they are to send for one of these.
+    pub(in crate::node) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
+        let domain = self.settings.domain.as_deref();
+        let mut all = Vec::new();
+        match self.streams.get(stream) {
+            None if self.group != ALL => all.push(subject_of_group(self.group)),
+            None if self.is_split() => {
+                all.push(subject_of_group(ALL));
+                let apis = std::iter::once("$JS.API".to_owned());
+                for api in apis.chain(domain.map(|domain| format!("$JS.{domain}.API"))) {
+                    all.extend(DIRECTORY.map(|what| format!("{api}.{what}")));
+                }
+            }
+            None => all.push(OWN.to_owned()),
+            Some(of) => {
+                all.extend(of.config().subjects.iter().cloned());
+                if let Kept::Of(_) = of.kept() {
+                    all.push(subject_of_stream(of.name()));
+                    managed_at(of.name(), domain, &mut all);
+                }
+                if self.group != ALL || self.is_split() {
+                    reached_at(of.name(), domain, &mut all);
+                }
+            }
+        }
+        all.into_iter().map(|s| s.into_bytes().into()).collect()
+    }
+
+    /// Whether another node is known to lead the group.
+    fn is_led_elsewhere(&self, node: &mut Node) -> bool {
+        match self.group {
+            ALL => node.peers_want(API),
+            group => node.is_led_by_peer(group),
+        }
     }
 
     /// Whether what other nodes are to send has changed since it was last asked.
@@ -93,12 +162,22 @@ impl JetStream {
         }
     }
 
-    /// These are the streams from now on, taken over from another node. Not while this one serves.
-    pub fn replace(&mut self, now: Time, streams: Streams) {
+    /// These are the streams from now on, taken over from another node as of the entry of this index. Not while this one serves.
+    pub fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(!self.serves, "who leads has everything");
-        self.streams = streams;
+        self.directory.applied = index;
+        let before = std::mem::replace(&mut self.streams, streams);
+        self.streams.follow(&before);
         self.pub_acks.clear();
         self.wall.not_before(now, self.streams.now_us());
+    }
+
+    /// This node is going to end. What it keeps alone goes with it: nothing more is to be sent here.
+    pub(in crate::node) fn handle_parting(&mut self, now: Time) {
+        if self.group != ALL && self.nodes <= 1 {
+            self.parting.get_or_insert(now);
+            self.interest_changed = true;
+        }
     }
 
     /// Everything committed is applied: from now on this node decides, and serves consumers.
@@ -108,13 +187,9 @@ impl JetStream {
         }
         self.interest_changed = true;
         self.wall.not_before(now, self.streams.now_us());
-        let known: Vec<(u32, String)> = self
-            .streams
-            .iter()
-            .flat_map(|s| s.consumers().map(|(name, _)| (s.id(), name.to_owned())))
-            .collect();
-        for (stream, name) in known {
-            self.take_up_logged(now, stream, &name);
+        let known: Vec<u32> = self.streams.iter().map(|s| s.id()).collect();
+        for stream in known {
+            self.take_up_all(now, stream);
         }
     }
 
@@ -125,6 +200,9 @@ impl JetStream {
             return;
         }
         self.interest_changed = true;
+        self.close_keeping(node, now);
+        self.close_directory(node, now);
+        self.moves.close();
         self.postponed.clear();
         self.seal(now);
         while let Some(mut sealed) = self.sealed.pop_front() {
@@ -153,7 +231,7 @@ impl JetStream {
     /// to be asked instead: sooner, it would ask in vain, and then only when it misses heartbeats.
     pub(super) fn tell_orphans(&mut self, node: &mut Node, now: Time) {
         let nobody = self.orphans.is_empty() && self.parked.is_empty();
-        if nobody || !(self.serves || node.peers_want(API)) {
+        if nobody || !(self.serves || self.is_led_elsewhere(node)) {
             self.settles = None;
             return;
         }
@@ -187,7 +265,9 @@ impl JetStream {
     #[must_use]
     pub fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.orphans_told.is_none_or(|at| at + ASKING <= now);
-        !self.serves && self.orphans.is_empty() && self.parked.is_empty() && asked
+        let gone = !self.serves && self.orphans.is_empty() && self.parked.is_empty() && asked;
+        // What one node keeps alone has nowhere to go: others know that it is away soon, and what they had sent by then is here.
+        gone || self.parting.is_some_and(|at| at + ASKING <= now)
     }
 
     fn refuse_all<'a>(
@@ -214,6 +294,9 @@ impl JetStream {
                 Effect::StreamCreated { .. }
                     | Effect::StreamUpdated { .. }
                     | Effect::StreamDeleted { .. }
+                    | Effect::StreamFrozen { .. }
+                    | Effect::StreamFilled { .. }
+                    | Effect::StreamMoved { .. }
             )
         };
         self.interest_changed |= self.serves && effects.iter().any(changes);
@@ -229,6 +312,46 @@ impl JetStream {
                 self.nodes
             ))),
         }
+    }
+}
+
+/// Where messages come in that are no requests to look at a stream or to change something, and which there are many of.
+fn reached_at(stream: &str, domain: Option<&str>, all: &mut Vec<String>) {
+    let apis = std::iter::once("$JS.API".to_owned());
+    for api in apis.chain(domain.map(|domain| format!("$JS.{domain}.API"))) {
+        all.push(format!("{api}.CONSUMER.MSG.NEXT.{stream}.>"));
+        all.push(format!("{api}.DIRECT.GET.{stream}"));
+        all.push(format!("{api}.DIRECT.GET.{stream}.>"));
+    }
+    all.push(format!("$JS.ACK.{stream}.>"));
+    all.extend(domain.map(|domain| format!("$JS.ACK.{domain}.*.{stream}.>")));
+    all.push(format!("$JS.FC.{stream}.>"));
+}
+
+/// Where the other requests about a stream come in that whoever keeps it answers.
+fn managed_at(stream: &str, domain: Option<&str>, all: &mut Vec<String>) {
+    const WHATS: [&str; 7] = [
+        "STREAM.INFO",
+        "STREAM.PURGE",
+        "STREAM.MSG.GET",
+        "STREAM.MSG.DELETE",
+        "STREAM.LEADER.STEPDOWN",
+        "CONSUMER.NAMES",
+        "CONSUMER.LIST",
+    ];
+    const CONSUMERS: [&str; 6] = [
+        "CREATE",
+        "DURABLE.CREATE",
+        "INFO",
+        "DELETE",
+        "PAUSE",
+        "LEADER.STEPDOWN",
+    ];
+    let apis = std::iter::once("$JS.API".to_owned());
+    for api in apis.chain(domain.map(|domain| format!("$JS.{domain}.API"))) {
+        all.extend(WHATS.map(|what| format!("{api}.{what}.{stream}")));
+        all.push(format!("{api}.CONSUMER.CREATE.{stream}"));
+        all.extend(CONSUMERS.map(|what| format!("{api}.CONSUMER.{what}.{stream}.>")));
     }
 }
 

@@ -5,15 +5,13 @@
 
 use tidegate::Time;
 
+use super::JetStream;
 use super::reads::BEHIND_BYTES;
 use crate::api::timestamp::Timestamp;
 use crate::consumer::{Advisory, Delivery, Ready, Sink};
 use crate::nats::parse::Publish;
-use crate::node::core::Node;
+use crate::node::core::{INBOX, Node};
 use crate::stream::Streams;
-
-/// Where clients wait for answers: streams that take these subjects are told no answers.
-const INBOX: &[u8] = b"_INBOX.";
 
 /// Something said where a stream listens.
 #[derive(Debug)]
@@ -47,7 +45,7 @@ impl Voice<'_> {
         payload: &[u8],
     ) -> Option<usize> {
         let headers = Some(headers).filter(|h| !h.is_empty());
-        if !to.starts_with(INBOX) && self.streams.takes(to) {
+        if !to.starts_with(INBOX) && takes(self.streams, to) {
             self.said.push(Said {
                 to: to.into(),
                 headers: headers.map(Into::into),
@@ -65,7 +63,9 @@ impl Voice<'_> {
 
     /// Whether somebody listens, a stream perhaps.
     pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
-        self.streams.takes(to) || self.node.pending_at(to, None).is_some()
+        takes(self.streams, to)
+            || self.node.collects(to)
+            || self.node.pending_at(to, None).is_some()
     }
 
     /// An answer without headers.
@@ -122,6 +122,30 @@ impl Sink for Voice<'_> {
         let time = Timestamp::from_micros(self.wall_us).to_string();
         let body = advisory.json(&id, &time);
         self.answer_with(subject.as_bytes(), &body);
+    }
+}
+
+/// Whether a stream of this group takes it.
+pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
+    streams.taker(subject).is_some_and(|s| s.kept().is_here())
+}
+
+impl JetStream {
+    /// Whether a stream of this group takes messages of this subject now.
+    pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
+        let taker = self.serves.then(|| self.streams.taker(subject)).flatten();
+        taker.is_some_and(|stream| self.is_open_here(stream))
+    }
+
+    /// Streams of another group said something: it goes into the stream that takes it.
+    pub(in crate::node) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
+        if self.collects(to) {
+            self.said.push(Said {
+                to: to.into(),
+                headers: message.headers.map(Into::into),
+                payload: message.payload.into(),
+            });
+        }
     }
 }
 

@@ -50,14 +50,8 @@ impl JetStream {
         &self.settings
     }
 
-    /// Each stream as the API would answer, for the monitor: `limit` of them after `offset`, with their consumers if so told.
-    pub(crate) fn details(
-        &self,
-        now: Time,
-        offset: usize,
-        limit: usize,
-        consumers: bool,
-    ) -> Vec<Value> {
+    /// Each stream by name and as the API would answer, for the monitor: `limit` of them, with their consumers if so told.
+    pub(crate) fn details(&self, now: Time, limit: usize, consumers: bool) -> Vec<(String, Value)> {
         let server = self.server(now);
         let parsed = |json: &[u8]| {
             let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
@@ -66,7 +60,11 @@ impl JetStream {
             }
             value
         };
-        let all = self.streams.iter().skip(offset).take(limit);
+        let kept = self
+            .streams
+            .iter()
+            .filter(|s| s.kept().is_here() && !s.is_filling());
+        let all = kept.take(limit);
         all.map(|stream| {
             let info = view::stream_info(&server, &self.shown(stream), &InfoDetails::default());
             let mut value = parsed(&info.unwrap_or_default());
@@ -84,7 +82,7 @@ impl JetStream {
                 });
                 value["consumer_detail"] = of.collect();
             }
-            value
+            (stream.name().to_owned(), value)
         })
         .collect()
     }

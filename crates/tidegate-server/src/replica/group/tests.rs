@@ -199,6 +199,50 @@ fn a_leader_sends_before_it_syncs_unless_it_is_to_send_after_that() {
     }
 }
 
+#[test]
+fn what_nobody_commits_is_written_again_and_counts_there_once_that_is_durable() {
+    for durable in [false, true] {
+        let voters = vec![1, 2, 3];
+        let (mut group, mut log) = leader(GroupOptions {
+            voters,
+            ..options()
+        });
+        while decided(&mut group).is_some() {}
+        assert!(!group.renew(), "nothing waits");
+        for n in 1..=2 {
+            group.propose(entry(n, 10), 1).unwrap();
+        }
+        assert!(!group.renew(), "they are on their way");
+        while log.accept(&mut group) {}
+        group.handle_durable(Lsn::new(log.end));
+        let sent: Vec<_> = std::iter::from_fn(|| group.poll_message()).collect();
+        let (first, end) = (group.unapplied_from().unwrap(), Lsn::new(log.end));
+        assert!(first < end && group.renew() && !group.renew());
+        while log.accept(&mut group) {}
+        let last = group.last_index();
+        let again: Vec<_> = log.records.iter().filter(|r| r.0 >= end).collect();
+        let terms = again.iter().map(|(_, r)| (r.kind, r.index, r.term));
+        let term = group.term();
+        let twice = [last - 1, last].map(|index| (KIND_ENTRY, index, term));
+        assert!(terms.eq(twice), "{again:?}");
+        if durable {
+            group.handle_durable(Lsn::new(log.end));
+            assert!(group.unapplied_from().unwrap() >= end);
+        }
+        let (_, to_second) = sent.iter().find(|(to, _)| *to == 2).unwrap();
+        let answer = answer(to_second, MessageType::MsgAppendResponse, last);
+        group.step(answer).unwrap();
+        for n in 1..=2 {
+            let committed = decided(&mut group).unwrap();
+            assert_eq!(committed.data, entry(n, 10));
+            assert_eq!(committed.lsn >= end, durable, "{committed:?}");
+        }
+        group.handle_durable(Lsn::new(log.end));
+        assert!(group.is_durable());
+        assert_eq!((group.unapplied_from(), group.unapplied_bytes()), (None, 0));
+    }
+}
+
 /// A message of member 2 or 3, of which some fields may be as they are in earnest.
 fn any_message() -> impl Strategy<Value = Message> {
     let kinds = prop::sample::select(vec![
@@ -256,6 +300,7 @@ enum Happens {
     Accept,
     Durable,
     Poll,
+    Renew,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -265,6 +310,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         3 => Just(Happens::Accept),
         3 => Just(Happens::Durable),
         1 => Just(Happens::Poll),
+        1 => Just(Happens::Renew),
     ]
 }
 
@@ -301,6 +347,7 @@ proptest! {
                 Happens::Accept => while log.accept(&mut group) {},
                 Happens::Durable => group.handle_durable(Lsn::new(log.end)),
                 Happens::Poll => while decided(&mut group).is_some() {},
+                Happens::Renew => drop(group.renew()),
             }
             while let Some((to, message)) = group.poll_message() {
                 prop_assert!(to != 1);

@@ -3,7 +3,8 @@
 use super::{Event, World};
 use crate::audit::damaged;
 use crate::bugs::{Bug, Crash};
-use crate::node::Disks;
+use crate::member::Member;
+use crate::node::{Disks, Up};
 use crate::oracle::Verdict;
 
 impl World {
@@ -39,9 +40,10 @@ impl World {
             let crash = Crash {
                 now: self.now,
                 segment_bytes: node.options.segment_bytes,
+                groups: node.several(),
             };
             let planted = &mut node.planted;
-            node.disks.log = planted.after_crash(bug, log, &crash, &mut node.ledger);
+            node.disks.log = planted.after_crash(bug, log, &crash, &mut node.ledgers);
         }
         if unsynced > 0 {
             self.seen.hit("crashes that lost what was not synced");
@@ -62,7 +64,7 @@ impl World {
         let leader = self
             .nodes
             .iter()
-            .position(|n| n.up.as_ref().is_some_and(|up| up.led));
+            .position(|n| n.up.as_ref().is_some_and(|up| up.members[0].led));
         let at = leader.filter(|_| self.dice.chance(500)).unwrap_or(n);
         let short = self.now + self.dice.range(1_000, 300_000);
         let long = self.now + self.dice.range(100_000, 4_000_000);
@@ -71,9 +73,13 @@ impl World {
             0..=3 => self.crash_node(at, until)?,
             4 if self.dice.chance(400) => {
                 let to = self.nodes[n].id;
-                if let Some(up) = self.nodes[at].up.as_mut()
-                    && up.store.transfer_leadership(to).is_ok()
-                {
+                let up = self.nodes[at].up.as_mut();
+                let groups = up.as_ref().map_or(0, |up| up.members.len());
+                let handed = up.is_some_and(|up| {
+                    let over = (0..groups).map(|of| up.store.transfer_leadership(of, to).is_ok());
+                    over.fold(false, |any, one| any | one)
+                });
+                if handed {
                     self.trace(|| format!("node {} is to hand over to {to}", at + 1));
                     self.seen.hit("leadership handed over");
                 }
@@ -149,7 +155,9 @@ impl World {
         }
         self.trace(|| format!("node {} loses power", n + 1));
         self.seen.hit("crashes");
-        if self.nodes[n].up.as_ref().is_some_and(|up| up.led) {
+        let led = |m: &Member, up: &Up| m.led && !up.store.group(m.at).is_alone();
+        let led = |up: &Up| up.members.iter().any(|m| led(m, up));
+        if self.nodes[n].up.as_ref().is_some_and(led) {
             self.seen.hit("crashes of a leader");
         }
         self.crash(n, true);
@@ -163,10 +171,10 @@ impl World {
             return Ok(());
         }
         if self.plan.bug.is_none() && self.dice.chance(150) {
-            let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
+            let groups = self.groups_of(n);
             let (node, now, mut dice) = (&self.nodes[n], self.now, self.dice.fork());
-            let (oracle, seen) = (&mut self.oracle, &mut self.seen);
-            return damaged(node, &ids, now, self.plan, oracle, &mut dice, seen);
+            let (oracles, seen) = (&mut self.oracles, &mut self.seen);
+            return damaged(node, groups, now, self.plan, oracles, &mut dice, seen);
         }
         Ok(())
     }

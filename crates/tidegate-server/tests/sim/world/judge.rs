@@ -3,49 +3,19 @@
 use raft::eraftpb::MessageType;
 use tidegate_server::replica::Message;
 
-use super::{Node, World};
+use super::World;
 use crate::ledger::{Held, Ledger};
-use crate::oracle::{Verdict, ensure};
+use crate::node::Up;
+use crate::oracle::{Oracle, Verdict, ensure};
 
 impl World {
     /// At the end every node has what was acknowledged.
     pub(super) fn check_end(&mut self) -> Verdict {
-        let last = self.oracle.last_committed();
-        for n in 0..self.nodes.len() {
-            let node = &mut self.nodes[n];
+        for node in &mut self.nodes {
             let Some(up) = node.up.as_mut() else { continue };
-            up.streams.check_invariants();
-            self.oracle.state(last, &up.streams)?;
-            for acked in &self.acked {
-                let Some(stream) = up.streams.get(acked.stream) else {
-                    return Err(format!("stream {} is gone", acked.stream));
-                };
-                let kept = stream.config().max_msgs < 0;
-                let Some(place) = stream.place(acked.seq) else {
-                    ensure!(
-                        !kept,
-                        "acked message {} of stream {} is gone",
-                        acked.seq,
-                        acked.stream
-                    );
-                    continue;
-                };
-                let read = loop {
-                    match up.message(place)? {
-                        Some(crc) => break crc,
-                        None => {
-                            up.work();
-                            up.store.poll().map_err(|e| e.to_string())?;
-                        }
-                    }
-                };
-                ensure!(
-                    read == acked.crc,
-                    "message {} of stream {} on node {} is not what was acknowledged",
-                    acked.seq,
-                    acked.stream,
-                    node.id
-                );
+            for at in 0..up.members.len() {
+                let oracle = self.oracles.of_mut(up.members[at].group);
+                has_all(node.id, up, at, oracle)?;
             }
         }
         Ok(())
@@ -57,10 +27,12 @@ impl World {
         let Some(up) = node.up.as_ref() else {
             return Ok(());
         };
-        let (oracle, log) = (&mut self.oracle, up.store.log());
-        let each =
-            |index, held, before: Option<Held>| oracle.entry(index, held, before.map(|b| b.term));
-        let read = node.ledger.read_on(log, each);
+        let (oracles, log) = (&mut self.oracles, up.store.log());
+        let each = |group, index, held, before: Option<Held>| {
+            let before = before.map(|b| b.term);
+            oracles.of_mut(group).entry(index, held, before)
+        };
+        let read = node.ledgers.read_on(log, each);
         if self.plan.blind {
             return Ok(());
         }
@@ -69,37 +41,37 @@ impl World {
 
     /// Who leads is judged.
     pub(super) fn judge(&mut self, n: usize) -> Verdict {
+        let groups = self.nodes[n].up.as_ref().map_or(0, |up| up.members.len());
+        (0..groups).try_for_each(|at| self.judge_in(n, at))
+    }
+
+    fn judge_in(&mut self, n: usize, at: usize) -> Verdict {
         let node = &mut self.nodes[n];
         let (id, Some(up)) = (node.id, node.up.as_mut()) else {
             return Ok(());
         };
-        let group = up.store.group();
-        let leads = group.leads();
-        let term = group.hard_state().term;
-        if leads && !up.led {
-            up.begin_term();
-            if self.oracle.leads(id, term)? {
-                self.trace(|| format!("node {id} leads in term {term}"));
-            }
-            let Node { up, ledger, .. } = &self.nodes[n];
-            let group = up.as_ref().map(|up| up.store.group());
+        let (group, member) = (up.store.group(at), &mut up.members[at]);
+        let (number, leads, term) = (member.group, group.leads(), group.hard_state().term);
+        let oracle = self.oracles.of_mut(number);
+        if leads && !member.led {
+            member.begin_term();
             // What left its memory is on its disk.
-            self.oracle.new_leader(id, term, |index, of| {
-                let known = group.and_then(|g| g.term_of(index));
+            let ledger = node.ledgers.of(number);
+            oracle.new_leader(id, term, |index, of| {
+                let known = group.term_of(index);
                 known.map_or_else(|| ledger.has(index, of), |known| known == of)
             })?;
-        } else if leads {
-            self.oracle.leads(id, term)?;
         }
-        if let Some(up) = self.nodes[n].up.as_mut() {
-            up.led = leads;
+        member.led = leads;
+        if leads && oracle.leads(id, term)? {
+            self.trace(|| format!("node {id} leads group {number} in term {term}"));
         }
         Ok(())
     }
 
     /// What a message promises is on the disk of who sends it.
-    pub(super) fn promises(&self, n: usize, message: &Message) -> Verdict {
-        let (id, ledger) = (self.nodes[n].id, &self.nodes[n].ledger);
+    pub(super) fn promises(&self, n: usize, group: u32, message: &Message) -> Verdict {
+        let (id, ledger) = (self.nodes[n].id, self.nodes[n].ledgers.of(group));
         let (kind, term) = (message.get_msg_type(), message.term);
         if matches!(
             kind,
@@ -130,7 +102,7 @@ impl World {
                     message.index,
                     ledger.last()
                 );
-                self.matches(id, ledger, message)?;
+                self.matches(id, group, ledger, message)?;
             }
             _ => {}
         }
@@ -138,11 +110,11 @@ impl World {
     }
 
     /// What a follower says it has is what the leader has.
-    fn matches(&self, id: u64, ledger: &Ledger, message: &Message) -> Verdict {
+    fn matches(&self, id: u64, group: u32, ledger: &Ledger, message: &Message) -> Verdict {
         let leader = self.nodes.iter().find(|n| n.id == message.to);
         let group = leader
             .and_then(|n| n.up.as_ref())
-            .map(|up| up.store.group());
+            .and_then(|up| Some(up.store.group(up.member(group)?.at)));
         let leads = group.filter(|g| g.leads() && g.hard_state().term == message.term);
         let theirs = leads.and_then(|g| g.term_of(message.index));
         let ours = ledger.get(message.index).map(|h| h.term);
@@ -153,4 +125,46 @@ impl World {
         );
         Ok(())
     }
+}
+
+/// A node has everything of a group that was acknowledged.
+fn has_all(id: u64, up: &mut Up, at: usize, oracle: &mut Oracle) -> Verdict {
+    let last = oracle.last_committed();
+    if last == 0 {
+        return Ok(());
+    }
+    let group = up.members[at].group;
+    up.members[at].streams.check_invariants();
+    oracle.state(last, &up.members[at].streams)?;
+    for acked in &oracle.acked {
+        let Some(stream) = up.members[at].streams.get(acked.stream) else {
+            return Err(format!("stream {} of group {group} is gone", acked.stream));
+        };
+        let kept = stream.config().max_msgs < 0;
+        let Some(place) = stream.place(acked.seq) else {
+            ensure!(
+                !kept,
+                "acked message {} of stream {} of group {group} is gone",
+                acked.seq,
+                acked.stream
+            );
+            continue;
+        };
+        let read = loop {
+            match up.members[at].message(&mut up.store, place)? {
+                Some(crc) => break crc,
+                None => {
+                    up.work();
+                    up.store.poll().map_err(|e| e.to_string())?;
+                }
+            }
+        };
+        ensure!(
+            read == acked.crc,
+            "message {} of stream {} of group {group} on node {id} is not what was acknowledged",
+            acked.seq,
+            acked.stream
+        );
+    }
+    Ok(())
 }

@@ -1,10 +1,11 @@
 //! How nodes start: with the disk they had, or, if that was lost, with the place the others give them.
 
 use super::{Event, World};
+use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::records::HardState;
 
 use crate::bugs::{Bug, Crash, rewrite};
-use crate::ledger::Ledger;
+use crate::ledger::Ledgers;
 use crate::node::{Disks, Up};
 use crate::oracle::Verdict;
 
@@ -22,8 +23,19 @@ impl World {
         self.seen.hit("disks lost");
         let node = &mut self.nodes[n];
         (node.disks, node.lost) = (Disks::default(), true);
-        let before = std::mem::take(&mut node.ledger);
-        node.ledger = Ledger::after(before);
+        node.ledgers = Ledgers::after(node.ledgers.clone(), &node.groups);
+        // What only this node had is gone, and nothing else.
+        let alone = node.groups.iter().filter(|g| g.members.len() == 1);
+        let alone: Vec<u32> = alone.map(|g| g.number).collect();
+        for group in alone {
+            self.oracles.forget(group);
+            for c in 0..self.clients.len() {
+                if self.clients[c].group == group && !self.clients[c].stopped {
+                    self.clients[c].end();
+                    self.add_client(group);
+                }
+            }
+        }
         true
     }
 
@@ -34,10 +46,17 @@ impl World {
             let other = &self.nodes[m];
             let heard = !other.paused && !self.net.is_cut(n, m) && !self.net.is_cut(m, n);
             let up = other.up.as_ref().filter(|_| heard);
-            let Some(term) = up.and_then(|up| up.store.group().vouched_term()) else {
-                return false;
-            };
-            latest = latest.max(term);
+            // A term that none of the groups has seen.
+            for group in self.nodes[n].several() {
+                let of = up.and_then(|up| up.member(group).map(|m| up.store.group(m.at)));
+                if other.groups.iter().all(|g| g.number != group) {
+                    continue;
+                }
+                let Some(term) = of.and_then(|of| of.vouched_term()) else {
+                    return false;
+                };
+                latest = latest.max(term);
+            }
         }
         let term = latest + 1;
         self.trace(|| format!("node {} has its place again, from term {term} on", n + 1));
@@ -50,13 +69,16 @@ impl World {
                 let crash = Crash {
                     now: self.now,
                     segment_bytes: node.options.segment_bytes,
+                    groups: node.several(),
                 };
                 let begins = HardState {
                     term,
                     vote: node.id,
                 };
-                node.disks.log = rewrite(&node.disks.log, &crash, &mut node.ledger, |_| begins);
-                node.ledger.hard_state = begins;
+                node.disks.log = rewrite(&node.disks.log, &crash, &mut node.ledgers, |_| begins);
+                for group in node.several() {
+                    node.ledgers.of_mut(group).hard_state = begins;
+                }
                 None
             }
             _ => Some(term),
@@ -72,24 +94,44 @@ impl World {
             self.push(self.now + ASKS_EVERY_US, Event::Start(n));
             return Ok(());
         }
-        let ids: Vec<u64> = self.nodes.iter().map(|n| n.id).collect();
+        let groups = self.groups_of(n);
         let node = &mut self.nodes[n];
-        let opened = Up::open(node, &ids, self.now, self.plan, &mut self.oracle)?;
+        let opened = Up::open(node, groups, self.now, self.plan, &mut self.oracles)?;
         match opened {
             Ok(up) => {
                 node.life += 1;
-                let knows = up.store.group().hard_state();
+                let members = up.members.iter();
+                let knows = members.map(|m| (m.group, up.store.group(m.at).hard_state()));
+                let knows: Vec<(u32, HardState)> = knows.collect();
                 node.up = Some(up);
                 (node.syncing, node.step_at) = (false, None);
                 let (at, life) = (self.now + self.dice.below(node.tick_us), node.life);
                 self.push(at, Event::Tick(n, life));
                 self.look_at_disk(n)?;
-                self.nodes[n].ledger.opened(knows);
+                for (group, knows) in knows {
+                    self.nodes[n].ledgers.of_mut(group).opened(knows);
+                }
                 self.trace(|| format!("node {} starts", n + 1));
                 self.turn(n)
             }
             Err(error) => Err(format!("node {} does not start: {error}", node.id)),
         }
+    }
+
+    /// The groups with which a node starts now.
+    pub(super) fn groups_of(&self, n: usize) -> Vec<GroupOf> {
+        let mut groups = self.nodes[n].groups.clone();
+        if self.now < self.one_until {
+            groups.truncate(1);
+        }
+        groups
+    }
+
+    /// Whether a node runs with fewer groups than there are.
+    pub(super) fn is_small(&self, n: usize) -> bool {
+        let node = &self.nodes[n];
+        let small = |up: &Up| up.members.len() < node.groups.len();
+        node.up.as_ref().is_some_and(small)
     }
 
     pub(super) fn resume(&mut self, n: usize) -> Verdict {

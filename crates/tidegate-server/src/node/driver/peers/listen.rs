@@ -88,6 +88,8 @@ impl Peers {
             id: identity.as_ref().map_or(fresh, |(_, file)| file.me.id),
             life: id(&random).map_err(StartError::Loop)?,
             streams: settings.streams.is_some(),
+            // At most `SHARDS_MAX`.
+            shards: cluster.shards as u8,
             client_url: match cluster.no_advertise {
                 true => String::new(),
                 false => client_url(settings, clients).unwrap_or_else(|| {

@@ -37,7 +37,7 @@ fn node() -> Node {
         lsn: Lsn::new(1),
         data: entry.into(),
     };
-    node.handle_committed(NOW, &committed).unwrap();
+    node.handle_committed(0, NOW, &committed).unwrap();
     node
 }
 
@@ -45,11 +45,11 @@ fn node() -> Node {
 fn who_stops_leading_has_nothing_to_do() {
     let mut node = node();
     assert_eq!(node.streams_deadline(), None);
-    node.handle_leading(NOW);
-    assert_eq!(node.streams().unwrap().consumers_len(), 1);
+    node.handle_leading(0, NOW);
+    assert_eq!(node.streams(0).unwrap().consumers_len(), 1);
     assert_eq!(node.streams_deadline(), Some(Time::ZERO));
-    node.handle_following(NOW);
-    assert_eq!(node.streams().unwrap().consumers_len(), 0);
+    node.handle_following(0, NOW);
+    assert_eq!(node.streams(0).unwrap().consumers_len(), 0);
     assert_eq!(node.streams_deadline(), None);
 }
 
@@ -68,7 +68,7 @@ fn told(node: &mut Node, key: usize) -> String {
 }
 
 fn told_at(now: Time, node: &mut Node, key: usize) -> String {
-    node.serve_streams(now, &mut Unread).unwrap();
+    node.serve_streams(0, now, &mut Unread).unwrap();
     let text = node.outbox(key).to_vec();
     node.handle_written(NOW, key, text.len());
     String::from_utf8(text).unwrap()
@@ -78,7 +78,7 @@ fn told_at(now: Time, node: &mut Node, key: usize) -> String {
 fn who_listens_to_a_lost_consumer_is_told_where_another_can_be_had() {
     let mut node = node();
     node.join_cluster(Vec::new());
-    node.handle_leading(NOW);
+    node.handle_leading(0, NOW);
     let ordered = r#"{"stream_name":"S","config":{"deliver_subject":"d","ack_policy":"none","idle_heartbeat":5000000000}}"#;
     let create = format!("PUB $JS.API.CONSUMER.CREATE.S r {}", ordered.len());
     let key = client(
@@ -92,16 +92,16 @@ fn who_listens_to_a_lost_consumer_is_told_where_another_can_be_had() {
         ],
     );
     assert!(told(&mut node, key).contains("consumer_create_response"));
-    assert_eq!(node.streams().unwrap().consumers_len(), 2);
-    node.handle_following(NOW);
-    assert!(!node.streams().unwrap().has_handed_over(NOW));
+    assert_eq!(node.streams(0).unwrap().consumers_len(), 2);
+    node.handle_following(0, NOW);
+    assert!(!node.streams(0).unwrap().has_handed_over(NOW));
     assert_eq!(told(&mut node, key), "");
     node.handle_interest(0, 1, b"$JS.>", None).unwrap();
     assert_eq!(told(&mut node, key), "");
     let later = NOW + SETTLING;
     let said = told_at(later, &mut node, key);
     assert!(said.contains("Nats-Last-Consumer: 1\r\n"), "{said}");
-    let streams = node.streams().unwrap();
+    let streams = node.streams(0).unwrap();
     assert!(!streams.has_handed_over(later));
     assert!(streams.has_handed_over(later + ASKING));
     assert_eq!(node.streams_deadline(), None);

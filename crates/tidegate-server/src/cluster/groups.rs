@@ -1,0 +1,84 @@
+//! Which groups of nodes keep streams: all nodes, each node alone, and sets of three where there are more. Pure.
+//!
+//! They follow from the members, so that all nodes know the same ones without a word about it. All of a node's groups share its log.
+
+/// The group of all nodes: it also keeps which streams there are, and who keeps them.
+pub const ALL: u32 = 1;
+/// More groups of all nodes have the numbers after [`ALL`]'s, fewer than these.
+const ALONE: u32 = 0x1000;
+const TRIPLES: u32 = 0x2000;
+/// The most groups of all nodes.
+pub const SHARDS_MAX: u32 = 64;
+
+/// A group and its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupOf {
+    /// Its number, on every node and in every log.
+    pub number: u32,
+    /// The ids of its members, in order.
+    pub members: Vec<u64>,
+}
+
+/// All groups among these members, [`ALL`] first; so many of them of all nodes.
+#[must_use]
+pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
+    ids.sort_unstable();
+    let nodes = ids.len();
+    let all = (ALL..ALL + shards.clamp(1, SHARDS_MAX)).map(|number| GroupOf {
+        number,
+        members: ids.clone(),
+    });
+    let mut groups: Vec<GroupOf> = all.collect();
+    if nodes > 1 {
+        let alone = ids.iter().zip(ALONE..);
+        groups.extend(alone.map(|(id, number)| GroupOf {
+            number,
+            members: vec![*id],
+        }));
+    }
+    if nodes > 3 {
+        // Each node is in three of them, and each is followed by others than its neighbours'.
+        groups.extend((0..nodes).zip(TRIPLES..).map(|(first, number)| {
+            let mut members: Vec<u64> = (0..3).map(|i| ids[(first + i) % nodes]).collect();
+            members.sort_unstable();
+            GroupOf { number, members }
+        }));
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_alone_has_one_and_three_have_one_each_besides() {
+        assert_eq!(
+            groups(vec![7], 1),
+            [GroupOf {
+                number: ALL,
+                members: vec![7]
+            }]
+        );
+        let three = groups(vec![30, 10, 20], 1);
+        let numbers: Vec<u32> = three.iter().map(|g| g.number).collect();
+        assert_eq!(numbers, [ALL, ALONE, ALONE + 1, ALONE + 2]);
+        assert_eq!(three[0].members, [10, 20, 30]);
+        assert_eq!(three[3].members, [30]);
+    }
+
+    #[test]
+    fn of_five_each_is_in_three_sets_of_three_and_shards_are_of_all() {
+        let five = groups((1..=5).collect(), 3);
+        assert_eq!(five.iter().filter(|g| g.members.len() == 5).count(), 3);
+        for id in 1..=5 {
+            let of = five
+                .iter()
+                .filter(|g| g.members.len() == 3 && g.members.contains(&id));
+            assert_eq!(of.count(), 3);
+        }
+        let mut numbers: Vec<u32> = five.iter().map(|g| g.number).collect();
+        numbers.dedup();
+        assert_eq!(numbers.len(), five.len());
+    }
+}

@@ -1,0 +1,251 @@
+//! What this node knows of one of its groups: whether it leads it, what a leader said is committed, what is taken over.
+
+use tidegate::Time;
+
+use super::super::streams::wall_clock_us;
+use super::super::taking_over::TakingOver;
+use super::{GONE, Known, TOLD};
+use crate::api::answer::{ClusterInfo, ReplicaInfo};
+use crate::api::timestamp::Timestamp;
+use crate::cluster::groups::{ALL, GroupOf};
+use crate::node::core::Node;
+use crate::replica::{Message, MessageType};
+use crate::store::Store;
+use crate::stream::AccountLimits;
+
+/// A follower that lacks more entries than this is not current.
+const CURRENT_ENTRIES: u64 = 256;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct InGroup {
+    /// Its place in the store and the node.
+    at: usize,
+    pub(super) of: GroupOf,
+    /// The term this node leads in, and since when.
+    leads: Option<(u64, Timestamp)>,
+    /// The last entry a leader said is committed.
+    told_committed: u64,
+    /// When that counts: a heartbeat tells whoever lacks entries no more than what it has, and is answered by what it lacks.
+    told_at: Time,
+    pub(super) taking_over: TakingOver,
+    /// At the end of the turn leadership goes to this node, or to any.
+    hands_over: Option<Option<u64>>,
+}
+
+impl InGroup {
+    pub(super) fn new(at: usize, of: GroupOf, limits: AccountLimits, me: u64) -> Self {
+        let mut others = of.members.clone();
+        others.retain(|id| *id != me);
+        Self {
+            at,
+            of,
+            leads: None,
+            told_committed: 0,
+            told_at: Time::NEVER,
+            taking_over: TakingOver::new(at, limits, others),
+            hands_over: None,
+        }
+    }
+
+    /// A message of the group came.
+    pub(super) fn hear(&mut self, now: Time, message: &Message) {
+        self.told_committed = self.told_committed.max(message.commit);
+        match message.get_msg_type() {
+            MessageType::MsgAppend | MessageType::MsgSnapshot => self.told_at = now,
+            MessageType::MsgHeartbeat => self.told_at = self.told_at.min(now + TOLD),
+            _ => {}
+        }
+    }
+
+    /// Lets the streams know whether this node leads; whether that is news.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &Store,
+        known: &Known,
+    ) -> bool {
+        let Some(streams) = node.streams_mut(self.at) else {
+            return false;
+        };
+        if let Some(asked) = streams.take_step_down() {
+            let to = asked
+                .preferred
+                .and_then(|name| known.members.id_of(&name))
+                .filter(|id| self.of.members.contains(id));
+            self.begin_hand_over(now, node, to);
+        }
+        let leads = store.leads_settled(self.at);
+        let served = node.streams(self.at).is_some_and(|s| s.serves());
+        if leads == served {
+            return false;
+        }
+        let term = store.group(self.at).term();
+        self.leads = leads.then(|| (term, Timestamp::from_micros(wall_clock_us())));
+        let of = self.title(known);
+        if leads {
+            tracing::info!("leads the streams {of}, in term {term}");
+            node.handle_leading(self.at, now);
+        } else {
+            tracing::info!("does not lead the streams {of} any more");
+            node.handle_following(self.at, now);
+        }
+        true
+    }
+
+    /// Whose streams, for people.
+    fn title(&self, known: &Known) -> String {
+        match self.of.members.len() == known.members.len() {
+            true if self.of.number == ALL => "of all nodes".to_owned(),
+            true => format!("of all nodes, group {}", self.of.number),
+            false => {
+                let names = self.of.members.iter().map(|id| known.name(*id));
+                format!("of {}", names.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// Lets the streams know once this node has what its leader has.
+    pub(super) fn look_whether_current(&self, now: Time, node: &mut Node, store: &Store) {
+        let streams = node.streams_mut(self.at);
+        if let Some(streams) = streams.filter(|s| !s.is_current())
+            && self.is_current(now, store)
+        {
+            streams.set_current();
+        }
+    }
+
+    /// Whether everything is applied that was committed before the leader told so. A new leader does not know what that is before it has
+    /// committed an entry of its own.
+    fn is_current(&self, now: Time, store: &Store) -> bool {
+        let (index, term) = store.applied(self.at);
+        let group = store.group(self.at);
+        let told = store.leader(self.at).is_some() && now >= self.told_at;
+        let applied = index >= self.told_committed && term == group.term() && group.is_whole();
+        store.leads_settled(self.at) || (told && applied)
+    }
+
+    /// What is shown of the group is renewed.
+    pub(super) fn show(&self, now: Time, node: &mut Node, store: &Store, known: &Known) {
+        let behind = self.behind(now, store, known);
+        let cluster = self.cluster(now, store, known);
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.set_cluster(self.of.members.len(), cluster, behind);
+        }
+    }
+
+    /// Another node is to lead, the most advanced one if it matters to nobody which. First everything known here is proposed.
+    pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
+        if self.of.members.len() < 2 {
+            return;
+        }
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.flush_consumers(now);
+        }
+        self.hands_over = Some(to);
+    }
+
+    /// Leadership goes elsewhere, if it is to.
+    pub(super) fn hand_over(&mut self, now: Time, store: &mut Store, known: &Known) {
+        let Some(to) = self.hands_over.take() else {
+            return;
+        };
+        if !store.group(self.at).leads() {
+            return;
+        }
+        let progress = store.progress(self.at);
+        let active = progress.iter().filter(|p| known.is_there(now, p.id));
+        let next = to.or_else(|| active.max_by_key(|p| p.matched).map(|p| p.id));
+        let Some(next) = next else {
+            return tracing::warn!("nobody is there to lead instead");
+        };
+        match store.transfer_leadership(self.at, next) {
+            Ok(()) => tracing::info!("hands leadership over to {}", known.name(next)),
+            Err(error) => tracing::warn!("leadership stays: {error}"),
+        }
+    }
+
+    /// Why this node lacks what others have.
+    fn behind(&self, now: Time, store: &Store, known: &Known) -> Option<String> {
+        if store.poll_catch_up(self.at).is_some() {
+            let text = "fetching the state from another node";
+            return Some(match self.taking_over.fetched() {
+                None => text.to_owned(),
+                Some(messages) => format!("{text}: fetched {messages} messages so far"),
+            });
+        }
+        if !store.group(self.at).is_whole() {
+            return Some("its disk was lost, and it does not have everything again".to_owned());
+        }
+        let Some(leader) = store.leader(self.at) else {
+            return Some(
+                "no leader: fewer than half of the nodes are there, or they are electing one"
+                    .to_owned(),
+            );
+        };
+        if leader == known.me {
+            let serves = store.leads_settled(self.at);
+            return (!serves).then(|| "about to lead".to_owned());
+        }
+        if now < self.told_at {
+            return Some(format!(
+                "{} has not said yet what it has",
+                known.name(leader)
+            ));
+        }
+        let lag = self
+            .told_committed
+            .saturating_sub(store.group(self.at).committed_index());
+        (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
+    }
+
+    fn cluster(&self, now: Time, store: &Store, known: &Known) -> ClusterInfo {
+        let leader = store.leader(self.at);
+        let progress = store.progress(self.at);
+        let replica = |id: u64| {
+            let progress = progress.iter().find(|p| p.id == id);
+            let there = known.is_there(now, id);
+            ReplicaInfo {
+                name: known.name(id).to_owned(),
+                current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
+                offline: !there,
+                // None at all would mean never.
+                active: known.silent_for(now, id).map_or(0, |silent| silent.max(1)),
+                lag: progress.map_or(0, |p| p.lag),
+                peer: format!("{id:016x}"),
+            }
+        };
+        // Only who leads knows how far the others are.
+        let leads = leader == Some(known.me);
+        let others = self
+            .of
+            .members
+            .iter()
+            .filter(|id| leads && **id != known.me);
+        ClusterInfo {
+            name: known.cluster.clone(),
+            raft_group: match self.of.number {
+                ALL => "S-all".to_owned(),
+                number => format!("S-{number}"),
+            },
+            leader: leader
+                .map(|id| known.name(id).to_owned())
+                .unwrap_or_default(),
+            leader_since: self.leads.map(|(_, since)| since),
+            replicas: others.map(|id| replica(*id)).collect(),
+        }
+    }
+}
+
+impl Known {
+    /// Whether a node was heard of lately.
+    fn is_there(&self, now: Time, id: u64) -> bool {
+        self.heard.get(&id).is_some_and(|at| now < *at + GONE)
+    }
+
+    /// For how long a node was not heard of, in nanoseconds, if it ever was.
+    fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
+        self.heard.get(&id).map(|at| now.since(*at))
+    }
+}

@@ -1,0 +1,303 @@
+//! The groups' part in the loop: what other nodes say goes to the store, what the groups say goes to them, time ticks, and the
+//! streams learn whether this node leads.
+//!
+//! Decides nothing but when: Raft decides who leads ([`crate::replica`]), the streams what that means
+//! ([`crate::node::jetstream`]), and [`crate::catchup`] what is fetched by who is too far behind.
+
+mod in_group;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate::Time;
+
+use self::in_group::InGroup;
+use super::peers::{PeerEvent, Peers};
+use crate::cluster::groups::{GroupOf, groups};
+use crate::cluster::members::Members;
+use crate::node::RunError;
+use crate::node::core::Node;
+use crate::replica::{Message, StepError, wire};
+use crate::store::Store;
+use crate::stream::AccountLimits;
+
+/// A tick of the groups: an election begins after ten of them without a leader.
+const TICK: Duration = Duration::from_millis(60);
+/// How often what is shown of the cluster is renewed.
+const LOOK: Duration = Duration::from_millis(250);
+/// After a heartbeat what a leader has to send would have come.
+const TOLD: Duration = Duration::from_millis(500);
+/// Whoever was not heard of for so long is not there: a leader has answers to its heartbeats several times as often.
+const GONE: Duration = Duration::from_secs(2);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Replication {
+    known: Known,
+    /// All groups of the cluster.
+    all: Vec<GroupOf>,
+    /// Those this node is a member of, by their place in the store and the node.
+    groups: Vec<InGroup>,
+    /// The term from which on this node, whose disk was lost, takes part again.
+    rejoined: Option<u64>,
+    tick_at: Time,
+    look_at: Time,
+}
+
+/// Who the nodes are, and when they were heard of.
+#[derive(Debug)]
+struct Known {
+    members: Members,
+    cluster: String,
+    me: u64,
+    /// When each of the others was heard of last.
+    heard: HashMap<u64, Time>,
+}
+
+impl Known {
+    fn name(&self, id: u64) -> &str {
+        self.members.name_of(id).unwrap_or("a stranger")
+    }
+}
+
+impl Replication {
+    /// Among the members, if they are fixed, with so many groups of all nodes.
+    pub(super) fn new(
+        peers: &Peers,
+        shards: u32,
+        limits: AccountLimits,
+        now: Time,
+    ) -> Option<Self> {
+        let members = peers.formed()?.clone();
+        let me = peers.id();
+        let all = groups(members.ids(), shards);
+        let of_mine = all.iter().filter(|g| g.members.contains(&me));
+        let groups = of_mine
+            .enumerate()
+            .map(|(at, of)| InGroup::new(at, of.clone(), limits, me))
+            .collect();
+        Some(Self {
+            known: Known {
+                members,
+                cluster: peers.roster().me().cluster.clone(),
+                me,
+                heard: HashMap::new(),
+            },
+            all,
+            groups,
+            rejoined: peers.rejoined(),
+            tick_at: now,
+            look_at: now,
+        })
+    }
+
+    /// This node's id.
+    pub(super) const fn id(&self) -> u64 {
+        self.known.me
+    }
+
+    /// The term from which on this node takes part again, if its disk was lost.
+    pub(super) const fn rejoined(&self) -> Option<u64> {
+        self.rejoined
+    }
+
+    /// The groups this node is a member of.
+    pub(super) fn groups(&self) -> Vec<GroupOf> {
+        self.groups.iter().map(|g| g.of.clone()).collect()
+    }
+
+    /// All groups of the cluster.
+    pub(super) fn all_groups(&self) -> Vec<GroupOf> {
+        self.all.clone()
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        let waits = self.groups.iter().map(|g| g.taking_over.deadline());
+        let times = waits.chain([self.tick_at, self.look_at]);
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    /// What other nodes said goes to the groups.
+    ///
+    /// # Errors
+    /// This node has lost what others count on.
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) -> Result<(), RunError> {
+        while let Some(event) = peers.poll_event() {
+            if let PeerEvent::Down(id) = event {
+                self.known.heard.remove(&id);
+                store.report_unreachable(id);
+            }
+        }
+        while let Some(received) = peers.poll_raft() {
+            self.known.heard.insert(received.from, now);
+            self.take(now, store, received.from, &received.payload)?;
+        }
+        while let Some(received) = peers.poll_fetch() {
+            let of = |g: &&mut InGroup| g.of.number == received.group;
+            match self.groups.iter_mut().find(of) {
+                Some(group) => {
+                    let taking_over = &mut group.taking_over;
+                    taking_over.receive(now, store, received.from, &received.payload);
+                }
+                None => self.refuse(received.from, received.group),
+            }
+        }
+        if self.tick_at <= now {
+            // One tick, however late: a loop that was held up has not heard of the others meanwhile, which says nothing of them.
+            self.tick_at = now + TICK;
+            store.tick();
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, from: u64, group: u32) {
+        tracing::warn!(
+            "{} speaks of group {group}, of which this node is no member: do all nodes have the same `shards`?",
+            self.known.name(from)
+        );
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        from: u64,
+        bytes: &Bytes,
+    ) -> Result<(), RunError> {
+        let (number, message) = match wire::decode(bytes) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                tracing::warn!("from {}: {error}", self.known.name(from));
+                return Ok(());
+            }
+        };
+        if message.from != from {
+            tracing::warn!("{} speaks for somebody else", self.known.name(from));
+            return Ok(());
+        }
+        let of = |g: &&mut InGroup| g.of.number == number;
+        match self.groups.iter_mut().find(of) {
+            Some(group) if group.of.members.contains(&from) => group.hear(now, &message),
+            _ => {
+                self.refuse(from, number);
+                return Ok(());
+            }
+        }
+        match store.step(number, message) {
+            Ok(()) => Ok(()),
+            Err(forgotten @ StepError::Forgotten { .. }) => Err(RunError::Forgotten(forgotten)),
+            Err(error) => {
+                tracing::debug!("from {}: {error}", self.known.name(from));
+                Ok(())
+            }
+        }
+    }
+
+    /// A record of a group is damaged: the messages in it are asked of the others. Whether they may come.
+    pub(super) fn mend(&mut self, now: Time, at: usize, node: &Node, lsn: u64) -> bool {
+        let (Some(group), Some(streams)) = (self.groups.get_mut(at), node.streams(at)) else {
+            return false;
+        };
+        group.taking_over.mend(now, streams.applied(), lsn)
+    }
+
+    /// A message of a group is damaged where it lies: it is asked of the others. Whether it may come.
+    pub(super) fn mend_one(&mut self, now: Time, at: usize, stream: u32, seq: u64) -> bool {
+        let group = self.groups.get_mut(at);
+        group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
+    }
+
+    /// States are taken over, and given.
+    pub(super) fn take_over(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        for group in &mut self.groups {
+            group.taking_over.turn(now, node, store, peers);
+        }
+    }
+
+    /// What the groups have to say goes to the others.
+    pub(super) fn send(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {
+        for group in &mut self.groups {
+            group.hand_over(now, store, &self.known);
+        }
+        peers.set_vouched_term(self.vouched_term(store));
+        for at in 0..self.groups.len() {
+            let number = self.groups[at].of.number;
+            while let Some((to, message)) = store.poll_message(at) {
+                self.send_one(number, to, &message, peers);
+            }
+        }
+    }
+
+    /// The highest term this node was in with any of its groups; `None` while it does not know of one.
+    fn vouched_term(&self, store: &Store) -> Option<u64> {
+        let terms = self.among_others().map(|at| store.group(at).vouched_term());
+        terms.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    /// Whether this node has everything of all groups that it shares with others.
+    fn is_whole(&self, store: &Store) -> bool {
+        self.among_others().all(|at| store.group(at).is_whole())
+    }
+
+    fn among_others(&self) -> impl Iterator<Item = usize> {
+        let groups = self.groups.iter().enumerate();
+        groups.filter_map(|(at, g)| (g.of.members.len() > 1).then_some(at))
+    }
+
+    fn send_one(&self, group: u32, to: u64, message: &Message, peers: &mut Peers) {
+        match wire::encode(group, message) {
+            Ok(parts) => {
+                // What is not sent is as good as lost on the way: Raft sends it again.
+                let _ = peers.send_raft(to, group, &parts);
+            }
+            Err(error) => tracing::error!("to {}: {error}", self.known.name(to)),
+        }
+    }
+
+    /// Lets the streams know whether this node leads, and what is to be known of the others.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        for group in &mut self.groups {
+            if group.look(now, node, store, &self.known) {
+                self.look_at = now;
+            }
+        }
+        if let Some(directory) = self.groups.first() {
+            directory.look_whether_current(now, node, store);
+        }
+        if self.look_at <= now {
+            self.look_at = now + LOOK;
+            if peers.rejoined().is_some() && self.is_whole(store) {
+                peers.handle_whole();
+            }
+            for group in &self.groups {
+                group.show(now, node, store, &self.known);
+            }
+        }
+        node.announce_streams();
+    }
+
+    /// Others are to lead, the most advanced ones if it matters to nobody which. First everything known here is proposed.
+    pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
+        for group in &mut self.groups {
+            group.begin_hand_over(now, node, None);
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The directory: which group keeps a stream, and how whoever makes, changes or deletes one there is answered.
+//!
+//! The leader of the group of all nodes decides, by an entry of that group's log. The group that is to keep the stream follows
+//! the directory ([`super::keeping`]) and answers whoever asked, once it has done so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::gathering::Gathers;
+use super::outcome::Then;
+use super::told::{self, Told};
+use super::{JetStream, Taken};
+use crate::api::answer::{self, Kind as Answer};
+use crate::api::config::StreamConfig;
+use crate::api::error::ApiError;
+use crate::api::strip;
+use crate::cluster::groups::{ALL, GroupOf};
+use crate::nats::parse::Publish;
+use crate::node::core::Node;
+use crate::stream::{Kept, Kind, Outcome};
+
+use super::requests::{PULLS, READS};
+
+/// Questions about streams of which it is not known whether anybody serves them, at most.
+const DOUBTS_MAX: usize = 4096;
+/// How long whoever serves a stream may take to be known for it.
+const DOUBT: Duration = Duration::from_millis(500);
+
+/// What other groups' leaders are still to be told, at most.
+const UNTOLD_MAX: usize = 4096;
+/// How long a group may be without a leader before whoever asked for a change is told so: an election, and a little.
+const LEADERLESS: Duration = Duration::from_secs(2);
+/// How often it is looked for one, or for who serves a stream.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// What concerns the groups there are; of use to the group of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// All there are; none where the node is alone.
+    groups: Vec<GroupOf>,
+    /// The last entry that was applied.
+    pub(super) applied: u64,
+    /// Since this process began it has been as far as the directory of all nodes was.
+    current: bool,
+    doubts: VecDeque<Doubt>,
+    /// When it is looked again whether somebody serves those.
+    doubts_at: Option<Time>,
+    untold: VecDeque<Untold>,
+    /// When they are tried again.
+    look_at: Option<Time>,
+    pub(super) gathers: Gathers,
+    /// Streams that are being made, and how many of them each group was chosen for.
+    making: usize,
+    chosen: BTreeMap<u32, usize>,
+}
+
+/// A question about a stream that nobody is known to serve.
+#[derive(Debug)]
+struct Doubt {
+    /// The stream's number and name.
+    entry: u32,
+    stream: Box<str>,
+    /// A client of this node asked.
+    asked_here: bool,
+    subject: Box<[u8]>,
+    reply: Box<[u8]>,
+    headers: Option<Box<[u8]>>,
+    payload: Box<[u8]>,
+    until: Time,
+}
+
+/// Somebody asked for a change that the leader of another group is to hear of, and there is none.
+#[derive(Debug)]
+struct Untold {
+    kind: Answer,
+    reply: Box<[u8]>,
+    /// Which stream, and which group.
+    of: (u32, u32),
+    index: u64,
+    until: Time,
+}
+
+impl Directory {
+    /// When there is something to do.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let times = [self.doubts_at, self.gathers.deadline(), self.look_at];
+        times.into_iter().flatten().min()
+    }
+
+    /// A stream is made, or is not going to be.
+    pub(super) fn handle_made(&mut self) {
+        self.making = self.making.saturating_sub(1);
+        if self.making == 0 {
+            self.chosen.clear();
+        }
+    }
+
+    fn members_len(&self, group: u32) -> usize {
+        let of = self.groups.iter().find(|g| g.number == group);
+        of.map_or(0, |g| g.members.len())
+    }
+}
+
+impl JetStream {
+    /// These are the groups of the cluster, this one first.
+    pub fn set_groups(&mut self, groups: Vec<GroupOf>) {
+        self.interest_changed = true;
+        self.directory.groups = groups;
+    }
+
+    /// What is applied is as new as the directory of all nodes was when this process had begun: what was changed while it was away is known.
+    pub const fn set_current(&mut self) {
+        self.directory.current = true;
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub const fn is_current(&self) -> bool {
+        self.directory.current
+    }
+
+    /// Whether there are other groups, which keep some of the streams.
+    pub(super) const fn is_split(&self) -> bool {
+        self.directory.groups.len() > 1
+    }
+
+    /// The group that keeps the stream which takes messages of this subject, if it is another one.
+    pub(in crate::node) fn keeper_of(&mut self, subject: &[u8]) -> Option<u32> {
+        let id = self.streams.capture(subject)?;
+        match self.streams.get(id)?.kept() {
+            Kept::Elsewhere { group, .. } => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Which group is to keep a stream: the smallest that has enough members, and of several of that size the one with the fewest streams.
+    /// Somebody has to be there; of all nodes enough are, or there would be no directory.
+    pub(super) fn place(
+        &mut self,
+        node: &mut Node,
+        config: &StreamConfig,
+    ) -> Result<Kept, ApiError> {
+        if !self.is_split() {
+            return Ok(Kept::Here);
+        }
+        let there = self.streams.by_name(&config.name);
+        if let Some(there) = there.and_then(|id| self.streams.get(id)) {
+            return Ok(there.kept());
+        }
+        let chosen = self.choose(node, config)?;
+        self.directory.making += 1;
+        *self.directory.chosen.entry(chosen).or_default() += 1;
+        Ok(match chosen {
+            ALL => Kept::Here,
+            group => Kept::Elsewhere { group, made: false },
+        })
+    }
+
+    /// How many members a group has that is to keep so many copies.
+    fn size_for(&self, config: &StreamConfig) -> Option<usize> {
+        let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
+        let sizes = self.directory.groups.iter().map(|g| g.members.len());
+        sizes.filter(|len| *len >= wanted).min()
+    }
+
+    /// Of the groups of the right size that are there the one with the fewest streams.
+    fn choose(&self, node: &mut Node, config: &StreamConfig) -> Result<u32, ApiError> {
+        let size = self.size_for(config);
+        let all = self.directory.groups.first().map(|g| g.members.len());
+        let mut kept = self.directory.chosen.clone();
+        for stream in self.streams.iter() {
+            let group = match (stream.moving(), stream.kept()) {
+                (Some(moving), _) => moving.to,
+                (None, Kept::Elsewhere { group, .. }) => group,
+                _ => ALL,
+            };
+            *kept.entry(group).or_default() += 1;
+        }
+        let groups = self.directory.groups.iter();
+        let fitting = groups.filter(|g| Some(g.members.len()) == size);
+        let chosen = fitting
+            .map(|g| g.number)
+            .filter(|g| size == all || node.is_led(*g))
+            .min_by_key(|g| (kept.get(g).copied().unwrap_or(0), *g));
+        chosen.ok_or_else(|| {
+            ApiError::no_peers(format_args!(
+                "no suitable peers for placement: of the nodes none that could keep {} copies is there",
+                config.num_replicas
+            ))
+        })
+    }
+
+    /// Where a stream is to move with its new configuration, if it is to.
+    pub(super) fn destination(
+        &mut self,
+        node: &mut Node,
+        config: &StreamConfig,
+    ) -> Result<Option<u32>, ApiError> {
+        let there = self.streams.by_name(&config.name);
+        let there = there.and_then(|id| self.streams.get(id));
+        let Some(there) = there.filter(|s| s.config().num_replicas != config.num_replicas) else {
+            return Ok(None);
+        };
+        let at = match there.kept() {
+            Kept::Elsewhere { group, .. } => group,
+            _ => ALL,
+        };
+        if !self.is_split() || self.size_for(config) == Some(self.directory.members_len(at)) {
+            return Ok(None);
+        }
+        self.choose(node, config).map(Some)
+    }
+
+    /// Whoever asked for something that another group is to do now is answered there.
+    pub(super) fn forward(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        kind: Answer,
+        (stream, group): (u32, u32),
+    ) {
+        let untold = Untold {
+            kind,
+            reply: reply.into(),
+            of: (stream, group),
+            index: self.directory.applied,
+            until: now + LEADERLESS,
+        };
+        if tell(node, now, &untold) {
+            return;
+        }
+        if kind == Answer::StreamDelete {
+            // What is left of it there goes as soon as somebody leads that group.
+            let body = answer::success(kind);
+            self.voice(node, now).answer_with(reply, &body);
+        } else if self.directory.untold.len() < UNTOLD_MAX {
+            self.directory.untold.push_back(untold);
+            self.directory.look_at.get_or_insert(now + LOOK);
+        } else {
+            self.refuse_untold(node, now, &untold);
+        }
+    }
+
+    /// Tells the leaders there are by now, and those who wait for one that there is none.
+    pub(super) fn serve_untold(&mut self, node: &mut Node, now: Time) {
+        if self.directory.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for untold in std::mem::take(&mut self.directory.untold) {
+            if tell(node, now, &untold) {
+                continue;
+            }
+            match untold.until <= now {
+                true => self.refuse_untold(node, now, &untold),
+                false => self.directory.untold.push_back(untold),
+            }
+        }
+        let none = self.directory.untold.is_empty();
+        self.directory.look_at = (!none).then(|| now + LOOK);
+    }
+
+    fn refuse_untold(&mut self, node: &mut Node, now: Time, untold: &Untold) {
+        self.stats.api_errors += 1;
+        let body = answer::refused(untold.kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
+        self.voice(node, now).answer_with(&untold.reply, &body);
+    }
+
+    /// The other group's stream that a change is about, and the group.
+    pub(super) fn changed_elsewhere(&self, outcome: &Outcome) -> Option<(u32, u32)> {
+        let (Outcome::Created { stream }
+        | Outcome::Exists { stream }
+        | Outcome::Updated { stream }) = *outcome
+        else {
+            return None;
+        };
+        match self.streams.get(stream)?.kept() {
+            Kept::Elsewhere { group, .. } => Some((stream, group)),
+            _ => None,
+        }
+    }
+
+    /// A group has made these streams.
+    pub(super) fn propose_made(&mut self, now: Time, streams: &[u32]) {
+        for stream in streams {
+            let kept = self.streams.get(*stream).map(|s| s.kept());
+            if !matches!(kept, Some(Kept::Elsewhere { made: false, .. })) {
+                continue;
+            }
+            let waiter = (&b""[..], Then::Noted);
+            // Without room for it it is said again.
+            let _ = self.propose(now, Kind::Made, *stream, b"", &(), waiter);
+        }
+    }
+
+    /// A message at `$JS.>` about a stream that is kept by another group, and that nobody here serves. Whoever does hears it, too, if that
+    /// is known where it was asked; if it is not, it is passed on from there once it is. Only if there is nobody an answer is due, from
+    /// the leader of the directory.
+    pub(in crate::node) fn handle_request_away(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        routed: bool,
+        stream: &str,
+        message: &Publish<'_>,
+    ) -> Taken {
+        let asked = strip(message.subject, self.settings.domain.as_deref());
+        let (Some(asked), Some(reply)) = (asked, message.reply) else {
+            return Taken::No;
+        };
+        // What messages answer finds nobody.
+        if asked.starts_with(READS) || node.is_served(stream) {
+            return Taken::No;
+        }
+        if asked.starts_with(PULLS) {
+            // Whoever kept the stream until now may still be asked by others.
+            let entry = self.streams.by_name(stream);
+            return match entry.is_some_and(|e| self.is_unsettled(e) && self.park_moving(e, reply)) {
+                true => Taken::Yes,
+                false => Taken::No,
+            };
+        }
+        if !self.serves && routed {
+            return Taken::No;
+        }
+        let doubted = (self.serves || node.is_led(ALL)) && self.doubt(now, routed, stream, message);
+        match (doubted, self.serves) {
+            (true, true) => Taken::Yes,
+            (true, false) => Taken::No,
+            (false, _) => {
+                self.refuse_unserved(node, now, reply);
+                Taken::Yes
+            }
+        }
+    }
+
+    /// Keeps a question until it is known who serves the stream, or that nobody does; whether there was room.
+    fn doubt(&mut self, now: Time, routed: bool, stream: &str, message: &Publish<'_>) -> bool {
+        let entry = self.streams.by_name(stream);
+        let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
+            return false;
+        };
+        self.directory.doubts.push_back(Doubt {
+            entry,
+            stream: stream.into(),
+            asked_here: !routed,
+            subject: message.subject.into(),
+            reply: message.reply.unwrap_or_default().into(),
+            headers: message.headers.map(Into::into),
+            payload: message.payload.into(),
+            until: now + DOUBT,
+        });
+        self.directory.doubts_at.get_or_insert(now + LOOK);
+        true
+    }
+
+    /// Passes on what somebody is known for by now, and answers what nobody else is going to answer.
+    pub(super) fn serve_doubts(&mut self, node: &mut Node, now: Time) {
+        if self.directory.doubts_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for doubt in std::mem::take(&mut self.directory.doubts) {
+            let here = node.slot_open(doubt.entry);
+            let known = here.is_some() || node.is_served(&doubt.stream);
+            let there = self.streams.by_name(&doubt.stream) == Some(doubt.entry);
+            let message = Publish {
+                subject: &doubt.subject,
+                reply: Some(&doubt.reply),
+                headers: doubt.headers.as_deref(),
+                payload: &doubt.payload,
+            };
+            match (known, here) {
+                // What was asked elsewhere is passed on from there.
+                (true, _) if !doubt.asked_here || !there => {}
+                (_, Some(at)) => {
+                    node.with_streams(at, |streams, node| {
+                        streams.handle_request(node, now, false, &message)
+                    });
+                }
+                (true, None) => drop(node.say(now, &doubt.subject, &message)),
+                (false, None) if doubt.until > now => self.directory.doubts.push_back(doubt),
+                (false, None) if self.serves => self.refuse_unserved(node, now, &doubt.reply),
+                // The directory's leader has answered.
+                (false, None) => {}
+            }
+        }
+        let none = self.directory.doubts.is_empty();
+        self.directory.doubts_at = (!none).then(|| now + LOOK);
+    }
+
+    fn refuse_unserved(&mut self, node: &mut Node, now: Time, reply: &[u8]) {
+        self.stats.api_errors += 1;
+        let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
+        self.voice(node, now).answer_with(reply, &body);
+    }
+
+    /// This node does not lead the directory any more.
+    pub(super) fn close_directory(&mut self, node: &mut Node, now: Time) {
+        self.directory.doubts.clear();
+        self.directory.doubts_at = None;
+        self.directory.look_at = None;
+        for untold in std::mem::take(&mut self.directory.untold) {
+            self.refuse_untold(node, now, &untold);
+        }
+        self.directory.making = 0;
+        self.directory.chosen.clear();
+        self.end_gathers(node, now);
+    }
+}
+
+/// Tells the leader of a group of a change; whether there is one.
+fn tell(node: &mut Node, now: Time, untold: &Untold) -> bool {
+    let (stream, group) = untold.of;
+    told::changed(untold.kind).is_some_and(|change| {
+        let ask = Told::Changed {
+            change,
+            stream,
+            index: untold.index,
+        };
+        node.tell_group(now, group, Some(&untold.reply), ask)
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,524 @@
+//! What becomes of streams that several groups keep, told in small scenes.
+
+mod walk;
+mod world;
+
+use std::time::Duration;
+
+use crate::api::answer::ClusterInfo;
+use crate::cluster::groups::ALL;
+use crate::config::StreamSettings;
+use crate::node::jetstream::JetStream;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+pub(in crate::node::jetstream) use self::world::World;
+use crate::stream::{AccountLimits, Kept, Streams};
+
+pub(in crate::node::jetstream) fn config(name: &str, replicas: usize) -> Value {
+    let subject = format!("{}.>", name.to_lowercase());
+    json!({"name": name, "subjects": [subject], "num_replicas": replicas})
+}
+
+fn error(answer: &Value) -> Value {
+    answer["error"]["err_code"].clone()
+}
+
+#[test]
+fn a_stream_of_one_replica_goes_to_one_node_and_is_served_there() {
+    let mut w = World::of(3);
+    for (i, name) in ["A", "B", "C"].into_iter().enumerate() {
+        let made = w.create(i, name, 1);
+        assert_eq!(made["config"]["name"], name, "{made}");
+        assert_eq!(made["did_create"], true);
+        let group = w.group_of(name);
+        assert_eq!(w.kept(2, name), Some(Kept::Elsewhere { group, made: true }));
+    }
+    let owners: BTreeSet<usize> = ["A", "B", "C"].iter().map(|n| w.owner_of(n)).collect();
+    assert_eq!(owners.len(), 3, "each node keeps one");
+    let owner = w.owner_of("B");
+    for node in 0..3 {
+        w.publish(node, "b.x", "r.p", "hello");
+        w.settle();
+        let heard = w.heard(node);
+        assert_eq!(heard.matches("\"stream\":\"B\"").count(), 1, "{heard}");
+        let info = w.ask(node, "STREAM.INFO.B", &Value::Null);
+        assert_eq!(info["state"]["messages"], node + 1, "{info}");
+    }
+    assert_eq!(w.messages(owner, "B"), Some(3));
+    assert_eq!(w.messages((owner + 1) % 3, "B"), None);
+    let purged = w.ask((owner + 1) % 3, "STREAM.PURGE.B", &Value::Null);
+    assert_eq!(purged["purged"], 3);
+}
+
+#[test]
+fn three_replicas_of_three_nodes_are_kept_by_all_and_of_five_by_three() {
+    let mut w = World::of(3);
+    assert_eq!(w.create(1, "A", 3)["did_create"], true);
+    assert_eq!(w.kept(1, "A"), Some(Kept::Here));
+    let mut w = World::of(5);
+    let mut groups = BTreeSet::new();
+    for name in ["A", "B", "C", "D", "E"] {
+        assert_eq!(w.create(4, name, 3)["did_create"], true);
+        groups.insert(w.group_of(name));
+    }
+    assert_eq!(groups.len(), 5, "each set of three keeps one");
+    w.publish(0, "c.x", "r.p", "hello");
+    w.settle();
+    let kept = (0..5)
+        .filter(|node| w.messages(*node, "C") == Some(1))
+        .count();
+    assert_eq!(kept, 3);
+}
+
+#[test]
+fn shards_share_the_streams_of_all_nodes() {
+    let mut w = World::sharded(3, 2);
+    for name in ["A", "B", "C", "D"] {
+        assert_eq!(w.create(1, name, 3)["did_create"], true);
+    }
+    let here = |name: &&&str| w.kept(0, name) == Some(Kept::Here);
+    assert_eq!(["A", "B", "C", "D"].iter().filter(here).count(), 2);
+    assert_eq!(w.group_of("B"), 2);
+}
+
+#[test]
+fn made_many_at_once_they_are_spread() {
+    let mut w = World::of(3);
+    for i in 0..6 {
+        let name = format!("S{i}");
+        let body = config(&name, 1).to_string();
+        w.publish(1, &format!("$JS.API.STREAM.CREATE.{name}"), "r.a", &body);
+    }
+    w.settle();
+    let mut kept = BTreeMap::<u32, usize>::new();
+    for i in 0..6 {
+        *kept.entry(w.group_of(&format!("S{i}"))).or_default() += 1;
+    }
+    assert!(kept.values().all(|n| *n == 2), "{kept:?}");
+}
+
+#[test]
+fn what_is_changed_or_deleted_is_answered_once_it_is_so_where_it_is_kept() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    let owner = w.owner_of("B");
+    let mut changed = config("B", 1);
+    changed["subjects"] = json!(["b.>", "bb"]);
+    let updated = w.ask(2, "STREAM.UPDATE.B", &changed);
+    assert_eq!(updated["config"]["subjects"], json!(["b.>", "bb"]));
+    w.publish(2, "bb", "r.p", "x");
+    w.settle();
+    assert!(w.heard(2).contains("\"seq\":1"));
+    // More replicas than there are nodes are refused.
+    changed["num_replicas"] = json!(5);
+    let refused = w.ask(2, "STREAM.UPDATE.B", &changed);
+    assert_eq!(error(&refused), 10005, "{refused}");
+    assert_eq!(w.ask(1, "STREAM.DELETE.B", &Value::Null)["success"], true);
+    assert_eq!((w.messages(owner, "B"), w.kept(0, "B")), (None, None));
+    assert_eq!(error(&w.ask(2, "STREAM.INFO.B", &Value::Null)), 10059);
+    w.publish(2, "bb", "r.p", "x");
+    w.settle();
+    assert!(w.heard(2).contains("503"), "nobody takes it any more");
+    // The same name again is another stream.
+    assert_eq!(w.create(2, "B", 1)["state"]["messages"], 0);
+    assert_eq!(
+        w.create(2, "B", 1)["did_create"],
+        true,
+        "just so, it is there"
+    );
+    let mut other = config("B", 1);
+    other["max_msgs"] = json!(5);
+    assert_eq!(error(&w.ask(1, "STREAM.CREATE.B", &other)), 10058);
+}
+
+#[test]
+fn consumers_are_served_where_the_stream_is() {
+    let mut w = World::of(3);
+    for name in ["A", "B", "C"] {
+        w.create(0, name, 1);
+    }
+    let owner = w.owner_of("C");
+    for node in 0..3 {
+        let name = format!("D{node}");
+        let create =
+            json!({"stream_name": "C", "config": {"durable_name": name, "ack_policy": "explicit"}});
+        let made = w.ask(node, &format!("CONSUMER.DURABLE.CREATE.C.{name}"), &create);
+        assert_eq!(made["name"], name, "{made}");
+        assert_eq!(w.nodes[node].streams(0).unwrap().consumers_len(), 0);
+        // Nobody is there to pull from where there is no such consumer.
+        w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.C.none", "r.n", "");
+    }
+    let names = w.ask((owner + 1) % 3, "CONSUMER.NAMES.C", &Value::Null);
+    assert_eq!(names["consumers"], json!(["D0", "D1", "D2"]));
+    let info = w.ask((owner + 2) % 3, "CONSUMER.INFO.C.D1", &Value::Null);
+    assert_eq!(info["name"], "D1");
+    assert_eq!(
+        error(&w.ask(1, "CONSUMER.INFO.C.none", &Value::Null)),
+        10014
+    );
+    let account = w.ask(2, "INFO", &Value::Null);
+    assert_eq!(
+        (&account["consumers"], &account["streams"]),
+        (&json!(3), &json!(3))
+    );
+}
+
+#[test]
+fn a_group_whose_directory_is_behind_deletes_nothing() {
+    let mut w = World::of(3);
+    for name in ["A", "B", "C"] {
+        w.create(0, name, 1);
+    }
+    let name = ["A", "B", "C"]
+        .into_iter()
+        .find(|n| w.owner_of(n) == 2)
+        .unwrap();
+    let subject = format!("{}.x", name.to_lowercase());
+    w.publish(0, &subject, "r.p", "x");
+    w.settle();
+    // As after a start: what the other groups know is newer than the directory.
+    let at = w.slot(2, w.group_of(name));
+    let empty = Streams::new(AccountLimits::NONE);
+    let all = w.nodes[2].streams_mut(0).unwrap();
+    all.replace(w.now, 0, empty);
+    w.settle();
+    assert_eq!(w.messages(2, name), Some(1));
+    let open = w.nodes[2].streams(at).unwrap();
+    assert!(
+        !open
+            .interest()
+            .iter()
+            .any(|i| i.starts_with(b"$TG.STREAM."))
+    );
+}
+
+#[test]
+fn what_a_node_kept_before_it_began_is_not_open_before_it_knows_what_it_missed() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    let (owner, group) = (w.owner_of("B"), w.group_of("B"));
+    assert_eq!(owner, 1);
+    let at = w.slot(owner, group);
+    // As after a start: the directory is as it was written down, and nobody has said yet what there is by now.
+    let begun = |w: &mut World| {
+        let limits = AccountLimits {
+            replicated: true,
+            ..AccountLimits::NONE
+        };
+        let mut fresh = Streams::new(limits);
+        let all = w.nodes[owner].streams_mut(0).unwrap();
+        std::mem::swap(all.applied_mut(), &mut fresh);
+        let kept = StreamSettings::new("not used".into());
+        let mut directory = JetStream::new(w.now, kept, fresh, 2).of_group(ALL);
+        directory.set_cluster(3, ClusterInfo::default(), None);
+        directory.set_groups(w.groups.clone());
+        *w.nodes[owner].streams_mut(0).unwrap() = directory;
+        w.nodes[owner].handle_following(at, w.now);
+        w.nodes[owner].announce_streams();
+        w.nodes[owner].handle_leading(at, w.now);
+        w.settle();
+    };
+    begun(&mut w);
+    w.publish(0, "b.x", "r.p", "x");
+    w.settle();
+    assert!(w.heard(0).contains("503"));
+    // Who asks meanwhile is answered as soon as it is known to be there.
+    w.publish(owner, "$JS.API.STREAM.INFO.B", "r.a", "");
+    assert_eq!(w.heard(owner), "");
+    assert!(!w.nodes[owner].streams(at).unwrap().is_open(2));
+    w.nodes[owner].streams_mut(0).unwrap().set_current();
+    w.turn();
+    assert!(w.nodes[owner].streams(at).unwrap().is_open(2));
+    w.settle();
+    let heard = w.heard(owner);
+    let answers = heard.matches("stream_info_response").count();
+    assert!(answers == 1 && heard.contains("\"state\""), "{heard}");
+    w.publish(0, "b.x", "r.p", "x");
+    w.settle();
+    assert!(w.heard(0).contains("\"seq\":1"));
+}
+
+#[test]
+fn who_is_going_to_end_is_sent_nothing_more_and_finishes_what_was() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    let owner = w.owner_of("B");
+    assert_eq!(owner, 1);
+    let at = w.slot(owner, w.group_of("B"));
+    w.publish(0, "b.x", "r.p", "x");
+    let now = w.now;
+    w.nodes[owner].part_streams(now);
+    let over = |w: &World, now| w.nodes[owner].streams(at).unwrap().has_handed_over(now);
+    assert!(!over(&w, now));
+    w.settle();
+    assert!(w.heard(0).contains("\"seq\":1"));
+    w.publish(0, "b.x", "r.p", "x");
+    w.settle();
+    assert!(w.heard(0).contains("503"));
+    // Its own clients are served until it closes them.
+    w.publish(owner, "b.x", "r.p", "x");
+    w.settle();
+    assert!(w.heard(owner).contains("\"seq\":2"));
+    assert!(over(&w, now + Duration::from_secs(1)));
+}
+
+#[test]
+fn who_asks_a_node_that_is_behind_waits_for_it() {
+    let mut w = World::of(3);
+    for name in ["A", "B"] {
+        w.create(0, name, 1);
+    }
+    // The third is the owner's, and has not heard of it.
+    w.hold(2);
+    let body = config("C", 1).to_string();
+    w.publish(0, "$JS.API.STREAM.CREATE.C", "r.a", &body);
+    w.settle();
+    assert_eq!(w.heard(0), "");
+    assert_eq!(w.owner_of("C"), 2);
+    w.release(2);
+    assert!(w.heard(0).contains("\"did_create\":true"));
+    // It asks the directory's leader about what it does not know.
+    w.hold(1);
+    assert_eq!(w.ask(0, "STREAM.DELETE.C", &Value::Null)["success"], true);
+    assert_eq!(error(&w.ask(1, "STREAM.INFO.C", &Value::Null)), 10059);
+    w.release(1);
+}
+
+#[test]
+fn what_is_lost_with_its_disk_is_not_made_anew() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    let (owner, group) = (w.owner_of("B"), w.group_of("B"));
+    w.publish(0, "b.x", "r.p", "x");
+    w.settle();
+    w.heard(0);
+    w.follow(group);
+    let at = w.slot(owner, group);
+    let empty = Streams::new(AccountLimits::NONE);
+    let now = w.now;
+    w.nodes[owner]
+        .streams_mut(at)
+        .unwrap()
+        .replace(now, 0, empty);
+    w.lead(group, owner);
+    w.settle();
+    assert_eq!(w.messages(owner, "B"), None);
+    w.publish(2, "b.x", "r.p", "x");
+    for node in 0..3 {
+        let info = w.ask(node, "STREAM.INFO.B", &Value::Null);
+        assert_eq!(error(&info), 10008, "{node}: {info}");
+    }
+    assert_eq!(error(&w.create(2, "B", 1)), 10118, "it is said why");
+    assert_eq!(w.ask(1, "STREAM.DELETE.B", &Value::Null)["success"], true);
+    assert_eq!(w.create(2, "B", 1)["state"]["messages"], 0);
+}
+
+#[test]
+fn without_an_owner_there_is_one_answer() {
+    let mut w = World::of(3);
+    for name in ["A", "B", "C"] {
+        w.create(0, name, 1);
+    }
+    let name = ["A", "B", "C"]
+        .into_iter()
+        .find(|n| w.owner_of(n) == 1)
+        .unwrap();
+    let group = w.group_of(name);
+    w.follow(group);
+    for node in 0..3 {
+        let info = w.ask(node, &format!("STREAM.INFO.{name}"), &Value::Null);
+        assert_eq!(error(&info), 10008, "{node}");
+        let info = w.ask(node, "STREAM.INFO.NONE", &Value::Null);
+        assert_eq!(error(&info), 10059, "{node}");
+        // Who reads or publishes finds nobody; where the owner was it is told once there is one again.
+        w.publish(
+            node,
+            &format!("$JS.API.DIRECT.GET.{name}"),
+            "r.d",
+            "{\"seq\":1}",
+        );
+        w.settle();
+        assert!(w.heard(node).contains("503"), "{node}");
+    }
+    let deleted = w.ask(2, &format!("STREAM.DELETE.{name}"), &Value::Null);
+    assert_eq!(deleted["success"], true);
+    w.lead(group, 1);
+    w.settle();
+    assert_eq!(w.messages(1, name), None);
+}
+
+#[test]
+fn what_is_asked_before_it_is_known_who_serves_is_passed_on() {
+    let mut w = World::of(3);
+    for name in ["A", "B", "C"] {
+        w.create(0, name, 1);
+    }
+    let name = ["A", "B", "C"]
+        .into_iter()
+        .find(|n| w.owner_of(n) == 1)
+        .unwrap();
+    let group = w.group_of(name);
+    w.follow(group);
+    // At the directory's leader, at another node, and where it is going to be served.
+    for node in 0..3 {
+        w.publish(node, &format!("$JS.API.STREAM.INFO.{name}"), "r.a", "");
+        w.turn();
+    }
+    w.lead(group, 1);
+    w.settle();
+    for node in 0..3 {
+        let heard = w.heard(node);
+        let answers = heard.matches("stream_info_response").count();
+        assert_eq!(
+            (answers, heard.contains("err_code")),
+            (1, false),
+            "{node}: {heard}"
+        );
+    }
+}
+
+#[test]
+fn where_nobody_could_keep_it_no_stream_is_made() {
+    let mut w = World::of(3);
+    for group in w.groups.clone() {
+        if group.members.len() == 1 {
+            w.follow(group.number);
+        }
+    }
+    let refused = w.create(1, "A", 1);
+    assert_eq!(error(&refused), 10005, "{refused}");
+    assert_eq!(w.create(1, "A", 3)["did_create"], true);
+}
+
+#[test]
+fn whoever_changes_a_stream_whose_group_has_no_leader_waits_for_one() {
+    let mut w = World::sharded(3, 2);
+    w.create(0, "A", 3);
+    w.follow(2);
+    // It is the second group's turn.
+    let body = config("B", 3).to_string();
+    w.publish(1, "$JS.API.STREAM.CREATE.B", "r.a", &body);
+    w.settle();
+    assert_eq!((w.heard(1).as_str(), w.group_of("B")), ("", 2));
+    w.lead(2, 2);
+    w.settle();
+    assert!(w.heard(1).contains("\"did_create\":true"));
+    w.follow(2);
+    let mut changed = config("B", 3);
+    changed["max_msgs"] = json!(7);
+    w.publish(1, "$JS.API.STREAM.UPDATE.B", "r.a", &changed.to_string());
+    (0..3).for_each(|_| w.settle());
+    assert!(w.heard(1).contains("10008"));
+    w.lead(2, 1);
+    w.settle();
+    let info = w.ask(0, "STREAM.INFO.B", &Value::Null);
+    assert_eq!(info["config"]["max_msgs"], 7, "it was decided");
+}
+
+#[test]
+fn lists_name_what_is_missing() {
+    let mut w = World::of(3);
+    for name in ["A", "B", "C"] {
+        w.create(0, name, 1);
+    }
+    w.create(0, "D", 3);
+    w.publish(1, "b.x", "r.p", "hello");
+    w.settle();
+    w.heard(1);
+    for node in 0..3 {
+        let list = w.ask(node, "STREAM.LIST", &Value::Null);
+        let streams = list["streams"].as_array().unwrap();
+        let names: Vec<&Value> = streams.iter().map(|s| &s["config"]["name"]).collect();
+        assert_eq!(names, ["A", "B", "C", "D"]);
+        assert_eq!(streams[1]["state"]["messages"], 1);
+        assert!(list["missing"].is_null(), "{list}");
+    }
+    // The operator's limits are held against all that a node has.
+    let keeper = w.owner_of("B");
+    let beside = w.nodes[keeper].streams(0).unwrap().beside;
+    assert_eq!(beside.file_bytes, 38);
+    let account = w.ask(2, "INFO", &Value::Null);
+    assert_eq!(
+        (&account["streams"], &account["storage"]),
+        (&json!(4), &json!(38))
+    );
+    w.follow(w.group_of("B"));
+    let list = w.ask(1, "STREAM.LIST", &Value::Null);
+    assert_eq!(list["missing"], json!(["B"]));
+    assert_eq!(list["streams"].as_array().unwrap().len(), 3);
+    let names = w.ask(1, "STREAM.NAMES", &Value::Null);
+    assert_eq!(names["streams"], json!(["A", "B", "C", "D"]));
+}
+
+#[test]
+fn no_client_speaks_or_hears_as_a_leader() {
+    let mut w = World::of(3);
+    for name in ["A", "B", "C"] {
+        w.create(0, name, 1);
+    }
+    let name = ["A", "B", "C"]
+        .into_iter()
+        .find(|n| w.owner_of(n) == 1)
+        .unwrap();
+    let group = w.group_of(name);
+    let stream = w.nodes[0]
+        .streams(0)
+        .unwrap()
+        .applied()
+        .by_name(name)
+        .unwrap();
+    w.follow(group);
+    // Who listens there is not taken for a leader, whatever the pattern.
+    w.say(
+        2,
+        &format!(
+            "SUB $TG.GROUP.{group} 7\r\nSUB $TG.STREAM.{name} 8\r\nSUB > 9\r\nSUB $TG.> 10\r\n"
+        ),
+    );
+    w.settle();
+    w.heard(2);
+    assert!(!w.nodes[0].is_led(group));
+    assert!(!w.nodes[0].is_served(name));
+    w.say(2, "UNSUB 9\r\nUNSUB 10\r\nUNSUB 7\r\nUNSUB 8\r\n");
+    // What is said there goes nowhere.
+    w.lead(group, 1);
+    w.settle();
+    w.say(1, "SUB $TG.> 11\r\n");
+    let report = "{\"report\":{\"question\":1,\"streams\":[]}}";
+    w.publish(2, &format!("$TG.GROUP.{group}"), "r.x", report);
+    assert!(w.heard(2).contains("503"));
+    let changed =
+        format!("{{\"changed\":{{\"change\":\"deleted\",\"stream\":{stream},\"index\":0}}}}");
+    w.publish(2, &format!("$TG.GROUP.{group}"), "r.x", &changed);
+    // Nor does what an answer is made to say there.
+    w.publish(2, "$JS.API.STREAM.NAMES", &format!("$TG.GROUP.{group}"), "");
+    w.settle();
+    assert_eq!(w.heard(1), "");
+    assert!(w.heard(2).contains("503"));
+}
+
+#[test]
+fn what_one_group_says_another_one_collects() {
+    let mut w = World::of(3);
+    let mut advisories = config("A", 1);
+    advisories["subjects"] = json!(["$JS.EVENT.ADVISORY.CONSUMER.>"]);
+    advisories["no_ack"] = json!(true);
+    assert_eq!(w.ask(0, "STREAM.CREATE.A", &advisories)["did_create"], true);
+    let keeper = w.owner_of("A");
+    // Of all nodes, with the same leader, and of another one.
+    w.create(0, "D", 3);
+    w.create(0, "B", 1);
+    assert_ne!(w.owner_of("B"), keeper);
+    for (stream, seen) in [("D", 1), ("B", 2)] {
+        let create = json!({"stream_name": stream, "config": {"durable_name": "X", "ack_policy": "explicit"}});
+        w.ask(1, &format!("CONSUMER.DURABLE.CREATE.{stream}.X"), &create);
+        w.settle();
+        assert_eq!(w.messages(keeper, "A"), Some(seen), "{stream}");
+    }
+}

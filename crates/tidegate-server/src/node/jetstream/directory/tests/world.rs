@@ -1,0 +1,389 @@
+//! Nodes with several groups each, without sockets and without Raft: an entry that is proposed is committed by all members at once,
+//! but for those that are held back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_log::Lsn;
+
+use super::super::super::JetStream;
+use super::super::super::Messages;
+use super::config;
+use crate::api::answer::ClusterInfo;
+use crate::api::error::ApiError;
+use crate::cluster::groups::{ALL, GroupOf, groups};
+use crate::cluster::wire::{FRAME_BYTES_MAX, Frame, Read, read};
+use crate::config::{Settings, StreamSettings};
+use crate::nats::connect::Info;
+use crate::node::core::Node;
+use crate::replica::{Committed, Proposed};
+use crate::store::Fetch;
+use crate::stream::{AccountLimits, Kept, Place, Streams};
+
+const ANY: Load = Load::new(u64::MAX, u64::MAX);
+
+/// The entries of one group.
+struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
+
+impl Messages for Entries<'_> {
+    fn read(&mut self, place: Place) -> Fetch {
+        let entry = self.1.get(&(self.0, place.lsn));
+        entry.map_or(Fetch::Gone, |entry| {
+            Fetch::Ready(entry.slice(place.offset as usize..))
+        })
+    }
+}
+
+pub(in crate::node::jetstream) struct World {
+    /// All entries, by group and place.
+    entries: BTreeMap<(u32, u64), bytes::Bytes>,
+    /// Of what leaders tell each other so many in a hundred are lost, by chance.
+    pub(in crate::node::jetstream) lost: u64,
+    chance: u64,
+    pub(in crate::node::jetstream) nodes: Vec<Node>,
+    pub(in crate::node::jetstream) groups: Vec<GroupOf>,
+    pub(in crate::node::jetstream) now: Time,
+    /// The last entry of each group.
+    last: BTreeMap<u32, u64>,
+    pub(in crate::node::jetstream) leaders: BTreeMap<u32, usize>,
+    /// Entries of the directory that have not come to a node yet, for those that are held back.
+    pub(in crate::node::jetstream) held: BTreeMap<usize, Vec<Committed>>,
+    /// Entries on their way: to whom, of which group.
+    pending: Vec<(usize, u32, Committed)>,
+    clients: Vec<(usize, usize)>,
+}
+
+impl World {
+    /// So many nodes; the first leads all groups it is in, the others those it is not in.
+    pub(in crate::node::jetstream) fn of(count: usize) -> Self {
+        Self::sharded(count, 1)
+    }
+
+    pub(in crate::node::jetstream) fn sharded(count: usize, shards: u32) -> Self {
+        let groups = groups((1..=count as u64).collect(), shards);
+        let mut world = Self {
+            entries: BTreeMap::new(),
+            lost: 0,
+            chance: 1,
+            nodes: Vec::new(),
+            groups: groups.clone(),
+            now: Time::from_nanos(1_000_000),
+            last: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            held: BTreeMap::new(),
+            pending: Vec::new(),
+            clients: Vec::new(),
+        };
+        for id in 1..=count as u64 {
+            let mut node = Node::new(Settings::default(), Info::default(), id);
+            node.join_cluster(Vec::new());
+            for group in groups.iter().filter(|g| g.members.contains(&id)) {
+                let limits = AccountLimits {
+                    replicated: true,
+                    ..AccountLimits::NONE
+                };
+                let kept = StreamSettings::new("not used".into());
+                let mut streams = JetStream::new(world.now, kept, Streams::new(limits), id)
+                    .of_group(group.number);
+                streams.set_cluster(group.members.len(), ClusterInfo::default(), None);
+                if group.number == ALL {
+                    streams.set_groups(groups.clone());
+                    streams.set_current();
+                }
+                node.attach_streams(streams);
+            }
+            world.nodes.push(node);
+        }
+        for i in 0..count {
+            for j in (0..count).filter(|j| *j != i) {
+                world.nodes[i].handle_peer_up(j);
+            }
+        }
+        for group in &groups {
+            world.lead(group.number, group.members[0] as usize - 1);
+        }
+        world.turn();
+        // Clients: one at each node.
+        for node in 0..count {
+            let key = world.nodes[node].handle_accepted(
+                world.now,
+                ([127, 0, 0, 1], 1).into(),
+                false,
+                false,
+            );
+            world.clients.push((node, key));
+            world.say(
+                node,
+                &format!("CONNECT {{\"headers\":true,\"no_responders\":true,\"verbose\":false}}\r\nSUB r.{node}.* 1\r\n"),
+            );
+        }
+        world.settle();
+        (0..count).for_each(|node| drop(world.heard(node)));
+        world
+    }
+
+    pub(in crate::node::jetstream) fn slot(&self, node: usize, group: u32) -> usize {
+        let slots = 0..self.nodes[node].streams_len();
+        let mut slots = slots.filter(|at| {
+            self.nodes[node]
+                .streams(*at)
+                .is_some_and(|s| s.group() == group)
+        });
+        slots.next().expect("a member")
+    }
+
+    pub(in crate::node::jetstream) fn lead(&mut self, group: u32, node: usize) {
+        let at = self.slot(node, group);
+        self.leaders.insert(group, node);
+        self.nodes[node].handle_leading(at, self.now);
+        self.nodes[node].announce_streams();
+    }
+
+    pub(in crate::node::jetstream) fn follow(&mut self, group: u32) {
+        let node = self.leaders.remove(&group).expect("a leader");
+        let at = self.slot(node, group);
+        self.nodes[node].handle_following(at, self.now);
+        self.nodes[node].announce_streams();
+        self.pump();
+    }
+
+    pub(in crate::node::jetstream) fn commit(
+        &mut self,
+        group: u32,
+        data: bytes::Bytes,
+    ) -> Proposed {
+        let index = self.last.entry(group).or_default();
+        *index += 1;
+        let entry = Committed {
+            index: *index,
+            term: 1,
+            lsn: Lsn::new(*index * 4096),
+            data,
+        };
+        self.entries
+            .insert((group, entry.lsn.get()), entry.data.clone());
+        let (index, term) = (entry.index, entry.term);
+        let members = self.groups.iter().find(|g| g.number == group);
+        for id in members.expect("a group").members.clone() {
+            let node = id as usize - 1;
+            match self.held.get_mut(&node).filter(|_| group == ALL) {
+                Some(held) => held.push(entry.clone()),
+                None => self.pending.push((node, group, entry.clone())),
+            }
+        }
+        Proposed { index, term }
+    }
+
+    /// What each slot has to do once; entries are committed and applied.
+    pub(in crate::node::jetstream) fn turn(&mut self) {
+        self.now = self.now + Duration::from_millis(1);
+        let now = self.now;
+        for node in 0..self.nodes.len() {
+            for at in 0..self.nodes[node].streams_len() {
+                let group = self.nodes[node].streams(at).unwrap().group();
+                while let Some((entry, _)) = self.nodes[node].poll_proposal(at, now) {
+                    if self.leaders.get(&group) == Some(&node) {
+                        let there = self.commit(group, entry);
+                        self.nodes[node].handle_proposed(at, now, there, 1);
+                    } else {
+                        let error = ApiError::SYSTEM_UNAVAILABLE;
+                        self.nodes[node].handle_refused(at, now, &error);
+                    }
+                }
+            }
+        }
+        for (node, group, entry) in std::mem::take(&mut self.pending) {
+            self.apply(node, group, &entry);
+        }
+        for node in &mut self.nodes {
+            for at in 0..node.streams_len() {
+                let group = node.streams(at).unwrap().group();
+                let mut entries = Entries(group, &self.entries);
+                node.serve_streams(at, now, &mut entries).unwrap();
+            }
+            node.announce_streams();
+        }
+        self.pump();
+    }
+
+    pub(in crate::node::jetstream) fn apply(&mut self, node: usize, group: u32, entry: &Committed) {
+        let (at, now) = (self.slot(node, group), self.now);
+        self.nodes[node].handle_committed(at, now, entry).unwrap();
+    }
+
+    /// The directory's entries do not come to this node any more.
+    pub(in crate::node::jetstream) fn hold(&mut self, node: usize) {
+        self.held.insert(node, Vec::new());
+    }
+
+    pub(in crate::node::jetstream) fn release(&mut self, node: usize) {
+        for entry in self.held.remove(&node).unwrap() {
+            self.apply(node, ALL, &entry);
+        }
+        self.settle();
+    }
+
+    /// Lets a second pass.
+    pub(in crate::node::jetstream) fn settle(&mut self) {
+        for _ in 0..20 {
+            self.now = self.now + Duration::from_millis(50);
+            self.turn();
+        }
+    }
+
+    /// Hands on what waits for peers until nothing does.
+    pub(in crate::node::jetstream) fn pump(&mut self) {
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for from in 0..self.nodes.len() {
+                while let Some(to) = self.nodes[from].poll_dirty_peer() {
+                    moved = true;
+                    self.hand_over(from, to);
+                }
+            }
+        }
+    }
+
+    pub(in crate::node::jetstream) fn hand_over(&mut self, from: usize, to: usize) {
+        let bytes = self.nodes[from].peer_outbox(to).unwrap().to_vec();
+        self.nodes[from].handle_peer_written(to, bytes.len());
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
+                panic!("whole frames wait in outboxes");
+            };
+            rest = &rest[used..];
+            let node = &mut self.nodes[to];
+            match frame {
+                Frame::Interest { id, pattern, queue } => {
+                    node.handle_interest(from, id, pattern, queue).unwrap();
+                }
+                Frame::InterestEnd { id } => node.handle_interest_end(from, id),
+                Frame::Message(message) => {
+                    self.chance = self
+                        .chance
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    let lost = (self.chance >> 33) % 100 < self.lost;
+                    if lost && message.message.subject.starts_with(b"$TG.") {
+                        continue;
+                    }
+                    node.handle_routed(self.now, from, &message, ANY);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The client at this node says something.
+    pub(in crate::node::jetstream) fn say(&mut self, node: usize, text: &str) {
+        let key = self.clients[node].1;
+        let received = self.nodes[node].handle_received(self.now, key, text.as_bytes(), ANY);
+        assert_eq!(received.used, text.len(), "{text}");
+        self.pump();
+    }
+
+    /// What the client at this node was told since it was asked last.
+    pub(in crate::node::jetstream) fn heard(&mut self, node: usize) -> String {
+        let key = self.clients[node].1;
+        let node = &mut self.nodes[node];
+        while node.poll_dirty().is_some() {}
+        let bytes = node.outbox(key).to_vec();
+        node.handle_written(self.now, key, bytes.len());
+        String::from_utf8(bytes).unwrap()
+    }
+
+    pub(in crate::node::jetstream) fn publish(
+        &mut self,
+        node: usize,
+        subject: &str,
+        reply: &str,
+        payload: &str,
+    ) {
+        // Each client has a subject of its own for answers.
+        let reply = reply.replacen("r.", &format!("r.{node}."), 1);
+        let text = format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len());
+        self.say(node, &text);
+    }
+
+    /// The answers to a request from the client at this node.
+    pub(in crate::node::jetstream) fn answers(
+        &mut self,
+        node: usize,
+        what: &str,
+        body: &Value,
+    ) -> Vec<Value> {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.publish(node, &format!("$JS.API.{what}"), "r.a", &body);
+        self.settle();
+        let heard = self.heard(node);
+        let bodies = heard.lines().filter(|line| line.starts_with('{'));
+        bodies.map(|b| serde_json::from_str(b).unwrap()).collect()
+    }
+
+    /// The one answer.
+    pub(in crate::node::jetstream) fn ask(
+        &mut self,
+        node: usize,
+        what: &str,
+        body: &Value,
+    ) -> Value {
+        let mut answers = self.answers(node, what, body);
+        assert_eq!(answers.len(), 1, "{what}: {answers:?}");
+        answers.remove(0)
+    }
+
+    pub(in crate::node::jetstream) fn create(
+        &mut self,
+        node: usize,
+        name: &str,
+        replicas: usize,
+    ) -> Value {
+        let config = config(name, replicas);
+        self.ask(node, &format!("STREAM.CREATE.{name}"), &config)
+    }
+
+    /// The group that keeps a stream, and whether it is made, as this node's directory has it.
+    pub(in crate::node::jetstream) fn kept(&self, node: usize, name: &str) -> Option<Kept> {
+        let directory = self.nodes[node].streams(0).unwrap().applied();
+        let id = directory.by_name(name)?;
+        directory.get(id).map(|s| s.kept())
+    }
+
+    pub(in crate::node::jetstream) fn group_of(&self, name: &str) -> u32 {
+        match self.kept(0, name) {
+            Some(Kept::Elsewhere { group, .. }) => group,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    /// The one node of the group that keeps a stream of one replica.
+    pub(in crate::node::jetstream) fn owner_of(&self, name: &str) -> usize {
+        let group = self.group_of(name);
+        let of = self.groups.iter().find(|g| g.number == group).unwrap();
+        assert_eq!(of.members.len(), 1);
+        of.members[0] as usize - 1
+    }
+
+    pub(in crate::node::jetstream) fn entry(&self, group: u32, lsn: u64) -> &bytes::Bytes {
+        &self.entries[&(group, lsn)]
+    }
+
+    /// Messages of a stream, where it is kept.
+    pub(in crate::node::jetstream) fn messages(&self, node: usize, name: &str) -> Option<u64> {
+        let slots = self.nodes[node].all_streams();
+        let found = slots.filter_map(|s| {
+            let streams = s.applied();
+            streams.by_name(name).and_then(|id| streams.get(id))
+        });
+        let mut here = found.filter(|s| s.kept().is_here());
+        here.next().map(|s| s.state().messages)
+    }
+}

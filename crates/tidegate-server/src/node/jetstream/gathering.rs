@@ -1,0 +1,253 @@
+//! What only several groups know together: lists of streams with what they hold, and what an account uses.
+//!
+//! The leader of the directory asks the leaders of the groups that keep something, and answers once all have told, or after a while
+//! with what is missing said.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate::Time;
+
+use super::JetStream;
+use super::told::Told;
+use crate::api::answer::{self, AccountInfo, Kind as Answer, Page};
+use crate::api::body::StreamPage;
+use crate::api::config::Storage;
+use crate::api::error::ApiError;
+use crate::api::view;
+use crate::node::core::Node;
+use crate::stream::{Kept, Stream};
+
+/// How long groups have to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Questions that wait for groups, at most.
+const GATHERS_MAX: usize = 256;
+
+/// What a group says of its streams.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(in crate::node) struct Reported {
+    question: u64,
+    group: u32,
+    /// As in a list, by number in the directory.
+    streams: Vec<(u32, Value)>,
+    /// Of all its streams.
+    file_bytes: u64,
+    memory_bytes: u64,
+    consumers: usize,
+}
+
+/// Questions that wait for groups, in order.
+#[derive(Debug, Default)]
+pub(super) struct Gathers {
+    open: VecDeque<Gather>,
+    asked: u64,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Gather {
+    question: u64,
+    reply: Box<[u8]>,
+    what: What,
+    until: Time,
+    /// Groups that have not told yet.
+    awaited: BTreeSet<u32>,
+    told: BTreeMap<u32, Value>,
+    file_bytes: u64,
+    memory_bytes: u64,
+    consumers: usize,
+}
+
+#[derive(Debug)]
+enum What {
+    Account,
+    /// The streams of one page by name, with their numbers.
+    List(Page, Vec<(u32, String)>),
+}
+
+impl Gathers {
+    /// When the first has waited long enough.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.open.front().map(|g| g.until)
+    }
+}
+
+impl Gather {
+    fn take(&mut self, reported: Reported) {
+        if !self.awaited.remove(&reported.group) {
+            return;
+        }
+        self.told.extend(reported.streams);
+        self.file_bytes = self.file_bytes.saturating_add(reported.file_bytes);
+        self.memory_bytes = self.memory_bytes.saturating_add(reported.memory_bytes);
+        self.consumers = self.consumers.saturating_add(reported.consumers);
+    }
+}
+
+impl JetStream {
+    /// Begins to answer with what the account uses.
+    pub(super) fn gather_account(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+    ) -> Result<(), ApiError> {
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for stream in self.streams.iter() {
+            if let Kept::Elsewhere { group, .. } = stream.kept() {
+                groups.entry(group).or_default();
+            }
+        }
+        self.gather(node, now, reply, What::Account, groups)
+    }
+
+    /// Begins to answer with a page of streams.
+    pub(super) fn gather_list(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        ask: &StreamPage,
+    ) -> Result<(), ApiError> {
+        let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
+        let (page, shown) = view::stream_page(all.iter(), ask);
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut names = Vec::with_capacity(shown.len());
+        for shown in shown {
+            let stream = shown.stream;
+            names.push((stream.id(), stream.name().to_owned()));
+            if let Kept::Elsewhere { group, .. } = stream.kept() {
+                groups.entry(group).or_default().push(stream.id());
+            }
+        }
+        self.gather(node, now, reply, What::List(page, names), groups)
+    }
+
+    fn gather(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        what: What,
+        groups: BTreeMap<u32, Vec<u32>>,
+    ) -> Result<(), ApiError> {
+        let gathers = &mut self.directory.gathers;
+        if gathers.open.len() >= GATHERS_MAX {
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        gathers.asked += 1;
+        // No other leader's question has this number.
+        let question = self.seed.wrapping_add(gathers.asked);
+        let mut gather = Gather {
+            question,
+            reply: reply.into(),
+            what,
+            until: now + PATIENCE,
+            awaited: groups.keys().copied().collect(),
+            told: BTreeMap::new(),
+            file_bytes: 0,
+            memory_bytes: 0,
+            consumers: 0,
+        };
+        for (group, streams) in groups {
+            let here = node.slot_of_group(group);
+            let here = here.and_then(|at| node.streams(at)).filter(|s| s.serves());
+            if let Some(here) = here {
+                gather.take(here.report(now, question, &streams));
+            } else {
+                let report = Told::Report { question, streams };
+                if !node.tell_group(now, group, None, report) {
+                    // Nobody is there: what it keeps is missing.
+                    gather.awaited.remove(&group);
+                }
+            }
+        }
+        self.directory.gathers.open.push_back(gather);
+        self.serve_gathers(node, now);
+        Ok(())
+    }
+
+    /// What this group says of its streams.
+    pub(super) fn report(&self, now: Time, question: u64, streams: &[u32]) -> Reported {
+        let asked: BTreeSet<u32> = streams.iter().copied().collect();
+        let of = |stream: &Stream| match stream.kept() {
+            Kept::Of(of) if asked.contains(&of) && self.is_open(of) => Some(of),
+            _ => None,
+        };
+        let server = self.server(now);
+        let told = self.streams.iter().filter_map(|stream| {
+            let of = of(stream)?;
+            Some((of, view::stream_listed(&server, &self.shown(stream))))
+        });
+        Reported {
+            question,
+            group: self.group,
+            streams: told.collect(),
+            file_bytes: self.streams.usage(Storage::File).bytes,
+            memory_bytes: self.streams.usage(Storage::Memory).bytes,
+            consumers: self.consumers.len(),
+        }
+    }
+
+    /// A group has told.
+    pub(super) fn reported(&mut self, node: &mut Node, now: Time, reported: Reported) {
+        let mut open = self.directory.gathers.open.iter_mut();
+        if let Some(gather) = open.find(|g| g.question == reported.question) {
+            gather.take(reported);
+            self.serve_gathers(node, now);
+        }
+    }
+
+    /// Answers what all have told, or what was waited for long enough.
+    pub(super) fn serve_gathers(&mut self, node: &mut Node, now: Time) {
+        let open = std::mem::take(&mut self.directory.gathers.open);
+        let (done, open) = open
+            .into_iter()
+            .partition(|g: &Gather| g.awaited.is_empty() || g.until <= now);
+        self.directory.gathers.open = open;
+        for gather in done {
+            let body = self.gathered(now, &gather);
+            self.voice(node, now).answer_with(&gather.reply, &body);
+        }
+    }
+
+    fn gathered(&self, now: Time, gather: &Gather) -> Vec<u8> {
+        let (page, names) = match &gather.what {
+            What::Account => {
+                let here = self.account();
+                return view::account_info(&AccountInfo {
+                    memory: here.memory + gather.memory_bytes,
+                    storage: here.storage + gather.file_bytes,
+                    consumers: here.consumers + gather.consumers,
+                    ..here
+                });
+            }
+            What::List(page, names) => (*page, names),
+        };
+        let server = self.server(now);
+        let (mut infos, mut missing) = (Vec::new(), Vec::new());
+        for (id, name) in names {
+            let kept = self.streams.get(*id).filter(|s| s.kept().is_here());
+            let here = kept.map(|s| view::stream_listed(&server, &self.shown(s)));
+            match here.or_else(|| gather.told.get(id).cloned()) {
+                Some(info) => infos.push(info),
+                None => missing.push(name.as_str()),
+            }
+        }
+        view::stream_list_of(page, &infos, &missing)
+    }
+
+    /// This node does not lead any more: whoever waits is told.
+    pub(super) fn end_gathers(&mut self, node: &mut Node, now: Time) {
+        for gather in std::mem::take(&mut self.directory.gathers.open) {
+            let kind = match gather.what {
+                What::Account => Answer::AccountInfo,
+                What::List(..) => Answer::StreamList,
+            };
+            let body = answer::refused(kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
+            self.voice(node, now).answer_with(&gather.reply, &body);
+        }
+    }
+}

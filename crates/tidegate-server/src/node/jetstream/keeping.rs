@@ -1,0 +1,371 @@
+//! A group that keeps streams of the directory: it makes, changes and deletes its own as the directory has them.
+//!
+//! Whoever leads the group compares the two whenever one of them has changed, and proposes what is missing. A stream is *open*, that is
+//! published into and served, once the directory knows that it is made. What was made and is not found is lost with the disks it
+//! was on, and is never silently made anew. A process that has begun opens nothing before its copy of the directory has been as far as
+//! the others'.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::JetStream;
+use super::outcome::Then;
+use super::told::{Change, Told};
+use crate::api::answer;
+use crate::api::error::ApiError;
+use crate::api::view;
+use crate::cluster::groups::ALL;
+use crate::node::core::Node;
+use crate::stream::{Kept, Kind, Stream, Streams, Transit};
+
+/// How often what is missing is asked for again.
+const AGAIN: Duration = Duration::from_millis(250);
+/// How long whoever asked for a change waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Those who wait, at most.
+const ASKERS_MAX: usize = 16 * 1024;
+/// Streams that one message says are made, at most.
+const MADE_MAX: usize = 1024;
+
+/// What a leader of a group knows of its streams and the directory's.
+#[derive(Debug, Default)]
+pub(super) struct Keeping {
+    /// The group's own number of each stream, by its number in the directory.
+    own: BTreeMap<u32, u32>,
+    /// Those of the directory's numbers that are published into and served.
+    open: BTreeSet<u32>,
+    /// Made once, and not here.
+    lost: BTreeSet<u32>,
+    /// The changes both had when they were compared last.
+    compared: Option<(u64, u64)>,
+    /// When they are compared again although nothing has changed.
+    again: Option<Time>,
+    /// What was proposed and has not come back, by number in the directory.
+    proposed: BTreeSet<u32>,
+    /// When the directory was told that they are made.
+    told: BTreeMap<u32, Time>,
+    askers: VecDeque<Asker>,
+}
+
+/// Somebody waits for what the directory has decided.
+#[derive(Debug)]
+struct Asker {
+    change: Change,
+    stream: u32,
+    /// The entry that decided it.
+    index: u64,
+    reply: Box<[u8]>,
+    until: Time,
+}
+
+/// What a group has to do to have what the directory says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Makes the directory's stream.
+    Create(u32),
+    /// Makes a copy of the directory's stream, for its move of this number.
+    Copy(u32, u32),
+    /// Gives the directory's stream its configuration: the group's own number.
+    Update(u32, u32),
+    /// Lets go of what was the directory's: the group's own number.
+    Delete(u32, u32),
+    /// Says that it is made.
+    TellMade(u32),
+    /// It cannot be known yet what is to become of it.
+    Wait,
+    /// It is lost.
+    Lost(u32),
+}
+
+/// What is between the streams of `group` and the directory; which of them may be open, if they were or now.
+fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
+    let mut compared = Compared::default();
+    for stream in own.iter() {
+        let Kept::Of(of) = stream.kept() else {
+            continue;
+        };
+        compared.own.insert(of, stream.id());
+        let entry = directory.get(of);
+        match entry.map(|e| (e, e.kept())) {
+            None if directory.last_id() >= of => {
+                compared.steps.push(Step::Delete(of, stream.id()));
+            }
+            // It has left, and the other group has it; or it is a copy that nobody needs any more.
+            Some((entry, kept)) if is_left(entry, stream) && !kept.is_by(group) => {
+                compared.steps.push(Step::Delete(of, stream.id()));
+            }
+            // It comes.
+            Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
+            // It leaves, or the directory here is behind.
+            Some(_) if stream.transit() != Transit::None => compared.steps.push(Step::Wait),
+            Some((entry, Kept::Elsewhere { group: at, made })) if at == group => {
+                let same = entry.config() == stream.config();
+                if !same {
+                    compared.steps.push(Step::Update(of, stream.id()));
+                }
+                if !made {
+                    compared.steps.push(Step::TellMade(of));
+                } else if same {
+                    compared.same.insert(of);
+                } else {
+                    compared.changing.insert(of);
+                }
+            }
+            // The directory here is behind.
+            _ => compared.steps.push(Step::Wait),
+        }
+    }
+    for entry in directory.iter() {
+        let comes = entry.moving().filter(|m| m.to == group);
+        if let Some(moving) = comes.filter(|_| !compared.own.contains_key(&entry.id())) {
+            compared.steps.push(Step::Copy(entry.id(), moving.number));
+        }
+        match entry.kept() {
+            Kept::Elsewhere { group: at, made }
+                if at == group && !compared.own.contains_key(&entry.id()) =>
+            {
+                let id = entry.id();
+                compared.steps.push(match made {
+                    true => Step::Lost(id),
+                    false => Step::Create(id),
+                });
+            }
+            _ => {}
+        }
+    }
+    compared
+}
+
+/// Whether the move by which a stream is on its way is over. A directory that is behind does not say so.
+fn is_left(entry: &Stream, stream: &Stream) -> bool {
+    let (last, number) = (entry.moves(), stream.moves());
+    let over = last > number || (last == number && entry.moving().is_none());
+    stream.transit() != Transit::None && over
+}
+
+#[derive(Debug, Default)]
+struct Compared {
+    own: BTreeMap<u32, u32>,
+    steps: Vec<Step>,
+    /// Made, and configured as the directory has it.
+    same: BTreeSet<u32>,
+    /// Made, and configured as the directory had it.
+    changing: BTreeSet<u32>,
+}
+
+impl Keeping {
+    /// When there is something to do.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let asker = self.askers.front().map(|a| a.until);
+        asker.into_iter().chain(self.again).min()
+    }
+
+    pub(super) const fn is_to_compare(&self) -> bool {
+        self.compared.is_none()
+    }
+
+    /// The group's own number of the directory's stream.
+    pub(super) fn own_of(&self, of: u32) -> Option<u32> {
+        self.own.get(&of).copied()
+    }
+
+    /// What was proposed about this stream has come back.
+    pub(super) fn handle_done(&mut self, of: u32) {
+        self.proposed.remove(&of);
+    }
+}
+
+impl JetStream {
+    /// Whether the stream with this number in the directory is published into and served here.
+    #[must_use]
+    pub(in crate::node) fn is_open(&self, stream: u32) -> bool {
+        self.keeping.open.contains(&stream)
+    }
+
+    /// Whether messages may come into a stream of this group.
+    pub(super) fn is_open_here(&self, stream: &Stream) -> bool {
+        match stream.kept() {
+            Kept::Here => stream.transit() == Transit::None,
+            Kept::Of(of) => self.is_open(of),
+            Kept::Elsewhere { .. } => false,
+        }
+    }
+
+    /// Proposes what the group needs to have what the directory says, if one of the two has changed, or it is time.
+    pub(in crate::node) fn reconcile(&mut self, node: &mut Node, now: Time) {
+        if !self.serves || self.group == ALL {
+            return;
+        }
+        // Before that, streams might be served that were deleted, or are somewhere else by now.
+        let current = node.streams(0).filter(|s| s.is_current());
+        let Some(directory) = current.map(Self::applied) else {
+            return;
+        };
+        let changes = Some((directory.changes(), self.streams.changes()));
+        let due = self.keeping.again.is_some_and(|at| at <= now);
+        if self.keeping.compared == changes && !due {
+            return;
+        }
+        let mut compared = compare(self.group, directory, &self.streams);
+        let mut made = Vec::new();
+        let mut pending = false;
+        let mut lost = BTreeSet::new();
+        for step in std::mem::take(&mut compared.steps) {
+            match step {
+                Step::Lost(of) => {
+                    if !self.keeping.lost.contains(&of) {
+                        let name = directory.get(of).map_or("", Stream::name);
+                        tracing::error!(
+                            "stream {name} is lost with the disk it was on: delete it, and make it again"
+                        );
+                    }
+                    lost.insert(of);
+                    continue;
+                }
+                Step::TellMade(of) => {
+                    let told = self.keeping.told.get(&of);
+                    if told.is_none_or(|at| *at + AGAIN <= now) && made.len() < MADE_MAX {
+                        self.keeping.told.insert(of, now);
+                        made.push(of);
+                    }
+                }
+                step => self.propose_step(now, directory, step),
+            }
+            pending = true;
+        }
+        let before = std::mem::take(&mut self.keeping.open);
+        let changing = compared.changing.intersection(&before).copied();
+        let open: BTreeSet<u32> = compared.same.iter().copied().chain(changing).collect();
+        self.interest_changed |= open != before;
+        self.keeping
+            .told
+            .retain(|of, _| !open.contains(of) && compared.own.contains_key(of));
+        self.keeping.open = open;
+        self.keeping.own = compared.own;
+        self.keeping.lost = lost;
+        self.keeping.compared = changes;
+        self.keeping.again = pending.then(|| now + AGAIN);
+        if !made.is_empty() {
+            node.tell_group(now, ALL, None, Told::Made(made));
+        }
+    }
+
+    fn propose_step(&mut self, now: Time, directory: &Streams, step: Step) {
+        let (kind, of, own, subject) = match step {
+            Step::Create(of) => (Kind::CreateStream, of, 0, Kept::Of(of).encode()),
+            Step::Copy(of, number) => (Kind::CreateStream, of, 0, Kept::encode_copy(of, number)),
+            Step::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
+            Step::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
+            _ => return,
+        };
+        // Without room it comes with the next look.
+        if self.is_full() || self.keeping.proposed.contains(&of) {
+            return;
+        }
+        let config = directory.get(of).map(Stream::config);
+        let waiter = (&b""[..], Then::Kept(of));
+        let proposed = match config.filter(|_| kind != Kind::DeleteStream) {
+            Some(config) => self.propose(now, kind, own, &subject, config, waiter),
+            None => self.propose(now, kind, own, b"", &(), waiter),
+        };
+        if proposed.is_ok() {
+            self.keeping.proposed.insert(of);
+        }
+    }
+
+    /// Somebody waits until this group has what the directory decided with that entry.
+    pub(super) fn await_change(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        change: Change,
+        (stream, index): (u32, u64),
+    ) {
+        let asker = Asker {
+            change,
+            stream,
+            index,
+            reply: reply.into(),
+            until: now + PATIENCE,
+        };
+        if self.serves && self.keeping.askers.len() < ASKERS_MAX {
+            self.keeping.askers.push_back(asker);
+        } else {
+            self.answer_asker(node, now, &asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
+        }
+    }
+
+    /// Answers those whose streams are as they asked, or who have waited long enough.
+    pub(super) fn serve_askers(&mut self, node: &mut Node, now: Time) {
+        for _ in 0..self.keeping.askers.len() {
+            let Some(asker) = self.keeping.askers.pop_front() else {
+                return;
+            };
+            let came = node.streams(0).and_then(|d| self.came_of(d, &asker));
+            match came {
+                Some(came) => self.answer_asker(node, now, &asker, &came),
+                None if asker.until <= now => {
+                    let late = Err(ApiError::SYSTEM_UNAVAILABLE);
+                    self.answer_asker(node, now, &asker, &late);
+                }
+                None => self.keeping.askers.push_back(asker),
+            }
+        }
+    }
+
+    /// What came of a change, the group's own number of the stream if it has one; `None` if nothing yet.
+    fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<u32, ApiError>> {
+        if directory.directory.applied < asker.index {
+            return None;
+        }
+        let own = self.keeping.own.get(&asker.stream).copied();
+        if asker.change == Change::Deleted {
+            return own.is_none().then_some(Ok(0));
+        }
+        let Some(entry) = directory.applied().get(asker.stream) else {
+            return Some(Err(ApiError::STREAM_NOT_FOUND));
+        };
+        if self.keeping.lost.contains(&asker.stream) {
+            return Some(Err(ApiError::STREAM_OFFLINE));
+        }
+        let own = own?;
+        let stream = self.streams.get(own)?;
+        // What leaves is as it was asked for, and stays so.
+        let there = self.is_open(asker.stream) || stream.is_frozen();
+        let same = stream.config() == entry.config();
+        (there && same).then_some(Ok(own))
+    }
+
+    fn answer_asker(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        asker: &Asker,
+        came: &Result<u32, ApiError>,
+    ) {
+        let kind = asker.change.answered_by();
+        let body = match (came, asker.change) {
+            (Err(error), _) => {
+                self.stats.api_errors += 1;
+                answer::refused(kind.as_str(), error)
+            }
+            (Ok(_), Change::Deleted) => answer::success(kind),
+            (Ok(own), _) => match self.streams.get(*own) {
+                Some(stream) => view::stream_changed(kind, &self.server(now), &self.shown(stream)),
+                None => answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND),
+            },
+        };
+        self.voice(node, now).answer_with(&asker.reply, &body);
+    }
+
+    /// Another node leads the group, or nobody does.
+    pub(super) fn close_keeping(&mut self, node: &mut Node, now: Time) {
+        let keeping = std::mem::take(&mut self.keeping);
+        for asker in &keeping.askers {
+            self.answer_asker(node, now, asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! Streams on their way from one group to another.
+//!
+//! The leader of the group a stream is to come to asks, again and again, for what it does not have yet, and brings it to its copy by
+//! entries of its own log; how far it is, that log knows. The leader of the group that keeps the stream tells what it is asked for, and
+//! freezes the stream when little is left. Once the copy is whole the directory is told, which says from then on that the stream is
+//! there. Whatever is lost on the way, or with a leader, is asked for again; what comes twice, or late, is refused by what it says it
+//! follows. Nobody ever serves a frozen stream or a copy that is not whole, so no two groups do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::consumers::Live;
+use super::outcome::Then;
+use super::reads::{Fetched, Held, fetch};
+use super::told::Told;
+use super::{Ending, JetStream, Messages};
+use crate::cluster::groups::ALL;
+use crate::node::core::Node;
+use crate::store::Space;
+use crate::stream::{
+    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Stream, Streams, Transit,
+};
+
+/// How much is told at once, about.
+const EXPORT_BYTES: usize = 512 * 1024;
+/// With no more left than this a stream is frozen.
+const FREEZE_BYTES: u64 = 4 * 1024 * 1024;
+/// After each such time twice as much may be left.
+const DOUBLING: Duration = Duration::from_secs(5);
+/// After so long what was asked for is asked for again.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long what was refused, or may be lost, is said again.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Streams that leave at a time, at most: the others wait until they ask again.
+const LEAVING_MAX: usize = 64;
+/// Pulls that wait until a stream is where it moves to, at most.
+const PARKED_MAX: usize = 4096;
+/// How long others may not have heard yet who serves a stream.
+const SETTLING: Duration = Duration::from_millis(50);
+/// What ends a pull from a stream that has moved: it finds the stream when it is sent again.
+const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
+
+/// What a node knows of streams on their way, by their numbers in the directory.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// The changes that the directory and the group's streams had when they were looked at last.
+    looked: Option<(u64, u64)>,
+    arriving: BTreeMap<u32, Arriving>,
+    /// What was asked for and not looked at yet.
+    asked: BTreeMap<u32, (Moving, Cursor)>,
+    leaving: BTreeMap<u32, Leaving>,
+    /// Since when they leave, and by which move.
+    since: BTreeMap<u32, (Moving, Time)>,
+    /// Streams that a freeze was proposed for, and until when that may take: by the group's own numbers.
+    freezing: BTreeMap<u32, Time>,
+    /// Consumers that were served here, until whoever uses them can be told where to go.
+    ended: Vec<(u32, Live)>,
+    parked: Vec<(u32, Box<[u8]>)>,
+    /// Streams that those wait for, and since when they are known to be served.
+    served: BTreeMap<u32, Time>,
+    /// Streams that have moved, and are not known to be served yet.
+    unsettled: BTreeSet<u32>,
+    /// When to look after those who wait.
+    look_at: Option<Time>,
+}
+
+/// A stream that is to come here.
+#[derive(Debug)]
+struct Arriving {
+    /// The number of its copy.
+    own: u32,
+    keeper: u32,
+    moving: Moving,
+    /// An import was proposed and has not come back.
+    proposed: bool,
+    /// When to ask, or to tell the directory, again.
+    again: Option<Time>,
+}
+
+/// A stream that is to leave, and what was asked for of it.
+#[derive(Debug)]
+struct Leaving {
+    own: u32,
+    moving: Moving,
+    from: Cursor,
+    export: Export,
+    until: Time,
+}
+
+impl Moves {
+    /// When there is something to do.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        if !self.asked.is_empty() {
+            return Some(Time::ZERO);
+        }
+        let asks = self.arriving.values().filter(|a| !a.proposed);
+        let asks = asks.filter_map(|a| a.again);
+        let leaves = self.leaving.values().map(|l| l.until);
+        asks.chain(leaves).chain(self.look_at).min()
+    }
+
+    /// This node does not lead the group any more.
+    pub(super) fn close(&mut self) {
+        self.looked = None;
+        self.arriving.clear();
+        self.asked.clear();
+        self.leaving.clear();
+        self.since.clear();
+        self.freezing.clear();
+    }
+
+    /// How many bytes of a stream may be left when it is frozen: the more the longer it moves, or one that is published into faster than it
+    /// can move never would.
+    fn left_max(&self, stream: u32, now: Time) -> u64 {
+        let since = self.since.get(&stream).map_or(0, |(_, at)| now.since(*at));
+        let doubled = since / DOUBLING.as_nanos() as u64;
+        FREEZE_BYTES << doubled.min(20)
+    }
+
+    /// A stream has moved.
+    pub(super) fn handle_moved(&mut self, stream: u32) {
+        self.unsettled.insert(stream);
+    }
+}
+
+/// The group that keeps a stream of the directory.
+const fn keeper(entry: &Stream) -> u32 {
+    match entry.kept() {
+        Kept::Elsewhere { group, .. } => group,
+        _ => ALL,
+    }
+}
+
+/// The streams of `group` that are to come there, and are copies or whole but not known to be there.
+fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arriving> {
+    let of = |stream: &Stream| {
+        let number = match stream.kept() {
+            Kept::Of(of) => of,
+            _ if group == ALL => stream.id(),
+            _ => return None,
+        };
+        let entry = directory.get(number)?;
+        let moving = entry.moving().filter(|m| m.to == group)?;
+        let arriving = Arriving {
+            own: stream.id(),
+            keeper: keeper(entry),
+            moving,
+            proposed: false,
+            again: None,
+        };
+        // What is here of another move is none of this one's.
+        let comes = !stream.is_frozen() && stream.moves() == moving.number;
+        comes.then_some((number, arriving))
+    };
+    own.iter().filter_map(of).collect()
+}
+
+impl JetStream {
+    /// Asks for what copies here lack, and tells the directory which are whole.
+    pub(in crate::node) fn pull_moves(&mut self, node: &mut Node, now: Time) {
+        if !self.serves {
+            return;
+        }
+        let directory = match self.group {
+            ALL => &self.streams,
+            _ => match node.streams(0) {
+                Some(directory) => directory.applied(),
+                None => return,
+            },
+        };
+        let changes = Some((directory.changes(), self.streams.changes()));
+        if self.moves.looked != changes {
+            self.moves.looked = changes;
+            let mut all = arriving(self.group, directory, &self.streams);
+            for (of, new) in &mut all {
+                let old = self.moves.arriving.get(of);
+                if let Some(old) = old.filter(|o| o.own == new.own && o.moving == new.moving) {
+                    (new.proposed, new.again) = (old.proposed, old.again);
+                }
+            }
+            self.moves.arriving = all;
+        }
+        let waits = self.is_full() || self.space != Space::Free;
+        let mut tell = Vec::new();
+        for (of, arriving) in &mut self.moves.arriving {
+            if arriving.proposed || arriving.again.is_some_and(|at| at > now) {
+                continue;
+            }
+            let (stream, moving) = (*of, arriving.moving);
+            match self.streams.get(arriving.own).map(Stream::transit) {
+                Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
+                Some(Transit::Filling(from)) => {
+                    arriving.again = Some(now + PATIENCE);
+                    let ask = Told::Export {
+                        stream,
+                        moving,
+                        from,
+                    };
+                    tell.push((arriving.keeper, ask));
+                }
+                Some(Transit::None) => {
+                    arriving.again = Some(now + AGAIN);
+                    tell.push((ALL, Told::Moved { stream, moving }));
+                }
+                _ => {}
+            }
+        }
+        for (group, told) in tell {
+            // Where nobody leads, or hears it, it is said again.
+            node.tell_group(now, group, None, told);
+        }
+    }
+
+    /// The group that a stream is to come to asks for what is behind `from`. It is looked at in this group's turn, when the directory can
+    /// be looked at, too.
+    pub(super) fn handle_export(&mut self, stream: u32, moving: Moving, from: Cursor) {
+        if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
+            self.moves.asked.insert(stream, (moving, from));
+        }
+    }
+
+    fn begin_export(&mut self, node: &Node, now: Time, stream: u32, moving: Moving, from: Cursor) {
+        let of_entry = |entry: &Stream, own: &Stream| {
+            let whole = match own.transit() {
+                Transit::None => true,
+                Transit::Frozen => own.moves() == moving.number,
+                Transit::Filling(_) => false,
+            };
+            let same = entry.moving() == Some(moving) && entry.config() == own.config();
+            whole && same && keeper(entry) == self.group
+        };
+        let own = match self.group {
+            ALL => Some(stream),
+            _ => self.keeping.own_of(stream),
+        };
+        let Some(own) = own.and_then(|own| self.streams.get(own)) else {
+            return;
+        };
+        let entry = match self.group {
+            ALL => Some(own),
+            _ => node.streams(0).and_then(|d| d.applied().get(stream)),
+        };
+        // A directory that is behind does not say what is to become of the stream.
+        if !entry.is_some_and(|entry| of_entry(entry, own)) {
+            return;
+        }
+        let own = own.id();
+        let until = now + PATIENCE * 4;
+        if let Some(leaving) = self.moves.leaving.get_mut(&stream)
+            && (leaving.own, leaving.moving, leaving.from) == (own, moving, from)
+        {
+            leaving.until = until;
+            return;
+        }
+        self.moves.leaving.remove(&stream);
+        if self.moves.leaving.len() < LEAVING_MAX {
+            let leaving = Leaving {
+                own,
+                moving,
+                from,
+                export: Export::new(from, EXPORT_BYTES),
+                until,
+            };
+            self.moves.leaving.insert(stream, leaving);
+            let since = self.moves.since.entry(stream).or_insert((moving, now));
+            if since.0 != moving {
+                *since = (moving, now);
+            }
+        }
+    }
+
+    /// Tells what was asked for, as far as it can be read.
+    pub(super) fn serve_exports(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        messages: &mut dyn Messages,
+    ) {
+        for (stream, (moving, from)) in std::mem::take(&mut self.moves.asked) {
+            self.begin_export(node, now, stream, moving, from);
+        }
+        let mut freeze = Vec::new();
+        for (stream, mut leaving) in std::mem::take(&mut self.moves.leaving) {
+            let Some(own) = self.streams.get(leaving.own) else {
+                continue;
+            };
+            if own.transit() == Transit::None
+                && own.bytes_behind(leaving.from) <= self.moves.left_max(stream, now)
+            {
+                freeze.push((leaving.own, leaving.moving));
+            }
+            match gather(own, &mut leaving.export, messages) {
+                Gathered::Ready(entry) => {
+                    let told = Told::Exported {
+                        stream,
+                        moving: leaving.moving,
+                        from: leaving.from,
+                        entry,
+                    };
+                    node.tell_group(now, leaving.moving.to, None, told);
+                }
+                Gathered::NotYet if leaving.until > now => {
+                    self.moves.leaving.insert(stream, leaving);
+                }
+                Gathered::NotYet => {}
+                Gathered::Damaged(seq) => tracing::error!(
+                    "stream {} cannot move on: its message {seq} is damaged here; delete it if no other node has it",
+                    own.name()
+                ),
+            }
+        }
+        for (own, moving) in freeze {
+            self.propose_freeze(now, own, moving);
+        }
+    }
+
+    /// Nothing is to change any more in a stream that leaves.
+    fn propose_freeze(&mut self, now: Time, own: u32, moving: Moving) {
+        let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
+        if proposed || self.is_full() || !self.postponed.is_empty() || self.space == Space::Scarce {
+            return;
+        }
+        self.moves.freezing.retain(|_, at| *at > now);
+        self.moves.freezing.insert(own, now + PATIENCE);
+        // What its consumers did goes with it.
+        for key in self.consumers.keys_of(own) {
+            self.propose_delta(now, key);
+        }
+        let payload = moving.encode();
+        let freeze = Command::new(Kind::Freeze, own, b"", &payload);
+        self.command(now, false, &freeze, Some((b"", Then::Noted)));
+    }
+
+    /// What the keeper of a stream that is to come here told.
+    pub(super) fn handle_exported(
+        &mut self,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+        from: Cursor,
+        entry: &[u8],
+    ) {
+        let Some(arriving) = self.moves.arriving.get_mut(&stream) else {
+            return;
+        };
+        let own = arriving.own;
+        let transit = self.streams.get(own).map(Stream::transit);
+        let wanted = arriving.moving == moving && transit == Some(Transit::Filling(from));
+        if arriving.proposed || !wanted {
+            return;
+        }
+        let commands = Entry::decode(entry).map(|e| e.commands().collect::<Result<Vec<_>, _>>());
+        let Ok(Ok(commands)) = commands else {
+            return;
+        };
+        let sound = |(at, command): (usize, &Command<'_>)| {
+            command.kind == if at == 0 { Kind::Import } else { Kind::Publish }
+        };
+        if commands.is_empty() || !commands.iter().enumerate().all(sound) {
+            return;
+        }
+        arriving.proposed = true;
+        if self.has_no_room_for(entry.len()) {
+            self.seal(now);
+        }
+        for (at, command) in commands.into_iter().enumerate() {
+            let command = Command {
+                stream: own,
+                ..command
+            };
+            let waiter = (at == 0).then_some((&b""[..], Then::Filled(stream)));
+            self.add(false, &command, waiter);
+        }
+    }
+
+    /// An import came back.
+    pub(super) fn handle_import(&mut self, now: Time, stream: u32, outcome: &Outcome) {
+        if let Some(arriving) = self.moves.arriving.get_mut(&stream) {
+            arriving.proposed = false;
+            arriving.again = match outcome {
+                Outcome::Done => None,
+                _ => Some(now + AGAIN),
+            };
+        }
+    }
+
+    /// A group has all of a stream of the directory.
+    pub(super) fn propose_moved(&mut self, now: Time, stream: u32, moving: Moving) {
+        let due = self.streams.get(stream).and_then(Stream::moving) == Some(moving);
+        if due {
+            let payload = moving.encode();
+            let command = Command::new(Kind::Moved, stream, b"", &payload);
+            self.command(now, false, &command, Some((b"", Then::Noted)));
+        }
+    }
+
+    /// A stream was frozen: who uses its consumers is told when they can be found elsewhere.
+    pub(super) fn end_frozen(&mut self, stream: u32) {
+        self.atomic.handle_stream_gone(stream);
+        self.fast.handle_stream_gone(stream);
+        self.moves.freezing.remove(&stream);
+        let number = self.number_of(stream);
+        self.moves.since.remove(&number);
+        for key in self.consumers.keys_of(stream) {
+            let live = self.consumers.remove(key);
+            self.moves.ended.extend(live.map(|live| (number, live)));
+        }
+    }
+
+    /// The number in the directory of a stream of this group.
+    fn number_of(&self, own: u32) -> u32 {
+        match self.streams.get(own).map(Stream::kept) {
+            Some(Kept::Of(of)) => of,
+            _ => own,
+        }
+    }
+
+    /// Somebody pulls from a stream that moves: it is told when it can be found. Whether there is room to keep that in mind.
+    pub(super) fn park_moving(&mut self, stream: u32, reply: &[u8]) -> bool {
+        let room = self.moves.parked.len() < PARKED_MAX;
+        if room {
+            self.moves.parked.push((stream, reply.into()));
+        }
+        room
+    }
+
+    /// Whether a stream of the directory moves, or has moved and is not known to be served yet.
+    pub(super) fn is_unsettled(&self, stream: u32) -> bool {
+        let entry = self.streams.get(stream);
+        self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
+    }
+
+    /// Tells who waits for streams that are served where they moved to, or gone.
+    pub(super) fn tell_moved(&mut self, node: &mut Node, now: Time) {
+        let moves = &self.moves;
+        if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
+            self.moves.look_at = None;
+            return;
+        }
+        let ended = moves.ended.iter().map(|(of, _)| *of);
+        let parked = moves.parked.iter().map(|(of, _)| *of);
+        let all: BTreeSet<u32> = ended
+            .chain(parked)
+            .chain(moves.unsettled.iter().copied())
+            .collect();
+        self.moves.served.retain(|of, _| all.contains(of));
+        let mut ready = BTreeSet::new();
+        for of in all {
+            if !self.is_found(node, of) {
+                self.moves.served.remove(&of);
+            } else if *self.moves.served.entry(of).or_insert(now) + SETTLING <= now {
+                ready.insert(of);
+            }
+        }
+        self.moves.unsettled.retain(|of| !ready.contains(of));
+        let ended = std::mem::take(&mut self.moves.ended);
+        let (told, ended) = ended.into_iter().partition(|(of, _)| ready.contains(of));
+        self.moves.ended = ended;
+        let told: Vec<(u32, Live)> = told;
+        for (_, mut live) in told {
+            let ending = match live.logged {
+                true => Ending::LeadershipChange,
+                false => Ending::Lost,
+            };
+            let mut voice = self.voice(node, now);
+            live.consumer.handle_end(ending, &mut voice);
+        }
+        for (of, reply) in std::mem::take(&mut self.moves.parked) {
+            match ready.contains(&of) {
+                true => self.voice(node, now).status_to(&reply, MOVED),
+                false => self.moves.parked.push((of, reply)),
+            }
+        }
+        self.moves.look_at = Some(now + SETTLING);
+    }
+
+    /// Whether a stream of the directory is served where it is kept, or is gone.
+    fn is_found(&self, node: &mut Node, stream: u32) -> bool {
+        let entry = |directory: &Self| {
+            let entry = directory.streams.get(stream);
+            entry.map(|e| (e.kept(), e.is_frozen(), e.name().to_owned()))
+        };
+        let entry = match self.group {
+            ALL => entry(self),
+            _ => node.streams(0).and_then(entry),
+        };
+        match entry {
+            None => true,
+            Some((Kept::Elsewhere { group, .. }, _, name)) => {
+                let here = node.slot_of_group(group).and_then(|at| node.streams(at));
+                let here = match self.group == group {
+                    true => self.is_open(stream),
+                    false => here.is_some_and(|s| s.serves() && s.is_open(stream)),
+                };
+                here || node.is_served(&name)
+            }
+            Some((_, frozen, _)) => {
+                !frozen && (self.group == ALL && self.serves || node.is_led(ALL))
+            }
+        }
+    }
+}
+
+/// What gathering came to.
+enum Gathered {
+    Ready(Vec<u8>),
+    NotYet,
+    Damaged(u64),
+}
+
+/// Gathers what an export needs, as far as it can be read now.
+fn gather(own: &Stream, export: &mut Export, messages: &mut dyn Messages) -> Gathered {
+    loop {
+        let seq = match export.poll(own) {
+            Need::Nothing(entry) => return Gathered::Ready(entry),
+            Need::Freeze => return Gathered::NotYet,
+            Need::Message(seq) => seq,
+        };
+        let mut held = Held::default();
+        match fetch(own, seq, messages, &mut held) {
+            Fetched::Pending => return Gathered::NotYet,
+            Fetched::Gone => return Gathered::Damaged(seq),
+            Fetched::Ready(message) => {
+                let command = Command {
+                    headers: Some(message.headers),
+                    ..Command::new(Kind::Publish, 0, message.subject, message.payload)
+                };
+                export.add(own, seq, &command);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

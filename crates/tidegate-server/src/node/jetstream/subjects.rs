@@ -1,0 +1,96 @@
+//! Whose affair a message at `$JS.>` is: of one stream, which its subject names, of all, or of none.
+
+use super::requests::PULLS;
+use crate::api::strip;
+use crate::consumer::AckSubject;
+
+/// Whose affair a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum About<'a> {
+    /// Of whoever keeps the stream of this name.
+    Stream(&'a str),
+    /// Of whoever knows all streams.
+    All,
+    /// Nobody's: a stream may collect it.
+    None,
+}
+
+/// Whose affair a message of this subject, which begins with `$JS.`, is.
+pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
+    let stream = |name: Option<&'a [u8]>| {
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        name.map_or(About::All, About::Stream)
+    };
+    if subject.starts_with(b"$JS.ACK.") {
+        return stream(AckSubject::parse(subject).map(|ack| ack.stream));
+    }
+    if let Some(rest) = subject.strip_prefix(b"$JS.FC.") {
+        return stream(rest.split(|b| *b == b'.').next());
+    }
+    let Some(asked) = strip(subject, domain) else {
+        return About::None;
+    };
+    let mut tokens = asked.split(|b| *b == b'.');
+    match (tokens.next(), tokens.next()) {
+        // The verb has two tokens.
+        (Some(b"STREAM"), Some(b"MSG" | b"LEADER"))
+        | (Some(b"CONSUMER"), Some(b"DURABLE" | b"MSG" | b"LEADER")) => stream(tokens.nth(1)),
+        (Some(b"STREAM"), Some(b"INFO" | b"PURGE"))
+        | (
+            Some(b"CONSUMER"),
+            Some(b"CREATE" | b"INFO" | b"NAMES" | b"LIST" | b"DELETE" | b"PAUSE"),
+        )
+        | (Some(b"DIRECT"), Some(b"GET")) => stream(tokens.next()),
+        _ => About::All,
+    }
+}
+
+/// Whether it asks for messages of a consumer.
+pub(in crate::node) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
+    strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_names_its_stream() {
+        let of = |subject: &'static str| about(subject.as_bytes(), Some("hub"));
+        for subject in [
+            "$JS.API.STREAM.INFO.S",
+            "$JS.API.STREAM.PURGE.S",
+            "$JS.API.STREAM.MSG.GET.S",
+            "$JS.API.STREAM.MSG.DELETE.S",
+            "$JS.API.STREAM.LEADER.STEPDOWN.S",
+            "$JS.API.CONSUMER.CREATE.S",
+            "$JS.API.CONSUMER.CREATE.S.C.a.b",
+            "$JS.API.CONSUMER.DURABLE.CREATE.S.C",
+            "$JS.API.CONSUMER.MSG.NEXT.S.C",
+            "$JS.API.CONSUMER.NAMES.S",
+            "$JS.API.CONSUMER.LEADER.STEPDOWN.S.C",
+            "$JS.API.DIRECT.GET.S",
+            "$JS.hub.API.DIRECT.GET.S.a.b",
+            "$JS.ACK.S.C.1.2.3.4.5",
+            "$JS.ACK.hub.acc.S.C.1.2.3.4.5.token",
+            "$JS.FC.S.C.abc",
+        ] {
+            assert_eq!(of(subject), About::Stream("S"), "{subject}");
+        }
+        for subject in [
+            "$JS.API.INFO",
+            "$JS.API.STREAM.CREATE.S",
+            "$JS.API.STREAM.UPDATE.S",
+            "$JS.API.STREAM.DELETE.S",
+            "$JS.API.STREAM.NAMES",
+            "$JS.API.STREAM.SNAPSHOT.S",
+            "$JS.API.STREAM.INFO",
+            "$JS.API.META.LEADER.STEPDOWN",
+            "$JS.ACK.S",
+        ] {
+            assert_eq!(of(subject), About::All, "{subject}");
+        }
+        assert_eq!(of("$JS.EVENT.ADVISORY.STREAM.CREATED.S"), About::None);
+        assert_eq!(of("$JS.other.API.STREAM.INFO.S"), About::None);
+    }
+}

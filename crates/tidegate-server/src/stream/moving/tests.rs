@@ -1,0 +1,679 @@
+//! A stream moves while it changes: in the end the copy is what the stream would be, had it stayed.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::super::command::Entry;
+use super::super::kept::Kept;
+use super::super::outcome::{Effect, Outcome};
+use super::super::streams::{AccountLimits, Streams};
+use super::*;
+use crate::api::config::Storage;
+use crate::consumer::State;
+
+const SECOND: u64 = 1_000_000;
+const GROUP: u32 = 0x1001;
+
+/// The streams of one group, with their log.
+struct Group {
+    streams: Streams,
+    log: BTreeMap<u64, Bytes>,
+    lsn: u64,
+    /// What is stored, by place, as the log's keeper counts.
+    live: i64,
+}
+
+impl Group {
+    fn new() -> Self {
+        Self {
+            streams: Streams::new(AccountLimits::NONE),
+            log: BTreeMap::new(),
+            lsn: 0,
+            live: 0,
+        }
+    }
+
+    fn apply(&mut self, entry: Vec<u8>) -> Vec<Outcome> {
+        let (mut out, mut effects) = (Vec::new(), Vec::new());
+        self.lsn += 64;
+        let entry = Bytes::from(entry);
+        self.log.insert(self.lsn, entry.clone());
+        self.streams
+            .apply(self.lsn, &entry, &mut out, &mut effects)
+            .unwrap();
+        self.streams.check_invariants();
+        for effect in effects {
+            self.live += match effect {
+                Effect::Stored { bytes, .. } => i64::from(bytes),
+                Effect::Removed { bytes, .. } => -i64::from(bytes),
+                Effect::Purged { messages, .. } | Effect::StreamDeleted { messages, .. } => {
+                    -messages.iter().map(|(.., b)| i64::from(b)).sum::<i64>()
+                }
+                _ => 0,
+            };
+        }
+        let held: u64 = self.streams.iter().map(|s| s.state().bytes).sum();
+        assert_eq!(self.live, held as i64);
+        out
+    }
+
+    fn command(
+        &mut self,
+        now: u64,
+        kind: Kind,
+        stream: u32,
+        subject: &[u8],
+        body: &[u8],
+    ) -> Outcome {
+        let mut entry = Vec::new();
+        let mut encoder = Encoder::begin(&mut entry, now);
+        encoder
+            .command(&Command::new(kind, stream, subject, body))
+            .unwrap();
+        self.apply(entry).remove(0)
+    }
+
+    fn stream(&self, id: u32) -> &Stream {
+        self.streams.get(id).unwrap()
+    }
+
+    /// What is behind a cursor; `None` if the keeper must be frozen first.
+    fn export(&self, id: u32, from: Cursor, bytes_max: usize) -> Option<Vec<u8>> {
+        let stream = self.stream(id);
+        let mut export = Export::new(from, bytes_max);
+        loop {
+            match export.poll(stream) {
+                Need::Message(seq) => {
+                    let place = stream.place(seq).unwrap();
+                    let command = Command::read(&self.log[&place.lsn], place.offset).unwrap();
+                    export.add(stream, seq, &command);
+                }
+                Need::Freeze => return None,
+                Need::Nothing(entry) => return Some(entry),
+            }
+        }
+    }
+
+    /// Applies what was exported to a copy; whether it was what the copy needed.
+    fn import(&mut self, now: u64, id: u32, exported: &[u8]) -> bool {
+        let mut entry = Vec::new();
+        let mut encoder = Encoder::begin(&mut entry, now);
+        let mut count = 0;
+        for command in Entry::decode(exported).unwrap().commands() {
+            let stream = id;
+            let command = Command {
+                stream,
+                ..command.unwrap()
+            };
+            encoder.command(&command).unwrap();
+            count += 1;
+        }
+        let out = self.apply(entry);
+        assert_eq!(out.len(), count);
+        out[0] == Outcome::Done
+    }
+
+    fn restart(&mut self) {
+        let bytes: Vec<u8> = self.streams.snapshot().chunks().flatten().collect();
+        self.streams = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
+        self.streams.check_invariants();
+        let again: Vec<u8> = self.streams.snapshot().chunks().flatten().collect();
+        assert!(bytes == again);
+    }
+
+    fn cursor(&self, id: u32) -> Option<Cursor> {
+        match self.stream(id).transit() {
+            Transit::Filling(cursor) => Some(cursor),
+            _ => None,
+        }
+    }
+
+    /// All that is to be the same.
+    fn told(&self, id: u32) -> String {
+        let stream = self.stream(id);
+        let mut text = format!(
+            "{:?} {} {:?} {:?}\n",
+            stream.state(),
+            stream.created_us,
+            String::from_utf8_lossy(&stream.last_msg_id),
+            stream.config
+        );
+        let mut next = stream.content.index.next(0);
+        while let Some(seq) = next {
+            let slot = stream.content.index.get(seq).unwrap();
+            let command = Command::read(&self.log[&slot.place.lsn], slot.place.offset).unwrap();
+            text += &format!(
+                "{seq} {} {} {:?} {} {:?} {:?} {:?}\n",
+                slot.time_us,
+                slot.bytes,
+                slot.flags,
+                slot.due_us,
+                command.subject,
+                command.headers,
+                command.payload
+            );
+            assert_eq!(
+                **stream.content.subjects.name(slot.subject).unwrap(),
+                *command.subject
+            );
+            next = stream.content.index.next(seq + 1);
+        }
+        for id in stream.dedup.iter_from(0) {
+            text += &format!("{id:?}\n");
+        }
+        text + &format!("{:?} {:?}", stream.content.dues, stream.consumers)
+    }
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// A stream, and what would have become of it, had it stayed.
+struct World {
+    rng: Rng,
+    now: u64,
+    keeper: Group,
+    twin: Group,
+}
+
+impl World {
+    fn both(&mut self, at: (u32, u32), entry: impl Fn(u32) -> Vec<u8>) {
+        let strip = |out: Vec<Outcome>| {
+            let text = format!("{out:?}");
+            // The number of the stream is each group's own.
+            let mut parts = text.split("stream: ");
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |text, part| {
+                text + part.trim_start_matches(|c: char| c.is_ascii_digit())
+            })
+        };
+        let one = strip(self.keeper.apply(entry(at.0)));
+        let other = strip(self.twin.apply(entry(at.1)));
+        assert_eq!(one, other);
+    }
+
+    /// Something happens to the stream, which has these numbers.
+    fn happen(&mut self, at: (u32, u32)) {
+        self.now += self.rng.below(SECOND / 2);
+        let now = self.now;
+        let (what, a, b) = (self.rng.below(24), self.rng.below(6), self.rng.below(40));
+        let plain = |kind: Kind, subject: String, body: String| {
+            move |stream: u32| {
+                let mut entry = Vec::new();
+                Encoder::begin(&mut entry, now)
+                    .command(&Command::new(
+                        kind,
+                        stream,
+                        subject.as_bytes(),
+                        body.as_bytes(),
+                    ))
+                    .unwrap();
+                entry
+            }
+        };
+        let last = self.keeper.stream(at.0).last_seq();
+        match what {
+            0 => {
+                let purge = json!({"filter": format!("s.{a}"), "keep": b / 10});
+                self.both(at, plain(Kind::Purge, String::new(), purge.to_string()));
+            }
+            1 if b == 0 => {
+                let purge = json!({"seq": last + 1 + a});
+                self.both(at, plain(Kind::Purge, String::new(), purge.to_string()));
+            }
+            2..=4 => {
+                let body = json!({"seq": last.saturating_sub(b)}).to_string();
+                self.both(at, plain(Kind::DeleteMessage, String::new(), body));
+            }
+            5 => {
+                let config = json!({"config": {"name": format!("C{a}"), "durable_name": format!("C{a}"), "ack_policy": "explicit"}, "action": ""});
+                self.both(
+                    at,
+                    plain(Kind::CreateConsumer, format!("C{a}"), config.to_string()),
+                );
+            }
+            6 => {
+                let delta = State::starting_at(last.saturating_sub(b)).encode()[8..].to_vec();
+                self.both(at, move |stream| {
+                    let mut entry = Vec::new();
+                    let name = format!("C{a}");
+                    Encoder::begin(&mut entry, now)
+                        .command(&Command::new(
+                            Kind::ConsumerDelta,
+                            stream,
+                            name.as_bytes(),
+                            &delta,
+                        ))
+                        .unwrap();
+                    entry
+                });
+            }
+            7 if b < 5 => self.both(
+                at,
+                plain(Kind::DeleteConsumer, format!("C{a}"), String::new()),
+            ),
+            8 => {
+                let mut entry = Vec::new();
+                let mut encoder = Encoder::begin(&mut entry, now);
+                let streams = &mut self.keeper.streams;
+                let _ = streams.propose_expiry(now, Storage::File, &mut encoder);
+                let entry = Bytes::from(entry);
+                self.both(at, move |stream| {
+                    let mut again = Vec::new();
+                    let mut encoder = Encoder::begin(&mut again, now);
+                    for command in Entry::decode(&entry).unwrap().commands() {
+                        let command = command.unwrap();
+                        encoder.command(&Command { stream, ..command }).unwrap();
+                    }
+                    again
+                });
+            }
+            _ => {
+                let headers = match b {
+                    0..6 => Some(format!(
+                        "NATS/1.0\r\nNats-Msg-Id: {}\r\n\r\n",
+                        self.rng.below(50)
+                    )),
+                    6 => Some("NATS/1.0\r\nNats-Rollup: sub\r\n\r\n".into()),
+                    7 => Some("NATS/1.0\r\nNats-TTL: 3\r\n\r\n".into()),
+                    8 => Some("NATS/1.0\r\nNats-TTL: never\r\nx: y\r\n\r\n".into()),
+                    9 => Some("NATS/1.0\r\nNats-Rollup: all\r\n\r\n".into()),
+                    _ => None,
+                };
+                let text = format!("{now}");
+                self.both(at, move |stream| {
+                    let mut entry = Vec::new();
+                    let headers = headers.as_ref().map(|h| h.as_bytes());
+                    Encoder::begin(&mut entry, now)
+                        .publish(
+                            stream,
+                            format!("s.{a}").as_bytes(),
+                            headers,
+                            text.as_bytes(),
+                        )
+                        .unwrap();
+                    entry
+                });
+            }
+        }
+    }
+}
+
+fn configs() -> Vec<serde_json::Value> {
+    let all = [
+        json!({}),
+        json!({"max_msgs": 40}),
+        json!({"max_msgs_per_subject": 1}),
+        json!({"max_msgs_per_subject": 5, "max_bytes": 1500}),
+        json!({"max_age": 8_000_000_000_u64, "duplicate_window": 4_000_000_000_u64}),
+        json!({"max_age": 6_000_000_000_u64, "subject_delete_marker_ttl": 3_000_000_000_u64}),
+        json!({"discard": "new", "max_msgs": 30, "first_seq": 1000}),
+    ];
+    let with = |more: &serde_json::Value| {
+        let mut config = json!({"name": "S", "subjects": ["s.>"], "allow_msg_ttl": true, "allow_rollup_hdrs": true, "num_replicas": 1});
+        let fields = config.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        config
+    };
+    all.iter().map(with).collect()
+}
+
+/// Moves a stream that the first group keeps as `kept` says to a second one, as a copy made by `copy`.
+fn move_one(seed: u64, config: &serde_json::Value) {
+    let mut world = World {
+        rng: Rng(seed * 2 + 1),
+        now: 1000 * SECOND,
+        keeper: Group::new(),
+        twin: Group::new(),
+    };
+    let json = config.to_string();
+    let of = Kept::Of(7).encode();
+    let (now, at) = (world.now, (1, 1));
+    for group in [&mut world.keeper, &mut world.twin] {
+        let made = group.command(now, Kind::CreateStream, 0, &of, json.as_bytes());
+        assert_eq!(made, Outcome::Created { stream: 1 });
+    }
+    for _ in 0..world.rng.below(300) {
+        world.happen(at);
+    }
+    let mut copy = Group::new();
+    let made = copy.command(
+        world.now,
+        Kind::CreateStream,
+        0,
+        &Kept::encode_copy(7, 1),
+        json.as_bytes(),
+    );
+    assert_eq!(made, Outcome::Created { stream: 1 });
+    let freeze_at = world.rng.below(60);
+    let mut steps = 0;
+    let mut old: Vec<Vec<u8>> = Vec::new();
+    while let Some(cursor) = copy.cursor(1) {
+        steps += 1;
+        assert!(steps < 10_000, "seed {seed}: {cursor:?}");
+        if steps == freeze_at + 1 {
+            let frozen = {
+                let moving = Moving {
+                    to: GROUP,
+                    number: 1,
+                }
+                .encode();
+                world
+                    .keeper
+                    .command(world.now, Kind::Freeze, 1, b"", &moving)
+            };
+            assert_eq!(frozen, Outcome::Done);
+            for (kind, subject) in [
+                (Kind::Publish, "s.1"),
+                (Kind::Expire, ""),
+                (Kind::Purge, ""),
+            ] {
+                let refused = world.keeper.command(
+                    world.now + 100 * SECOND,
+                    kind,
+                    1,
+                    subject.as_bytes(),
+                    b"{}",
+                );
+                assert!(
+                    matches!(refused, Outcome::Refused { error, .. } if error == ApiError::SYSTEM_UNAVAILABLE)
+                );
+            }
+        }
+        if steps <= freeze_at {
+            for _ in 0..world.rng.below(12) {
+                world.happen(at);
+            }
+        }
+        let size = 1 + world.rng.below(600) as usize;
+        if world.rng.below(8) == 0 {
+            copy.restart();
+            world.keeper.restart();
+        }
+        // Nobody else's commands change it.
+        for kind in [
+            Kind::Publish,
+            Kind::Expire,
+            Kind::Freeze,
+            Kind::DeleteConsumer,
+        ] {
+            let refused = copy.command(world.now, kind, 1, b"s.x", b"");
+            assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
+        }
+        let Some(exported) = world.keeper.export(1, cursor, size) else {
+            assert!(steps <= freeze_at, "seed {seed}");
+            continue;
+        };
+        if world.rng.below(4) == 0 {
+            // It is lost on the way.
+            old.push(exported);
+            continue;
+        }
+        assert!(
+            copy.import(world.now, 1, &exported),
+            "seed {seed}: {cursor:?}"
+        );
+        // What comes late or twice changes nothing.
+        let before = (copy.stream(1).transit(), copy.told(1));
+        assert!(!copy.import(world.now, 1, &exported), "seed {seed}");
+        for late in &old {
+            let cursor = copy.cursor(1);
+            if copy.import(world.now, 1, late) {
+                assert_ne!(cursor, copy.cursor(1));
+            } else {
+                assert_eq!(before, (copy.stream(1).transit(), copy.told(1)));
+            }
+            if before != (copy.stream(1).transit(), copy.told(1)) {
+                break;
+            }
+        }
+    }
+    assert_eq!(copy.told(1), world.twin.told(1), "seed {seed}");
+    copy.restart();
+    world.keeper = copy;
+    for _ in 0..200 {
+        world.happen(at);
+    }
+    assert_eq!(world.keeper.told(1), world.twin.told(1), "seed {seed}");
+}
+
+#[test]
+fn a_copy_is_what_the_stream_was() {
+    for config in configs() {
+        for seed in 1..60 {
+            move_one(seed, &config);
+        }
+    }
+}
+
+/// A directory with the stream `S`, number 1.
+fn directory(kept: Kept) -> Group {
+    let mut group = Group::new();
+    let json = configs()[0].to_string();
+    let made = group.command(1, Kind::CreateStream, 0, &kept.encode(), json.as_bytes());
+    assert_eq!(made, Outcome::Created { stream: 1 });
+    group
+}
+
+fn update(group: &mut Group, to: u32, replicas: u32) -> Outcome {
+    let mut config = configs()[0].clone();
+    config["num_replicas"] = replicas.into();
+    let to = to.to_le_bytes();
+    let body = config.to_string();
+    group.command(2, Kind::UpdateStream, 1, &to, body.as_bytes())
+}
+
+#[test]
+fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
+    let group = GROUP;
+    let mut directory = directory(Kept::Here);
+    let publish = |d: &mut Group| d.command(3, Kind::Publish, 1, b"s.a", b"text");
+    assert!(matches!(
+        publish(&mut directory),
+        Outcome::Stored { seq: 1, .. }
+    ));
+    let refused = |o: Outcome| assert!(matches!(o, Outcome::Refused { .. }), "{o:?}");
+    // Not to where it is, and not without being told to.
+    refused(update(&mut directory, ALL, 3));
+    let freeze = |d: &mut Group, m: Moving| d.command(4, Kind::Freeze, 1, b"", &m.encode());
+    refused(freeze(
+        &mut directory,
+        Moving {
+            to: group,
+            number: 0,
+        },
+    ));
+    assert_eq!(
+        update(&mut directory, group, 3),
+        Outcome::Updated { stream: 1 }
+    );
+    let moving = Moving {
+        to: group,
+        number: 1,
+    };
+    assert_eq!(directory.stream(1).moving(), Some(moving));
+    // One move at a time, and no other change; messages come meanwhile.
+    refused(update(&mut directory, group + 1, 2));
+    assert!(matches!(
+        publish(&mut directory),
+        Outcome::Stored { seq: 2, .. }
+    ));
+    // It has not left yet.
+    let moved = |d: &mut Group, m: Moving| d.command(4, Kind::Moved, 1, b"", &m.encode());
+    refused(moved(&mut directory, moving));
+    refused(freeze(
+        &mut directory,
+        Moving {
+            to: group,
+            number: 2,
+        },
+    ));
+    assert_eq!(freeze(&mut directory, moving), Outcome::Done);
+    refused(publish(&mut directory));
+    refused(moved(
+        &mut directory,
+        Moving {
+            number: 2,
+            ..moving
+        },
+    ));
+    refused(moved(
+        &mut directory,
+        Moving {
+            to: group + 1,
+            ..moving
+        },
+    ));
+    directory.restart();
+    assert_eq!(moved(&mut directory, moving), Outcome::Done);
+    assert_eq!(
+        directory.stream(1).kept(),
+        Kept::Elsewhere { group, made: true }
+    );
+    assert_eq!(directory.stream(1).state().messages, 0);
+    directory.restart();
+    refused(moved(&mut directory, moving));
+    // And back: what was heard of the first move says nothing of the second.
+    assert_eq!(
+        update(&mut directory, ALL, 3),
+        Outcome::Updated { stream: 1 }
+    );
+    assert!(directory.stream(1).is_filling());
+    refused(moved(&mut directory, moving));
+    directory.restart();
+    let mut keeper = Group::new();
+    let json = configs()[0].to_string();
+    keeper.command(
+        5,
+        Kind::CreateStream,
+        0,
+        &Kept::Of(1).encode(),
+        json.as_bytes(),
+    );
+    keeper.command(5, Kind::Publish, 1, b"s.b", b"more");
+    freeze(&mut keeper, Moving { to: ALL, number: 2 });
+    while let Some(cursor) = directory.cursor(1) {
+        let exported = keeper.export(1, cursor, 10).unwrap();
+        assert!(directory.import(6, 1, &exported));
+    }
+    assert_eq!(directory.stream(1).kept(), Kept::Here);
+    assert_eq!(directory.stream(1).moving(), None);
+    assert!(matches!(
+        publish(&mut directory),
+        Outcome::Stored { seq: 2, .. }
+    ));
+    assert_eq!(
+        update(&mut directory, group, 1),
+        Outcome::Updated { stream: 1 }
+    );
+    assert_eq!(
+        directory.stream(1).moving(),
+        Some(Moving {
+            to: group,
+            number: 3
+        })
+    );
+    let deleted = directory.command(7, Kind::DeleteStream, 1, b"", b"");
+    assert_eq!(deleted, Outcome::Deleted { stream: 1 });
+}
+
+#[test]
+fn a_group_whose_clock_is_behind_goes_on() {
+    let mut keeper = directory(Kept::Of(7));
+    let publish = |group: &mut Group, now: u64, id: u64| {
+        let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
+        let mut entry = Vec::new();
+        Encoder::begin(&mut entry, now)
+            .publish(1, b"s.a", Some(headers.as_bytes()), b"text")
+            .unwrap();
+        group.apply(entry).remove(0)
+    };
+    for id in 1..=5 {
+        publish(&mut keeper, 1000 * SECOND + id, id);
+    }
+    let moving = Moving {
+        to: GROUP,
+        number: 1,
+    };
+    keeper.command(1001 * SECOND, Kind::Freeze, 1, b"", &moving.encode());
+    let json = configs()[0].to_string();
+    let mut copy = Group::new();
+    let of = Kept::encode_copy(7, 1);
+    copy.command(1, Kind::CreateStream, 0, &of, json.as_bytes());
+    while let Some(cursor) = copy.cursor(1) {
+        let exported = keeper.export(1, cursor, 100).unwrap();
+        assert!(copy.import(2, 1, &exported));
+    }
+    copy.restart();
+    for id in 4..=8 {
+        let seq = publish(&mut copy, 900 * SECOND + id, id);
+        match id {
+            4 | 5 => assert_eq!(seq, Outcome::Duplicate { stream: 1, seq: id }),
+            _ => assert_eq!(seq, Outcome::Stored { stream: 1, seq: id }),
+        }
+        copy.restart();
+    }
+    publish(&mut copy, 2000 * SECOND, 9);
+    assert_eq!(
+        publish(&mut copy, 2000 * SECOND, 1),
+        Outcome::Stored { stream: 1, seq: 10 }
+    );
+    copy.restart();
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let mut keeper = directory(Kept::Of(7));
+    for _ in 0..5 {
+        keeper.command(2, Kind::Publish, 1, b"s.a", b"text");
+    }
+    let exported = keeper.export(1, Cursor::START, 1 << 20).unwrap();
+    let json = configs()[0].to_string();
+    let mut rng = Rng(99);
+    for _ in 0..3000 {
+        let mut copy = Group::new();
+        copy.command(
+            1,
+            Kind::CreateStream,
+            0,
+            &Kept::encode_copy(7, 1),
+            json.as_bytes(),
+        );
+        let mut bytes = exported.clone();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(bytes.len() as u64 - 20) as usize + 20;
+            bytes[at] = rng.below(256) as u8;
+        }
+        let Ok(entry) = Entry::decode(&bytes) else {
+            continue;
+        };
+        let whole = entry
+            .commands()
+            .all(|c| c.is_ok_and(|c| matches!(c.kind, Kind::Publish | Kind::Import)));
+        if whole {
+            let mut entry = Vec::new();
+            let mut encoder = Encoder::begin(&mut entry, 3);
+            for command in Entry::decode(&bytes).unwrap().commands() {
+                let command = command.unwrap();
+                encoder
+                    .command(&Command {
+                        stream: 1,
+                        ..command
+                    })
+                    .unwrap();
+            }
+            copy.apply(entry);
+            copy.restart();
+        }
+    }
+}

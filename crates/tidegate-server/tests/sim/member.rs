@@ -1,0 +1,275 @@
+//! What a node has of one of its groups: the real streams, applied as the server's loop does it, and who waits for what of it. The store
+//! is the node's.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tidegate_server::store::{Due, Fetch, Store, WriteError, account, relocate};
+use tidegate_server::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
+
+use crate::catch_up::CatchingUp;
+use crate::client::{Request, Told};
+use crate::consume::Proposed;
+use crate::coverage::Coverage;
+use crate::dice::Dice;
+use crate::node::Answer;
+use crate::oracle::{Oracle, Verdict, ensure};
+
+/// What a stock client would have made before.
+const STREAMS: [&str; 2] = [
+    r#"{"name":"S","subjects":["s.>"],"duplicate_window":86400000000000}"#,
+    r#"{"name":"T","subjects":["t.>"],"max_msgs":60,"duplicate_window":86400000000000}"#,
+];
+/// The most bytes of an entry.
+const ENTRY_BYTES_MAX: usize = 12 << 10;
+
+/// See the [module](self).
+pub(crate) struct Member {
+    /// The group's place in the store, and its number.
+    pub(crate) at: usize,
+    pub(crate) group: u32,
+    pub(crate) streams: Streams,
+    pending: VecDeque<Request>,
+    /// Who waits for what was proposed: index and term, in order.
+    waiting: VecDeque<(u64, u64, Vec<Request>)>,
+    /// The last entry applied: index and term.
+    pub(crate) applied: (u64, u64),
+    pub(crate) led: bool,
+    outcomes: Vec<Outcome>,
+    effects: Vec<Effect>,
+    checking: Vec<(u32, u64)>,
+    pub(crate) catching_up: CatchingUp,
+    pub(crate) consuming: Proposed,
+}
+
+impl Member {
+    pub(crate) fn new(at: usize, group: u32, streams: Streams) -> Self {
+        Self {
+            at,
+            group,
+            streams,
+            pending: VecDeque::new(),
+            waiting: VecDeque::new(),
+            applied: (0, 0),
+            led: false,
+            outcomes: Vec::new(),
+            effects: Vec::new(),
+            checking: Vec::new(),
+            catching_up: CatchingUp::default(),
+            consuming: None,
+        }
+    }
+
+    /// It leads, and is asked for something.
+    pub(crate) fn request(&mut self, request: Request) {
+        self.pending.push_back(request);
+    }
+
+    /// A state that was fetched takes the place of what there was, once it is durable.
+    pub(crate) fn take_over(&mut self, store: &mut Store, oracle: &mut Oracle) -> Verdict {
+        if let Some((index, term)) = store.poll_installed(self.at) {
+            let installing = std::mem::take(&mut self.catching_up).installing;
+            let (of, streams) = installing.ok_or("a state is installed that nobody fetched")?;
+            ensure!(
+                of == index,
+                "the state of entry {of} is installed as that of {index}"
+            );
+            (self.streams, self.applied) = (streams, (index, term));
+            self.checking.clear();
+            oracle.state(index, &self.streams)?;
+        } else if self.catching_up.installing.is_some() && !store.is_installing(self.at) {
+            self.catching_up = CatchingUp::default();
+        }
+        Ok(())
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle(
+        &mut self,
+        store: &mut Store,
+        due: Due,
+        oracle: &mut Oracle,
+        answers: &mut Vec<Answer>,
+    ) -> Verdict {
+        let entry = match due {
+            Due::Entry(entry) => entry,
+            Due::Relocated(moved) => {
+                relocate(&mut self.streams, &moved, store.live_mut(self.at));
+                return Ok(());
+            }
+            other => return Err(format!("nobody knows what to do with {other:?}")),
+        };
+        ensure!(
+            entry.index > self.applied.0,
+            "entry {} is due after {}",
+            entry.index,
+            self.applied.0
+        );
+        self.applied = (entry.index, entry.term);
+        self.outcomes.clear();
+        self.effects.clear();
+        let (outcomes, effects) = (&mut self.outcomes, &mut self.effects);
+        self.streams
+            .apply(entry.lsn.get(), &entry.data, outcomes, effects)
+            .map_err(|e| format!("entry {}: {e}", entry.index))?;
+        account(&self.effects, store.live_mut(self.at));
+        let term = store.group(self.at).term();
+        oracle.applied(&entry, &self.outcomes, term)?;
+        self.answer(entry.index, entry.term, answers);
+        if entry.index % 64 == 0 {
+            oracle.state(entry.index, &self.streams)?;
+        }
+        Ok(())
+    }
+
+    /// Hands what clients want to the group, as entries.
+    pub(crate) fn propose(&mut self, store: &mut Store, wall: u64, answers: &mut Vec<Answer>) {
+        if !store.group(self.at).leads() {
+            self.refuse(answers);
+            return;
+        }
+        if self.streams.len() < STREAMS.len() {
+            // The one message of the group's life that nobody waits for; twice is as good as once.
+            if self.waiting.is_empty() && !self.pending.is_empty() {
+                let mut buffer = Vec::new();
+                let mut encoder = Encoder::begin(&mut buffer, wall);
+                for config in STREAMS {
+                    let create = Command::new(Kind::CreateStream, 0, b"", config.as_bytes());
+                    let _ = encoder.command(&create);
+                }
+                if let Ok(proposed) = store.propose(self.at, Bytes::from(buffer), 1) {
+                    let (index, term) = (proposed.index, proposed.term);
+                    self.waiting.push_back((index, term, Vec::new()));
+                }
+            }
+            return;
+        }
+        while !self.pending.is_empty() {
+            let mut buffer = Vec::new();
+            let mut encoder = Encoder::begin(&mut buffer, wall);
+            let mut taken = Vec::new();
+            while encoder.encoded_bytes() < ENTRY_BYTES_MAX
+                && let Some(request) = self.pending.pop_front()
+            {
+                let stream = self.streams.capture(&request.subject).unwrap_or(0);
+                let headers = Some(&request.headers[..]);
+                let _ = encoder.publish(stream, &request.subject, headers, &request.payload);
+                taken.push(request);
+            }
+            match store.propose(self.at, Bytes::from(buffer), taken.len() as u64) {
+                Ok(proposed) => {
+                    self.waiting
+                        .push_back((proposed.index, proposed.term, taken));
+                }
+                Err(WriteError::NotLeader) => {
+                    let told = taken.iter().map(|r| (r.elsewhere(), None));
+                    answers.extend(told);
+                }
+                Err(_) => {
+                    taken
+                        .into_iter()
+                        .rev()
+                        .for_each(|r| self.pending.push_front(r));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// It leads anew: of what it proposed in another term nobody hears from it.
+    pub(crate) fn begin_term(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Who waits at a node that does not lead asks elsewhere. What was proposed may still be committed: of that nobody hears.
+    fn refuse(&mut self, answers: &mut Vec<Answer>) {
+        let pending = self.pending.drain(..);
+        answers.extend(pending.map(|r| (r.elsewhere(), None)));
+    }
+
+    /// Answers those who wait for the entry that was applied just now.
+    fn answer(&mut self, index: u64, term: u64, answers: &mut Vec<Answer>) {
+        while self.waiting.front().is_some_and(|w| w.0 <= index)
+            && let Some((at, of, requests)) = self.waiting.pop_front()
+        {
+            if (at, of) != (index, term) {
+                continue;
+            }
+            for (request, outcome) in requests.iter().zip(&self.outcomes) {
+                let told = match outcome {
+                    Outcome::Stored { stream, seq } => Told::Stored {
+                        stream: *stream,
+                        seq: *seq,
+                        again: false,
+                    },
+                    Outcome::Duplicate { stream, seq } => Told::Stored {
+                        stream: *stream,
+                        seq: *seq,
+                        again: true,
+                    },
+                    Outcome::Refused { error, .. } => {
+                        let text = error.to_string();
+                        let last = text.strip_prefix("wrong last sequence: ");
+                        let last = last.and_then(|t| t.split(' ').next()?.parse().ok());
+                        last.map_or(Told::Refused(text), |last| Told::Wrong { last })
+                    }
+                    other => Told::Refused(format!("{other:?}")),
+                };
+                answers.push((request.reply(told), Some((index, term))));
+            }
+        }
+    }
+
+    /// Reads some message through the store, as a consumer would; what is handed out is what was stored.
+    pub(crate) fn consume(
+        &mut self,
+        store: &mut Store,
+        dice: &mut Dice,
+        oracle: &Oracle,
+        seen: &mut Coverage,
+    ) -> Result<(), String> {
+        if self.checking.len() < 4 {
+            for (&stream, model) in &oracle.model.streams {
+                let state = self.streams.get(stream).map(|s| s.state());
+                if let Some(state) = state.filter(|s| s.messages > 0 && !model.messages.is_empty())
+                {
+                    let seq = dice.range(state.first_seq, state.last_seq);
+                    self.checking.push((stream, seq));
+                }
+            }
+        }
+        let checking = std::mem::take(&mut self.checking);
+        for (stream, seq) in checking {
+            let place = self.streams.get(stream).and_then(|s| s.place(seq));
+            let Some(place) = place else {
+                continue;
+            };
+            match self.message(store, place) {
+                Ok(None) => self.checking.push((stream, seq)),
+                Ok(Some(crc)) => {
+                    seen.hit("messages read");
+                    ensure!(
+                        oracle.model.streams[&stream].messages.get(&seq) == Some(&crc),
+                        "message {seq} of stream {stream} is read as another"
+                    );
+                }
+                // Started again, it may not have applied yet what let the message's segment go; a leader has.
+                Err(what) if what.starts_with("Gone") && !store.leads_settled(self.at) => {}
+                Err(what) => return Err(format!("message {seq} of stream {stream}: {what}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the payload at a place comes to, once it was read.
+    pub(crate) fn message(&self, store: &mut Store, place: Place) -> Result<Option<u32>, String> {
+        match store.read(self.at, place) {
+            Fetch::Ready(entry) => {
+                let command = Command::read(&entry, 0).map_err(|e| e.to_string())?;
+                Ok(Some(crc32c::crc32c(command.payload)))
+            }
+            Fetch::Pending => Ok(None),
+            other => Err(format!("{other:?} at {place:?}")),
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! Three nodes with several groups in one log each, in one thread: what threads do is done in each round, and a sync takes until the
+//! next; or with the stores' own threads. What was applied of a group anywhere is the same everywhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate_log::{Doing, Steps};
+use tidegate_server::cluster::groups::{GroupOf, groups};
+use tidegate_server::replica::{Message, wire};
+use tidegate_server::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
+use tidegate_server::stream::{Command, Entry, Kind, Place};
+
+use crate::common::Disks;
+use crate::crash::Dice;
+use crate::toy::{Toy, store};
+
+pub(crate) const IDS: [u64; 3] = [7, 8, 9];
+
+/// More rounds than anything takes, where threads are waited for, too.
+const ROUNDS_MAX: usize = 2_000_000;
+/// Microseconds.
+const ROUND_US: u64 = 200;
+
+/// What a node has of a group.
+pub(crate) struct Member {
+    pub(crate) number: u32,
+    pub(crate) toy: Toy,
+    /// What was fetched of another state in this life, and where it lies.
+    fetching: BTreeMap<u64, Place>,
+    installing: Option<(u64, Toy)>,
+}
+
+pub(crate) struct Node {
+    pub(crate) store: Store,
+    /// `None` where threads do the work.
+    steps: Option<Steps>,
+    syncing: bool,
+    pub(crate) members: Vec<Member>,
+    pub(crate) checkpoints: u64,
+}
+
+/// See the [module](self).
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) disks: Vec<Disks>,
+    pub(crate) options: Options,
+    pub(crate) shards: u32,
+    threads: bool,
+    /// Messages to and from this one are lost.
+    pub(crate) cut: Option<usize>,
+    on_their_way: Vec<(usize, usize, Bytes)>,
+    now_us: u64,
+    /// Of each group the entries by index, as anybody applied them.
+    pub(crate) applied: BTreeMap<u32, BTreeMap<u64, Bytes>>,
+    /// How many messages were fetched, and states taken over, of each group.
+    pub(crate) fetched: BTreeMap<u32, u64>,
+    pub(crate) installed: BTreeMap<u32, u64>,
+}
+
+type Applied = BTreeMap<u32, BTreeMap<u64, Bytes>>;
+
+/// What a node applies is what everybody did.
+fn look(applied: &mut Applied, group: u32, due: &Due) {
+    if let Due::Entry(entry) = due {
+        let entries = applied.entry(group).or_default();
+        let known = entries
+            .entry(entry.index)
+            .or_insert_with(|| entry.data.clone());
+        assert_eq!(known, &entry.data, "entry {} of {group}", entry.index);
+    }
+}
+
+/// The groups of one of the nodes.
+pub(crate) fn groups_of(at: usize, shards: u32) -> Vec<GroupOf> {
+    let mut groups = groups(IDS.to_vec(), shards);
+    groups.retain(|g| g.members.contains(&IDS[at]));
+    groups
+}
+
+impl Node {
+    /// Opens what the disks have.
+    pub(crate) fn open(
+        disks: &Disks,
+        options: Options,
+        (now, threads): (Time, bool),
+        applied: &mut Applied,
+    ) -> Result<Self, OpenError> {
+        let (state, log) = (Arc::new(disks.state.clone()), Arc::new(disks.log.clone()));
+        let groups = options.groups.clone();
+        let (mut opening, steps) = if threads {
+            (Opening::on(state, log, options, Arc::new(|| ()))?, None)
+        } else {
+            let (opening, steps) = Opening::stepped(state, log, options, now)?;
+            (opening, Some(steps))
+        };
+        let member = |(at, group): (usize, &GroupOf)| {
+            let state = opening.take_state(at);
+            Member {
+                number: group.number,
+                toy: state.map_or_else(Toy::default, |state| Toy::restore(&state)),
+                fetching: BTreeMap::new(),
+                installing: None,
+            }
+        };
+        let mut members: Vec<Member> = groups.iter().enumerate().map(member).collect();
+        let store = opening.replay(|at, due, live| {
+            look(applied, members[at].number, &due);
+            members[at].toy.handle(due, live);
+        })?;
+        Ok(Self {
+            store,
+            steps,
+            syncing: false,
+            members,
+            checkpoints: 0,
+        })
+    }
+
+    /// One turn of the loop, and of the threads.
+    pub(crate) fn turn(&mut self, now: Time, applied: &mut Applied) {
+        if let Some(steps) = &mut self.steps {
+            if std::mem::take(&mut self.syncing) {
+                steps.sync(now);
+            }
+            steps.keep();
+            self.store.work();
+        }
+        self.store.poll().unwrap();
+        while let Some((at, due)) = self.store.poll_due() {
+            look(applied, self.members[at].number, &due);
+            self.members[at].toy.handle(due, self.store.live_mut(at));
+        }
+        for (at, member) in self.members.iter().enumerate() {
+            if self.store.wants_checkpoint(at) {
+                let parts = Box::new(member.toy.parts().into_iter());
+                self.store.checkpoint(at, parts);
+                self.checkpoints += 1;
+            }
+        }
+        if let Some(asked) = self.store.poll_lying() {
+            let (lying, next) = self.members[asked.at].toy.lying_in(&asked);
+            self.store.handle_lying(lying, next);
+        }
+        let doing = self.steps.as_mut().map(|steps| steps.step(now));
+        self.syncing = doing == Some(Doing::Syncing);
+    }
+
+    fn is_busy(&self) -> bool {
+        let store = &self.store;
+        let busy = |at| {
+            store.group(at).poll_append().is_some()
+                || store.is_checkpointing(at)
+                || store.poll_catch_up(at).is_some()
+        };
+        store.log().stats().pending_bytes > 0 || (0..self.members.len()).any(busy)
+    }
+
+    pub(crate) fn member(&self, group: u32) -> &Member {
+        &self.members[self.store.at(group).unwrap()]
+    }
+
+    /// What the log takes.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let segments = self.store.log().segments();
+        let bytes = segments.iter().map(|s| s.range.end.since(s.range.start));
+        bytes.sum()
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(options: Options, shards: u32) -> Self {
+        Self::begin(options, shards, false)
+    }
+
+    pub(crate) fn with_threads(options: Options, shards: u32) -> Self {
+        Self::begin(options, shards, true)
+    }
+
+    fn begin(options: Options, shards: u32, threads: bool) -> Self {
+        let mut cluster = Self {
+            nodes: IDS.map(|_| None).into(),
+            disks: IDS.map(|_| Disks::default()).into(),
+            options,
+            shards,
+            threads,
+            cut: None,
+            on_their_way: Vec::new(),
+            now_us: 0,
+            applied: BTreeMap::new(),
+            fetched: BTreeMap::new(),
+            installed: BTreeMap::new(),
+        };
+        (0..IDS.len()).for_each(|at| cluster.start(at));
+        cluster
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(self.now_us * 1000)
+    }
+
+    /// Opens a node with these groups; it is not one of those that run.
+    pub(crate) fn open(&mut self, at: usize, groups: Vec<GroupOf>) -> Result<Node, OpenError> {
+        let options = Options {
+            id: IDS[at],
+            groups,
+            ..self.options.clone()
+        };
+        let by = (self.now(), self.threads);
+        Node::open(&self.disks[at], options, by, &mut self.applied)
+    }
+
+    pub(crate) fn start(&mut self, at: usize) {
+        let node = self.open(at, groups_of(at, self.shards));
+        self.nodes[at] = Some(node.unwrap());
+    }
+
+    /// The node is gone, and a part of what it did not sync.
+    pub(crate) fn crash(&mut self, at: usize, dice: &mut Dice) {
+        let (names, kept) = (dice.below(2) == 0, dice.below(3));
+        let disks = &self.disks[at];
+        self.disks[at] = Disks {
+            state: disks.state.crash(names, |_, _| kept == 1),
+            log: disks.log.crash(names, |_, _| dice.below(3) == 0),
+        };
+        self.nodes[at] = None;
+    }
+
+    /// The node is gone, and nothing it has written.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.nodes[at] = None;
+        self.disks[at] = self.disks[at].copy();
+    }
+
+    pub(crate) fn node(&mut self, at: usize) -> &mut Node {
+        self.nodes[at].as_mut().unwrap()
+    }
+
+    pub(crate) fn leader(&self, group: u32) -> Option<usize> {
+        let leads = |n: &Option<Node>| {
+            let store = n.as_ref().map(|n| &n.store);
+            let at = store.and_then(|s| Some((s, s.at(group)?)));
+            at.is_some_and(|(s, at)| s.leads_settled(at))
+        };
+        self.nodes.iter().position(leads)
+    }
+
+    /// One round of everybody; whether anything happened.
+    pub(crate) fn round(&mut self) -> bool {
+        self.now_us += ROUND_US;
+        let now = self.now();
+        let mut busy = !self.on_their_way.is_empty();
+        for (from, to, bytes) in std::mem::take(&mut self.on_their_way) {
+            let cut = self.cut.is_some_and(|c| c == from || c == to);
+            if let Some(node) = self.nodes[to].as_mut().filter(|_| !cut) {
+                let (group, message): (u32, Message) = wire::decode(&bytes).unwrap();
+                node.store.step(group, message).unwrap();
+            }
+        }
+        for at in 0..self.nodes.len() {
+            let Some(mut node) = self.nodes[at].take() else {
+                continue;
+            };
+            node.turn(now, &mut self.applied);
+            for of in 0..node.members.len() {
+                self.catch_up(at, &mut node, of);
+                while let Some((to, message)) = node.store.poll_message(of) {
+                    let bytes = wire::encode(node.members[of].number, &message).unwrap();
+                    let to = IDS.iter().position(|id| *id == to).unwrap();
+                    self.on_their_way.push((at, to, bytes.concat().into()));
+                }
+            }
+            busy |= node.is_busy();
+            self.nodes[at] = Some(node);
+        }
+        busy
+    }
+
+    /// What another has of a group and this node needs is fetched.
+    fn catch_up(&mut self, at: usize, node: &mut Node, of: usize) {
+        let Node { store, members, .. } = node;
+        let member = &mut members[of];
+        if let Some((index, _)) = store.poll_installed(of) {
+            let (fetched, toy) = member.installing.take().unwrap();
+            assert_eq!(index, fetched);
+            member.toy = toy;
+            *self.installed.entry(member.number).or_default() += 1;
+        }
+        if store.is_installing(of) {
+            return;
+        }
+        let Some(wanted) = store.poll_catch_up(of) else {
+            store.abandon_catch_up(of);
+            member.fetching.clear();
+            return;
+        };
+        if !store.begin_catch_up(of) || self.cut == Some(at) {
+            return;
+        }
+        while let Some(fetched) = store.poll_fetched(of) {
+            member.fetching.insert(fetched.seq, fetched.place);
+        }
+        let from = IDS.iter().position(|id| *id == wanted.from).unwrap();
+        let Some(other) = self.nodes[from].as_mut() else {
+            return;
+        };
+        let theirs = other.store.at(member.number).unwrap();
+        let applied = other.store.applied(theirs);
+        if applied.0 < wanted.index {
+            return;
+        }
+        let mut toy = other.members[theirs].toy.clone();
+        let mut lacking = Vec::new();
+        for (seq, (place, _)) in &mut toy.messages {
+            let ours = member.toy.messages.get(seq).map(|(place, _)| *place);
+            let ours = ours.or_else(|| member.fetching.get(seq).copied());
+            match ours.or_else(|| store.apart(of).place(1, *seq)) {
+                Some(ours) => *place = ours,
+                None => lacking.push((*seq, *place)),
+            }
+        }
+        if lacking.is_empty() {
+            let mut live = store.fresh_live();
+            for (place, bytes) in toy.messages.values() {
+                live.stored(*place, *bytes);
+            }
+            let parts = Box::new(toy.parts().into_iter());
+            if store.install(of, applied, live, parts).is_ok() {
+                member.installing = Some((applied.0, toy));
+            }
+            return;
+        }
+        let mut messages = Vec::new();
+        for (seq, place) in lacking.into_iter().take(5) {
+            if let Fetch::Ready(entry) = other.store.read_alone(theirs, place) {
+                let stream = 1;
+                messages.push(Fetched { stream, seq, entry });
+            }
+        }
+        if !messages.is_empty() && store.log().stats().pending_bytes == 0 {
+            match store.append_fetched(of, &messages) {
+                Ok(()) => {
+                    *self.fetched.entry(member.number).or_default() += messages.len() as u64;
+                }
+                Err(WriteError::Full) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Rounds until it is so. Time passes while nothing else happens, and now and then.
+    pub(crate) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
+        for round in 0..ROUNDS_MAX {
+            let busy = self.round();
+            if let Some(done) = done(self) {
+                return done;
+            }
+            if busy && self.threads {
+                std::thread::yield_now();
+            } else if !busy || round % 300 == 299 {
+                self.tick();
+            }
+        }
+        panic!("not in time: {what}");
+    }
+
+    pub(crate) fn tick(&mut self) {
+        for node in self.nodes.iter_mut().flatten() {
+            node.store.tick();
+        }
+    }
+
+    /// So much time passes that all groups know what is committed, and whether somebody needs another state.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..40 {
+            self.tick();
+            while self.round() {}
+        }
+    }
+
+    /// Proposes to whoever leads the group, and waits until that one has applied it; whether it did.
+    pub(crate) fn write(&mut self, group: u32, data: impl Fn(&Toy) -> Bytes) -> bool {
+        let at = self.until("somebody leads", |c| c.leader(group));
+        let node = self.node(at);
+        let of = node.store.at(group).unwrap();
+        let data = data(&node.members[of].toy);
+        let proposed = match node.store.propose(of, data.clone(), 1) {
+            Ok(proposed) => proposed,
+            Err(WriteError::Full | WriteError::NotLeader) => {
+                self.round();
+                return false;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let (index, term) = (proposed.index, proposed.term);
+        let done = self.until("an entry is applied", |c| {
+            let node = c.nodes[at].as_ref()?;
+            let group = node.store.group(of);
+            let still = group.leads() && group.term() == term;
+            let applied = node.members[of].toy.index >= index;
+            (applied || !still).then_some(applied)
+        });
+        done && self.applied[&group].get(&index) == Some(&data)
+    }
+
+    /// Some messages more.
+    pub(crate) fn fill(&mut self, group: u32, entries: usize, len: usize) {
+        for _ in 0..entries {
+            while !self.write(group, |toy| store(toy.seq + 1, 3, len)) {}
+        }
+    }
+
+    /// Everybody there has applied everything of every group, and can read it.
+    pub(crate) fn agree(&mut self) {
+        self.until("everybody agrees", |c| {
+            let all = |m: &Member| {
+                let last = c.applied.get(&m.number).and_then(|a| a.last_key_value());
+                m.toy.index >= last.map_or(0, |(index, _)| *index)
+            };
+            let mut nodes = c.nodes.iter().flatten();
+            nodes.all(|n| n.members.iter().all(all)).then_some(())
+        });
+        let now = self.now();
+        for node in self.nodes.iter_mut().flatten() {
+            for at in 0..node.members.len() {
+                let contents = contents(&self.applied, node.members[at].number);
+                let messages = node.members[at].toy.messages.clone();
+                assert!(messages.keys().eq(contents.keys()));
+                for (seq, wanted) in contents {
+                    let entry = loop {
+                        let (place, _) = node.members[at].toy.messages[&seq];
+                        match node.store.read(at, place) {
+                            Fetch::Ready(entry) => break entry,
+                            Fetch::Pending => node.turn(now, &mut self.applied),
+                            other => panic!("message {seq} at {place:?}: {other:?}"),
+                        }
+                    };
+                    let command = Command::read(&entry, 0).unwrap();
+                    assert_eq!(command.payload, wanted, "message {seq}");
+                }
+            }
+        }
+    }
+}
+
+/// The messages that what was applied of a group leads to.
+fn contents(applied: &Applied, group: u32) -> BTreeMap<u64, Vec<u8>> {
+    let (mut seq, mut contents) = (0, BTreeMap::new());
+    for data in applied.get(&group).into_iter().flat_map(|a| a.values()) {
+        for command in Entry::decode(data).unwrap().commands() {
+            let command = command.unwrap();
+            if command.kind == Kind::Publish {
+                seq += 1;
+                contents.insert(seq, command.payload.to_vec());
+                continue;
+            }
+            for gone in command.payload.chunks_exact(8) {
+                contents.remove(&u64::from_le_bytes(gone.try_into().unwrap()));
+            }
+        }
+    }
+    contents
+}

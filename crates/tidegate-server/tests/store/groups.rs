@@ -1,0 +1,563 @@
+//! Several groups in one log: each keeps what is its own, whatever the others do, and none keeps the log for itself.
+
+use std::sync::Arc;
+
+use tidegate_log::{SimDisk, Storage as _};
+use tidegate_server::cluster::groups::ALL;
+use tidegate_server::store::{OpenError, Opening, Options, REPAIRED_FILE, Space};
+
+use crate::cluster::{Cluster, IDS, groups_of};
+use crate::common::{Disks, options};
+use crate::crash::Dice;
+use crate::toy::{Toy, delete, payload, store};
+
+/// The second group of all nodes, and the one the first node has alone.
+const SHARD: u32 = ALL + 1;
+const ALONE: u32 = 0x1000;
+
+/// A log that soon lets go of what is not needed.
+fn short() -> Options {
+    Options {
+        segment_bytes: 16 << 10,
+        checkpoint_bytes_min: 24 << 10,
+        tail_bytes_max: 4 << 10,
+        ..options()
+    }
+}
+
+/// Deletes all but the last of them.
+fn old(toy: &Toy, keep: u64) -> Vec<u64> {
+    let to = toy.seq.saturating_sub(keep);
+    let keys = toy.messages.keys().copied();
+    keys.filter(|seq| *seq <= to).collect()
+}
+
+/// Messages come and go in a group.
+fn churn(cluster: &mut Cluster, group: u32, rounds: usize) {
+    for _ in 0..rounds {
+        cluster.fill(group, 5, 700);
+        while !cluster.write(group, |toy| delete(old(toy, 10))) {}
+    }
+}
+
+/// The most the first node's log takes while messages come and go in this group.
+fn most(cluster: &mut Cluster, group: u32) -> u64 {
+    churn(cluster, group, 10);
+    let mut most = 0;
+    for _ in 0..30 {
+        churn(cluster, group, 1);
+        most = most.max(cluster.node(0).log_bytes());
+    }
+    most
+}
+
+#[test]
+fn the_log_takes_no_more_than_the_busy_group_needs() {
+    // All that is in one group.
+    let mut one = Cluster::new(short(), 1);
+    let needed = most(&mut one, ALL);
+    for busy in [ALL, SHARD, ALONE] {
+        let mut cluster = Cluster::new(short(), 2);
+        // Each has something, which stays.
+        for group in [ALL, SHARD, ALONE] {
+            cluster.fill(group, 1, 100);
+        }
+        let took = most(&mut cluster, busy);
+        // Others' checkpoints come a little later.
+        assert!(
+            took <= needed + 3 * cluster.options.segment_bytes,
+            "{took} bytes with group {busy} busy, {needed} in one group"
+        );
+        cluster.agree();
+        for at in 0..3 {
+            cluster.kill(at);
+            cluster.start(at);
+        }
+        cluster.agree();
+        cluster.settle();
+        let took = most(&mut cluster, busy);
+        assert!(
+            took <= needed + 3 * cluster.options.segment_bytes,
+            "{took} bytes with group {busy} busy after a start, {needed} in one group"
+        );
+        cluster.agree();
+    }
+}
+
+#[test]
+fn a_node_cut_off_with_entries_that_nobody_commits_keeps_no_log_for_them() {
+    for leads in [true, false] {
+        let mut cluster = Cluster::new(short(), 2);
+        for group in [ALL, SHARD] {
+            cluster.fill(group, 3, 300);
+        }
+        let first = cluster.until("somebody leads", |c| c.leader(ALL));
+        // Entries that only this node has, or has without knowing that they are committed.
+        let away = if leads { first } else { (first + 1) % 3 };
+        let alone = ALONE + away as u32;
+        cluster.cut = Some(away);
+        if leads {
+            let seq = cluster.node(away).member(ALL).toy.seq + 1;
+            for n in 0..3 {
+                let proposed = cluster
+                    .node(away)
+                    .store
+                    .propose(0, store(seq + n, 1, 200), 1);
+                assert!(proposed.is_ok());
+            }
+        } else {
+            cluster.kill(away);
+            cluster.start(away);
+        }
+        churn(&mut cluster, alone, 10);
+        let before = cluster.node(away).log_bytes();
+        for _ in 0..3 {
+            churn(&mut cluster, alone, 20);
+            assert!(cluster.node(away).log_bytes() < before + 8 * (16 << 10));
+            // It is what a start begins with.
+            cluster.kill(away);
+            cluster.start(away);
+            let store = &cluster.node(away).store;
+            assert!(store.group(0).last_index() > 0);
+        }
+        let store = &cluster.node(away).store;
+        if leads {
+            let (group, applied) = (store.group(0), store.applied(0).0);
+            assert!(group.last_index() >= applied + 3, "they are still there");
+        }
+        cluster.cut = None;
+        for group in [ALL, SHARD, alone] {
+            cluster.fill(group, 3, 100);
+        }
+        cluster.agree();
+    }
+}
+
+#[test]
+fn what_was_applied_in_any_group_survives_crashes_of_any_node() {
+    for seed in 1..=150u64 {
+        println!("seed {seed}");
+        live_and_crash(Cluster::new(short(), 2), seed);
+    }
+    for seed in 1..=10u64 {
+        println!("seed {seed}, with threads");
+        live_and_crash(Cluster::with_threads(short(), 2), seed);
+    }
+}
+
+fn live_and_crash(mut cluster: Cluster, seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let groups = [ALL, SHARD, ALONE, ALONE + 1, ALONE + 2];
+    for _ in 0..6 {
+        // Some are at rest for a while.
+        let busy: Vec<u32> = groups.into_iter().filter(|_| dice.below(3) > 0).collect();
+        for _ in 0..dice.below(30) {
+            let Some(&group) = busy.get(dice.below(5) as usize) else {
+                continue;
+            };
+            let (count, len) = (1 + dice.below(4), dice.below(1500) as usize);
+            let deletes = dice.below(3) == 0;
+            let all = dice.below(2) == 0;
+            cluster.write(group, |toy| match deletes && !toy.messages.is_empty() {
+                true => delete(old(toy, 5).into_iter().filter(|seq| all || seq % 4 > 0)),
+                false => store(toy.seq + 1, count, len),
+            });
+        }
+        // In the middle of something.
+        for group in busy {
+            if let Some(leader) = cluster.leader(group) {
+                let node = cluster.node(leader);
+                let at = node.store.at(group).unwrap();
+                let seq = node.members[at].toy.seq + 1;
+                let _ = node.store.propose(at, store(seq, 1, 500), 1);
+            }
+        }
+        for _ in 0..dice.below(6) {
+            cluster.round();
+        }
+        let (crashed, from) = (1 + dice.below(3) as usize, dice.below(3) as usize);
+        let down: Vec<usize> = (0..crashed).map(|n| (from + n) % 3).collect();
+        down.iter().for_each(|&at| cluster.crash(at, &mut dice));
+        if crashed == 1 && dice.below(2) == 0 {
+            cluster.fill(ALL, 2, 100);
+        }
+        for &at in &down {
+            if dice.below(3) == 0 && cluster.installed.is_empty() {
+                damage_newest(&cluster, at, groups[dice.below(2) as usize]);
+            }
+            cluster.start(at);
+        }
+    }
+    for group in groups {
+        cluster.fill(group, 1, 10);
+    }
+    cluster.agree();
+}
+
+/// The newest of two checkpoints of a group is not what was written.
+fn damage_newest(cluster: &Cluster, at: usize, group: u32) {
+    let state = &cluster.disks[at].state;
+    let newest = checkpoints(cluster, at, group).pop();
+    if let Some(newest) = newest.filter(|_| checkpoints(cluster, at, group).len() > 1) {
+        state.flip(&newest, 300);
+    }
+}
+
+/// Of a group, oldest first.
+fn checkpoints(cluster: &Cluster, at: usize, group: u32) -> Vec<String> {
+    let names = cluster.disks[at].state.list().unwrap();
+    let prefix = format!("state-{group}-");
+    let mut names: Vec<String> = names
+        .into_iter()
+        .filter(|n| n.starts_with(&prefix) && !n.ends_with("new"))
+        .collect();
+    names.sort_by_key(|n| n.rsplit('-').next().map(str::to_owned));
+    names
+}
+
+/// Messages come and go in a group while a node is away, until nobody's log reaches back to it.
+fn leave_behind(cluster: &mut Cluster, group: u32, away: usize) {
+    cluster.until("another leads", |c| c.leader(group).filter(|l| *l != away));
+    let last = |cluster: &Cluster| cluster.applied[&group].last_key_value().map_or(0, |e| *e.0);
+    let left = last(cluster);
+    loop {
+        cluster.fill(group, 10, 700);
+        while !cluster.write(group, |toy| delete(old(toy, 40))) {}
+        let others = cluster.nodes.iter().enumerate().filter(|(n, _)| *n != away);
+        let mut others = others.filter_map(|(_, n)| n.as_ref());
+        let reaches = |n: &crate::cluster::Node| {
+            let at = n.store.at(group).unwrap();
+            n.store.group(at).first_index() <= left + 1
+        };
+        if !others.any(reaches) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_again() {
+    for seed in 1..=20u64 {
+        println!("seed {seed}");
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut cluster = Cluster::new(short(), 2);
+        for group in [ALL, SHARD, ALONE] {
+            cluster.fill(group, 1 + dice.below(10) as usize, 300);
+        }
+        cluster.cut = Some(0);
+        leave_behind(&mut cluster, ALL, 0);
+        leave_behind(&mut cluster, SHARD, 0);
+        let there = 120;
+        cluster.fill(ALL, there / 3, 50);
+        // It is busy with what it has alone, of which a little stays in each segment.
+        for _ in 0..10 {
+            cluster.fill(ALONE, 5, 700);
+            while !cluster.write(ALONE, |toy| delete((1..toy.seq).filter(|s| s % 9 > 0))) {}
+        }
+        cluster.cut = None;
+        cluster.until("it needs a state", |c| {
+            let store = &c.node(0).store;
+            store.poll_catch_up(0).or_else(|| store.poll_catch_up(1))
+        });
+        for _ in 0..2 {
+            for _ in 0..dice.below(150) {
+                cluster.round();
+            }
+            // Much is written meanwhile.
+            if dice.below(2) == 0 {
+                churn(&mut cluster, ALONE, 5);
+            }
+            match dice.below(2) {
+                0 => cluster.crash(0, &mut dice),
+                _ => cluster.kill(0),
+            }
+            cluster.start(0);
+        }
+        cluster.agree();
+        for group in [ALL, SHARD] {
+            assert!(cluster.installed.contains_key(&group), "group {group}");
+        }
+        churn(&mut cluster, ALONE, 5);
+        for group in [ALL, SHARD] {
+            cluster.fill(group, 3, 100);
+        }
+        cluster.crash(0, &mut dice);
+        cluster.start(0);
+        cluster.agree();
+    }
+}
+
+#[test]
+fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_ends() {
+    let mut cluster = Cluster::new(short(), 1);
+    cluster.fill(ALL, 5, 300);
+    cluster.fill(ALONE, 1, 300);
+    cluster.cut = Some(0);
+    leave_behind(&mut cluster, ALL, 0);
+    cluster.fill(ALL, 50, 50);
+    cluster.cut = None;
+    cluster.until("some is fetched", |c| {
+        (c.fetched.get(&ALL).copied().unwrap_or(0) >= 60).then_some(())
+    });
+    // Nobody gives it anything for a while, and it writes much else.
+    cluster.cut = Some(0);
+    churn(&mut cluster, ALONE, 20);
+    cluster.kill(0);
+    cluster.start(0);
+    churn(&mut cluster, ALONE, 1);
+    let before = cluster.fetched[&ALL];
+    cluster.cut = None;
+    cluster.agree();
+    assert_eq!(cluster.installed[&ALL], 1);
+    let messages = cluster.node(0).member(ALL).toy.messages.len() as u64;
+    let after = cluster.fetched[&ALL] - before;
+    assert!(
+        after + 50 <= messages,
+        "{after} of {messages} messages were fetched after the start, {before} before"
+    );
+}
+
+#[test]
+fn a_group_that_is_not_configured_is_refused_by_its_records_and_by_its_checkpoints() {
+    let mut cluster = Cluster::new(short(), 2);
+    cluster.fill(SHARD, 1, 100);
+    cluster.kill(0);
+    let refused = cluster.open(0, groups_of(0, 1)).map(drop);
+    assert!(matches!(refused, Err(OpenError::Stranger { group: SHARD })));
+    cluster.kill(0);
+    cluster.start(0);
+    // When its messages are gone, the log lets go of all that was ever written of it.
+    while !cluster.write(SHARD, |toy| delete(old(toy, 0))) {}
+    cluster.settle();
+    cluster.agree();
+    let end = cluster.node(0).store.log().durable();
+    churn(&mut cluster, ALONE, 30);
+    assert!(cluster.node(0).store.log().first() >= end);
+    cluster.kill(0);
+    let refused = cluster.open(0, groups_of(0, 1)).map(drop);
+    assert!(matches!(refused, Err(OpenError::Stranger { group: SHARD })));
+    cluster.kill(0);
+    // With all of them it goes on.
+    cluster.start(0);
+    for group in [ALL, SHARD, ALONE] {
+        cluster.fill(group, 1, 100);
+    }
+    cluster.agree();
+}
+
+#[test]
+fn a_directory_that_had_one_group_goes_on_with_more() {
+    let mut cluster = Cluster::new(short(), 1);
+    for at in 0..3 {
+        cluster.nodes[at] = None;
+        cluster.disks[at] = Disks::default();
+        let node = cluster.open(at, groups_of(at, 1).drain(..1).collect());
+        cluster.nodes[at] = Some(node.unwrap());
+    }
+    churn(&mut cluster, ALL, 20);
+    let names = |cluster: &Cluster| {
+        let mut names = cluster.disks[0].state.list().unwrap();
+        names.retain(|n| n.starts_with("state-") && n.matches('-').count() == 1);
+        names
+    };
+    assert_eq!(names(&cluster).len(), 2);
+    assert!(cluster.node(0).store.log().first().get() > 0);
+    cluster.shards = 2;
+    for at in 0..3 {
+        cluster.kill(at);
+        cluster.start(at);
+    }
+    cluster.agree();
+    for group in [SHARD, ALONE] {
+        churn(&mut cluster, group, 20);
+    }
+    cluster.agree();
+    assert_eq!(names(&cluster), Vec::<String>::new());
+    for at in 0..3 {
+        cluster.kill(at);
+        cluster.start(at);
+    }
+    cluster.agree();
+}
+
+#[test]
+fn a_group_at_rest_gives_parts_of_one_checkpoint() {
+    let mut cluster = Cluster::new(short(), 2);
+    cluster.fill(SHARD, 10, 300);
+    churn(&mut cluster, ALONE, 10);
+    let store = &cluster.node(0).store;
+    let at = store.at(SHARD).unwrap();
+    let first = store.read_checkpoint(at, 0, 0, 40).unwrap();
+    let rest = store.read_checkpoint(at, first.index, 40, 1 << 20).unwrap();
+    let whole = store.read_checkpoint(at, first.index, 0, 1 << 20).unwrap();
+    assert_eq!((rest.index, rest.total), (first.index, first.total));
+    assert_eq!([first.bytes, rest.bytes].concat(), whole.bytes);
+    let names = checkpoints(&cluster, 0, SHARD);
+    assert_eq!(names.len(), 2);
+    let index = |name: &str| name.split('-').nth(2).map(str::to_owned);
+    assert_eq!(index(&names[0]), index(&names[1]), "{names:?}");
+}
+
+#[test]
+fn a_full_log_is_freed_though_groups_at_rest_have_old_checkpoints() {
+    let mut cluster = Cluster::new(
+        Options {
+            max_file_store: Some(256 << 10),
+            checkpoint_bytes_min: 64 << 20,
+            ..short()
+        },
+        2,
+    );
+    for group in [ALL, SHARD] {
+        cluster.fill(group, 1, 100);
+    }
+    while cluster.node(0).store.space() == Space::Free {
+        cluster.fill(ALONE, 1, 700);
+    }
+    while !cluster.write(ALONE, |toy| delete(old(toy, 0))) {}
+    cluster.until("there is space", |c| {
+        (c.node(0).store.space() == Space::Free).then_some(())
+    });
+    cluster.agree();
+    cluster.kill(0);
+    cluster.start(0);
+    cluster.agree();
+}
+
+#[test]
+fn messages_written_twice_are_due_in_their_own_group() {
+    let mut cluster = Cluster::new(
+        Options {
+            writes_twice: true,
+            ..short()
+        },
+        2,
+    );
+    let groups = [ALL, SHARD, ALONE];
+    for round in 0..20 {
+        for group in groups {
+            let leader = cluster.until("somebody leads", |c| c.leader(group));
+            let node = cluster.node(leader);
+            let at = node.store.at(group).unwrap();
+            let proposed = node.store.propose(at, store(round + 1, 1, 100), 1);
+            assert!(proposed.is_ok(), "{proposed:?}");
+        }
+        cluster.until("all are applied", |c| {
+            let nodes = c.nodes.iter().flatten();
+            let mut members = nodes.flat_map(|n| &n.members);
+            let all = members.all(|m| m.number > ALONE || m.toy.seq == round + 1);
+            all.then_some(())
+        });
+    }
+    cluster.agree();
+}
+
+#[test]
+fn what_a_repair_gave_up_may_have_been_any_groups() {
+    let mut cluster = Cluster::new(options(), 2);
+    for group in [ALL, SHARD, ALONE] {
+        cluster.fill(group, 3, 333);
+    }
+    cluster.agree();
+    let seq = cluster.node(0).member(ALL).toy.seq;
+    // Behind the last entry of the first group there is nothing of it.
+    cluster.fill(ALONE, 3, 444);
+    cluster.kill(0);
+    let disks = cluster.disks[0].clone();
+    let gone = payload(seq, 333);
+    let names = disks.log.list().unwrap();
+    let found = names.iter().find_map(|name| {
+        let content = disks.log.content(name);
+        let mut places = content.windows(gone.len());
+        Some((name, places.position(|bytes| bytes == gone)?))
+    });
+    let (name, at) = found.unwrap();
+    disks.log.flip(name, at * 8 + 3);
+    let refused = cluster.open(0, groups_of(0, 2)).map(drop);
+    assert!(matches!(refused, Err(OpenError::Log(_))));
+    cluster.kill(0);
+    let repaired = tidegate_log::repair(&cluster.disks[0].log, &SimDisk::new()).unwrap();
+    assert!(!repaired.lost.is_empty());
+    let note = cluster.disks[0].state.create(REPAIRED_FILE).unwrap();
+    note.sync().unwrap();
+    cluster.kill(0);
+    // Others may count on it.
+    let refused = cluster.open(0, groups_of(0, 2)).map(drop);
+    assert!(matches!(refused, Err(OpenError::Damaged(_))));
+    cluster.kill(0);
+    // Who has no others goes on with what is left.
+    let mut groups = groups_of(0, 2);
+    groups.iter_mut().for_each(|g| g.members = vec![IDS[0]]);
+    let node = cluster.open(0, groups).unwrap();
+    assert_eq!(node.member(ALONE).toy.messages.len(), 18);
+    assert_eq!(node.member(ALL).toy.messages.len(), 6);
+}
+
+#[test]
+fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
+    let mut cluster = Cluster::new(short(), 1);
+    for group in [ALL, ALONE] {
+        cluster.fill(group, 3, 100);
+    }
+    cluster.until("another leads", |c| {
+        let leader = c.leader(ALL)?;
+        if leader == 0 {
+            let _ = c.node(0).store.transfer_leadership(0, IDS[1]);
+        }
+        (leader > 0).then_some(())
+    });
+    cluster.fill(ALONE, 20, 700);
+    let disk = cluster.disks[0].log.clone();
+    let names = disk.list().unwrap();
+    let used: usize = names.iter().map(|n| disk.content(n).len()).sum();
+    disk.set_capacity(Some(used as u64 + (64 << 10)));
+    let waits = |c: &mut Cluster| {
+        let store = &c.node(0).store;
+        store.space() != Space::Free && store.group(0).poll_append().is_some()
+    };
+    while !waits(&mut cluster) {
+        cluster.fill(ALL, 1, 1300);
+    }
+    let all = |toy: &Toy| delete(old(toy, 0));
+    assert!(cluster.write(ALONE, all), "what makes space is written");
+    assert!(waits(&mut cluster));
+    disk.set_capacity(None);
+    cluster.node(0).store.ask_for_space();
+    cluster.fill(ALL, 1, 1300);
+    cluster.agree();
+}
+
+#[test]
+fn looking_at_a_directory_does_nothing_in_its_groups_names() {
+    let mut cluster = Cluster::new(options(), 2);
+    for group in [ALL, SHARD, ALONE] {
+        cluster.fill(group, 3, 100);
+    }
+    cluster.agree();
+    cluster.kill(0);
+    let disks = cluster.disks[0].clone();
+    let (state, log) = (Arc::new(disks.state.clone()), Arc::new(disks.log.clone()));
+    let mut groups = groups_of(0, 2);
+    groups.iter_mut().for_each(|g| g.members = vec![1]);
+    let options = Options {
+        groups,
+        ..options()
+    };
+    let opening = Opening::on(state, log, options, Arc::new(|| ())).unwrap();
+    let mut toys = [Toy::default(), Toy::default(), Toy::default()];
+    opening
+        .look(|at, due, live| toys[at].handle(due, live))
+        .unwrap();
+    assert!(toys.iter().all(|toy| toy.messages.len() == 9));
+    // The others know of no term and no entry that this node has not.
+    cluster.kill(0);
+    cluster.start(0);
+    for group in [ALL, SHARD] {
+        let terms = cluster.nodes.iter().flatten().map(|n| {
+            let group = n.store.group(n.store.at(group).unwrap());
+            (group.hard_state().term, group.last_index())
+        });
+        let terms: Vec<(u64, u64)> = terms.collect();
+        assert!(terms.windows(2).all(|w| w[0] == w[1]), "{terms:?}");
+    }
+}
