@@ -1,8 +1,11 @@
 //! All streams of one group, and what commands do to them.
 //!
-//! Owns which stream has which name and subjects, the group's time, and the order of checks and effects of every command. Everything
-//! here follows from the entries alone: the same entries give the same streams on every node and after every restart. So limits
-//! that a node's operator sets ([`AccountLimits`]) are asked about before a command is proposed, never when it is applied.
+//! Owns which stream has which name and subjects, the group's time, and the order of checks and effects of every command; what makes,
+//! moves and deletes streams is in `lifecycle`. Everything here follows from the entries alone: the same entries give the same streams
+//! on every node and after every restart. So limits that a node's operator sets ([`AccountLimits`]) are asked about before a command is
+//! proposed, never when it is applied.
+
+mod lifecycle;
 
 use std::collections::BTreeMap;
 
@@ -15,15 +18,13 @@ use slab::Slab;
 use super::command::{
     Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
 };
-use super::kept::Kept;
-use super::moving::{self, Cursor, Import, Moving, Transit};
+use super::moving::Transit;
 use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::publish::{Refusal, Stage};
 use super::rules;
 use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
-use crate::cluster::groups::ALL;
 use crate::nats::subject;
 use crate::nats::sublist::Sublist;
 
@@ -511,113 +512,6 @@ impl Streams {
         Ok(accepted)
     }
 
-    /// Applies what an import brings, with the messages that follow it.
-    fn import(
-        &mut self,
-        context: Context<'_>,
-        import: &Command<'_>,
-        commands: &mut Commands<'_>,
-        out: &mut Vec<Outcome>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<(), EntryError> {
-        let id = import.stream;
-        let count = moving::messages_len(import.payload);
-        let mut messages = Vec::new();
-        for command in commands.by_ref().take(count) {
-            messages.push(command?);
-        }
-        let read = Import::read(import.payload);
-        let stream = entry_of(&mut self.streams, import, context.past_log);
-        let (Ok(read), Ok(stream)) = (read, stream) else {
-            let error = ApiError::BAD_REQUEST;
-            let refused = Outcome::Refused { stream: id, error };
-            out.extend(std::iter::repeat_n(refused, messages.len() + 1));
-            return Ok(());
-        };
-        let before = stream.content.bytes;
-        let keep = |stream: &Stream, command: &Command<'_>| context.keep(stream, command);
-        let taken = stream.take_import(read, &messages, keep, effects);
-        let outcome = match taken {
-            true => Outcome::Done,
-            false => Outcome::Refused {
-                stream: id,
-                error: ApiError::BAD_REQUEST,
-            },
-        };
-        out.extend(std::iter::repeat_n(outcome, messages.len() + 1));
-        let filled = taken && stream.transit == Transit::None;
-        if filled {
-            if !stream.kept.is_here() {
-                // The directory's own group was to have it.
-                (stream.kept, stream.moving) = (Kept::Here, None);
-            }
-            self.changes += 1;
-            effects.push(Effect::StreamFilled { stream: id });
-            self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
-        }
-        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
-        self.count_bytes(before, after, in_memory);
-        Ok(())
-    }
-
-    fn create(
-        &mut self,
-        command: &Command<'_>,
-        now: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Outcome, Refusal> {
-        let (kept, copy) = Kept::of(command)?;
-        let config = self.may_create(&parse(command.payload)?)?;
-        if let Some(stream) = self.by_name(&config.name) {
-            let there = self.get(stream).map(Stream::kept);
-            // One of another number is another stream, which is on its way out.
-            return match kept {
-                Kept::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
-                _ => Ok(Outcome::Exists { stream }),
-            };
-        }
-        self.last_id += 1;
-        let id = self.last_id;
-        let in_memory = self.limits.puts_in_memory(&config);
-        if copy.is_some() && in_memory {
-            return Err(ApiError::BAD_REQUEST.into());
-        }
-        let mut stream = Stream::new(id, config, now, in_memory);
-        stream.kept = kept;
-        if let Some(number) = copy {
-            stream.moves = number;
-            stream.transit = Transit::Filling(Cursor::START);
-        }
-        self.insert(stream);
-        effects.push(Effect::StreamCreated { stream: id });
-        Ok(Outcome::Created { stream: id })
-    }
-
-    /// The configuration as it will be kept, unless other streams stand against it. A stream of this name is only allowed to
-    /// be just so.
-    fn may_create(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
-        let config = rules::check(config)?;
-        match self.by_name(&config.name).and_then(|id| self.get(id)) {
-            Some(stream) if stream.config == config => Ok(config),
-            Some(_) => Err(ApiError::STREAM_NAME_EXISTS),
-            None => {
-                self.check_overlap(&config)?;
-                Ok(config)
-            }
-        }
-    }
-
-    fn may_update(&self, old: &Stream, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
-        if old.moving.is_some() {
-            return Err(ApiError::stream_update(
-                "the stream is being moved to other nodes: change it once it is there",
-            ));
-        }
-        let config = rules::check_update(&old.config, config)?;
-        self.check_overlap(&config)?;
-        Ok(config)
-    }
-
     fn check_overlap(&self, config: &StreamConfig) -> Result<(), ApiError> {
         let others = self.iter().filter(|s| s.config.name != config.name);
         let touch = |a: &String, b: &String| subject::overlaps(a.as_bytes(), b.as_bytes());
@@ -723,140 +617,6 @@ impl Streams {
         let after = stream.content.bytes;
         self.count_bytes(before, after, in_memory);
         Ok(outcome)
-    }
-
-    fn update(
-        &mut self,
-        context: Context<'_>,
-        command: &Command<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Outcome, Refusal> {
-        let id = command.stream;
-        entry_of(&mut self.streams, command, context.past_log)?;
-        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
-        let config = self.may_update(old, &parse(command.payload)?)?;
-        let to = match command.subject {
-            [] => None,
-            to => Some(old.may_move(to)?),
-        };
-        let patterns = old.config.subjects.clone();
-        self.remove_patterns(id, &patterns);
-        let Some(mut stream) = self.streams.remove(&id) else {
-            return Err(ApiError::STREAM_NOT_FOUND.into());
-        };
-        let before = stream.content.bytes;
-        stream.update(config, effects);
-        if to.is_some() {
-            stream.moves += 1;
-            stream.moving = to;
-            if to == Some(ALL) {
-                stream.transit = Transit::Filling(Cursor::START);
-            }
-        }
-        self.count_bytes(before, stream.content.bytes, stream.in_memory());
-        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
-        self.add_patterns(&stream);
-        self.changes += 1;
-        stream.changed = self.changes;
-        self.streams.insert(id, stream);
-        effects.push(Effect::StreamUpdated { stream: id });
-        Ok(Outcome::Updated { stream: id })
-    }
-
-    /// The group that is to keep the stream says that it has made it.
-    fn made(
-        &mut self,
-        context: Context<'_>,
-        command: &Command<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Outcome, Refusal> {
-        let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let Kept::Elsewhere { made, .. } = &mut stream.kept else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        if !std::mem::replace(made, true) {
-            self.changes += 1;
-            effects.push(Effect::StreamMade {
-                stream: command.stream,
-            });
-        }
-        Ok(Outcome::Done)
-    }
-
-    /// The stream leaves for another group.
-    fn freeze(
-        &mut self,
-        context: Context<'_>,
-        command: &Command<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Outcome, Refusal> {
-        let stream = stream_of(&mut self.streams, command, context.past_log)?;
-        let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
-        let Some(moving) =
-            moving.filter(|m| stream.kept != Kept::Here || stream.moving() == Some(*m))
-        else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        stream.moves = moving.number;
-        stream.transit = Transit::Frozen;
-        self.changes += 1;
-        effects.push(Effect::StreamFrozen {
-            stream: command.stream,
-        });
-        Ok(Outcome::Done)
-    }
-
-    /// The group a stream of the directory was to move to has all of it.
-    fn moved(
-        &mut self,
-        context: Context<'_>,
-        command: &Command<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Outcome, Refusal> {
-        let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let moved = Moving::decode(command.payload).filter(|m| m.to != ALL);
-        let left = !stream.kept.is_here() || stream.is_frozen();
-        let Some(moved) = moved.filter(|m| left && stream.moving() == Some(*m)) else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        let before = stream.content.bytes;
-        if stream.kept.is_here() {
-            stream.empty(effects);
-        }
-        let group = moved.to;
-        stream.kept = Kept::Elsewhere { group, made: true };
-        (stream.moving, stream.transit) = (None, Transit::None);
-        let in_memory = stream.in_memory();
-        self.count_bytes(before, 0, in_memory);
-        self.changes += 1;
-        effects.push(Effect::StreamMoved {
-            stream: command.stream,
-        });
-        Ok(Outcome::Done)
-    }
-
-    fn delete(
-        &mut self,
-        context: Context<'_>,
-        command: &Command<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Outcome, Refusal> {
-        let id = command.stream;
-        entry_of(&mut self.streams, command, context.past_log)?;
-        if let Some(mut stream) = self.streams.remove(&id) {
-            self.changes += 1;
-            self.names.remove(&stream.config.name);
-            let patterns = std::mem::take(&mut stream.config.subjects);
-            self.remove_patterns(id, &patterns);
-            self.count_bytes(stream.content.bytes, 0, stream.in_memory());
-            effects.push(Effect::StreamDeleted {
-                stream: id,
-                name: stream.config.name,
-                messages: stream.content.remove_all(),
-                consumers: stream.consumers.into_keys().collect(),
-            });
-        }
-        Ok(Outcome::Deleted { stream: id })
     }
 
     /// Says that a message lies at another place now; whether it was where it is said to have been. This is no command: where a
