@@ -3,7 +3,7 @@
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
 
-.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions prove-away prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -65,6 +65,10 @@ prove-partitions: ## ten minutes of nodes cut off, killed and paused, in network
 AWAY_MIB ?= 4096
 prove-away: ## a node away while AWAY_MIB (4096) are written: what the others take meanwhile, how it comes back, and that no publisher waits for 2 s
 	AWAY_DEFAULTS=1 AWAY_MAX_MS=2000 AWAY_MIB=$(AWAY_MIB) $(CARGO) test --locked -p tidegate-cli --test cluster away_from -- --nocapture --test-threads 1
+
+MOVE_MIB ?= 1024
+measure-move: ## a stream of MOVE_MIB (1024) MiB of 1 KiB messages from one replica to three and back, idle and with 20,000 messages/s: MB/s, and how long publishers wait
+	MOVE_MIB=$(MOVE_MIB) $(CARGO) test --locked --release -p tidegate-cli --test cluster measure_move -- --nocapture
 
 prove-power: ## ten minutes of power lost on one node, two, all, and the cluster forming meanwhile; then each kind of damage to a node's files (root, /dev/fuse)
 	POWER_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster -- --nocapture --test-threads=1 power_lost damaged_files

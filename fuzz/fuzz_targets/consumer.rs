@@ -49,12 +49,12 @@ impl Sink for Nowhere {
     }
     fn answer(&mut self, _: &[u8]) {}
     fn advisory(&mut self, advisory: &Advisory<'_>) {
-        advisory.json("id", "time");
+        let _ = advisory.json("id", "time");
     }
 }
 
 fuzz_target!(|input: &[u8]| {
-    AckSubject::parse(input);
+    let _ = AckSubject::parse(input);
     let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(1));
     state.check_invariants();
     let config = ConsumerConfig {

@@ -50,7 +50,7 @@ const fn refused(name: &'static str, words: &'static str, does: fn(&Path)) -> Ha
 }
 
 /// All of the log is read at a start where there is no checkpoint, so that damage is found then. The first are those of a short run.
-const HARMS: [Harm; 17] = [
+const HARMS: [Harm; 18] = [
     refused(
         "a bit of a message in the last segment flipped",
         // Nothing more may have been written after it: then it looks like the last write, torn, and others know better.
@@ -85,6 +85,17 @@ const HARMS: [Harm; 17] = [
     refused("the log's files deleted", "gone", |data| {
         for entry in fs::read_dir(data.join("tidegate/log")).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+    }),
+    // It would be a fresh node with an old name, that forgot what it promised.
+    refused("everything but the members' file deleted", "gone", |data| {
+        for entry in fs::read_dir(data.join("tidegate")).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => fs::remove_dir_all(path).unwrap(),
+                false if path.ends_with("members") => {}
+                false => fs::remove_file(path).unwrap(),
+            }
         }
     }),
     refused("the last segment deleted", "missing", |data| {
@@ -143,7 +154,7 @@ const HARMS: [Harm; 17] = [
     }),
 ];
 /// Of a short run.
-const HARMS_SHORT: usize = 7;
+const HARMS_SHORT: usize = 8;
 
 /// With a checkpoint what lies before it is read when somebody asks for it. Damage that a node starts with
 /// stays with it.
@@ -178,11 +189,11 @@ const HARMS_BEHIND: [Harm; 6] = [
     }),
 ];
 
-/// The newest.
+/// The newest of the group of all nodes, which keeps the stream.
 fn checkpoint(data: &Path) -> PathBuf {
     let files = fs::read_dir(data.join("tidegate")).unwrap();
     let names = files.map(|entry| entry.unwrap().path());
-    let is_one = |path: &PathBuf| path.to_str().unwrap().contains("/state-0");
+    let is_one = |path: &PathBuf| path.to_str().unwrap().contains("/state-1-0");
     names.filter(is_one).max().expect("there is a checkpoint")
 }
 

@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use serde_json::json;
+
 use super::load::{Acked, Load, check, same_everywhere};
 use super::nodes::{Nodes, Place, other};
+use super::placed::{create, keepers, publish, publish_soon};
+use super::raw::Raw;
 
 const PUBLISHERS: usize = 4;
 
@@ -123,6 +127,113 @@ fn a_follower_whose_disk_is_full_stops_nobody() {
         load.wait_acked(&nodes, 200);
     }));
     check(&same_everywhere(&nodes, "D"), &acked, &next);
+}
+
+#[test]
+fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
+    if other().is_some() {
+        println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
+        return;
+    }
+    let Some(disk) = Disk::new(1024) else { return };
+    let nodes = start(&disk, "R");
+    nodes.add_stream("G", "G.>");
+    // Streams of one replica go round: one of three is the full node's.
+    let mut made = (0..3).map(|n| (n, create(&nodes, 1, &format!("K{n}"), 1)));
+    let (kept, _) = made
+        .find(|(_, made)| keepers(&nodes, made)[0] == 0)
+        .unwrap();
+    let kept = format!("K{kept}");
+    nodes.lead("R", 0);
+    let filler = disk.path().join("filler");
+    fill(&filler);
+    // Too little for a part of the log, and enough for checkpoints.
+    let file = std::fs::File::options().write(true).open(&filler).unwrap();
+    file.set_len(file.metadata().unwrap().len() - (16 << 20))
+        .unwrap();
+    let mut raw = Raw::connect(&nodes.url(1)).unwrap();
+    let (subject, large) = (format!("{kept}.x"), "x".repeat(500_000));
+    let mut stored = publish_soon(&mut raw, &subject, &large);
+    let refused = loop {
+        match publish(&mut raw, &subject, &large) {
+            Ok(seq) => stored = seq,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.contains("10047"), "{refused}");
+    let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
+    let load = Load::new("R", PUBLISHERS, 8);
+    acked.extend(load.run(&nodes.urls(), &mut next, || {
+        load.wait_acked(&nodes, 500);
+        assert_ne!(nodes.leader("R"), 0, "it has no room to lead");
+        // Far more than the node has room for.
+        for _ in 0..80 {
+            publish_soon(&mut raw, "G.x", &large);
+        }
+        let elsewhere = create(&nodes, 1, "NEW", 1);
+        assert_ne!(keepers(&nodes, &elsewhere)[0], 0, "{elsewhere}");
+        let refused = publish(&mut raw, &subject, "x").unwrap_err();
+        assert!(refused.contains("10047"), "{refused}");
+        // It can be emptied all the same, and goes on with what that frees.
+        let purged = raw.api(&format!("STREAM.PURGE.{kept}"), &json!({}));
+        assert_eq!(purged["purged"], stored, "{purged}");
+        assert_eq!(publish_soon(&mut raw, &subject, "x"), stored + 1);
+        load.wait_acked(&nodes, 100);
+        std::fs::remove_file(&filler).unwrap();
+    }));
+    check(&same_everywhere(&nodes, "R"), &acked, &next);
+    assert_eq!(same_everywhere(&nodes, "G").len(), 80);
+}
+
+#[test]
+fn what_most_nodes_have_no_room_for_is_refused_and_can_be_emptied() {
+    if other().is_some() {
+        println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
+        return;
+    }
+    let disks = [Disk::new(1024), Disk::new(1024)];
+    let [Some(one), Some(two)] = disks else {
+        return;
+    };
+    let mut places: Vec<_> = (0..3).map(Place::here).collect();
+    places[0].data = Some(one.path().join("data"));
+    places[1].data = Some(two.path().join("data"));
+    let nodes = Nodes::start_at(places);
+    nodes.add_stream("M", "M.>");
+    nodes.lead("M", 2);
+    nodes.wait_current("M");
+    let fillers = [&one, &two].map(|disk| disk.path().join("filler"));
+    for filler in &fillers {
+        fill(filler);
+        // Too little for a part of the log, and enough for checkpoints.
+        let file = std::fs::File::options().write(true).open(filler).unwrap();
+        file.set_len(file.metadata().unwrap().len() - (16 << 20))
+            .unwrap();
+    }
+    let mut raw = Raw::connect(&nodes.url(2)).unwrap();
+    let large = "x".repeat(500_000);
+    let mut stored = publish_soon(&mut raw, "M.x", &large);
+    let refused = loop {
+        match publish(&mut raw, "M.x", &large) {
+            Ok(seq) => stored = seq,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.contains("10047"), "{refused}");
+    // The one with room leads, refuses for the others, and what makes room goes through.
+    assert_eq!(nodes.leader("M"), 2);
+    let purged = raw.api("STREAM.PURGE.M", &json!({}));
+    assert_eq!(purged["purged"], stored, "{purged}");
+    for filler in &fillers {
+        std::fs::remove_file(filler).unwrap();
+    }
+    assert_eq!(publish_soon(&mut raw, "M.x", "x"), stored + 1);
+    // All of them have room again, and have all of it.
+    nodes.wait_current("M");
+    for node in 0..nodes.len() {
+        nodes.lead("M", node);
+        assert_eq!(nodes.info("M")["state"]["messages"], 1);
+    }
 }
 
 fn fill(path: &Path) {

@@ -15,7 +15,7 @@ fn config(name: &str, replicas: usize) -> Value {
     json!({"name": name, "subjects": [format!("{name}.>")], "num_replicas": replicas})
 }
 
-fn create(nodes: &Nodes, through: usize, name: &str, replicas: usize) -> Value {
+pub(crate) fn create(nodes: &Nodes, through: usize, name: &str, replicas: usize) -> Value {
     let config = config(name, replicas);
     nodes.until("a stream to be made", || {
         ask(
@@ -40,7 +40,7 @@ fn node_named(nodes: &Nodes, name: &str) -> usize {
 }
 
 /// The nodes that keep a stream, its leader first.
-fn keepers(nodes: &Nodes, info: &Value) -> Vec<usize> {
+pub(crate) fn keepers(nodes: &Nodes, info: &Value) -> Vec<usize> {
     let cluster = &info["cluster"];
     let leader = cluster["leader"].as_str().unwrap();
     let replicas = cluster["replicas"].as_array();
@@ -51,13 +51,15 @@ fn keepers(nodes: &Nodes, info: &Value) -> Vec<usize> {
 }
 
 /// Publishes and waits for the acknowledgement; its sequence.
-fn publish(raw: &mut Raw, subject: &str, payload: &str) -> Result<u64, String> {
+pub(crate) fn publish(raw: &mut Raw, subject: &str, payload: &str) -> Result<u64, String> {
     raw.publish(subject, "ack", payload.as_bytes())
         .map_err(|e| e.to_string())?;
     let ack = raw.message().map_err(|e| e.to_string())?;
     let value: Value = serde_json::from_slice(&ack.payload)
         .map_err(|_| String::from_utf8_lossy(&ack.payload).into_owned())?;
-    value["seq"].as_u64().ok_or_else(|| value.to_string())
+    let refused = value.get("error").is_some();
+    let seq = value["seq"].as_u64().filter(|_| !refused);
+    seq.ok_or_else(|| value.to_string())
 }
 
 /// What a stream holds, the same on each node that keeps it.
@@ -74,7 +76,7 @@ fn content(nodes: &Nodes, stream: &str) -> Content {
 }
 
 /// The same where the node may not have heard yet who takes the subject: until then nobody does.
-fn publish_soon(raw: &mut Raw, subject: &str, payload: &str) -> u64 {
+pub(crate) fn publish_soon(raw: &mut Raw, subject: &str, payload: &str) -> u64 {
     until("somebody to take it", || publish(raw, subject, payload))
 }
 
@@ -458,14 +460,19 @@ fn several_groups_of_all_nodes_are_led_by_several_nodes() {
     check(&same_everywhere(&nodes, name), &acked, &next);
 }
 
-/// Has a stream kept by so many nodes, and waits until it is.
-fn replicate(nodes: &Nodes, stream: &str, replicas: usize) {
+/// Asks for a stream to be kept by so many nodes.
+fn edit(nodes: &Nodes, stream: &str, replicas: usize) {
     nodes.until("another number of replicas to be taken", || {
         nodes.ask(
             &format!("STREAM.UPDATE.{stream}"),
             &config(stream, replicas),
         )
     });
+}
+
+/// Has a stream kept by so many nodes, and waits until it is.
+fn replicate(nodes: &Nodes, stream: &str, replicas: usize) {
+    edit(nodes, stream, replicas);
     wait_kept(nodes, stream, replicas);
 }
 
@@ -645,4 +652,92 @@ fn a_stream_moves_while_nodes_die() {
     check(&content(&nodes, "K"), &acked, &next);
     let filled = content(&nodes, "F");
     assert!(filled.iter().all(|(_, _, bytes)| *bytes == fill.as_bytes()));
+}
+
+#[test]
+fn a_move_is_called_off_under_load() {
+    if other().is_some() {
+        return println!("how soon it moves is ours: not asked of another server");
+    }
+    let nodes = Nodes::start(3);
+    create(&nodes, 0, "O", 1);
+    let durable = json!({"stream_name": "O", "config": {"durable_name": "D", "ack_policy": "all", "ack_wait": 2_000_000_000_u64}});
+    nodes.until("a consumer to be made", || {
+        nodes.ask("CONSUMER.CREATE.O.D", &durable)
+    });
+    let (mut acked, mut next, until) = (Acked::new(), vec![0; 2], Until::new());
+    std::thread::scope(|scope| {
+        let (url, until) = (nodes.url(0), &until);
+        let pulls = scope.spawn(move || pull_all(&url, "$JS.API.CONSUMER.MSG.NEXT.O.D", until));
+        let load = Load::new("O", 2, 4);
+        let told = load.run(&nodes.urls(), &mut next, || {
+            for round in 0..12 {
+                let (there, back) = if round % 4 < 2 { (3, 1) } else { (1, 3) };
+                load.wait_acked(&nodes, 50);
+                edit(&nodes, "O", there);
+                // At another step each time: at once, and after so much was published.
+                load.wait_acked(&nodes, round);
+                edit(&nodes, "O", back);
+                if round % 2 == 1 {
+                    wait_kept(&nodes, "O", back);
+                    load.wait_acked(&nodes, 50);
+                    replicate(&nodes, "O", there);
+                }
+            }
+            replicate(&nodes, "O", 1);
+            load.wait_acked(&nodes, 100);
+        });
+        acked.extend(told);
+        let last = nodes.info("O")["state"]["last_seq"].as_u64().unwrap();
+        until.last.store(last, Ordering::Release);
+        pulls.join().unwrap();
+    });
+    check(&content(&nodes, "O"), &acked, &next);
+}
+
+#[test]
+fn a_stream_whose_target_is_gone_for_good_is_served_again_and_goes_elsewhere() {
+    if other().is_some() {
+        return println!("how soon it moves is ours: not asked of another server");
+    }
+    let mut nodes = Nodes::start(3);
+    nodes.add_stream("G", "G.>");
+    let (mut acked, mut next) = (Acked::new(), vec![0; 2]);
+    for round in 0..4 {
+        // The third node has the fewest streams.
+        let busy = nodes.until("two nodes to keep a stream each", || {
+            let of = |name| keepers(&nodes, &create(&nodes, 0, name, 1))[0];
+            let busy = [of("P0"), of("P1")];
+            match busy[0] == busy[1] {
+                true => {
+                    ["P0", "P1"].iter().for_each(|n| nodes.remove_stream(n));
+                    Err("one keeps both".into())
+                }
+                false => Ok(busy),
+            }
+        });
+        let target = 3 - busy[0] - busy[1];
+        let load = Load::new("G", 2, 8);
+        let told = load.run(&nodes.urls(), &mut next, || {
+            load.wait_acked(&nodes, 100);
+            edit(&nodes, "G", 1);
+            load.wait_acked(&nodes, round * 3);
+            nodes.kill(target);
+            load.wait_acked(&nodes, 200);
+            // It came just before, and is where nobody is any more: or it is served, and goes where somebody is.
+            edit(&nodes, "G", 3);
+            wait_kept(&nodes, "G", 3);
+            load.wait_acked(&nodes, 100);
+            edit(&nodes, "G", 1);
+            wait_kept(&nodes, "G", 1);
+            assert_ne!(keepers(&nodes, &nodes.info("G"))[0], target);
+            load.wait_acked(&nodes, 100);
+            nodes.spawn(target);
+            replicate(&nodes, "G", 3);
+            nodes.wait_healthy(target);
+        });
+        acked.extend(told);
+        ["P0", "P1"].iter().for_each(|n| nodes.remove_stream(n));
+    }
+    check(&content(&nodes, "G"), &acked, &next);
 }

@@ -172,6 +172,7 @@ errors! {
         consumer_description_too_long(max) = 400, 10107, "consumer description is too long, maximum allowed is {}";
         purge_failed(why) = 500, 10110, "{}";
         rollup_failed(why) = 500, 10111, "{}";
+        stream_moving(why) = 400, 10124, "stream move already in progress: {}";
         max_ack_pending_exceeds(limit) = 400, 10121, "consumer max ack pending exceeds system limit of {}";
         max_batch_exceeds(limit) = 400, 10125, "consumer max request batch exceeds server limit of {}";
         consumer_metadata_too_long(limit) = 400, 10135, "consumer metadata exceeds maximum size of {}";

@@ -215,8 +215,9 @@ impl Channel {
                 Kind::Route,
                 Frame::Members(_)
                 | Frame::Vouch { .. }
-                | Frame::Interest { .. }
+                | Frame::Interest(_)
                 | Frame::InterestEnd { .. }
+                | Frame::InterestMembers { .. }
                 | Frame::Message(_),
             ) => Ok(Step::Frame(frame)),
             _ => Err(ChannelError::Order),

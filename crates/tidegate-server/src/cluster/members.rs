@@ -2,22 +2,28 @@
 //! cluster was formed. Owns the file's text; `node/driver` reads and writes the file.
 //!
 //! ```text
-//! tidegate members 1
+//! tidegate members 2
 //! cluster tide
 //! me 9f0c...e1 n1
 //! rejoined 17
+//! log begun
 //! member 9f0c...e1 n1
 //! member ...
 //! crc32c 1a2b3c4d
 //! ```
 //!
-//! `rejoined` stands there as long as a node whose disk was lost does not have everything again.
+//! `rejoined` stands there as long as a node whose disk was lost does not have everything again. `log begun` comes before the first promise
+//! that the log has to keep: where it stands and there is no log, that was lost. Files of version 1 are the same without it.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
 
 /// The file's first line.
-const TITLE: &str = "tidegate members 1";
+const TITLE: &str = "tidegate members 2";
+/// That of files that do not know whether the log has begun.
+const TITLE_1: &str = "tidegate members 1";
+/// A line of the file.
+const LOG_BEGUN: &str = "log begun";
 
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,6 +149,8 @@ pub struct MembersFile {
     pub me: Member,
     /// The term from which on it takes part again, after its disk was lost; see [`rejoin`](super::rejoin).
     pub rejoined: Option<u64>,
+    /// There is a log, and something in it may be promised to others.
+    pub log_begun: bool,
     /// All nodes, this one among them; `None` before the cluster was formed.
     pub members: Option<Members>,
 }
@@ -194,6 +202,9 @@ impl MembersFile {
         if let Some(term) = self.rejoined {
             text.push_str(&format!("rejoined {term}\n"));
         }
+        if self.log_begun {
+            text.push_str(&format!("{LOG_BEGUN}\n"));
+        }
         for member in self.members.iter().flat_map(Members::iter) {
             text.push_str(&format!("member {:016x} {}\n", member.id, member.name));
         }
@@ -209,7 +220,7 @@ impl MembersFile {
     pub fn decode(bytes: &[u8]) -> Result<Self, MembersError> {
         let text = std::str::from_utf8(bytes).map_err(|_| MembersError::Damaged)?;
         let title = text.lines().next().unwrap_or_default();
-        if title != TITLE {
+        if title != TITLE && title != TITLE_1 {
             let title = title.chars().take(64).collect();
             return Err(MembersError::Version(title));
         }
@@ -233,8 +244,9 @@ impl MembersFile {
         let me = named(lines.next()?.strip_prefix("me ")?)?;
         let rejoined = lines.peek().and_then(|line| line.strip_prefix("rejoined "));
         let rejoined = rejoined.map(str::parse).transpose().ok()?;
+        lines.next_if(|_| rejoined.is_some());
+        let log_begun = lines.next_if(|line| *line == LOG_BEGUN).is_some();
         let all: Option<Vec<Member>> = lines
-            .skip(usize::from(rejoined.is_some()))
             .map(|line| named(line.strip_prefix("member ")?))
             .collect();
         let all = all?;
@@ -247,6 +259,7 @@ impl MembersFile {
             cluster,
             me,
             rejoined,
+            log_begun,
             members,
         })
     }
@@ -325,10 +338,19 @@ mod tests {
             cluster: "tide".into(),
             me: member("n2", 9),
             rejoined: None,
+            log_begun: false,
             members: None,
         };
         assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
         file.members = Some(three());
+        assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
+        // Of before it said whether the log had begun.
+        let older = file.encode().replace(TITLE, TITLE_1);
+        let (covered, _) = older.rsplit_once("crc32c ").unwrap();
+        let sum = crc32c::crc32c(covered.as_bytes());
+        let older = format!("{covered}crc32c {sum:08x}\n");
+        assert_eq!(MembersFile::decode(older.as_bytes()).unwrap(), file);
+        file.log_begun = true;
         assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
         file.rejoined = Some(17);
         let text = file.encode();
@@ -345,8 +367,8 @@ mod tests {
                 "{cut}"
             );
         }
-        let another = MembersFile::decode(b"tidegate members 2\n").unwrap_err();
-        assert!(another.to_string().contains("`tidegate members 2`"));
+        let another = MembersFile::decode(b"tidegate members 3\n").unwrap_err();
+        assert!(another.to_string().contains("`tidegate members 3`"));
         file.check("tide", "n2").unwrap();
         assert!(
             file.check("ebb", "n2")

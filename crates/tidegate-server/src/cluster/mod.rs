@@ -29,7 +29,7 @@ pub mod roster;
 pub mod wire;
 
 /// The version of what is spoken between nodes.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Nodes of a cluster at most, besides this one.
 pub const PEERS_MAX: usize = 31;
 /// Bytes a cluster's or a node's name may have.

@@ -12,6 +12,7 @@
 
 use bytes::Bytes;
 
+use super::interest::Told;
 use crate::nats::outbox::Outbox;
 use crate::nats::parse::Publish;
 use crate::nats::subject;
@@ -38,6 +39,7 @@ const VOUCH: u8 = 11;
 const INTEREST: u8 = 16;
 const INTEREST_END: u8 = 17;
 const MESSAGE: u8 = 18;
+const INTEREST_MEMBERS: u8 = 19;
 const RAFT: u8 = 32;
 const FETCH: u8 = 33;
 
@@ -45,6 +47,8 @@ const PLAIN: u8 = 1;
 const REPLY: u8 = 2;
 const HEADERS: u8 = 4;
 const TO: u8 = 8;
+const ASKS: u8 = 16;
+const HANDED: u8 = 32;
 
 /// Names what a peer's clients want; drawn by the peer, never used twice on a channel.
 pub type InterestId = u64;
@@ -79,18 +83,18 @@ pub enum Frame<'a> {
         term: u64,
     },
     /// Somebody there listens from now on.
-    Interest {
-        /// The sender's name for it.
-        id: InterestId,
-        /// A well-formed pattern.
-        pattern: &'a [u8],
-        /// Its queue group.
-        queue: Option<&'a [u8]>,
-    },
+    Interest(Told<'a>),
     /// Nobody does any more.
     InterestEnd {
         /// As it was told.
         id: InterestId,
+    },
+    /// So many do by now.
+    InterestMembers {
+        /// As it was told.
+        id: InterestId,
+        /// How many.
+        members: u32,
     },
     /// A message for those who listen there.
     Message(Routed<'a>),
@@ -117,6 +121,13 @@ pub struct Routed<'a> {
     pub plain: bool,
     /// The queue groups of which one member gets one: ids of 8 bytes, see [`ids`].
     pub groups: &'a [u8],
+    /// Its publisher wants to know if nobody is there to have it, and this node alone can tell: nobody but this queue group's member is to
+    /// have it, or whoever it is handed to. If it is plain: a stream may be frozen here.
+    pub asks: bool,
+    /// It is for streams alone: for whoever serves the one it is about, or leads the directory.
+    pub handed: bool,
+    /// How many nodes have passed it on since the one it was published at.
+    pub passed: u8,
     /// The subject subscriptions are matched by, if it is not the message's.
     pub to: Option<&'a [u8]>,
     /// The message.
@@ -214,18 +225,24 @@ fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
         VOUCH => Frame::Vouch { term: f.u64()? },
         INTEREST => {
             let id = f.u64()?;
+            let members = f.u32()?;
             let pattern = f.text()?;
             let queue = f.rest();
             if !subject::is_pattern(pattern) {
                 return Err(Cut);
             }
-            Frame::Interest {
+            Frame::Interest(Told {
                 id,
+                members,
                 pattern,
                 queue: Some(queue).filter(|q| !q.is_empty()),
-            }
+            })
         }
         INTEREST_END => Frame::InterestEnd { id: f.u64()? },
+        INTEREST_MEMBERS => Frame::InterestMembers {
+            id: f.u64()?,
+            members: f.u32()?,
+        },
         MESSAGE => Frame::Message(routed(&mut f)?),
         RAFT | FETCH => {
             let group = f.u32()?;
@@ -241,7 +258,7 @@ fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
 }
 
 fn routed<'a>(f: &mut Fields<'a>) -> Result<Routed<'a>, Cut> {
-    let flags = f.array::<1>()?[0];
+    let [flags, passed] = *f.array()?;
     let groups = f.u32()? as usize;
     let groups = f.take(groups.checked_mul(8).ok_or(Cut)?)?;
     let subject = f.text()?;
@@ -253,6 +270,9 @@ fn routed<'a>(f: &mut Fields<'a>) -> Result<Routed<'a>, Cut> {
     Ok(Routed {
         plain: flags & PLAIN != 0,
         groups,
+        asks: flags & ASKS != 0,
+        handed: flags & HANDED != 0,
+        passed,
         to,
         message: Publish {
             subject,
@@ -279,15 +299,22 @@ impl Frame<'_> {
             Self::Pong => put(out, PONG, &[]),
             Self::Members(body) => put(out, MEMBERS, &[body]),
             Self::Vouch { term } => put(out, VOUCH, &[&term.to_le_bytes()]),
-            Self::Interest { id, pattern, queue } => {
-                let parts = [&id.to_le_bytes()[..], &len(pattern), pattern];
+            Self::Interest(told) => {
+                let (id, members) = (told.id.to_le_bytes(), told.members.to_le_bytes());
+                let length = len(told.pattern);
+                let queue = told.queue.unwrap_or_default();
                 put(
                     out,
                     INTEREST,
-                    &[parts[0], parts[1], parts[2], queue.unwrap_or_default()],
+                    &[&id, &members, &length, told.pattern, queue],
                 );
             }
             Self::InterestEnd { id } => put(out, INTEREST_END, &[&id.to_le_bytes()]),
+            Self::InterestMembers { id, members } => put(
+                out,
+                INTEREST_MEMBERS,
+                &[&id.to_le_bytes(), &members.to_le_bytes()],
+            ),
             Self::Message(routed) => Envelope::default().write(out, routed),
             Self::Raft { group, payload } => put(out, RAFT, &[&group.to_le_bytes(), payload]),
             Self::Fetch { group, payload } => put(out, FETCH, &[&group.to_le_bytes(), payload]),
@@ -307,10 +334,12 @@ impl Envelope {
         let flags = flag(routed.plain, PLAIN)
             | flag(routed.to.is_some(), TO)
             | flag(message.reply.is_some(), REPLY)
-            | flag(message.headers.is_some(), HEADERS);
+            | flag(message.headers.is_some(), HEADERS)
+            | flag(routed.asks, ASKS)
+            | flag(routed.handed, HANDED);
         let head = &mut self.0;
         head.clear();
-        head.push(flags);
+        head.extend_from_slice(&[flags, routed.passed]);
         head.extend_from_slice(&((routed.groups.len() / 8) as u32).to_le_bytes());
         head.extend_from_slice(routed.groups);
         for text in [Some(message.subject), routed.to, message.reply]
@@ -354,7 +383,7 @@ fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
     let size = (bytes as u32).to_le_bytes();
     let head = [size[0], size[1], size[2], size[3], kind];
-    let mut all: [&[u8]; 6] = [&[]; 6];
+    let mut all: [&[u8]; 7] = [&[]; 7];
     all[0] = &head;
     all[1..=parts.len()].copy_from_slice(parts);
     let sum = all.iter().fold(0, |sum, p| crc32c::crc32c_append(sum, p));
@@ -440,6 +469,9 @@ mod tests {
             Frame::Message(Routed {
                 plain,
                 groups,
+                asks: !plain,
+                handed: plain,
+                passed: if plain { 0 } else { 3 },
                 to,
                 message,
             })
@@ -457,16 +489,19 @@ mod tests {
             Frame::Pong,
             Frame::Members(b"m"),
             Frame::Vouch { term: 7 },
-            Frame::Interest {
+            Frame::Interest(Told {
                 id: 5,
+                members: 1,
                 pattern: b"a.>",
                 queue: None,
-            },
-            Frame::Interest {
+            }),
+            Frame::Interest(Told {
                 id: 6,
+                members: 70_000,
                 pattern: b"*",
                 queue: Some(b"q"),
-            },
+            }),
+            Frame::InterestMembers { id: 6, members: 2 },
             Frame::InterestEnd { id: 6 },
             routed(true, &[], None, message(None, None)),
             routed(
@@ -524,9 +559,9 @@ mod tests {
         };
         assert_eq!(bad(99, b""), WireError::Kind(99));
         assert_eq!(bad(PROOF, &[0; 31]), WireError::Body(PROOF));
-        let a_space = [&1_u64.to_le_bytes()[..], &len(b"a b"), b"a b"].concat();
+        let a_space = [&[1; 12][..], &len(b"a b"), b"a b"].concat();
         assert_eq!(bad(INTEREST, &a_space), WireError::Body(INTEREST));
-        let groups = [&[0][..], &u32::MAX.to_le_bytes()].concat();
+        let groups = [&[0; 2][..], &u32::MAX.to_le_bytes()].concat();
         assert_eq!(bad(MESSAGE, &groups), WireError::Body(MESSAGE));
     }
 

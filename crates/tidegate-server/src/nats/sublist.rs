@@ -34,19 +34,36 @@ pub struct Matches {
     /// Subscriptions of their own: each gets a copy.
     pub plain: Vec<SubKey>,
     members: Vec<SubKey>,
-    /// For each queue group, where its members end.
-    ends: Vec<u32>,
+    /// For each queue group, where its members that stand for many end, and where all do.
+    ends: Vec<(u32, u32)>,
+}
+
+/// A queue group: one of its members gets a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Members<'a> {
+    /// Those that stand for many, see [`Sublist::insert_many`].
+    pub many: &'a [SubKey],
+    /// Those that are one member each.
+    pub single: &'a [SubKey],
 }
 
 impl Matches {
-    /// The members of each queue group: one of them gets a copy.
-    pub fn groups(&self) -> impl Iterator<Item = &[SubKey]> {
+    /// The queue groups.
+    pub fn groups(&self) -> impl Iterator<Item = Members<'_>> {
         let mut start = 0;
-        self.ends.iter().map(move |end| {
-            let group = &self.members[start..*end as usize];
+        self.ends.iter().map(move |(many, end)| {
+            let group = Members {
+                many: &self.members[start..*many as usize],
+                single: &self.members[*many as usize..*end as usize],
+            };
             start = *end as usize;
             group
         })
+    }
+
+    /// All of them, those in groups last.
+    pub fn iter(&self) -> impl Iterator<Item = SubKey> {
+        self.plain.iter().chain(&self.members).copied()
     }
 
     /// Whether nobody does.
@@ -64,9 +81,9 @@ impl Matches {
     fn add(&mut self, here: &TrieNode) {
         self.plain.extend_from_slice(&here.plain);
         for group in &here.groups {
+            let many = index(self.members.len()).saturating_add(group.many);
             self.members.extend_from_slice(&group.members);
-            self.ends
-                .push(u32::try_from(self.members.len()).unwrap_or(NONE));
+            self.ends.push((many, index(self.members.len())));
         }
     }
 }
@@ -158,6 +175,8 @@ impl TrieNode {
 struct Group {
     name: Box<[u8]>,
     members: Vec<SubKey>,
+    /// How many of them stand for many: they come first.
+    many: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -204,6 +223,24 @@ impl Sublist {
 
     /// Adds the subscription `key` to the well-formed `pattern`. A key is added once until it is removed.
     pub fn insert(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
+        self.add(pattern, queue, key);
+    }
+
+    /// The same; in a queue group it stands for so many members as its owner knows, and is told apart from those that are one each.
+    pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
+        let Place { node, group, at } = self.add(pattern, queue, key);
+        if group == NONE {
+            return;
+        }
+        let group = &mut self.nodes[node as usize].groups[group as usize];
+        let to = group.many;
+        group.many += 1;
+        group.members.swap(at as usize, to as usize);
+        self.places[group.members[at as usize] as usize].at = at;
+        self.places[key as usize].at = to;
+    }
+
+    fn add(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) -> Place {
         self.forget(pattern);
         let mut at = ROOT;
         for token in tokens(pattern) {
@@ -219,6 +256,7 @@ impl Sublist {
                     node.groups.push(Group {
                         name: name.into(),
                         members: Vec::new(),
+                        many: 0,
                     });
                     node.groups.len() - 1
                 });
@@ -243,6 +281,7 @@ impl Sublist {
         assert!(old.node == NONE, "a subscription key is used twice");
         self.stats.len += 1;
         self.stats.inserts += 1;
+        place
     }
 
     /// Removes the subscription `key`, which was added with this `pattern`.
@@ -253,12 +292,21 @@ impl Sublist {
             group: NONE,
             at: NONE,
         };
-        let place = std::mem::replace(&mut self.places[key as usize], free);
+        let mut place = std::mem::replace(&mut self.places[key as usize], free);
         let node = &mut self.nodes[place.node as usize];
         let list = if place.group == NONE {
             &mut node.plain
         } else {
-            &mut node.groups[place.group as usize].members
+            let group = &mut node.groups[place.group as usize];
+            if place.at < group.many {
+                // The last of those that stand for many takes its place, and one that is single the last one's.
+                group.many -= 1;
+                group.members.swap(place.at as usize, group.many as usize);
+                self.places[group.members[place.at as usize] as usize].at = place.at;
+                self.places[key as usize] = free;
+                place.at = group.many;
+            }
+            &mut group.members
         };
         let removed = list.swap_remove(place.at as usize);
         assert!(removed == key, "a subscription is not where it was put");
@@ -413,7 +461,8 @@ mod tests {
             keys.sort_unstable();
             keys
         };
-        let mut groups: Vec<_> = m.groups().map(sorted).collect();
+        let all = |group: Members<'_>| sorted(&[group.many, group.single].concat());
+        let mut groups: Vec<_> = m.groups().map(all).collect();
         groups.sort();
         (sorted(&m.plain), groups)
     }
@@ -443,7 +492,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Act {
-        Insert(String, Option<u8>),
+        Insert(String, Option<u8>, bool),
         Remove(usize),
         Find(String),
     }
@@ -453,7 +502,8 @@ mod tests {
             prop::collection::vec(prop::sample::select(choices), 1..4).prop_map(|v| v.join("."))
         };
         prop_oneof![
-            3 => (word(&["a", "b", "*", ">"]), prop::option::of(0..2_u8)).prop_map(|(p, q)| Act::Insert(p, q)),
+            3 => (word(&["a", "b", "*", ">"]), prop::option::of(0..2_u8), any::<bool>())
+                .prop_map(|(p, q, many)| Act::Insert(p, q, many)),
             2 => any::<prop::sample::Index>().prop_map(|i| Act::Remove(i.index(1000))),
             4 => word(&["a", "b", "c", "*"]).prop_map(Act::Find),
         ]
@@ -464,19 +514,23 @@ mod tests {
         #[test]
         fn as_the_naive_model(acts in prop::collection::vec(act(), 1..200)) {
             let mut list = Sublist::new();
-            let mut model: Vec<Option<(String, Option<u8>)>> = Vec::new();
+            let mut model: Vec<Option<(String, Option<u8>, bool)>> = Vec::new();
             for act in acts {
                 match act {
-                    Act::Insert(p, q) if is_pattern(p.as_bytes()) => {
+                    Act::Insert(p, q, many) if is_pattern(p.as_bytes()) => {
                         let name = q.map(|q| [q]);
-                        list.insert(p.as_bytes(), name.as_ref().map(|n| &n[..]), model.len() as SubKey);
-                        model.push(Some((p, q)));
+                        let (queue, key) = (name.as_ref().map(|n| &n[..]), model.len() as SubKey);
+                        match many {
+                            true => list.insert_many(p.as_bytes(), queue, key),
+                            false => list.insert(p.as_bytes(), queue, key),
+                        }
+                        model.push(Some((p, q, many)));
                     }
                     Act::Insert(..) => {}
                     Act::Remove(i) => {
                         let live: Vec<_> = (0..model.len()).filter(|k| model[*k].is_some()).collect();
                         if let Some(key) = live.get(i % live.len().max(1)) {
-                            let (p, _) = model[*key].take().unwrap();
+                            let (p, ..) = model[*key].take().unwrap();
                             list.remove(p.as_bytes(), *key as SubKey);
                         }
                     }
@@ -486,7 +540,7 @@ mod tests {
                         let mut plain = Vec::new();
                         let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();
                         for (key, sub) in model.iter().enumerate() {
-                            let Some((p, q)) = sub else { continue };
+                            let Some((p, q, _)) = sub else { continue };
                             if contains(p.as_bytes(), literal.as_bytes()) {
                                 match q {
                                     None => plain.push(key as SubKey),
@@ -499,12 +553,17 @@ mod tests {
                         let wanted = !plain.is_empty();
                         prop_assert_eq!(list.first_wanting(subject.as_bytes()).is_some(), wanted);
                         prop_assert_eq!(found(&mut list, &subject), (plain, groups));
+                        for group in list.matches(subject.as_bytes()).groups() {
+                            let many = |key: &SubKey| model[*key as usize].as_ref().is_some_and(|m| m.2);
+                            prop_assert!(group.many.iter().all(many));
+                            prop_assert!(!group.single.iter().any(many));
+                        }
                     }
                 }
                 prop_assert_eq!(list.stats().len, model.iter().flatten().count());
             }
             for (key, sub) in model.iter().enumerate() {
-                if let Some((p, _)) = sub {
+                if let Some((p, ..)) = sub {
                     list.remove(p.as_bytes(), key as SubKey);
                 }
             }

@@ -7,14 +7,17 @@
 //! [`Node::handle_timeouts`] when [`Node::deadline`] has come. Keys are used again: [`Node::poll_closed`] must have answered
 //! `None` before the next [`Node::handle_accepted`].
 //!
-//! Every outbox is bounded by `max_pending`. Before that a receiver that is behind makes its publishers pause
-//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them.
+//! Every outbox is bounded by `max_pending`, that of a node that takes what it is sent by four times that. Before that a receiver that is behind makes its publishers pause
+//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them. Another node is waited for as long as
+//! it takes what it is sent.
 
 mod announced;
+mod asking;
 mod changes;
 mod fanout;
 mod leaders;
 pub mod peers;
+mod queue_groups;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -31,6 +34,7 @@ use tidegate::Time;
 use tidegate::controller::Load;
 
 use self::announced::Announced;
+pub(in crate::node) use self::asking::Way;
 use self::fanout::{Entry, Fanout, Subscription};
 use self::peers::Peers;
 pub(in crate::node) use self::streams::INBOX;
@@ -49,7 +53,7 @@ use crate::nats::sublist::{SubKey, Sublist};
 /// What may wait for a receiver before its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The connection of what the node itself says.
-const NOBODY: usize = usize::MAX;
+pub(in crate::node) const NOBODY: usize = usize::MAX;
 /// How long a publisher pauses at most for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 
@@ -114,6 +118,8 @@ pub struct Node {
     ended: Vec<SubKey>,
     slow: Vec<usize>,
     gathered: Load,
+    /// Scratch of one look for who serves a stream.
+    name: Vec<u8>,
     random: u64,
     next_cid: u64,
     stats: NodeStats,
@@ -124,6 +130,8 @@ pub struct Node {
     groups: Vec<u32>,
     /// What other nodes are told that streams here want to hear.
     announced: Announced,
+    /// Its id among the nodes, while it has no room for messages.
+    full: Option<u64>,
     /// `None` where the node is alone.
     peers: Option<Box<Peers>>,
 }
@@ -156,6 +164,7 @@ impl Node {
             ended: Vec::new(),
             slow: Vec::new(),
             gathered: Load::default(),
+            name: Vec::new(),
             random: seed | 1,
             next_cid: 1,
             stats: NodeStats::default(),
@@ -163,6 +172,7 @@ impl Node {
             streams: Vec::new(),
             groups: Vec::new(),
             announced: Announced::default(),
+            full: None,
             peers: None,
         }
     }
@@ -231,7 +241,7 @@ impl Node {
             match step {
                 Step::Publish(message) => {
                     self.publish(now, key, &message);
-                    full = self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes;
+                    full = self.has_gathered(limit);
                 }
                 Step::More => break,
                 step => self.carry_out(now, key, step),
@@ -392,6 +402,11 @@ impl Node {
         self.gathered
     }
 
+    /// Whether so much is delivered that it is to be written before more is.
+    const fn has_gathered(&self, limit: Load) -> bool {
+        self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
+    }
+
     fn carry_out(&mut self, now: Time, key: usize, step: Step<'_>) {
         match step {
             Step::More | Step::Done => {}
@@ -440,6 +455,7 @@ impl Node {
                 pattern: pattern.into(),
                 queue: queue.map(Into::into),
                 interest,
+                members: 1,
                 filtered,
                 delivered: 0,
                 max: 0,
@@ -496,8 +512,8 @@ impl Node {
     }
 
     /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`] where the node
-    /// itself speaks. What `came` from a peer says who gets it, and goes no further. What the fullest receiver has waiting by then;
-    /// `None` if there was nobody.
+    /// itself speaks. What `came` from a peer says who gets it, and goes no further, but for a queue group whose members here have gone
+    /// (`queue_groups`). What the fullest receiver has waiting by then; `None` if there was nobody.
     fn route(
         &mut self,
         now: Time,
@@ -506,6 +522,11 @@ impl Node {
         message: &Publish<'_>,
         came: Option<&Routed<'_>>,
     ) -> Option<usize> {
+        let wants = came.is_none() && self.wants_to_know(from, message);
+        let asks = match came {
+            Some(came) => came.asks && !came.plain,
+            None => wants && self.asks(to, message),
+        };
         let matches = self.sublist.matches(to);
         if matches.is_empty() {
             return None;
@@ -530,6 +551,8 @@ impl Node {
             subs: &mut self.subs,
             peers: self.peers.as_deref_mut(),
             came,
+            asks,
+            wants,
             pool: &mut self.pool,
             dirty: &mut self.dirty,
             ended: &mut self.ended,
@@ -543,15 +566,7 @@ impl Node {
                 delivered |= fanout.deliver(*sub);
             }
         }
-        for group in matches.groups() {
-            if !fanout.serves(group) {
-                continue;
-            }
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            delivered |= fanout.deliver_to_one(group, self.random);
-        }
+        delivered |= fanout.deliver_to_groups(matches, &mut self.random);
         let routed = fanout.send_to_peers();
         let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
         let size = message.size() as u64;
@@ -583,10 +598,14 @@ impl Node {
         if from_slot.is_none() && !self.entries.contains(from) {
             return;
         }
-        let waiters = match (peers::slot_of(behind), &mut self.peers) {
-            (Some(slot), Some(peers)) => peers.waiters(slot),
+        let (waiters, stall) = match (peers::slot_of(behind), &mut self.peers) {
+            (Some(slot), Some(peers)) => {
+                let takes = peers.takes(now, slot);
+                let stall = if takes { peers::TAKING_STALL } else { STALL };
+                (peers.waiters(slot), stall)
+            }
             _ => match self.entries.get_mut(behind) {
-                Some(entry) => &mut entry.waiters,
+                Some(entry) => (&mut entry.waiters, STALL),
                 None => return,
             },
         };
@@ -595,7 +614,7 @@ impl Node {
         }
         match (from_slot, &mut self.peers) {
             (Some(slot), Some(peers)) => peers.pause(slot, now + peers::PEER_STALL),
-            _ => self.entries[from].session.pause(now + STALL),
+            _ => self.entries[from].session.pause(now + stall),
         }
         self.stats.stalls += 1;
     }
@@ -609,14 +628,11 @@ impl Node {
         let Some(reply) = message.reply.filter(|_| wanted) else {
             return;
         };
-        let matches = self.sublist.matches(reply);
-        let all = matches.plain.iter().chain(matches.groups().flatten());
-        let Some(sub) = all
-            .copied()
-            .find(|sub| self.subs[*sub as usize].conn == from)
-        else {
-            return;
+        let found = {
+            let mut all = self.sublist.matches(reply).iter();
+            all.find(|sub| self.subs[*sub as usize].conn == from)
         };
+        let Some(sub) = found else { return };
         let state = &mut self.subs[sub as usize];
         state.delivered += 1;
         let over = state.max > 0 && state.delivered >= state.max;

@@ -22,10 +22,19 @@ impl Outbox {
     }
 
     /// May leave once the batch of this number is durable.
-    pub(super) fn hold(&mut self, number: u64, messages: Vec<Message>) {
+    pub(super) fn hold(&mut self, number: u64, mut messages: Vec<Message>) {
+        // Where a batch waits for space a heartbeat is answered once, not as often as it is heard until then. The oldest answer leaves first.
+        messages.retain(|message| !self.holds_beat(message));
         if !messages.is_empty() {
             self.held.push_back((number, messages));
         }
+    }
+
+    /// Whether this answers a heartbeat, and such an answer to the same leader waits already.
+    fn holds_beat(&self, message: &Message) -> bool {
+        let beat = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        let mut held = self.held.iter().flat_map(|(_, messages)| messages);
+        beat(message) && held.any(|m| beat(m) && m.to == message.to && m.term == message.term)
     }
 
     /// All batches up to this number are durable. Of acknowledgements that leave together only the one that says most does.
@@ -75,7 +84,7 @@ mod tests {
         outbox.hold(3, vec![message(Ack, 2, 5, 10), message(Beat, 2, 5, 0)]);
         outbox.hold(4, vec![message(Ack, 2, 5, 12)]);
         outbox.hold(5, vec![message(Ack, 2, 5, 11), message(Ack, 2, 6, 11)]);
-        outbox.hold(6, vec![message(Ack, 2, 6, 12)]);
+        outbox.hold(6, vec![message(Ack, 2, 6, 12), message(Beat, 2, 5, 0)]);
         assert_eq!(outbox.poll(), None);
         outbox.release(5);
         let left: Vec<_> = std::iter::from_fn(|| outbox.poll())

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_log::Lsn;
+
 use super::Relocated;
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
@@ -13,12 +15,17 @@ use crate::stream::{ENTRY_HEADER_BYTES, Place};
 pub struct Apart {
     /// Of each stream the number and the record of each message, in the order of the numbers.
     streams: BTreeMap<u32, Vec<(u64, u64)>>,
+    /// Where the first was appended.
+    from: Option<Lsn>,
+    /// What they take of the log.
+    bytes: u64,
 }
 
 impl Apart {
     /// A message lies there.
     pub(super) fn insert(&mut self, message: &Relocated) {
         let (seq, lsn) = (message.seq, message.place.lsn);
+        self.note(Lsn::new(lsn), 0);
         let messages = self.streams.entry(message.stream).or_default();
         // They come in the order of their numbers, mostly.
         let after = messages.partition_point(|(at, _)| *at < seq);
@@ -28,12 +35,23 @@ impl Apart {
         }
     }
 
+    /// Some were appended there, and take so many bytes. They may not be durable yet.
+    pub(super) fn note(&mut self, at: Lsn, bytes: u64) {
+        self.from = Some(self.from.map_or(at, |from| from.min(at)));
+        self.bytes += bytes;
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
-        self.streams.clear();
+    /// No message lies before this position.
+    pub(super) const fn from(&self) -> Option<Lsn> {
+        self.from
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Where this message lies, if it is one of them.
@@ -75,7 +93,10 @@ mod tests {
         assert_eq!([lsn(2, 5), lsn(2, 6), lsn(3, 5)], [Some(90), None, None]);
         assert_eq!([apart.next(1, 0), apart.next(1, 6)], [Some(5), Some(6)]);
         assert_eq!([apart.next(1, 8), apart.next(3, 0)], [None, None]);
-        apart.clear();
-        assert_eq!(apart.next(1, 0), None);
+        assert_eq!((apart.from(), apart.bytes()), (Some(Lsn::new(50)), 0));
+        for (at, bytes) in [(60, 5), (40, 6), (90, 7)] {
+            apart.note(Lsn::new(at), bytes);
+        }
+        assert_eq!((apart.from(), apart.bytes()), (Some(Lsn::new(40)), 18));
     }
 }

@@ -4,16 +4,18 @@
 //! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`], [`Store::poll_fetched`] ->
 //! [`Store::install`] -> [`Store::poll_installed`].** Committed messages never change, so what was fetched stays good
 //! whoever leads meanwhile. Until the end the old state is served and applied to; no segment goes, because the new state
-//! may have messages in it.
+//! may have messages in it. Where others fill the log meanwhile, the store gives it up (`holding`): then [`Store::poll_catch_up`] has nothing
+//! until the log was let go, and it begins anew.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tidegate_log::{AppendError, Appended, Lsn, Record};
+use tidegate_log::{AppendError, Appended, Lsn, Record, batch_bytes};
 
 use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
+use super::holding::GivenUp;
 use super::member::Member;
 use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, records};
@@ -37,8 +39,10 @@ pub struct Fetched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The member has the entries up to it by now.
-    #[error("this node has the entries up to that state: apply them instead")]
+    /// The member has the entries up to it by now, or the store has given it up.
+    #[error(
+        "this node has the entries up to that state, or has given it up: ask whether it is still needed"
+    )]
     Unneeded,
     /// Something else is being written first.
     #[error("something else is being written: try again at the next wake-up")]
@@ -48,8 +52,10 @@ pub enum InstallError {
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct CatchingUp {
-    /// Segments stay.
-    begun: bool,
+    /// Segments stay: the log ended here when it began.
+    pub(super) begun: Option<Lsn>,
+    /// It was given up, and is not to begin before segments could go.
+    pub(super) given_up: Option<GivenUp>,
     /// Appended and not yet durable: where their batch ends.
     undurable: VecDeque<(Lsn, Relocated)>,
     fetched: VecDeque<Relocated>,
@@ -67,7 +73,7 @@ struct Install {
 impl CatchingUp {
     /// Whether segments must stay.
     pub(super) const fn holds(&self) -> bool {
-        self.begun || self.install.is_some()
+        self.begun.is_some() || self.install.is_some()
     }
 
     pub(super) const fn is_installing(&self) -> bool {
@@ -79,6 +85,13 @@ impl CatchingUp {
         self.installed.is_some()
     }
 
+    /// What was fetched is of no use any more.
+    pub(super) fn forget(&mut self) {
+        self.begun = None;
+        self.undurable.clear();
+        self.fetched.clear();
+    }
+
     pub(super) fn handle_durable(&mut self, durable: Lsn) {
         let count = self.undurable.partition_point(|&(end, _)| end <= durable);
         let durable = self.undurable.drain(..count);
@@ -87,16 +100,24 @@ impl CatchingUp {
 }
 
 impl Store {
-    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed.
+    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed. Nothing while there is no space:
+    /// segments are to go then, which a catching up would hold. What was fetched stays.
     #[must_use]
     pub fn poll_catch_up(&self, at: usize) -> Option<CatchUp> {
-        self.members[at].group.poll_catch_up()
+        let member = &self.members[at];
+        let wanted = member.group.poll_catch_up();
+        wanted.filter(|_| member.catching_up.given_up.is_none() && !self.log.disk_full())
     }
 
     /// The catching up begins: from now on no segment goes and no message is copied forward, until it is installed or
     /// [abandoned](Self::abandon_catch_up). Once this says `true`, places of messages may be noted for the new state: they stay.
     pub fn begin_catch_up(&mut self, at: usize) -> bool {
-        self.members[at].catching_up.begun = true;
+        let full = self.log.disk_full();
+        let catching_up = &mut self.members[at].catching_up;
+        if catching_up.given_up.is_some() || full {
+            return false;
+        }
+        catching_up.begun.get_or_insert(self.end);
         self.rests(at)
     }
 
@@ -112,7 +133,19 @@ impl Store {
 
     /// It is not needed any more, or begins anew. One whose checkpoint is being written goes on.
     pub fn abandon_catch_up(&mut self, at: usize) {
-        self.members[at].catching_up.begun = false;
+        let member = &mut self.members[at];
+        if let Some(given_up) = &mut member.catching_up.given_up {
+            given_up.heard = true;
+            return;
+        }
+        if member.catching_up.begun.take().is_none() {
+            return;
+        }
+        if member.group.poll_catch_up().is_none() {
+            // A log has reached back to where it is.
+            member.catching_up.forget();
+            member.apart = Apart::default();
+        }
         while self.poll_fetched(at).is_some() {}
     }
 
@@ -124,17 +157,23 @@ impl Store {
         }
     }
 
-    /// Appends messages of another member. [`poll_fetched`](Self::poll_fetched) tells their places.
+    /// Appends messages of another member, once [`begin_catch_up`](Self::begin_catch_up) was said. [`poll_fetched`](Self::poll_fetched) tells
+    /// their places.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
     pub fn append_fetched(&mut self, at: usize, messages: &[Fetched]) -> Result<(), WriteError> {
-        if self.members[at].catching_up.undurable.len() + messages.len() > UNDURABLE_MAX {
+        let catching_up = &self.members[at].catching_up;
+        let waiting = catching_up.undurable.len() + messages.len();
+        if waiting > UNDURABLE_MAX || catching_up.begun.is_none() {
             return Err(WriteError::Full);
         }
-        let (appended, moved) = self.append_messages(at, messages)?;
+        let (appended, moved) = self.append_messages(at, records::KIND_FETCHED, messages)?;
         let moved = moved.into_iter().map(|moved| (appended.end, moved));
-        self.members[at].catching_up.undurable.extend(moved);
+        let member = &mut self.members[at];
+        member.catching_up.undurable.extend(moved);
+        let bytes = appended.end.since(appended.at);
+        member.apart.note(appended.at, bytes);
         Ok(())
     }
 
@@ -161,7 +200,7 @@ impl Store {
         if self.holds() {
             return Err(WriteError::Full);
         }
-        let (appended, moved) = self.append_messages(at, messages)?;
+        let (appended, moved) = self.append_messages(at, records::KIND_RELOCATED, messages)?;
         self.compaction.handle_appended(at, appended.end, moved);
         Ok(())
     }
@@ -169,6 +208,7 @@ impl Store {
     fn append_messages(
         &mut self,
         at: usize,
+        kind: u8,
         messages: &[Fetched],
     ) -> Result<(Appended, Vec<Relocated>), WriteError> {
         // Entries come first: they are what somebody waits for.
@@ -178,12 +218,15 @@ impl Store {
         let group = self.members[at].group.number();
         let records = messages.iter().map(|message| Record {
             group,
-            kind: records::KIND_RELOCATED,
+            kind,
             index: message.seq,
             term: u64::from(message.stream),
             payload: message.entry.clone(),
         });
-        let records = records.collect();
+        let records: Vec<Record> = records.collect();
+        if !self.leaves_reserve(batch_bytes(&records)) {
+            return Err(WriteError::Full);
+        }
         let appended = self.append(records, 1);
         let appended = appended.map_err(|error: AppendError| WriteError::from(error))?;
         let moved = messages.iter().zip(&appended.records);
@@ -223,6 +266,10 @@ impl Store {
     ) -> Result<(), InstallError> {
         let rests = self.rests(at);
         let member = &mut self.members[at];
+        if member.catching_up.begun.is_none() {
+            // It was given up: some of its messages may be gone.
+            return Err(InstallError::Unneeded);
+        }
         let busy = member.checkpoints.is_writing()
             || member.catching_up.install.is_some()
             || !member.catching_up.undurable.is_empty()
@@ -288,11 +335,11 @@ impl Store {
         let (index, term) = (install.header.index, install.header.term);
         let before = std::mem::replace(&mut member.live, install.live);
         member.live.begin_as(&before);
-        member.apart.clear();
+        member.apart = Apart::default();
         member.applied = (index, term, install.header.next);
         member.tried = install.header.next;
         member.group.handle_installed();
-        member.catching_up.begun = false;
+        member.catching_up.forget();
         member.catching_up.installed = Some((index, term));
         // The log says so before anything else of the group.
         let _ = self.append_entries();

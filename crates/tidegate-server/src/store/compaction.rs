@@ -123,8 +123,9 @@ impl Store {
         }
         let (mut taken, mut records) = (Vec::<(usize, Lying)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
-        // Entries come first: they are what somebody waits for.
-        while !self.has_entries()
+        // Entries come first: they are what somebody waits for. Those that wait for space wait for this.
+        let first = !self.has_entries() || self.log.disk_full();
+        while first
             && bytes < TURN_BYTES
             && taken.len() + self.compaction.undurable.len() < UNDURABLE_MAX
         {

@@ -9,10 +9,7 @@ use super::apart::Apart;
 use super::catch_up::CatchingUp;
 use super::checkpoints::Checkpoints;
 use super::{Live, Relocated};
-use crate::replica::{ELECTION_TICKS, Group};
-
-/// By then a leader has said whether this member needs another state. If not, fetching begins anew.
-const TOLD_TICKS: u64 = 3 * ELECTION_TICKS;
+use crate::replica::Group;
 
 /// See the [module](self).
 pub(super) struct Member {
@@ -46,10 +43,10 @@ impl Member {
         }
     }
 
-    /// It takes over another state, or may be about to go on with that.
+    /// It takes over another state, or is going to go on with that when a leader says that it is needed, however long nobody does: what
+    /// that may cost is bounded in bytes (`holding`). A leader needs none.
     pub(super) fn is_between(&self) -> bool {
-        let wanted = || self.group.poll_catch_up().is_some() || self.group.ticks() < TOLD_TICKS;
-        self.holds() || (!self.apart.is_empty() && wanted())
+        self.holds() || (!self.apart.is_empty() && !self.group.leads())
     }
 
     /// Segments have to stay, as they are or as messages are being fetched for.

@@ -22,6 +22,7 @@ mod chunks;
 mod compaction;
 mod error;
 mod giving;
+mod holding;
 mod laggards;
 mod live;
 mod member;
@@ -316,6 +317,9 @@ impl Store {
         for at in (0..groups).map(|n| (first + n) % groups) {
             while let Some(batch) = self.members[at].group.poll_append() {
                 let (records, callers) = (batch.records.clone(), batch.callers);
+                if !self.members[at].group.leads() && !self.leaves_reserve(batch_bytes(&records)) {
+                    break;
+                }
                 match self.append(records, callers) {
                     Ok(appended) => self.members[at]
                         .group

@@ -37,7 +37,7 @@ use super::slow::Slow;
 use super::worker::By;
 use super::{Due, Relocated, Store, Waker};
 use crate::cluster::groups::{ALL, GroupOf};
-use crate::replica::records::{KIND_ENTRY, KIND_RELOCATED};
+use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
@@ -45,6 +45,7 @@ use crate::stream::{ENTRY_HEADER_BYTES, Place};
 pub(super) const VERSION: u32 = 1;
 /// What a data directory that was opened has: the version of its format.
 pub const VERSION_FILE: &str = "version";
+const VERSION_NEW: &str = "version-new";
 /// A file that says that a repair has given up parts of the log, and which.
 pub const REPAIRED_FILE: &str = "repaired";
 /// As the log's own.
@@ -66,6 +67,8 @@ pub struct Options {
     pub groups: Vec<GroupOf>,
     /// The term from which on this member, whose disk was lost, takes part again.
     pub rejoined: Option<u64>,
+    /// There was a log in an earlier life: where there is none, it was lost.
+    pub begun: bool,
     /// A segment's length: whole pages.
     pub segment_bytes: u64,
     /// The most bytes proposed and not yet applied.
@@ -104,6 +107,7 @@ impl Default for Options {
                 members: vec![1],
             }],
             rejoined: None,
+            begun: false,
             segment_bytes: 64 << 20,
             uncommitted_bytes_max: 16 << 20,
             tail_bytes_max: 32 << 20,
@@ -244,7 +248,7 @@ impl Opening {
         let wake = Arc::clone(&waker);
         let mut log_options = tidegate_log::Options::default()
             .segment_bytes(options.segment_bytes)
-            .must_be_there(was_opened)
+            .must_be_there(was_opened || options.begun)
             .waker(move || wake());
         if let Some(seed) = options.seed {
             log_options = log_options.seed(seed);
@@ -511,11 +515,15 @@ impl Replayed {
             }
             self.applied = (record.index, record.term, lsn.after(record.stored_bytes()));
         }
-        let due = self.due(lsn, record)?;
-        if let (Due::Relocated(moved), false) = (&due, self.alone) {
-            self.apart.insert(moved);
+        if record.kind == KIND_FETCHED {
+            let bytes = record.stored_bytes();
+            if let Some(fetched) = moved(lsn, &record).filter(|_| !self.alone) {
+                self.apart.insert(&fetched);
+                self.apart.note(lsn, bytes);
+            }
+            return None;
         }
-        Some(due)
+        self.due(lsn, record)
     }
 
     /// All of the log was gone through.
@@ -592,14 +600,7 @@ impl Replayed {
                     data,
                 }))
             }
-            KIND_RELOCATED => Some(Due::Relocated(Relocated {
-                stream: u32::try_from(record.term).ok()?,
-                seq: record.index,
-                place: Place {
-                    lsn: lsn.get(),
-                    offset: ENTRY_HEADER_BYTES as u32,
-                },
-            })),
+            KIND_RELOCATED => moved(lsn, &record).map(Due::Relocated),
             _ => None,
         }
     }
@@ -612,6 +613,18 @@ fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
         lsn,
         data: record.payload,
     }
+}
+
+/// The message that the record has.
+fn moved(lsn: Lsn, record: &Record) -> Option<Relocated> {
+    Some(Relocated {
+        stream: u32::try_from(record.term).ok()?,
+        seq: record.index,
+        place: Place {
+            lsn: lsn.get(),
+            offset: ENTRY_HEADER_BYTES as u32,
+        },
+    })
 }
 
 fn unreadable(error: ReadError) -> OpenError {
@@ -649,7 +662,7 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
         Err(e) => Err(e),
     };
     let text = read().map_err(io("reading the data directory's version"))?;
-    // A crash may have left it empty: then the log has nothing in it yet.
+    // A crash of an earlier version may have left it empty: then the log has nothing in it yet.
     if text.is_empty() {
         return Ok(false);
     }
@@ -665,9 +678,11 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
 
 fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
-        let file = storage.create(VERSION_FILE)?;
+        // Beside, so that a crash leaves no file that is there and holds nothing, or zeros.
+        let file = storage.create(VERSION_NEW)?;
         file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
         file.sync()?;
+        storage.rename(VERSION_NEW, VERSION_FILE)?;
         storage.sync_names()
     };
     write().map_err(OpenError::io("writing the data directory's version"))

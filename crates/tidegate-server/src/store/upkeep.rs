@@ -6,6 +6,7 @@
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 
+use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::member::Member;
@@ -18,6 +19,8 @@ const LIVE_SHARE_MAX: f64 = 0.25;
 pub(super) const GROWTH: u64 = 4;
 /// One part in so many of a segment is kept back for what makes space.
 const RESERVED_SHARE: u64 = 4;
+/// Of that one part in so many is kept back from what other nodes lead, too.
+const LED_ELSEWHERE_SHARE: u64 = 2;
 /// The log may pass its quota by so much before that is noticed.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
@@ -53,6 +56,14 @@ impl Store {
         self.log.disk_full() && self.appender.room_left() < bytes + self.reserve_bytes()
     }
 
+    /// Whether an entry that another node leads, and that takes so many bytes of the log, has to wait for space. What is committed has to
+    /// be taken some day, and what makes space may stand behind it; but all of the reserve would leave nothing to empty what this
+    /// node alone keeps, and to copy forward.
+    pub(super) fn leaves_reserve(&self, bytes: u64) -> bool {
+        !self.log.disk_full()
+            || self.appender.room_left() >= bytes + self.reserve_bytes() / LED_ELSEWHERE_SHARE
+    }
+
     /// Tries again to allocate what a full disk refused. Meant to be called now and then while there is no space.
     pub fn ask_for_space(&self) {
         self.log.ask_for_space();
@@ -83,7 +94,10 @@ impl Store {
         let grown = self.covered(at).since(member.tried);
         grown >= self.options.checkpoint_bytes_min.max(GROWTH * last)
             || (grown > 0
-                && (self.stuck(at) || self.leads_nowhere(at) || self.starts_on_damage(at)))
+                && (self.stuck(at)
+                    || self.leads_nowhere(at)
+                    || self.starts_on_damage(at)
+                    || self.lets_go(at)))
     }
 
     /// What stands in the log before this position is in the group's state, or does not count. Of a group at rest that is all of the
@@ -105,7 +119,7 @@ impl Store {
         !member.group.is_alone() && member.group.first_index() > newest + 1
     }
 
-    /// There is no space, and a checkpoint would let some segment go.
+    /// There is no space, and a checkpoint would let some segment go, or be copied forward.
     fn stuck(&self, at: usize) -> bool {
         if self.space() == Space::Free {
             return false;
@@ -114,7 +128,13 @@ impl Store {
         let waits = |s: &SegmentInfo| s.range.end > bound && s.range.end <= covered;
         let sealed = self.log.segments();
         let mut sealed = sealed.iter().filter(|s| s.sealed);
-        sealed.any(|s| waits(s) && self.live_of(s.range.start.get()) == 0)
+        sealed.any(|s| waits(s) && self.is_mostly_unneeded(s))
+    }
+
+    /// Whether it is worth copying forward what is needed of it.
+    fn is_mostly_unneeded(&self, segment: &SegmentInfo) -> bool {
+        let live = self.live_of(segment.range.start.get());
+        live as f64 <= LIVE_SHARE_MAX * self.options.segment_bytes as f64
     }
 
     /// What is needed of the segment that begins there.
@@ -136,8 +156,13 @@ impl Store {
             live: member.live.to_vec(),
         };
         member.tried = next;
-        // From now on segments go whatever was fetched into them.
-        member.apart.clear();
+        if member.apart.from().is_some_and(|from| from < next) {
+            // From now on segments go whatever was fetched into them.
+            member.apart = Apart::default();
+        }
+        if let Some(given_up) = &mut member.catching_up.given_up {
+            given_up.asked = true;
+        }
         member.checkpoints.write(header, parts);
     }
 
@@ -187,6 +212,7 @@ impl Store {
                 None => {}
             }
             self.write_install(at);
+            self.bound_held(at);
             self.renew(at);
             let live = &mut self.members[at].live;
             self.review |= live.poll_review(self.options.segment_bytes / 4);
@@ -199,9 +225,12 @@ impl Store {
             }
             // When a segment is through, it may go and another one may be next.
             if !self.relocate() {
-                return;
+                break;
             }
             self.review = true;
+        }
+        for at in 0..self.members.len() {
+            self.end_letting_go(at);
         }
     }
 
@@ -259,7 +288,9 @@ impl Store {
         let mut segments = self.log.segments();
         segments.retain(|s| {
             let base = s.range.start.get();
-            s.range.end <= bound && self.live_of(base) > 0 && !self.compaction.gave_up(base)
+            let live = self.live_of(base);
+            let fits = !self.log.disk_full() || live < self.appender.room_left();
+            s.range.end <= bound && live > 0 && fits && !self.compaction.gave_up(base)
         });
         let live = |number| {
             let segment = segments.iter().find(|s| s.segment == number);

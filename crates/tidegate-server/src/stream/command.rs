@@ -44,6 +44,7 @@ pub enum Kind {
     /// Makes a stream; the payload is its configuration as JSON, the stream 0. The subject says who keeps it: [`super::Kept::encode`].
     CreateStream = 2,
     /// Changes a stream's configuration; the payload is the new one as JSON. The subject says to which group it moves, if it does: a `u32`.
+    /// With the number of a move behind it, a `u32`, that move is called off, and a group 0 stands for none: the stream stays.
     UpdateStream = 3,
     /// Deletes a stream with all it holds.
     DeleteStream = 4,
@@ -66,16 +67,21 @@ pub enum Kind {
     /// The group that is to keep the stream has made it.
     Made = 13,
     /// Brings a part of what another group keeps to the copy of it that is to take its place; the payload says what, and messages follow
-    /// as publishes.
+    /// as publishes. The subject is the number of the move, a `u32`; where it is empty, as it was once, it is not asked about.
     Import = 14,
-    /// The stream leaves for another group: nothing changes here any more. The payload is [`super::Moving::encode`].
+    /// The stream leaves for another group: nothing changes here unless it thaws. The payload is [`super::Moving::encode`].
     Freeze = 15,
     /// The group a stream of the directory was to move to has all of it; the payload is [`super::Moving::encode`].
     Moved = 16,
+    /// A move of a stream of the directory is called off and begun anew; the payload is [`super::Moving::encode`] and the group it goes
+    /// to then, a `u32`.
+    Renew = 17,
+    /// The move by which the stream was to leave is called off: it goes on here. The payload is the move's number, a `u32`.
+    Thaw = 18,
 }
 
 impl Kind {
-    /// Whether it removes something. A marker takes the place of a message.
+    /// Whether it removes something, or something else waits for it that does. A marker takes the place of a message.
     #[must_use]
     pub const fn makes_space(self) -> bool {
         matches!(
@@ -87,6 +93,8 @@ impl Kind {
                 | Self::DeleteConsumer
                 | Self::Marker
                 | Self::Moved
+                | Self::Renew
+                | Self::Thaw
         )
     }
 
@@ -110,6 +118,8 @@ impl Kind {
             14 => Self::Import,
             15 => Self::Freeze,
             16 => Self::Moved,
+            17 => Self::Renew,
+            18 => Self::Thaw,
             _ => return None,
         })
     }

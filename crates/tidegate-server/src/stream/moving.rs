@@ -3,7 +3,8 @@
 //! The directory says that a stream moves, and to which group ([`Stream::moving`]). That group makes a *copy*, which is filled
 //! ([`Transit::Filling`]) by commands of its own log, each of which brings what the keeper told behind a [`Cursor`] and is refused
 //! anywhere else: so nothing comes twice, whoever leads. The keeper goes on meanwhile. For the last part it is frozen
-//! ([`Transit::Frozen`]), for good: from then on nothing changes there, and what it holds then is what the copy holds in the end.
+//! ([`Transit::Frozen`]): from then on nothing changes there, and what it holds then is what the copy holds in the end. If the move is called off
+//! it thaws, and is not frozen again under that move's number.
 //!
 //! A copy has at least the messages its keeper has below its cursor: what was removed there since goes once the keeper is frozen.
 //!
@@ -109,7 +110,7 @@ pub enum Transit {
     /// It is not, or it has not begun to matter.
     #[default]
     None,
-    /// It has left for another group, and nothing changes here any more.
+    /// It leaves for another group, or has left: nothing changes here unless it thaws.
     Frozen,
     /// It is to come here, and this far it has come.
     Filling(Cursor),
@@ -149,10 +150,27 @@ pub struct Moving {
 }
 
 impl Moving {
+    /// The subject of [`Kind::UpdateStream`] where move `number` is called off: the stream goes to group `to` instead, or stays.
+    #[must_use]
+    pub fn encode_instead(to: Option<u32>, number: u32) -> Vec<u8> {
+        [to.unwrap_or(0).to_le_bytes(), number.to_le_bytes()].concat()
+    }
+
     /// The payload of [`Kind::Freeze`] and [`Kind::Moved`].
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         [self.to.to_le_bytes(), self.number.to_le_bytes()].concat()
+    }
+
+    /// The payload of [`Kind::Renew`]: to this group from now on.
+    #[must_use]
+    pub fn encode_renewed(self, to: u32) -> Vec<u8> {
+        [&self.encode()[..], &to.to_le_bytes()].concat()
+    }
+
+    pub(super) fn decode_renewed(bytes: &[u8]) -> Option<(Self, u32)> {
+        let (of, to) = bytes.split_last_chunk()?;
+        Some((Self::decode(of)?, u32::from_le_bytes(*to)))
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -161,6 +179,29 @@ impl Moving {
             to: u32::from_le_bytes(*to),
             number: u32::from_le_bytes(number.try_into().ok()?),
         })
+    }
+}
+
+/// What the command that changes a stream of the directory says of where it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Nothing.
+    Same,
+    /// It moves to this group.
+    To(u32),
+    /// Its move of this number is called off, and it moves to this group, if to any.
+    Instead(Option<u32>, u32),
+}
+
+impl Course {
+    pub(super) fn of(subject: &[u8]) -> Result<Self, ApiError> {
+        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes);
+        match (subject.get(..4).map(number), subject.get(4..).map(number)) {
+            _ if subject.is_empty() => Ok(Self::Same),
+            (Some(Ok(to)), _) if subject.len() == 4 => Ok(Self::To(to)),
+            (Some(Ok(to)), Some(Ok(of))) => Ok(Self::Instead(Some(to).filter(|to| *to > 0), of)),
+            _ => Err(ApiError::BAD_REQUEST),
+        }
     }
 }
 
@@ -463,9 +504,8 @@ impl Stream {
     }
 
     /// The group it is to move to, unless it cannot: only a stream of the directory moves, and only to where it is not.
-    pub(super) fn may_move(&self, to: &[u8]) -> Result<u32, ApiError> {
-        let to = to.try_into().map(u32::from_le_bytes);
-        let to = to.ok().filter(|to| *to > 0);
+    pub(super) fn may_move(&self, to: u32) -> Result<u32, ApiError> {
+        let to = Some(to).filter(|to| *to > 0);
         let at = match self.kept {
             Kept::Here => Some(ALL),
             Kept::Elsewhere { group, .. } => Some(group),
@@ -647,6 +687,29 @@ impl Stream {
             }
             Brought::Gone(_) | Brought::Consumers(_) => true,
         }
+    }
+
+    /// It moves to group `to` from now on.
+    pub(super) fn begin_move(&mut self, to: u32) {
+        self.moves += 1;
+        self.moving = Some(to);
+        if to == ALL {
+            self.transit = Transit::Filling(Cursor::START);
+        }
+    }
+
+    /// Its move, which the directory has decided not to be done, ends here: what came of it is forgotten, and what left goes on.
+    pub(super) fn call_off(&mut self, effects: &mut Vec<Effect>) {
+        if self.is_filling() {
+            self.empty(effects);
+        }
+        let stream = self.id;
+        if !self.kept.is_here() {
+            effects.push(Effect::StreamStays { stream });
+        } else if self.is_frozen() {
+            effects.push(Effect::StreamThawed { stream });
+        }
+        (self.moving, self.transit) = (None, Transit::None);
     }
 
     /// Forgets all it held, which another group keeps now.

@@ -161,8 +161,18 @@ pub enum Effect {
         /// Its number.
         stream: u32,
     },
-    /// The stream leaves for another group: nothing changes here any more.
+    /// The stream leaves for another group: nothing changes here unless it thaws.
     StreamFrozen {
+        /// Its number.
+        stream: u32,
+    },
+    /// The stream does not leave after all: it goes on, with its consumers.
+    StreamThawed {
+        /// Its number.
+        stream: u32,
+    },
+    /// The stream does not leave the other group that keeps it after all.
+    StreamStays {
         /// Its number.
         stream: u32,
     },

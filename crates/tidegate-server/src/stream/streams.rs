@@ -276,7 +276,9 @@ impl Streams {
         let id = self.by_name(&config.name);
         let old = id.and_then(|id| self.get(id));
         let old = old.ok_or(ApiError::STREAM_NOT_FOUND)?;
-        let config = self.may_update(old, config)?;
+        // Another number of copies calls a move off.
+        let calls_off = config.num_replicas != old.config().num_replicas;
+        let config = self.may_update(old, config, calls_off)?;
         let reserved = rules::reserved(old.config(), config.storage);
         self.check_reservation(&config, reserved)?;
         Ok(config)
@@ -581,6 +583,8 @@ impl Streams {
             Kind::Made => return self.made(context, command, effects),
             Kind::Freeze => return self.freeze(context, command, effects),
             Kind::Moved => return self.moved(context, command, effects),
+            Kind::Renew => return self.renew(context, command, effects),
+            Kind::Thaw => return self.thaw(context, command, effects),
             _ => {}
         }
         let stream = stream_of(&mut self.streams, command, context.past_log)?;
@@ -610,7 +614,9 @@ impl Streams {
             | Kind::Made
             | Kind::Import
             | Kind::Freeze
-            | Kind::Moved => {
+            | Kind::Moved
+            | Kind::Renew
+            | Kind::Thaw => {
                 return Err(ApiError::BAD_REQUEST.into());
             }
         };

@@ -34,6 +34,18 @@ fn messages(streams: &Streams) -> Vec<(u32, u64, Place, u32)> {
 }
 
 impl CatchingUp {
+    /// Nothing is needed any more, or it was given up.
+    pub(crate) fn end(member: &mut Member, store: &mut Store, seen: &mut Coverage) {
+        if member.catching_up.installing.is_none() {
+            store.abandon_catch_up(member.at);
+            let before = std::mem::take(&mut member.catching_up);
+            seen.add(
+                "states not fetched to the end",
+                u64::from(!before.places.is_empty()),
+            );
+        }
+    }
+
     /// A step of `ours`, which needs it, with what `theirs` has of the group.
     pub(crate) fn step(
         ours: (&mut Member, &mut Store),
@@ -41,10 +53,13 @@ impl CatchingUp {
         seen: &mut Coverage,
     ) -> Result<(), String> {
         let ((member, store), (other, of_other)) = (ours, theirs);
+        if member.catching_up.installing.is_some() {
+            return Ok(());
+        }
         let Some(needed) = store.poll_catch_up(member.at) else {
             return Ok(());
         };
-        if member.catching_up.installing.is_some() || !store.begin_catch_up(member.at) {
+        if !store.begin_catch_up(member.at) {
             return Ok(());
         }
         while let Some(fetched) = store.poll_fetched(member.at) {

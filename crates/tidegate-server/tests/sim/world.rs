@@ -457,6 +457,7 @@ impl World {
         let mut outcome = Ok(());
         for member in &mut up.members {
             if up.store.poll_catch_up(member.at).is_none() {
+                CatchingUp::end(member, &mut up.store, &mut self.seen);
                 continue;
             }
             let others = self.nodes.len() as u64 - 1;

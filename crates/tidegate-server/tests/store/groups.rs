@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tidegate_log::{SimDisk, Storage as _};
 use tidegate_server::cluster::groups::ALL;
-use tidegate_server::store::{OpenError, Opening, Options, REPAIRED_FILE, Space};
+use tidegate_server::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
 
-use crate::cluster::{Cluster, IDS, groups_of};
+use crate::cluster::{Cluster, IDS, Node, groups_of};
 use crate::common::{Disks, options};
 use crate::crash::Dice;
-use crate::toy::{Toy, delete, payload, store};
+use crate::toy::{self, Toy, delete, payload, store};
 
 /// The second group of all nodes, and the one the first node has alone.
 const SHARD: u32 = ALL + 1;
@@ -134,6 +134,43 @@ fn a_node_cut_off_with_entries_that_nobody_commits_keeps_no_log_for_them() {
 }
 
 #[test]
+fn what_a_full_node_follows_leaves_room_to_empty_what_it_keeps_alone() {
+    let mut cluster = Cluster::new(options(), 1);
+    let leader = cluster.until("somebody leads", |c| c.leader(ALL));
+    let at = (leader + 1) % 3;
+    let alone = ALONE + at as u32;
+    cluster.disks[at].log.set_capacity(Some(6 * (64 << 10)));
+    // A little of what all keep lies in every segment.
+    for round in 0.. {
+        if round % 5 == 0 {
+            cluster.fill(ALL, 1, 100);
+        }
+        let Node { store, members, .. } = cluster.node(at);
+        let of = store.at(alone).unwrap();
+        let next = toy::store(members[of].toy.seq + 1, 7, 1000);
+        match store.propose(of, next, 1) {
+            Ok(_) | Err(WriteError::Full | WriteError::NotLeader) => {}
+            Err(WriteError::DiskFull) => break,
+            Err(error) => panic!("{error}"),
+        }
+        while cluster.round() {}
+        cluster.tick();
+    }
+    // The others go on, with far more than there is room for.
+    cluster.fill(ALL, 100, 1000);
+    assert!(cluster.node(at).store.log().disk_full());
+    while !cluster.write(alone, |toy| delete(old(toy, 0))) {}
+    cluster.until("there to be space again", |c| {
+        let node = c.node(at);
+        node.store.ask_for_space();
+        (node.store.space() == Space::Free).then_some(())
+    });
+    cluster.disks[at].log.set_capacity(None);
+    cluster.node(at).store.ask_for_space();
+    cluster.agree();
+}
+
+#[test]
 fn what_was_applied_in_any_group_survives_crashes_of_any_node() {
     for seed in 1..=150u64 {
         println!("seed {seed}");
@@ -225,7 +262,7 @@ fn leave_behind(cluster: &mut Cluster, group: u32, away: usize) {
         while !cluster.write(group, |toy| delete(old(toy, 40))) {}
         let others = cluster.nodes.iter().enumerate().filter(|(n, _)| *n != away);
         let mut others = others.filter_map(|(_, n)| n.as_ref());
-        let reaches = |n: &crate::cluster::Node| {
+        let reaches = |n: &Node| {
             let at = n.store.at(group).unwrap();
             n.store.group(at).first_index() <= left + 1
         };
@@ -304,6 +341,11 @@ fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_end
     churn(&mut cluster, ALONE, 20);
     cluster.kill(0);
     cluster.start(0);
+    // However long no leader is heard.
+    for _ in 0..200 {
+        cluster.tick();
+        cluster.round();
+    }
     churn(&mut cluster, ALONE, 1);
     let before = cluster.fetched[&ALL];
     cluster.cut = None;
@@ -315,6 +357,96 @@ fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_end
         after + 50 <= messages,
         "{after} of {messages} messages were fetched after the start, {before} before"
     );
+}
+
+/// What a catching up holds is bounded, whether the process goes on or ends meanwhile.
+#[test]
+fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew() {
+    for restarts in [false, true] {
+        let mut cluster = Cluster::new(short(), 1);
+        cluster.fill(ALL, 5, 300);
+        cluster.fill(ALONE, 1, 300);
+        cluster.cut = Some(0);
+        leave_behind(&mut cluster, ALL, 0);
+        cluster.fill(ALL, 50, 50);
+        cluster.cut = None;
+        cluster.until("some is fetched", |c| {
+            (c.fetched.get(&ALL).copied().unwrap_or(0) >= 60).then_some(())
+        });
+        cluster.cut = Some(0);
+        let (before, fetched) = (cluster.node(0).log_bytes(), cluster.fetched[&ALL]);
+        let (end, mut most) = (cluster.node(0).store.log().durable(), 0);
+        for round in 0..150 {
+            churn(&mut cluster, ALONE, 1);
+            most = most.max(cluster.node(0).log_bytes());
+            if restarts && round % 10 == 9 {
+                cluster.kill(0);
+                cluster.start(0);
+            }
+        }
+        let written = cluster.node(0).store.log().durable().since(end);
+        let now = cluster.node(0).log_bytes();
+        println!("{written} bytes written, the log took {before}, then {most}, now {now}");
+        // Eight times what a checkpoint is due after and what was fetched, which came in batches of five; segments go with the second
+        // checkpoint after that.
+        let segment = cluster.options.segment_bytes;
+        let held = 8 * (cluster.options.checkpoint_bytes_min + (fetched + 5) * 300);
+        assert!(written > 2 * held, "too little to see anything");
+        assert!(most <= before + held + 12 * segment, "{most}, not {held}");
+        assert!(now <= before + 6 * segment, "{now} after {before}");
+        cluster.cut = None;
+        cluster.agree();
+        assert_eq!(cluster.installed[&ALL], 1);
+        cluster.kill(0);
+        cluster.start(0);
+        cluster.agree();
+    }
+}
+
+/// Others write much more than is fetched, without an end: it is given up more than once, and the log is bounded all the while.
+#[test]
+fn a_state_that_comes_slowly_is_given_up_and_comes_whole_once_others_rest() {
+    (1..=6).for_each(comes_slowly);
+}
+
+fn comes_slowly(seed: u64) {
+    println!("seed {seed}");
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut cluster = Cluster::new(short(), 1);
+    cluster.fill(ALL, 5, 300);
+    cluster.fill(ALONE, 1, 300);
+    cluster.cut = Some(0);
+    leave_behind(&mut cluster, ALL, 0);
+    cluster.fill(ALL, 100, 50);
+    cluster.cut = None;
+    let (mut most, mut given_up) = (0, 0);
+    for _ in 0..200 {
+        cluster.until("a state is wanted", |c| {
+            let wanted = c.node(0).store.poll_catch_up(0).is_some();
+            (wanted || c.installed.contains_key(&ALL)).then_some(())
+        });
+        cluster.cut = Some(0);
+        churn(&mut cluster, ALONE, 3);
+        most = most.max(cluster.node(0).log_bytes());
+        given_up += usize::from(cluster.node(0).store.poll_catch_up(0).is_none());
+        cluster.cut = None;
+        for _ in 0..dice.below(10) {
+            cluster.round();
+        }
+        if dice.below(10) == 0 {
+            cluster.crash(0, &mut dice);
+            cluster.start(0);
+        }
+    }
+    println!("given up {given_up} times, the log took {most} bytes at most");
+    assert!(given_up > 1, "{given_up}");
+    let held = 8 * (cluster.options.checkpoint_bytes_min + 300 * 300);
+    let most_kept = 3 * held;
+    assert!(most <= most_kept, "{most}, not {most_kept}");
+    cluster.agree();
+    cluster.kill(0);
+    cluster.start(0);
+    cluster.agree();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use slab::Slab;
 use tidegate::Time;
 
 use super::peers::{Peers, key_of, slot_of};
+use super::queue_groups::PASSED_MAX;
 use crate::cluster::wire::{InterestId, Routed};
 use crate::nats::op::Delivery;
 use crate::nats::outbox::Pool;
@@ -46,6 +47,8 @@ pub(super) struct Subscription {
     pub(super) queue: Option<Box<[u8]>>,
     /// A client's: the id peers know it by, with all others of its pattern and queue group. A peer's own id is its `sid`.
     pub(super) interest: InterestId,
+    /// A peer's: how many listen there.
+    pub(super) members: u32,
     /// Part of what it matches is denied.
     pub(super) filtered: bool,
     pub(super) delivered: u64,
@@ -72,6 +75,10 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) peers: Option<&'a mut Peers>,
     /// As a peer sent it, if one did.
     pub(super) came: Option<&'a Routed<'m>>,
+    /// The publisher wants to know if nobody is there, and no stream is.
+    pub(super) asks: bool,
+    /// The publisher wants to know if nobody is there.
+    pub(super) wants: bool,
     pub(super) pool: &'a mut Pool,
     pub(super) dirty: &'a mut Vec<usize>,
     pub(super) ended: &'a mut Vec<SubKey>,
@@ -143,42 +150,16 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Whether the queue group is one that this node is to serve: of what came from a peer, only those it names.
-    pub(super) fn serves(&self, group: &[SubKey]) -> bool {
-        let Some(came) = self.came else { return true };
-        let here = group.iter().map(|sub| &self.subs[*sub as usize]);
-        let mut here = here.filter(|sub| slot_of(sub.conn).is_none());
-        here.next().is_some_and(|sub| came.serves(sub.interest))
-    }
-
-    /// A copy for one member of a queue group: a random one, or the next that may have it. Members at peers come after those here.
-    #[inline]
-    pub(super) fn deliver_to_one(&mut self, group: &[SubKey], random: u64) -> bool {
-        let start = (random >> 16) as usize % group.len().max(1);
-        let (before, after) = group.split_at(start);
-        let mut all = after.iter().chain(before).copied();
-        if self.peers.is_none() {
-            return all.any(|sub| self.deliver(sub));
-        }
-        all.clone()
-            .any(|sub| self.slot(sub).is_none() && self.deliver(sub))
-            || all.any(|sub| {
-                let slot = self.slot(sub);
-                slot.is_some_and(|slot| self.choose(slot, sub, true))
-            })
-    }
-
-    fn slot(&self, sub: SubKey) -> Option<usize> {
-        slot_of(self.subs[sub as usize].conn)
-    }
-
-    /// The peer is to get the message for its subscription `key`. What came from a peer goes to none.
-    fn choose(&mut self, slot: usize, key: SubKey, grouped: bool) -> bool {
-        let Some(peers) = self.peers.as_mut().filter(|_| self.came.is_none()) else {
+    /// The peer is to get the message for its subscription `key`. What came from a peer goes to another one only for a queue group.
+    pub(super) fn choose(&mut self, slot: usize, key: SubKey, grouped: bool) -> bool {
+        let may = self
+            .came
+            .is_none_or(|came| grouped && came.passed < PASSED_MAX);
+        let Some(peers) = self.peers.as_mut().filter(|_| may) else {
             return false;
         };
         let id = grouped.then(|| &*self.subs[key as usize].sid);
-        let chosen = peers.choose(slot, id, self.message.size(), self.max_pending);
+        let chosen = peers.choose(self.now, slot, id, self.message.size(), self.max_pending);
         let Some(pending) = chosen else { return false };
         if pending > self.stall_bytes {
             self.behind = Some(key_of(slot));
@@ -189,14 +170,19 @@ impl Fanout<'_, '_> {
 
     /// Sends the message to the peers that were chosen: how many.
     pub(super) fn send_to_peers(&mut self) -> u64 {
+        let (asks, wants) = (self.asks && self.copies == 0, self.wants);
         let Some(peers) = &mut self.peers else {
             return 0;
         };
-        peers.send(Routed {
+        let routed = Routed {
             plain: false,
             groups: &[],
+            asks,
+            handed: false,
+            passed: self.came.map_or(0, |came| came.passed.saturating_add(1)),
             to: (self.to != self.message.subject).then_some(self.to),
             message: *self.message,
-        })
+        };
+        peers.send(routed, wants)
     }
 }

@@ -9,7 +9,9 @@ use super::{Node, peers};
 use crate::cluster::wire::Routed;
 use crate::nats::parse::Publish;
 use crate::node::jetstream::JetStream;
-use crate::node::jetstream::told::{PREFIX, Told, group_at, subject_of_group, subject_of_stream};
+use crate::node::jetstream::told::{
+    PREFIX, STREAM, Told, group_at, subject_of_full, subject_of_group,
+};
 
 impl Node {
     /// Whether this subject is the leaders' own.
@@ -24,14 +26,52 @@ impl Node {
 
     /// Whether another node is known to lead the group.
     pub(in crate::node) fn is_led_by_peer(&mut self, group: u32) -> bool {
-        let subject = subject_of_group(group);
-        !self.peers_at(subject.as_bytes()).is_empty()
+        self.leader_of(group).is_some()
     }
 
-    /// Whether another node is known to serve the stream of this name, which another group than that of all nodes keeps.
+    /// A peer that is known to lead the group.
+    pub(super) fn leader_of(&mut self, group: u32) -> Option<usize> {
+        let subject = subject_of_group(group);
+        self.peers_at(subject.as_bytes()).last().copied()
+    }
+
+    /// A peer that is known to serve the stream of this name.
+    pub(in crate::node) fn server_of(&mut self, name: &str) -> Option<usize> {
+        self.name.clear();
+        self.name.extend_from_slice(STREAM.as_bytes());
+        self.name.extend_from_slice(name.as_bytes());
+        let plain = &self.sublist.matches(&self.name).plain;
+        let subs = plain.iter().map(|key| &self.subs[*key as usize]);
+        let mut exact = subs.filter(|sub| *sub.pattern == *self.name);
+        exact.find_map(|sub| peers::slot_of(sub.conn))
+    }
+
+    /// Whether there is one.
     pub(in crate::node) fn is_served(&mut self, name: &str) -> bool {
-        let subject = subject_of_stream(name);
-        !self.peers_at(subject.as_bytes()).is_empty()
+        self.server_of(name).is_some()
+    }
+
+    /// This node, whose id this is, has no room for messages, or has some again: the others are told, if that is news.
+    pub(in crate::node) fn announce_full(&mut self, id: u64, full: bool) {
+        let full = full.then_some(id);
+        if std::mem::replace(&mut self.full, full) == full {
+            return;
+        }
+        let subject = subject_of_full(id);
+        match full {
+            Some(_) => self.announce([subject.as_bytes()]),
+            None => self.withdraw([subject.as_bytes()]),
+        }
+    }
+
+    /// Whether this node has no room for messages.
+    pub(in crate::node) const fn has_no_room(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// Whether a node, perhaps this one, is known to have no room for messages.
+    pub(in crate::node) fn is_full(&mut self, id: u64) -> bool {
+        self.full == Some(id) || !self.peers_at(subject_of_full(id).as_bytes()).is_empty()
     }
 
     /// Says something to whoever leads the group; whether somebody is known to.
@@ -49,7 +89,11 @@ impl Node {
             return true;
         }
         let subject = subject_of_group(group);
-        let to = self.peers_at(subject.as_bytes());
+        let mut to = self.peers_at(subject.as_bytes());
+        if reply.is_some() {
+            // Whoever waits there is answered once, even while one that leads no more is not known for that yet.
+            to.drain(..to.len().saturating_sub(1));
+        }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
             return false;
         };
@@ -61,15 +105,18 @@ impl Node {
         };
         let (size, max) = (message.size(), self.settings.max_pending);
         for slot in to {
-            peers.choose(slot, None, size, max);
+            peers.choose(now, slot, None, size, max);
         }
-        let copies = peers.send(Routed {
+        let routed = Routed {
             plain: false,
             groups: &[],
+            asks: false,
+            handed: false,
+            passed: 0,
             to: None,
             message,
-        });
-        copies > 0
+        };
+        peers.send(routed, false) > 0
     }
 
     /// Another node's leader said something.

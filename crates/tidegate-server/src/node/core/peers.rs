@@ -1,7 +1,7 @@
 //! The other nodes of the cluster as the node sees them: what their clients want to hear, and what waits for each of them.
 //!
 //! A peer's patterns stand in the sublist beside the clients' own; a message goes to a peer once, with the word of whom it is for,
-//! and is never passed on from there. What a peer wants is known from the channel it opened ([`Node::handle_interest`]) and
+//! and is passed on from there only if whom it was chosen for has gone (`queue_groups`). What a peer wants is known from the channel it opened ([`Node::handle_interest`]) and
 //! forgotten with it; what it is told goes by the channel opened from here, and waits in an outbox of its own.
 //!
 //! Polling, as for connections: after any `handle_*` write what [`Node::poll_dirty_peer`] names and say
@@ -18,7 +18,7 @@ use tidegate::controller::Load;
 use super::fanout::Subscription;
 use super::{Node, stall_bytes};
 use crate::cluster::PEERS_MAX;
-use crate::cluster::interest::Wanted;
+use crate::cluster::interest::{Told, Wanted};
 use crate::cluster::wire::{Envelope, Frame, InterestId, Routed};
 use crate::nats::outbox::Outbox;
 use crate::nats::session::Traffic;
@@ -29,6 +29,16 @@ const INTERESTS_MAX: usize = 1 << 22;
 /// How long a peer is not read at most because one of its messages is for a receiver that is behind: shorter than a publisher,
 /// since it speaks for many.
 pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
+/// How long a publisher pauses at most for a peer that is behind but takes what it is sent: many publish through one channel, and
+/// the stream behind it may be as slow as a disk. What would overflow the channel would be lost; what waits with clients is not.
+pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
+/// A peer that took nothing for so long is not waited for: as long as one is taken to be there that is not heard of.
+const TAKING: Duration = Duration::from_secs(2);
+/// By how much more than to another may wait for a peer that takes what it is sent: each publisher has one message on the way
+/// before it pauses.
+const TAKING_FACTOR: usize = 4;
+/// Publishers that go on at once when a peer has taken enough: all of them would be too much again.
+const RESUMED_AT_ONCE: usize = 64;
 /// The keys of peers, above all of connections.
 const KEY_MIN: usize = usize::MAX / 2;
 
@@ -57,7 +67,7 @@ pub(super) struct Peers {
     /// By slot.
     slots: Vec<Towards>,
     /// What peers are told that this node wants.
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
     envelope: Envelope,
     /// Of the message on its way: who gets it for those who listen there themselves, and for members of queue groups.
     plain: u32,
@@ -77,8 +87,10 @@ struct Towards {
     reachable: bool,
     out: Outbox,
     dirty: bool,
-    /// Publishers that paused for it.
+    /// Publishers that paused for it, the first first.
     waiters: Vec<usize>,
+    /// When it took something last.
+    taken_at: Option<Time>,
     /// Its subscriptions by the ids it gave them.
     heard: HashMap<InterestId, SubKey, RandomState>,
     /// Until when it is not read.
@@ -86,6 +98,12 @@ struct Towards {
     /// Of the message on its way: the queue groups it is to serve.
     groups: Vec<u8>,
     traffic: Traffic,
+}
+
+impl Towards {
+    fn takes(&self, now: Time) -> bool {
+        self.taken_at.is_some_and(|at| now < at + TAKING)
+    }
 }
 
 /// A peer, for monitoring.
@@ -104,6 +122,7 @@ impl Peers {
     /// What waits for it then; `None` if it cannot be told anything.
     pub(super) fn choose(
         &mut self,
+        now: Time,
         slot: usize,
         group: Option<&[u8]>,
         bytes: usize,
@@ -114,7 +133,8 @@ impl Peers {
         if !to.reachable {
             return None;
         }
-        if pending > max {
+        let factor = if to.takes(now) { TAKING_FACTOR } else { 1 };
+        if pending > max.saturating_mul(factor) {
             to.reachable = false;
             self.cut_off.push(slot);
             return None;
@@ -129,21 +149,29 @@ impl Peers {
         Some(pending)
     }
 
-    /// Sends the message on its way to those who were chosen: how many.
-    pub(super) fn send(&mut self, mut message: Routed<'_>) -> u64 {
+    /// Sends the message on its way to those who were chosen: how many. Whoever asks is told by the receiver only if that is the one
+    /// member of a queue group that was chosen, or was handed it; and if its publisher `wants` to know, of a stream that is frozen there.
+    pub(super) fn send(&mut self, mut message: Routed<'_>, wants: bool) -> u64 {
         let plain = std::mem::take(&mut self.plain);
         let mut left = plain | std::mem::take(&mut self.grouped);
         let copies = u64::from(left.count_ones());
+        message.asks &= message.handed || (copies == 1 && plain == 0);
         while left != 0 {
             let slot = left.trailing_zeros() as usize;
             left &= left - 1;
             let to = &mut self.slots[slot];
             let groups = std::mem::take(&mut to.groups);
-            message.plain = plain & (1 << slot) != 0;
+            message.plain = plain & (1 << slot) != 0 && !message.handed;
+            let alone = message.handed || groups.len() == size_of::<InterestId>();
+            let asks = match message.plain {
+                true => wants,
+                false => message.asks && alone,
+            };
             self.envelope.write(
                 &mut to.out,
                 &Routed {
                     groups: &groups,
+                    asks,
                     ..message
                 },
             );
@@ -162,7 +190,7 @@ impl Peers {
             let to = &mut self.slots[slot];
             if to.reachable {
                 frame.write(&mut to.out);
-                if to.out.len() > max {
+                if to.out.len() > max.saturating_mul(TAKING_FACTOR) {
                     to.reachable = false;
                     self.cut_off.push(slot);
                 }
@@ -178,6 +206,18 @@ impl Peers {
         }
     }
 
+    /// Tells everybody of how many members queue groups are by now, where that has changed: the last number of many.
+    fn tell_members(&mut self, max: usize) {
+        if !self.wanted.is_changed() {
+            return;
+        }
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.take_changed(|Told { id, members, .. }| {
+            self.tell(&Frame::InterestMembers { id, members }, max);
+        });
+        self.wanted = wanted;
+    }
+
     /// What waits for the peer, if it can be told anything.
     pub(super) fn pending(&self, slot: usize) -> Option<usize> {
         let to = &self.slots[slot];
@@ -187,6 +227,11 @@ impl Peers {
     /// Publishers that pause for it.
     pub(super) fn waiters(&mut self, slot: usize) -> &mut Vec<usize> {
         &mut self.slots[slot].waiters
+    }
+
+    /// Whether the peer takes what it is sent.
+    pub(super) fn takes(&self, now: Time, slot: usize) -> bool {
+        self.slots[slot].takes(now)
     }
 
     /// Does not read it until then.
@@ -244,8 +289,8 @@ impl Node {
         let to = &mut peers.slots[slot];
         to.out.clear(&mut self.pool);
         to.reachable = true;
-        for (id, pattern, queue) in peers.wanted.iter() {
-            Frame::Interest { id, pattern, queue }.write(&mut to.out);
+        for told in peers.wanted.iter() {
+            Frame::Interest(told).write(&mut to.out);
         }
         peers.touch(slot);
     }
@@ -255,6 +300,7 @@ impl Node {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot];
         to.reachable = false;
+        to.taken_at = None;
         to.out.clear(&mut self.pool);
         for waiter in std::mem::take(&mut to.waiters) {
             self.resume(waiter);
@@ -275,13 +321,8 @@ impl Node {
     ///
     /// # Errors
     /// More than can be: its channel is to be closed.
-    pub fn handle_interest(
-        &mut self,
-        slot: usize,
-        id: InterestId,
-        pattern: &[u8],
-        queue: Option<&[u8]>,
-    ) -> Result<(), TooMuchInterest> {
+    pub fn handle_interest(&mut self, slot: usize, told: &Told<'_>) -> Result<(), TooMuchInterest> {
+        let (id, pattern, queue) = (told.id, told.pattern, told.queue);
         let Some(peers) = &mut self.peers else {
             return Ok(());
         };
@@ -298,15 +339,24 @@ impl Node {
             pattern: pattern.into(),
             queue: queue.map(Into::into),
             interest: 0,
+            members: told.members.max(1),
             filtered: false,
             delivered: 0,
             max: 0,
         });
         let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
         heard.insert(id, sub);
-        self.sublist.insert(pattern, queue, sub);
+        self.sublist.insert_many(pattern, queue, sub);
         self.subscribed(pattern);
         Ok(())
+    }
+
+    /// So many listen there by now.
+    pub fn handle_interest_members(&mut self, slot: usize, id: InterestId, members: u32) {
+        let heard = self.peers.as_ref().map(|p| &p.slots[slot].heard);
+        if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
+            self.subs[sub as usize].members = members.max(1);
+        }
     }
 
     /// Nobody listens there any more.
@@ -345,13 +395,27 @@ impl Node {
             self.handle_told(now, &message.message);
             return false;
         }
-        let (from, to) = (key_of(slot), message.matched_by());
-        self.route(now, from, to, &message.message, Some(message));
-        // What a consumer delivers shows its message's subject, but was not published there.
-        if message.plain && message.to.is_none() {
-            self.capture(now, from, &message.message);
+        if message.handed {
+            self.handle_handed(now, slot, message);
+            return self.has_gathered(limit);
         }
-        self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
+        let (from, to) = (key_of(slot), message.matched_by());
+        let heard = self.route(now, from, to, &message.message, Some(message));
+        if heard.is_none() && message.asks && !message.plain {
+            self.tell_nobody_is_there(now, &message.message);
+        }
+        // What a consumer delivers shows its message's subject, but was not published there.
+        let published = message.plain && message.to.is_none();
+        if published
+            && self.is_published(message.message.subject)
+            && !self.capture(now, from, &message.message)
+            && message.asks
+            && self.has_frozen(message.message.subject)
+        {
+            // It was on its way when the stream was frozen. Nobody else can have it yet: the publisher need not wait to know.
+            self.tell_nobody_is_there(now, &message.message);
+        }
+        self.has_gathered(limit)
     }
 
     /// Whether anything may be read from the peer.
@@ -364,6 +428,7 @@ impl Node {
     /// The next peer that has something to be written; `handle_peer_written` must follow.
     pub fn poll_dirty_peer(&mut self) -> Option<usize> {
         let peers = self.peers.as_mut()?;
+        peers.tell_members(self.settings.max_pending);
         let slot = peers.dirty.pop()?;
         peers.slots[slot].dirty = false;
         Some(slot)
@@ -376,12 +441,21 @@ impl Node {
     }
 
     /// The channel to it took `len` bytes.
-    pub fn handle_peer_written(&mut self, slot: usize, len: usize) {
+    pub fn handle_peer_written(&mut self, now: Time, slot: usize, len: usize) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot];
+        if len > 0 {
+            to.taken_at = Some(now);
+        }
         to.out.take(len, &mut self.pool);
         if to.out.len() <= stall_bytes(&self.settings) / 2 && !to.waiters.is_empty() {
-            for waiter in std::mem::take(&mut to.waiters) {
+            // More of them when it has taken more; after that nobody would say so.
+            let go_on = match to.out.is_empty() {
+                true => to.waiters.len(),
+                false => to.waiters.len().min(RESUMED_AT_ONCE),
+            };
+            let go_on: Vec<usize> = to.waiters.drain(..go_on).collect();
+            for waiter in go_on {
                 self.resume(waiter);
             }
         }
@@ -456,8 +530,13 @@ impl Node {
         };
         let (id, new) = peers.wanted.add(pattern, queue);
         if new {
-            let frame = Frame::Interest { id, pattern, queue };
-            peers.tell(&frame, self.settings.max_pending);
+            let told = Told {
+                id,
+                members: 1,
+                pattern,
+                queue,
+            };
+            peers.tell(&Frame::Interest(told), self.settings.max_pending);
         }
         id
     }

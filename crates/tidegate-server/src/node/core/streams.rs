@@ -7,18 +7,18 @@
 use bytes::Bytes;
 use tidegate::Time;
 
+use super::asking::Way;
 use super::fanout::Subscription;
 use super::{NOBODY, Node, peers};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
-use crate::node::jetstream::subjects::{About, about, is_pull};
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::{Committed, Proposed};
 use crate::store::Space;
-use crate::stream::{Effect, EntryError, Held, Kept};
+use crate::stream::{Effect, EntryError, Held};
 
 /// The subjects streams are asked, acknowledged and controlled by.
-const JETSTREAM: &[u8] = b"$JS.";
+pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
     /// From now on there are these streams, too, in the next slot.
@@ -190,11 +190,14 @@ impl Node {
 
     /// A message from the connection `from`: whether streams take it.
     pub(super) fn capture(&mut self, now: Time, from: usize, message: &Publish<'_>) -> bool {
-        if self.streams.is_empty() {
+        if self.streams.is_empty() && self.peers.is_none() {
             return false;
         }
         let (at, taken) = match message.subject.starts_with(JETSTREAM) {
-            true => self.ask(now, from, message),
+            true => {
+                let asks = self.wants_to_know(from, message);
+                self.ask(now, from, message, Way { passed: 0, asks })
+            }
             false => self.publish_into(now, message),
         };
         match taken {
@@ -208,7 +211,7 @@ impl Node {
     }
 
     /// A message that is not of the API goes into the stream that takes it, of whatever group; by which slot it went.
-    fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
+    pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
         let Some(first) = self.streams_mut(0) else {
             return (0, Taken::No);
         };
@@ -226,71 +229,22 @@ impl Node {
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
     }
 
-    /// A message at `$JS.>`: by which slot it went.
-    fn ask(&mut self, now: Time, from: usize, message: &Publish<'_>) -> (usize, Taken) {
-        let routed = peers::slot_of(from).is_some();
-        let mut at = 0;
-        if self.streams.len() > 1 {
-            match self.asked_of(message.subject) {
-                Asked::Slot(slot) => at = slot,
-                Asked::Nobody => return self.publish_into(now, message),
-                // Whoever still has it answers.
-                Asked::Unknown(name) if self.is_served(name) => return (0, Taken::No),
-                Asked::Unknown(_) => {}
-                Asked::Away(name) => {
-                    let taken = self.with_streams(0, |streams, node| {
-                        streams.handle_request_away(node, now, routed, name, message)
-                    });
-                    return (0, taken.unwrap_or(Taken::No));
-                }
-            }
-        }
-        let taken = self.with_streams(at, |streams, node| {
-            streams.handle_request(node, now, routed, message)
-        });
-        (at, taken.unwrap_or(Taken::No))
-    }
-
-    /// Who is to have a message at `$JS.>`.
-    fn asked_of<'a>(&self, subject: &'a [u8]) -> Asked<'a> {
-        let Some(directory) = self.streams(0) else {
-            return Asked::Slot(0);
+    /// Whether a stream that would take messages of this subject is frozen here, and no other group keeps it as far as is known.
+    pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
+        let Some(directory) = self.streams_mut(0) else {
+            return false;
         };
-        let domain = directory.settings().domain.as_deref();
-        let name = match about(subject, domain) {
-            About::Stream(name) => name,
-            About::All => return Asked::Slot(0),
-            About::None => return Asked::Nobody,
+        let at = match directory.keeper_of(subject) {
+            Some(group) => self.slot_of_group(group),
+            None => Some(0),
         };
-        let known = directory.applied();
-        let entry = known.by_name(name).and_then(|id| known.get(id));
-        let Some(entry) = entry else {
-            return Asked::Unknown(name);
-        };
-        let Kept::Elsewhere { group, .. } = entry.kept() else {
-            return Asked::Slot(0);
-        };
-        // Whoever leads the group may not have the stream yet, or not any more. Where it is followed pulls wait for another leader.
-        let takes = |s: &JetStream| match s.serves() {
-            true => s.is_open(entry.id()),
-            false => is_pull(subject, domain),
-        };
-        match self.slot_of_group(group) {
-            Some(at) if self.streams(at).is_some_and(takes) => Asked::Slot(at),
-            _ => Asked::Away(name),
-        }
+        at.and_then(|at| self.streams(at))
+            .is_some_and(|streams| streams.has_frozen(subject))
     }
 
     /// The slot of the group with this number, if this node is a member.
     pub(in crate::node) fn slot_of_group(&self, group: u32) -> Option<usize> {
         self.groups.iter().position(|g| *g == group)
-    }
-
-    /// Whether another node wants messages of this subject.
-    pub(in crate::node) fn peers_want(&mut self, subject: &[u8]) -> bool {
-        let matches = self.sublist.matches(subject);
-        let mut all = matches.plain.iter().chain(matches.groups().flatten());
-        all.any(|key| peers::slot_of(self.subs[*key as usize].conn).is_some())
     }
 
     /// Lets the other nodes know what streams here want to hear, if that is news.
@@ -327,9 +281,8 @@ impl Node {
 
     /// What waits for the fullest of those who listen at `to` (in `group`, if given); `None` if nobody does.
     pub(in crate::node) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
-        let matches = self.sublist.matches(to);
-        let all = matches.plain.iter().chain(matches.groups().flatten());
-        let subs = all.map(|key| &self.subs[*key as usize]);
+        let all = self.sublist.matches(to).iter();
+        let subs = all.map(|key| &self.subs[key as usize]);
         let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
         let pending = |sub: &Subscription| match (peers::slot_of(sub.conn), &self.peers) {
             (Some(slot), Some(peers)) => peers.pending(slot),
@@ -339,7 +292,7 @@ impl Node {
     }
 
     /// This connection is not read until there is room.
-    fn hold_back(&mut self, now: Time, from: usize, at: usize) {
+    pub(super) fn hold_back(&mut self, now: Time, from: usize, at: usize) {
         match (peers::slot_of(from), &mut self.peers) {
             (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
             _ => match self.entries.get_mut(from) {
@@ -368,18 +321,6 @@ impl Node {
         self.streams[at] = Some(streams);
         Some(result)
     }
-}
-
-/// Who is to have a message at `$JS.>`.
-enum Asked<'a> {
-    /// The streams in this slot.
-    Slot(usize),
-    /// It is about this stream, which no group here has open.
-    Away(&'a str),
-    /// It is about this stream, which is in no directory, or not any more.
-    Unknown(&'a str),
-    /// No streams: it is published.
-    Nobody,
 }
 
 /// Where clients wait for answers: streams that take these subjects are told no answers.

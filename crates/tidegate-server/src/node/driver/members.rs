@@ -86,10 +86,25 @@ pub(super) fn identify(
             id: fresh,
         },
         rejoined: None,
+        log_begun: false,
         members: None,
     };
     save(storage, &file)?;
     Ok(file)
+}
+
+/// There is a log, and what it is to keep may be promised from now on. Nothing is promised before.
+pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Result<()> {
+    if file.log_begun {
+        return Ok(());
+    }
+    let begun = MembersFile {
+        log_begun: true,
+        ..file.clone()
+    };
+    save(storage, &begun)?;
+    *file = begun;
+    Ok(())
 }
 
 /// The directory is not a cluster's.
@@ -101,29 +116,4 @@ pub(super) fn check_alone(storage: &dyn Storage) -> Result<(), IdentityError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::members::Members;
-
-    #[test]
-    fn an_identity_is_drawn_once_and_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let disk = storage(directory.path()).unwrap();
-        check_alone(&disk).unwrap();
-        let mut file = identify(&disk, "tide", "n1", 7).unwrap();
-        assert_eq!((file.me.id, &file.members), (7, &None));
-        assert_eq!(identify(&disk, "tide", "n1", 8).unwrap(), file);
-        file.members = Members::new(vec![file.me.clone()]);
-        save(&disk, &file).unwrap();
-        assert_eq!(identify(&disk, "tide", "n1", 9).unwrap(), file);
-        let other = identify(&disk, "tide", "n2", 9).unwrap_err().to_string();
-        assert!(other.contains("belongs to the node `n1`"), "{other}");
-        let used = tempfile::tempdir().unwrap();
-        let used = storage(used.path()).unwrap();
-        used.create(VERSION_FILE).unwrap();
-        let alone = identify(&used, "tide", "n1", 7).unwrap_err().to_string();
-        assert!(alone.contains("ran alone"), "{alone}");
-        let alone = check_alone(&disk).unwrap_err().to_string();
-        assert!(alone.contains("cluster `tide`"), "{alone}");
-    }
-}
+mod tests;

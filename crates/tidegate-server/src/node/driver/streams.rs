@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidegate::{Clock, Time};
 use tidegate_log::{Disk, Verdict};
 
+use super::peers::Peers;
 use super::replication::Replication;
 use super::{RunError, Server, StartError};
 use crate::api::answer::ClusterInfo;
@@ -73,13 +74,14 @@ fn open(
     node: &mut Node,
     now: Time,
     kept: StreamSettings,
-    among: Option<&Replication>,
+    mut among: Option<(&Replication, &mut Peers)>,
     handle: &Handle,
 ) -> Result<Store, StartError> {
     let directory = kept.directory.clone();
+    let clustered = among.is_some();
     let failed = |source: store::OpenError| {
         let directory = directory.clone();
-        match among.is_some() && source.is_damage() {
+        match clustered && source.is_damage() {
             true => StartError::Member { directory, source },
             false => StartError::Streams { directory, source },
         }
@@ -97,8 +99,9 @@ fn open(
         writes_twice: kept.raft_step.writes_twice(),
         ..Options::default()
     };
-    let options = match among {
-        Some(replication) => Options {
+    let options = match &among {
+        Some((replication, peers)) => Options {
+            begun: peers.log_begun(),
             id: replication.id(),
             groups: replication.groups(),
             rejoined: replication.rejoined(),
@@ -109,7 +112,14 @@ fn open(
     let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
     let mut opening = opening.map_err(failed)?;
     tell_verdict(&opening);
-    let limits = limits(&kept, among.is_some());
+    if let Some((_, peers)) = &mut among {
+        let begun = peers.handle_log_begun();
+        begun.map_err(|source| StartError::Identity {
+            directory: directory.clone(),
+            source,
+        })?;
+    }
+    let limits = limits(&kept, clustered);
     let unreadable = |what: String| StartError::State {
         directory: directory.clone(),
         what,
@@ -145,7 +155,7 @@ fn open(
     );
     node.set_wall_clock(now, wall_clock_us());
     match among {
-        Some(replication) => {
+        Some((replication, _)) => {
             if let Some(directory) = node.streams_mut(0) {
                 directory.set_groups(replication.all_groups());
             }
@@ -197,13 +207,14 @@ impl Server {
             return Ok(());
         };
         let limits = limits(&kept, true);
-        let peers = self.peers.as_ref();
+        let peers = self.peers.as_deref_mut();
         let cluster = self.node.settings().cluster.as_ref();
         let shards = cluster.map_or(1, |c| c.shards);
-        self.replication = peers.and_then(|p| Replication::new(p, shards, limits, now));
+        let replication = |p: &&mut Peers| Replication::new(p, shards, limits, now);
+        self.replication = peers.as_ref().and_then(replication);
         // The store claims the directory for itself.
         drop(claim);
-        let (node, among) = (&mut self.node, self.replication.as_ref());
+        let (node, among) = (&mut self.node, self.replication.as_ref().zip(peers));
         self.store = Some(open(node, now, kept, among, &self.handle)?);
         Ok(())
     }
@@ -270,7 +281,7 @@ impl Server {
         // What was served may have led to more: what consumers did, messages that went into streams.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
-            replication.send(now, store, peers);
+            replication.send(now, node, store, peers);
         }
         checkpoint(node, store);
         let space = store.space();

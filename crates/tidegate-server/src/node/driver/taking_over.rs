@@ -254,7 +254,8 @@ impl TakingOver {
                 });
             }
             (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
-            (None, Some(Taking::Coming { .. })) => {
+            // It may have been given up before anything came.
+            (None, None | Some(Taking::Coming { .. })) => {
                 store.abandon_catch_up(self.at);
                 self.taking = None;
             }

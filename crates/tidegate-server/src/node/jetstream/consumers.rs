@@ -426,6 +426,7 @@ impl JetStream {
             match effect {
                 Effect::Purged { .. }
                 | Effect::StreamFilled { .. }
+                | Effect::StreamThawed { .. }
                 | Effect::ConsumerCreated { .. }
                 | Effect::ConsumerUpdated { .. } => counting = true,
                 Effect::Stored {
@@ -464,6 +465,7 @@ impl JetStream {
                     }
                 }
                 Effect::StreamFrozen { stream } => self.end_frozen(*stream),
+                Effect::StreamStays { stream } => self.moves.handle_moved(*stream),
                 Effect::StreamMoved { stream } => {
                     self.pub_acks.remove(stream);
                     self.moves.handle_moved(*stream);
@@ -496,7 +498,11 @@ impl JetStream {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
                 // Deleted by a later command of the same entry, there is none to be found.
-                Effect::StreamFilled { stream } if self.serves => self.take_up_all(now, *stream),
+                Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
+                    if self.serves =>
+                {
+                    self.take_up_all(now, *stream);
+                }
                 Effect::ConsumerCreated { stream, name } if self.serves => {
                     self.take_up_logged(now, *stream, name);
                 }

@@ -18,10 +18,10 @@ use crate::api::error::ApiError;
 use crate::api::strip;
 use crate::cluster::groups::{ALL, GroupOf};
 use crate::nats::parse::Publish;
-use crate::node::core::Node;
-use crate::stream::{Kept, Kind, Outcome};
+use crate::node::core::{NOBODY, Node, Way};
+use crate::stream::{Command, Kept, Kind, Moving, Outcome};
 
-use super::requests::{PULLS, READS};
+use super::requests::PULLS;
 
 /// Questions about streams of which it is not known whether anybody serves them, at most.
 const DOUBTS_MAX: usize = 4096;
@@ -62,8 +62,7 @@ struct Doubt {
     /// The stream's number and name.
     entry: u32,
     stream: Box<str>,
-    /// A client of this node asked.
-    asked_here: bool,
+    way: Way,
     subject: Box<[u8]>,
     reply: Box<[u8]>,
     headers: Option<Box<[u8]>>,
@@ -165,7 +164,7 @@ impl JetStream {
         sizes.filter(|len| *len >= wanted).min()
     }
 
-    /// Of the groups of the right size that are there the one with the fewest streams.
+    /// Of the groups of the right size that are there the one with the fewest streams; one without room only where there is no other.
     fn choose(&self, node: &mut Node, config: &StreamConfig) -> Result<u32, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
@@ -180,10 +179,16 @@ impl JetStream {
         }
         let groups = self.directory.groups.iter();
         let fitting = groups.filter(|g| Some(g.members.len()) == size);
-        let chosen = fitting
-            .map(|g| g.number)
-            .filter(|g| size == all || node.is_led(*g))
-            .min_by_key(|g| (kept.get(g).copied().unwrap_or(0), *g));
+        let there: Vec<&GroupOf> = fitting
+            .filter(|g| size == all || node.is_led(g.number))
+            .collect();
+        let chosen = there
+            .into_iter()
+            .min_by_key(|g| {
+                let full = g.members.iter().any(|id| node.is_full(*id));
+                (full, kept.get(&g.number).copied().unwrap_or(0), g.number)
+            })
+            .map(|g| g.number);
         chosen.ok_or_else(|| {
             ApiError::no_peers(format_args!(
                 "no suitable peers for placement: of the nodes none that could keep {} copies is there",
@@ -192,25 +197,53 @@ impl JetStream {
         })
     }
 
-    /// Where a stream is to move with its new configuration, if it is to.
-    pub(super) fn destination(
+    /// What the command that gives a stream its new configuration says of where it is to move, or that it is not to move any more.
+    pub(super) fn course(
         &mut self,
         node: &mut Node,
         config: &StreamConfig,
-    ) -> Result<Option<u32>, ApiError> {
+    ) -> Result<Vec<u8>, ApiError> {
         let there = self.streams.by_name(&config.name);
         let there = there.and_then(|id| self.streams.get(id));
         let Some(there) = there.filter(|s| s.config().num_replicas != config.num_replicas) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
+        let moving = there.moving();
         let at = match there.kept() {
             Kept::Elsewhere { group, .. } => group,
             _ => ALL,
         };
-        if !self.is_split() || self.size_for(config) == Some(self.directory.members_len(at)) {
-            return Ok(None);
+        let stays =
+            !self.is_split() || self.size_for(config) == Some(self.directory.members_len(at));
+        let to = match stays {
+            true => None,
+            false => Some(self.choose(node, config)?),
+        };
+        Ok(match (moving, to) {
+            (Some(moving), to) => Moving::encode_instead(to, moving.number),
+            (None, Some(to)) => to.to_le_bytes().to_vec(),
+            (None, None) => Vec::new(),
+        })
+    }
+
+    /// A move of a stream has come to nothing: it begins anew, to where somebody is if there is such a group.
+    pub(super) fn renew_move(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
+        let entry = self.streams.get(stream);
+        let Some(entry) = entry.filter(|e| e.moving() == Some(moving)) else {
+            return;
+        };
+        if self.is_full() {
+            // It is said again.
+            return;
         }
-        self.choose(node, config).map(Some)
+        let (config, name) = (entry.config().clone(), entry.name().to_owned());
+        let to = self.choose(node, &config).unwrap_or(moving.to);
+        tracing::warn!(
+            "stream {name} is served where it was: the nodes it was to move to did not go on; it is tried again"
+        );
+        let payload = moving.encode_renewed(to);
+        let renew = Command::new(Kind::Renew, stream, b"", &payload);
+        self.command(now, false, &renew, Some((b"", Then::Noted)));
     }
 
     /// Whoever asked for something that another group is to do now is answered there.
@@ -295,14 +328,42 @@ impl JetStream {
         }
     }
 
-    /// A message at `$JS.>` about a stream that is kept by another group, and that nobody here serves. Whoever does hears it, too, if that
-    /// is known where it was asked; if it is not, it is passed on from there once it is. Only if there is nobody an answer is due, from
-    /// the leader of the directory.
+    /// A question at `$JS.>` about a stream that another group keeps, and that nobody is known to serve, put to the leader of the directory:
+    /// it waits until somebody is.
     pub(in crate::node) fn handle_request_away(
         &mut self,
         node: &mut Node,
         now: Time,
-        routed: bool,
+        stream: &str,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> Taken {
+        let Some(reply) = message.reply else {
+            return Taken::Yes;
+        };
+        let entry = self.streams.by_name(stream);
+        let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
+            self.refuse_unserved(node, now, reply);
+            return Taken::Yes;
+        };
+        self.directory.doubts.push_back(Doubt {
+            entry,
+            stream: stream.into(),
+            way,
+            subject: message.subject.into(),
+            reply: reply.into(),
+            headers: message.headers.map(Into::into),
+            payload: message.payload.into(),
+            until: now + DOUBT,
+        });
+        self.directory.doubts_at.get_or_insert(now + LOOK);
+        Taken::Yes
+    }
+
+    /// Somebody pulls from a stream that another group keeps, and that nobody is known to serve: whoever kept it until now may still be asked
+    /// by others. What else there is much of finds nobody.
+    pub(in crate::node) fn handle_pull_away(
+        &mut self,
         stream: &str,
         message: &Publish<'_>,
     ) -> Taken {
@@ -310,80 +371,45 @@ impl JetStream {
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
             return Taken::No;
         };
-        // What messages answer finds nobody.
-        if asked.starts_with(READS) || node.is_served(stream) {
-            return Taken::No;
-        }
-        if asked.starts_with(PULLS) {
-            // Whoever kept the stream until now may still be asked by others.
-            let entry = self.streams.by_name(stream);
-            return match entry.is_some_and(|e| self.is_unsettled(e) && self.park_moving(e, reply)) {
-                true => Taken::Yes,
-                false => Taken::No,
-            };
-        }
-        if !self.serves && routed {
-            return Taken::No;
-        }
-        let doubted = (self.serves || node.is_led(ALL)) && self.doubt(now, routed, stream, message);
-        match (doubted, self.serves) {
-            (true, true) => Taken::Yes,
-            (true, false) => Taken::No,
-            (false, _) => {
-                self.refuse_unserved(node, now, reply);
-                Taken::Yes
-            }
-        }
-    }
-
-    /// Keeps a question until it is known who serves the stream, or that nobody does; whether there was room.
-    fn doubt(&mut self, now: Time, routed: bool, stream: &str, message: &Publish<'_>) -> bool {
         let entry = self.streams.by_name(stream);
-        let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
-            return false;
-        };
-        self.directory.doubts.push_back(Doubt {
-            entry,
-            stream: stream.into(),
-            asked_here: !routed,
-            subject: message.subject.into(),
-            reply: message.reply.unwrap_or_default().into(),
-            headers: message.headers.map(Into::into),
-            payload: message.payload.into(),
-            until: now + DOUBT,
-        });
-        self.directory.doubts_at.get_or_insert(now + LOOK);
-        true
+        let moves = asked.starts_with(PULLS) && entry.is_some_and(|e| self.is_unsettled(e));
+        match entry.is_some_and(|e| moves && self.park_moving(e, reply)) {
+            true => Taken::Yes,
+            false => Taken::No,
+        }
     }
 
-    /// Passes on what somebody is known for by now, and answers what nobody else is going to answer.
+    /// Hands on what somebody is known for by now, and answers what nobody is going to be.
     pub(super) fn serve_doubts(&mut self, node: &mut Node, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;
         }
-        for doubt in std::mem::take(&mut self.directory.doubts) {
-            let here = node.slot_open(doubt.entry);
-            let known = here.is_some() || node.is_served(&doubt.stream);
-            let there = self.streams.by_name(&doubt.stream) == Some(doubt.entry);
+        for mut doubt in std::mem::take(&mut self.directory.doubts) {
             let message = Publish {
                 subject: &doubt.subject,
                 reply: Some(&doubt.reply),
                 headers: doubt.headers.as_deref(),
                 payload: &doubt.payload,
             };
-            match (known, here) {
-                // What was asked elsewhere is passed on from there.
-                (true, _) if !doubt.asked_here || !there => {}
-                (_, Some(at)) => {
-                    node.with_streams(at, |streams, node| {
-                        streams.handle_request(node, now, false, &message)
-                    });
-                }
-                (true, None) => drop(node.say(now, &doubt.subject, &message)),
-                (false, None) if doubt.until > now => self.directory.doubts.push_back(doubt),
-                (false, None) if self.serves => self.refuse_unserved(node, now, &doubt.reply),
-                // The directory's leader has answered.
-                (false, None) => {}
+            let Some(entry) = self.streams.by_name(&doubt.stream) else {
+                // It is deleted.
+                self.handle_request(node, now, &message);
+                continue;
+            };
+            doubt.entry = entry;
+            if let Some(at) = node.slot_open(entry) {
+                node.with_streams(at, |streams, node| {
+                    streams.handle_request(node, now, &message)
+                });
+                continue;
+            }
+            let served = node.server_of(&doubt.stream);
+            if served.is_some_and(|to| node.hand(now, NOBODY, to, &message, doubt.way)) {
+                continue;
+            }
+            match doubt.until > now {
+                true => self.directory.doubts.push_back(doubt),
+                false => self.refuse_unserved(node, now, &doubt.reply),
             }
         }
         let none = self.directory.doubts.is_empty();
@@ -398,7 +424,9 @@ impl JetStream {
 
     /// This node does not lead the directory any more.
     pub(super) fn close_directory(&mut self, node: &mut Node, now: Time) {
-        self.directory.doubts.clear();
+        for doubt in std::mem::take(&mut self.directory.doubts) {
+            self.refuse_unserved(node, now, &doubt.reply);
+        }
         self.directory.doubts_at = None;
         self.directory.look_at = None;
         for untold in std::mem::take(&mut self.directory.untold) {

@@ -18,7 +18,7 @@ use crate::api::error::ApiError;
 use crate::api::view;
 use crate::cluster::groups::ALL;
 use crate::node::core::Node;
-use crate::stream::{Kept, Kind, Stream, Streams, Transit};
+use crate::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
 /// How often what is missing is asked for again.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -71,6 +71,8 @@ enum Step {
     Update(u32, u32),
     /// Lets go of what was the directory's: the group's own number.
     Delete(u32, u32),
+    /// Goes on with what was to leave by a move that was called off: the group's own number, and the move's.
+    Thaw(u32, u32, u32),
     /// Says that it is made.
     TellMade(u32),
     /// It cannot be known yet what is to become of it.
@@ -93,13 +95,21 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
                 compared.steps.push(Step::Delete(of, stream.id()));
             }
             // It has left, and the other group has it; or it is a copy that nobody needs any more.
-            Some((entry, kept)) if is_left(entry, stream) && !kept.is_by(group) => {
+            Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
                 compared.steps.push(Step::Delete(of, stream.id()));
+            }
+            // It does not leave.
+            Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
+                let number = stream.moves();
+                compared.steps.push(Step::Thaw(of, stream.id(), number));
             }
             // It comes.
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
             // It leaves, or the directory here is behind.
             Some(_) if stream.transit() != Transit::None => compared.steps.push(Step::Wait),
+            // A directory that has not heard of the move by which it came, or was to leave, may be from before another one. What has
+            // come stays closed then, since it may have been called off.
+            Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Step::Wait),
             Some((entry, Kept::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
                 if !same {
@@ -138,11 +148,11 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
     compared
 }
 
-/// Whether the move by which a stream is on its way is over. A directory that is behind does not say so.
-fn is_left(entry: &Stream, stream: &Stream) -> bool {
+/// Whether the move by which a stream is on its way, or was to come here, is over: done or called off. A directory that is behind does
+/// not say so.
+fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
-    let over = last > number || (last == number && entry.moving().is_none());
-    stream.transit() != Transit::None && over
+    number > 0 && (last > number || (last == number && entry.moving().is_none()))
 }
 
 #[derive(Debug, Default)]
@@ -258,6 +268,7 @@ impl JetStream {
             Step::Copy(of, number) => (Kind::CreateStream, of, 0, Kept::encode_copy(of, number)),
             Step::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
             Step::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
+            Step::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
             _ => return,
         };
         // Without room it comes with the next look.
@@ -273,6 +284,16 @@ impl JetStream {
         if proposed.is_ok() {
             self.keeping.proposed.insert(of);
         }
+    }
+
+    fn propose_thaw(&mut self, now: Time, of: u32, own: u32, number: u32) {
+        if self.is_full() || self.keeping.proposed.contains(&of) {
+            return;
+        }
+        let payload = number.to_le_bytes();
+        let thaw = Command::new(Kind::Thaw, own, b"", &payload);
+        self.command(now, false, &thaw, Some((b"", Then::Kept(of))));
+        self.keeping.proposed.insert(of);
     }
 
     /// Somebody waits until this group has what the directory decided with that entry.

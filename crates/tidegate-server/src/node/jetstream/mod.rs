@@ -154,6 +154,8 @@ pub struct JetStream {
     nameless: PubAck,
     /// Whether the disk has space for more messages.
     space: Space,
+    /// Fewer than a majority of the group's nodes have some.
+    crowded: bool,
     /// Connections that are not read until there is room.
     held_back: Vec<usize>,
     /// An expiry was proposed and has not come back.
@@ -228,6 +230,7 @@ impl JetStream {
             nameless: PubAck::new("", settings.domain.as_deref()),
             settings,
             space: Space::Free,
+            crowded: false,
             held_back: Vec::new(),
             expiring: false,
             next_expiry: None,
@@ -312,10 +315,18 @@ impl JetStream {
         self.consumers.handle_subscribed(pattern);
     }
 
+    /// Whether fewer than a majority of the group's nodes have space: what is taken now could not be acknowledged, and what makes space
+    /// would have to wait behind it.
+    pub(in crate::node) fn set_crowded(&mut self, crowded: bool) {
+        if std::mem::replace(&mut self.crowded, crowded) != crowded && crowded {
+            tracing::error!("a majority of the nodes has no space: publishing is refused");
+        }
+    }
+
     /// Whether the disk has space for more messages.
     pub(super) fn set_space(&mut self, space: Space) {
-        if space != self.space {
-            self.space = space;
+        // One of the groups says it, it is the disk of all.
+        if std::mem::replace(&mut self.space, space) != space && self.group == ALL {
             match space {
                 Space::Low => tracing::error!("no space for more messages: publishing is refused"),
                 Space::Scarce => {

@@ -26,13 +26,17 @@ use crate::stream::{
 /// How much is told at once, about.
 const EXPORT_BYTES: usize = 512 * 1024;
 /// With no more left than this a stream is frozen.
-const FREEZE_BYTES: u64 = 4 * 1024 * 1024;
-/// After each such time twice as much may be left.
-const DOUBLING: Duration = Duration::from_secs(5);
+const FREEZE_BYTES: u64 = 1024 * 1024;
+/// After each such time in which what is left has not become less by as much, twice as much may be left.
+const DOUBLING: Duration = Duration::from_secs(2);
 /// After so long what was asked for is asked for again.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After so long what was refused, or may be lost, is said again.
 const AGAIN: Duration = Duration::from_millis(250);
+/// After so long in which nothing of a frozen stream was asked for that had not been, its move is given up for now.
+const STALLED: Duration = Duration::from_secs(3);
+/// After that so long it is not frozen again.
+const CALM: Duration = Duration::from_secs(20);
 /// Streams that leave at a time, at most: the others wait until they ask again.
 const LEAVING_MAX: usize = 64;
 /// Pulls that wait until a stream is where it moves to, at most.
@@ -51,10 +55,14 @@ pub(super) struct Moves {
     /// What was asked for and not looked at yet.
     asked: BTreeMap<u32, (Moving, Cursor)>,
     leaving: BTreeMap<u32, Leaving>,
-    /// Since when they leave, and by which move.
-    since: BTreeMap<u32, (Moving, Time)>,
+    /// How near to them their copies are.
+    nearing: BTreeMap<u32, Nearing>,
     /// Streams that a freeze was proposed for, and until when that may take: by the group's own numbers.
     freezing: BTreeMap<u32, Time>,
+    /// Streams that are frozen, by the group's own numbers.
+    frozen: BTreeMap<u32, Frozen>,
+    /// Streams whose moves were given up: to which group, and until when they are not frozen again to go there.
+    calm: BTreeMap<u32, (u32, Time)>,
     /// Consumers that were served here, until whoever uses them can be told where to go.
     ended: Vec<(u32, Live)>,
     parked: Vec<(u32, Box<[u8]>)>,
@@ -89,6 +97,27 @@ struct Leaving {
     until: Time,
 }
 
+/// How near a copy is to what it is a copy of.
+#[derive(Clone, Copy, Debug)]
+struct Nearing {
+    moving: Moving,
+    /// The bytes that it lacked.
+    left: u64,
+    /// When it lacked that: since then that has not halved.
+    at: Time,
+}
+
+/// A stream that is frozen, and what becomes of it.
+#[derive(Debug)]
+struct Frozen {
+    stream: u32,
+    moving: Moving,
+    /// What was asked for last.
+    from: Option<Cursor>,
+    /// When it is given up if nothing else is asked for by then.
+    until: Time,
+}
+
 impl Moves {
     /// When there is something to do.
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -98,7 +127,8 @@ impl Moves {
         let asks = self.arriving.values().filter(|a| !a.proposed);
         let asks = asks.filter_map(|a| a.again);
         let leaves = self.leaving.values().map(|l| l.until);
-        asks.chain(leaves).chain(self.look_at).min()
+        let stalls = self.frozen.values().map(|f| f.until);
+        asks.chain(leaves).chain(stalls).chain(self.look_at).min()
     }
 
     /// This node does not lead the group any more.
@@ -107,16 +137,33 @@ impl Moves {
         self.arriving.clear();
         self.asked.clear();
         self.leaving.clear();
-        self.since.clear();
+        self.nearing.clear();
         self.freezing.clear();
+        self.frozen.clear();
+        self.calm.clear();
     }
 
-    /// How many bytes of a stream may be left when it is frozen: the more the longer it moves, or one that is published into faster than it
-    /// can move never would.
+    /// How many bytes of a stream may be left when it is frozen: the more the longer its copy comes no nearer, or one that is published
+    /// into faster than it can move never would be.
     fn left_max(&self, stream: u32, now: Time) -> u64 {
-        let since = self.since.get(&stream).map_or(0, |(_, at)| now.since(*at));
+        let nearing = self.nearing.get(&stream);
+        let since = nearing.map_or(0, |nearing| now.since(nearing.at));
         let doubled = since / DOUBLING.as_nanos() as u64;
         FREEZE_BYTES << doubled.min(20)
+    }
+
+    /// A copy lacks so many bytes of a stream.
+    fn handle_left(&mut self, now: Time, stream: u32, moving: Moving, left: u64) {
+        let nearing = Nearing {
+            moving,
+            left,
+            at: now,
+        };
+        let known = self.nearing.entry(stream).or_insert(nearing);
+        // Measured by the least there was, which only falls: where more is published than is copied it stays.
+        if known.moving != moving || left + FREEZE_BYTES <= known.left {
+            *known = nearing;
+        }
     }
 
     /// A stream has moved.
@@ -157,8 +204,29 @@ fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arr
     own.iter().filter_map(of).collect()
 }
 
+/// The streams of `group` that are frozen for moves which the directory has not ended.
+fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeMap<u32, Frozen> {
+    let of = |stream: &Stream| {
+        let number = match stream.kept() {
+            Kept::Of(of) => of,
+            _ if group == ALL => stream.id(),
+            _ => return None,
+        };
+        let moving = directory.get(number)?.moving()?;
+        let leaves = stream.is_frozen() && stream.moves() == moving.number;
+        let frozen = Frozen {
+            stream: number,
+            moving,
+            from: None,
+            until,
+        };
+        leaves.then_some((stream.id(), frozen))
+    };
+    own.iter().filter_map(of).collect()
+}
+
 impl JetStream {
-    /// Asks for what copies here lack, and tells the directory which are whole.
+    /// Asks for what copies here lack, tells the directory which are whole, and which frozen streams nobody asks for.
     pub(in crate::node) fn pull_moves(&mut self, node: &mut Node, now: Time) {
         if !self.serves {
             return;
@@ -181,7 +249,16 @@ impl JetStream {
                 }
             }
             self.moves.arriving = all;
+            let mut all = frozen(self.group, directory, &self.streams, now + STALLED);
+            for (own, new) in &mut all {
+                let old = self.moves.frozen.get(own);
+                if let Some(old) = old.filter(|o| o.moving == new.moving) {
+                    (new.from, new.until) = (old.from, old.until);
+                }
+            }
+            self.moves.frozen = all;
         }
+        self.give_up_stalled(node, now);
         let waits = self.is_full() || self.space != Space::Free;
         let mut tell = Vec::new();
         for (of, arriving) in &mut self.moves.arriving {
@@ -192,7 +269,12 @@ impl JetStream {
             match self.streams.get(arriving.own).map(Stream::transit) {
                 Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
                 Some(Transit::Filling(from)) => {
-                    arriving.again = Some(now + PATIENCE);
+                    // Whoever keeps it may not have heard yet that it moves.
+                    let patience = match from == Cursor::START {
+                        true => AGAIN,
+                        false => PATIENCE,
+                    };
+                    arriving.again = Some(now + patience);
                     let ask = Told::Export {
                         stream,
                         moving,
@@ -210,6 +292,26 @@ impl JetStream {
         for (group, told) in tell {
             // Where nobody leads, or hears it, it is said again.
             node.tell_group(now, group, None, told);
+        }
+    }
+
+    /// Streams that nobody asks for are not frozen for longer.
+    fn give_up_stalled(&mut self, node: &mut Node, now: Time) {
+        let mut stalled = Vec::new();
+        for frozen in self.moves.frozen.values_mut() {
+            if frozen.until <= now {
+                // Should it not be heard it is said again.
+                frozen.until = now + PATIENCE;
+                stalled.push((frozen.stream, frozen.moving));
+            }
+        }
+        for (stream, moving) in stalled {
+            self.moves.calm.retain(|_, (_, until)| *until > now);
+            self.moves.calm.insert(stream, (moving.to, now + CALM));
+            match self.group {
+                ALL => self.renew_move(node, now, stream, moving),
+                _ => drop(node.tell_group(now, ALL, None, Told::Stalled { stream, moving })),
+            }
         }
     }
 
@@ -246,7 +348,13 @@ impl JetStream {
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
             return;
         }
-        let own = own.id();
+        let (own, left) = (own.id(), own.bytes_behind(from));
+        if let Some(frozen) = self.moves.frozen.get_mut(&own)
+            && frozen.moving == moving
+            && frozen.from.replace(from) != Some(from)
+        {
+            frozen.until = now + STALLED;
+        }
         let until = now + PATIENCE * 4;
         if let Some(leaving) = self.moves.leaving.get_mut(&stream)
             && (leaving.own, leaving.moving, leaving.from) == (own, moving, from)
@@ -264,10 +372,7 @@ impl JetStream {
                 until,
             };
             self.moves.leaving.insert(stream, leaving);
-            let since = self.moves.since.entry(stream).or_insert((moving, now));
-            if since.0 != moving {
-                *since = (moving, now);
-            }
+            self.moves.handle_left(now, stream, moving, left);
         }
     }
 
@@ -286,8 +391,10 @@ impl JetStream {
             let Some(own) = self.streams.get(leaving.own) else {
                 continue;
             };
+            let calm = self.moves.calm.get(&stream);
             if own.transit() == Transit::None
-                && own.bytes_behind(leaving.from) <= self.moves.left_max(stream, now)
+                && is_near(own, leaving.from, self.moves.left_max(stream, now))
+                && calm.is_none_or(|(to, until)| *to != leaving.moving.to || *until <= now)
             {
                 freeze.push((leaving.own, leaving.moving));
             }
@@ -362,12 +469,17 @@ impl JetStream {
             return;
         }
         arriving.proposed = true;
+        let number = moving.number.to_le_bytes();
         if self.has_no_room_for(entry.len()) {
             self.seal(now);
         }
         for (at, command) in commands.into_iter().enumerate() {
             let command = Command {
                 stream: own,
+                subject: match command.kind {
+                    Kind::Import => &number,
+                    _ => command.subject,
+                },
                 ..command
             };
             let waiter = (at == 0).then_some((&b""[..], Then::Filled(stream)));
@@ -402,7 +514,7 @@ impl JetStream {
         self.fast.handle_stream_gone(stream);
         self.moves.freezing.remove(&stream);
         let number = self.number_of(stream);
-        self.moves.since.remove(&number);
+        self.moves.nearing.remove(&number);
         for key in self.consumers.keys_of(stream) {
             let live = self.consumers.remove(key);
             self.moves.ended.extend(live.map(|live| (number, live)));
@@ -501,6 +613,12 @@ impl JetStream {
             }
         }
     }
+}
+
+/// Whether a copy that has asked for what is behind `from` lacks little, and has shown that it takes what it is told.
+fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
+    let takes = from != Cursor::START || own.state().messages == 0;
+    takes && own.bytes_behind(from) <= left_max
 }
 
 /// What gathering came to.

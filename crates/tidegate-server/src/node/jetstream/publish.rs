@@ -8,7 +8,7 @@ use crate::api::error::ApiError;
 use crate::ingest;
 use crate::nats::parse::Publish;
 use crate::store::Space;
-use crate::stream::{Command, Kind};
+use crate::stream::{Command, Kind, Stream};
 
 /// What a message did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +58,14 @@ impl JetStream {
         self.taken()
     }
 
-    /// Whether there is space for a message of so many bytes, as the operator and the disk have it.
+    /// Whether the stream that takes messages of this subject is frozen: its group leaves it to another one, which does not have it yet.
+    pub(in crate::node) fn has_frozen(&self, subject: &[u8]) -> bool {
+        self.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
+    }
+
+    /// Whether there is space for a message of so many bytes, as the operator and the disks have it.
     fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
-        if self.space != Space::Free && !volatile {
+        if (self.space != Space::Free || self.crowded) && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
         }
         self.streams.check_quota(stream, bytes, self.beside)

@@ -36,9 +36,6 @@ use super::reads::Indexed;
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 
-/// What whoever asks a node finds if nobody is there.
-const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
-
 /// What comes of a request.
 enum Reply {
     /// This is the answer.
@@ -58,12 +55,11 @@ impl From<Result<Self, ApiError>> for Reply {
 }
 
 impl JetStream {
-    /// A message at `$JS.>`, of a client here or `routed` from another node; whether somebody takes it.
+    /// A message at `$JS.>`; whether somebody takes it.
     pub(in crate::node) fn handle_request(
         &mut self,
         node: &mut Node,
         now: Time,
-        routed: bool,
         message: &Publish<'_>,
     ) -> Taken {
         if !self.serves {
@@ -103,13 +99,7 @@ impl JetStream {
         };
         let body = match outcome {
             Reply::Later => return Taken::Yes,
-            Reply::Nobody => {
-                // Where it was asked somebody seemed to be there.
-                if routed {
-                    self.voice(node, now).status_to(reply, NOBODY);
-                }
-                return Taken::No;
-            }
+            Reply::Nobody => return Taken::No,
             Reply::Now(body) => body,
             Reply::Error(error) => {
                 self.stats.api_errors += 1;
@@ -120,14 +110,14 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// A message at `$JS.>` that the leader is to have. If there is none, whoever asks the API is told so. Whoever asks for messages
+    /// A message at `$JS.>` that the leader is to have, and none is known. If there is none, whoever asks the API is told so. Whoever asks for messages
     /// would take that for one: who pulls is told once there is a leader, others find nobody.
     fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
             return Taken::No;
         };
-        if node.peers_want(message.subject) || asked.starts_with(READS) {
+        if asked.starts_with(READS) {
             return Taken::No;
         }
         if asked.starts_with(PULLS) {
@@ -250,14 +240,13 @@ impl JetStream {
                 }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
-                let to = self.destination(node, &config)?;
-                let to = to.map(u32::to_le_bytes);
+                let course = self.course(node, &config)?;
                 let id = self.entry(&config.name)?.id();
                 self.propose(
                     now,
                     Kind::UpdateStream,
                     id,
-                    to.as_ref().map_or(&b""[..], |to| to),
+                    &course,
                     &config,
                     (reply, Then::Api(kind)),
                 )?;

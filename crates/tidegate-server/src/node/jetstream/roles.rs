@@ -1,7 +1,7 @@
 //! Who serves the streams: the leader of the group, and nobody else.
 //!
-//! A node that follows applies the same entries and says nothing. What clients ask of it goes to the leader like any message, because
-//! the leader lets the others know what it wants to hear (`interest`). Whoever becomes leader serves once it has applied everything
+//! A node that follows applies the same entries and says nothing. What clients ask of it is handed to the leader, because the leader lets
+//! the others know that it leads and which streams it serves (`interest`). Whoever becomes leader serves once it has applied everything
 //! committed before; whoever stops being it forgets what only a leader knows.
 
 use std::time::Duration;
@@ -15,33 +15,10 @@ use crate::api::error::ApiError;
 use crate::cluster::groups::ALL;
 use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 use crate::node::core::Node;
-use crate::stream::{Effect, Kept, Outcome, Streams};
+use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;
 
-/// Requests, acknowledgements and flow control.
-const OWN: &str = "$JS.>";
-/// One of these requests: whoever wants it serves.
-const API: &[u8] = b"$JS.API.INFO";
-/// Of the API what the leader of the directory hears where other groups keep streams: what may be asked about a stream that nobody
-/// has, or all, or that changes which there are.
-const DIRECTORY: [&str; 15] = [
-    "INFO",
-    "STREAM.>",
-    "CONSUMER.CREATE.>",
-    "CONSUMER.DURABLE.>",
-    "CONSUMER.INFO.>",
-    "CONSUMER.NAMES.>",
-    "CONSUMER.LIST.>",
-    "CONSUMER.DELETE.>",
-    "CONSUMER.PAUSE.>",
-    "CONSUMER.LEADER.>",
-    "CONSUMER.UNPIN.>",
-    "CONSUMER.RESET.>",
-    "META.>",
-    "SERVER.>",
-    "ACCOUNT.>",
-];
 /// How long after a node was heard to serve others may not have heard it yet.
 const SETTLING: Duration = Duration::from_millis(50);
 /// Pulls that wait for somebody to lead, at most.
@@ -99,36 +76,20 @@ impl JetStream {
         if !self.serves || self.parting.is_some() {
             return Vec::new();
         }
-        let split = u64::from(self.is_split());
-        let mut all = vec![(0, split)];
+        let mut all = vec![(0, 0)];
         let heard = self.streams.iter().filter(|s| self.is_open_here(s));
-        all.extend(heard.map(|s| (s.id(), s.changed() * 2 + split)));
+        all.extend(heard.map(|s| (s.id(), s.changed())));
         all
     }
 
     /// What they are to send for one of these.
     pub(in crate::node) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
-        let domain = self.settings.domain.as_deref();
         let mut all = Vec::new();
         match self.streams.get(stream) {
-            None if self.group != ALL => all.push(subject_of_group(self.group)),
-            None if self.is_split() => {
-                all.push(subject_of_group(ALL));
-                let apis = std::iter::once("$JS.API".to_owned());
-                for api in apis.chain(domain.map(|domain| format!("$JS.{domain}.API"))) {
-                    all.extend(DIRECTORY.map(|what| format!("{api}.{what}")));
-                }
-            }
-            None => all.push(OWN.to_owned()),
+            None => all.push(subject_of_group(self.group)),
             Some(of) => {
                 all.extend(of.config().subjects.iter().cloned());
-                if let Kept::Of(_) = of.kept() {
-                    all.push(subject_of_stream(of.name()));
-                    managed_at(of.name(), domain, &mut all);
-                }
-                if self.group != ALL || self.is_split() {
-                    reached_at(of.name(), domain, &mut all);
-                }
+                all.push(subject_of_stream(of.name()));
             }
         }
         all.into_iter().map(|s| s.into_bytes().into()).collect()
@@ -136,10 +97,7 @@ impl JetStream {
 
     /// Whether another node is known to lead the group.
     fn is_led_elsewhere(&self, node: &mut Node) -> bool {
-        match self.group {
-            ALL => node.peers_want(API),
-            group => node.is_led_by_peer(group),
-        }
+        node.is_led_by_peer(self.group)
     }
 
     /// Whether what other nodes are to send has changed since it was last asked.
@@ -295,6 +253,8 @@ impl JetStream {
                     | Effect::StreamUpdated { .. }
                     | Effect::StreamDeleted { .. }
                     | Effect::StreamFrozen { .. }
+                    | Effect::StreamThawed { .. }
+                    | Effect::StreamStays { .. }
                     | Effect::StreamFilled { .. }
                     | Effect::StreamMoved { .. }
             )
@@ -312,46 +272,6 @@ impl JetStream {
                 self.nodes
             ))),
         }
-    }
-}
-
-/// Where messages come in that are no requests to look at a stream or to change something, and which there are many of.
-fn reached_at(stream: &str, domain: Option<&str>, all: &mut Vec<String>) {
-    let apis = std::iter::once("$JS.API".to_owned());
-    for api in apis.chain(domain.map(|domain| format!("$JS.{domain}.API"))) {
-        all.push(format!("{api}.CONSUMER.MSG.NEXT.{stream}.>"));
-        all.push(format!("{api}.DIRECT.GET.{stream}"));
-        all.push(format!("{api}.DIRECT.GET.{stream}.>"));
-    }
-    all.push(format!("$JS.ACK.{stream}.>"));
-    all.extend(domain.map(|domain| format!("$JS.ACK.{domain}.*.{stream}.>")));
-    all.push(format!("$JS.FC.{stream}.>"));
-}
-
-/// Where the other requests about a stream come in that whoever keeps it answers.
-fn managed_at(stream: &str, domain: Option<&str>, all: &mut Vec<String>) {
-    const WHATS: [&str; 7] = [
-        "STREAM.INFO",
-        "STREAM.PURGE",
-        "STREAM.MSG.GET",
-        "STREAM.MSG.DELETE",
-        "STREAM.LEADER.STEPDOWN",
-        "CONSUMER.NAMES",
-        "CONSUMER.LIST",
-    ];
-    const CONSUMERS: [&str; 6] = [
-        "CREATE",
-        "DURABLE.CREATE",
-        "INFO",
-        "DELETE",
-        "PAUSE",
-        "LEADER.STEPDOWN",
-    ];
-    let apis = std::iter::once("$JS.API".to_owned());
-    for api in apis.chain(domain.map(|domain| format!("$JS.{domain}.API"))) {
-        all.extend(WHATS.map(|what| format!("{api}.{what}.{stream}")));
-        all.push(format!("{api}.CONSUMER.CREATE.{stream}"));
-        all.extend(CONSUMERS.map(|what| format!("{api}.CONSUMER.{what}.{stream}.>")));
     }
 }
 

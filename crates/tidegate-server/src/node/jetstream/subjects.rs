@@ -1,6 +1,6 @@
 //! Whose affair a message at `$JS.>` is: of one stream, which its subject names, of all, or of none.
 
-use super::requests::PULLS;
+use super::requests::{PULLS, READS};
 use crate::api::strip;
 use crate::consumer::AckSubject;
 
@@ -43,6 +43,12 @@ pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> Abo
         | (Some(b"DIRECT"), Some(b"GET")) => stream(tokens.next()),
         _ => About::All,
     }
+}
+
+/// Whether there is much of it, which only whoever serves the stream hears: reads, pulls, acknowledgements, flow control.
+pub(in crate::node) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
+    let asked = strip(subject, domain);
+    asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))
 }
 
 /// Whether it asks for messages of a consumer.
@@ -89,6 +95,17 @@ mod tests {
             "$JS.ACK.S",
         ] {
             assert_eq!(of(subject), About::All, "{subject}");
+        }
+        for (subject, flows) in [
+            ("$JS.API.CONSUMER.MSG.NEXT.S.C", true),
+            ("$JS.hub.API.DIRECT.GET.S.a.b", true),
+            ("$JS.API.DIRECT.GET.S", true),
+            ("$JS.ACK.S.C.1.2.3.4.5", true),
+            ("$JS.FC.S.C.abc", true),
+            ("$JS.API.STREAM.MSG.GET.S", false),
+            ("$JS.API.CONSUMER.CREATE.S", false),
+        ] {
+            assert_eq!(is_flow(subject.as_bytes(), Some("hub")), flows, "{subject}");
         }
         assert_eq!(of("$JS.EVENT.ADVISORY.STREAM.CREATED.S"), About::None);
         assert_eq!(of("$JS.other.API.STREAM.INFO.S"), About::None);

@@ -1,7 +1,8 @@
 //! What leaders of groups tell each other: by messages at `$TG.>`, which are no client's to say or to hear.
 //!
-//! A group's leader listens at `$TG.GROUP.<number>`, which also says that the group has one; who serves a stream of
-//! another group than that of all nodes listens at `$TG.STREAM.<name>`, where nothing is ever said.
+//! A group's leader listens at `$TG.GROUP.<number>`, which also says that the group has one; who serves a stream listens at
+//! `$TG.STREAM.<name>`, where nothing is ever said: it is handed what is asked of that stream ([`crate::node::core`]). A node without
+//! room for messages listens at `$TG.FULL.<id>`, where nothing is ever said either.
 
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
@@ -15,6 +16,8 @@ use crate::stream::{Cursor, Moving};
 /// What these subjects begin with.
 pub(in crate::node) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
+/// What the subject begins with at which who serves a stream says that it does.
+pub(in crate::node) const STREAM: &str = "$TG.STREAM.";
 
 /// Something a leader says to another.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,6 +60,8 @@ pub(in crate::node) enum Told {
         #[serde(skip)]
         entry: Vec<u8>,
     },
+    /// To who leads the directory: this stream is frozen, and the group it moves to does not go on.
+    Stalled { stream: u32, moving: Moving },
     /// To who leads the directory: the group that this stream moves to has all of it.
     Moved { stream: u32, moving: Moving },
 }
@@ -120,7 +125,12 @@ pub(in crate::node) fn subject_of_group(group: u32) -> String {
 
 /// Where who serves a stream says that it does.
 pub(in crate::node) fn subject_of_stream(name: &str) -> String {
-    format!("$TG.STREAM.{name}")
+    format!("{STREAM}{name}")
+}
+
+/// Where a node says that it has no room for messages.
+pub(in crate::node) fn subject_of_full(id: u64) -> String {
+    format!("$TG.FULL.{id:016x}")
 }
 
 /// The group whose leader listens at this subject.
@@ -166,6 +176,9 @@ impl JetStream {
                 from,
                 entry,
             } if self.serves => self.handle_exported(now, stream, moving, from, &entry),
+            Told::Stalled { stream, moving } if self.serves => {
+                self.renew_move(node, now, stream, moving);
+            }
             Told::Moved { stream, moving } if self.serves => {
                 self.propose_moved(now, stream, moving);
             }

@@ -45,6 +45,11 @@ impl Group {
         self.catch_up.filter(needed)
     }
 
+    /// What it was to fetch is not fetched now. Whoever leads says so again, as long as it is needed.
+    pub const fn forget_catch_up(&mut self) {
+        self.catch_up = None;
+    }
+
     /// A state as of this entry was fetched, and a checkpoint of it is going to be written, in which nothing in the log counts that
     /// is not behind its end now. Nothing may wait to be appended.
     ///

@@ -98,14 +98,24 @@ impl Group {
 
     /// Applies what was exported to a copy; whether it was what the copy needed.
     fn import(&mut self, now: u64, id: u32, exported: &[u8]) -> bool {
+        self.import_of(now, id, exported, self.stream(id).moves())
+    }
+
+    /// The same, for the move of this number.
+    fn import_of(&mut self, now: u64, id: u32, exported: &[u8], number: u32) -> bool {
+        let number = number.to_le_bytes();
         let mut entry = Vec::new();
         let mut encoder = Encoder::begin(&mut entry, now);
         let mut count = 0;
         for command in Entry::decode(exported).unwrap().commands() {
-            let stream = id;
+            let command = command.unwrap();
             let command = Command {
-                stream,
-                ..command.unwrap()
+                stream: id,
+                subject: match command.kind {
+                    Kind::Import => &number,
+                    _ => command.subject,
+                },
+                ..command
             };
             encoder.command(&command).unwrap();
             count += 1;
@@ -355,19 +365,38 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         json.as_bytes(),
     );
     assert_eq!(made, Outcome::Created { stream: 1 });
-    let freeze_at = world.rng.below(60);
+    let mut freeze_at = world.rng.below(60);
     let mut steps = 0;
+    let mut number = 1_u32;
     let mut old: Vec<Vec<u8>> = Vec::new();
     while let Some(cursor) = copy.cursor(1) {
         steps += 1;
         assert!(steps < 10_000, "seed {seed}: {cursor:?}");
+        if steps > 1 && number < 4 && world.rng.below(30) == 0 {
+            // It is called off, and begun anew.
+            let thaw = |g: &mut Group, n: u32| {
+                g.command(world.now, Kind::Thaw, 1, b"", &n.to_le_bytes()) == Outcome::Done
+            };
+            let frozen = world.keeper.stream(1).is_frozen();
+            assert!(!thaw(&mut world.keeper, number + 1));
+            assert_eq!(thaw(&mut world.keeper, number), frozen, "seed {seed}");
+            assert!(!thaw(&mut world.keeper, number));
+            if frozen {
+                let late = Moving { to: GROUP, number }.encode();
+                let late = world.keeper.command(world.now, Kind::Freeze, 1, b"", &late);
+                assert!(matches!(late, Outcome::Refused { .. }), "seed {seed}");
+            }
+            number += 1;
+            copy = Group::new();
+            let of = Kept::encode_copy(7, number);
+            copy.command(world.now, Kind::CreateStream, 0, &of, json.as_bytes());
+            freeze_at = steps + world.rng.below(60);
+            old.clear();
+            continue;
+        }
         if steps == freeze_at + 1 {
             let frozen = {
-                let moving = Moving {
-                    to: GROUP,
-                    number: 1,
-                }
-                .encode();
+                let moving = Moving { to: GROUP, number }.encode();
                 world
                     .keeper
                     .command(world.now, Kind::Freeze, 1, b"", &moving)
@@ -378,13 +407,8 @@ fn move_one(seed: u64, config: &serde_json::Value) {
                 (Kind::Expire, ""),
                 (Kind::Purge, ""),
             ] {
-                let refused = world.keeper.command(
-                    world.now + 100 * SECOND,
-                    kind,
-                    1,
-                    subject.as_bytes(),
-                    b"{}",
-                );
+                let (now, subject) = (world.now, subject.as_bytes());
+                let refused = world.keeper.command(now, kind, 1, subject, b"{}");
                 assert!(
                     matches!(refused, Outcome::Refused { error, .. } if error == ApiError::SYSTEM_UNAVAILABLE)
                 );
@@ -585,6 +609,97 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     );
     let deleted = directory.command(7, Kind::DeleteStream, 1, b"", b"");
     assert_eq!(deleted, Outcome::Deleted { stream: 1 });
+}
+
+#[test]
+fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
+    let refused = |o: Outcome| assert!(matches!(o, Outcome::Refused { .. }), "{o:?}");
+    let publish = |g: &mut Group| g.command(3, Kind::Publish, 1, b"s.a", b"text");
+    let freeze = |g: &mut Group, m: Moving| g.command(4, Kind::Freeze, 1, b"", &m.encode());
+    let moved = |g: &mut Group, m: Moving| g.command(4, Kind::Moved, 1, b"", &m.encode());
+    let instead = |g: &mut Group, to: Option<u32>, number: u32, replicas: u32| {
+        let mut config = configs()[0].clone();
+        config["num_replicas"] = replicas.into();
+        let (to, body) = (Moving::encode_instead(to, number), config.to_string());
+        g.command(5, Kind::UpdateStream, 1, &to, body.as_bytes())
+    };
+    let first = Moving {
+        to: GROUP,
+        number: 1,
+    };
+    let mut directory = directory(Kept::Here);
+    refused(instead(&mut directory, None, 0, 3));
+    update(&mut directory, GROUP, 3);
+    publish(&mut directory);
+    assert_eq!(freeze(&mut directory, first), Outcome::Done);
+    refused(instead(&mut directory, None, 2, 1));
+    assert_eq!(
+        instead(&mut directory, None, 1, 1),
+        Outcome::Updated { stream: 1 }
+    );
+    directory.restart();
+    assert_eq!(directory.stream(1).moving(), None);
+    refused(moved(&mut directory, first));
+    refused(freeze(&mut directory, first));
+    assert!(matches!(
+        publish(&mut directory),
+        Outcome::Stored { seq: 2, .. }
+    ));
+    // Elsewhere instead, and there it is tried twice.
+    update(&mut directory, GROUP, 3);
+    let [second, third, fourth] = [2, 3, 4].map(|number| Moving { to: GROUP, number });
+    assert_eq!(freeze(&mut directory, second), Outcome::Done);
+    assert_eq!(
+        instead(&mut directory, Some(GROUP), 2, 2),
+        Outcome::Updated { stream: 1 }
+    );
+    assert!(matches!(
+        publish(&mut directory),
+        Outcome::Stored { seq: 3, .. }
+    ));
+    refused(moved(&mut directory, second));
+    assert_eq!(freeze(&mut directory, third), Outcome::Done);
+    let renew = |g: &mut Group, m: Moving, to: u32| {
+        g.command(6, Kind::Renew, 1, b"", &m.encode_renewed(to))
+    };
+    refused(renew(&mut directory, second, GROUP));
+    refused(renew(&mut directory, third, ALL));
+    assert_eq!(renew(&mut directory, third, GROUP), Outcome::Done);
+    refused(renew(&mut directory, third, GROUP));
+    refused(moved(&mut directory, third));
+    assert!(matches!(
+        publish(&mut directory),
+        Outcome::Stored { seq: 4, .. }
+    ));
+    directory.restart();
+    assert_eq!(freeze(&mut directory, fourth), Outcome::Done);
+    assert_eq!(moved(&mut directory, fourth), Outcome::Done);
+    // Back; what was told before it was called off would leave out what came since.
+    update(&mut directory, ALL, 3);
+    let fifth = Moving { to: ALL, number: 5 };
+    let mut keeper = Group::new();
+    let (json, of) = (configs()[0].to_string(), Kept::Of(1).encode());
+    keeper.command(5, Kind::CreateStream, 0, &of, json.as_bytes());
+    publish(&mut keeper);
+    assert_eq!(freeze(&mut keeper, fifth), Outcome::Done);
+    let all = keeper.export(1, Cursor::START, 1 << 20).unwrap();
+    assert!(directory.import_of(6, 1, &all, 5));
+    assert_eq!(directory.stream(1).state().messages, 1);
+    assert_eq!(renew(&mut directory, fifth, ALL), Outcome::Done);
+    assert_eq!(directory.stream(1).state().messages, 0);
+    directory.restart();
+    keeper.command(5, Kind::Thaw, 1, b"", &5_u32.to_le_bytes());
+    publish(&mut keeper);
+    assert!(!directory.import_of(6, 1, &all, 5));
+    let sixth = Moving { to: ALL, number: 6 };
+    assert_eq!(freeze(&mut keeper, sixth), Outcome::Done);
+    while let Some(cursor) = directory.cursor(1) {
+        let exported = keeper.export(1, cursor, 10).unwrap();
+        assert!(directory.import_of(6, 1, &exported, 6));
+    }
+    assert_eq!(directory.stream(1).state().messages, 2);
+    assert_eq!(directory.stream(1).kept(), Kept::Here);
+    refused(instead(&mut directory, None, 6, 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::command::{Command, Commands, EntryError};
 use super::super::kept::Kept;
-use super::super::moving::{self, Cursor, Import, Moving, Transit};
+use super::super::moving::{self, Course, Cursor, Import, Moving, Transit};
 use super::super::one::Stream;
 use super::super::outcome::{Effect, Outcome};
 use super::super::publish::Refusal;
@@ -30,7 +30,11 @@ impl Streams {
         }
         let read = Import::read(import.payload);
         let stream = entry_of(&mut self.streams, import, context.past_log);
-        let (Ok(read), Ok(stream)) = (read, stream) else {
+        // What was told for a move that was called off may be whole without what came since.
+        let is_of = |stream: &Stream| {
+            import.subject.is_empty() || *import.subject == stream.moves.to_le_bytes()
+        };
+        let (Ok(read), Some(stream)) = (read, stream.ok().filter(|s| is_of(s))) else {
             let error = ApiError::BAD_REQUEST;
             let refused = Outcome::Refused { stream: id, error };
             out.extend(std::iter::repeat_n(refused, messages.len() + 1));
@@ -113,10 +117,11 @@ impl Streams {
         &self,
         old: &Stream,
         config: &StreamConfig,
+        calls_off: bool,
     ) -> Result<StreamConfig, ApiError> {
-        if old.moving.is_some() {
-            return Err(ApiError::stream_update(
-                "the stream is being moved to other nodes: change it once it is there",
+        if old.moving.is_some() && !calls_off {
+            return Err(ApiError::stream_moving(
+                "change it once it is there, or call the move off by the number of replicas it had before",
             ));
         }
         let config = rules::check_update(&old.config, config)?;
@@ -133,24 +138,35 @@ impl Streams {
         let id = command.stream;
         entry_of(&mut self.streams, command, context.past_log)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
-        let config = self.may_update(old, &parse(command.payload)?)?;
-        let to = match command.subject {
-            [] => None,
-            to => Some(old.may_move(to)?),
+        let course = Course::of(command.subject)?;
+        let (to, calls_off) = match course {
+            Course::Same => (None, false),
+            Course::To(to) => (Some(to), false),
+            Course::Instead(to, _) => (to, true),
         };
+        let config = self.may_update(old, &parse(command.payload)?, calls_off)?;
+        match course {
+            Course::Instead(_, of) if old.moving().is_none_or(|m| m.number != of) => {
+                return Err(ApiError::stream_update(
+                    "the stream has moved before that could be called off: ask again",
+                )
+                .into());
+            }
+            _ => {}
+        }
+        let to = to.map(|to| old.may_move(to)).transpose()?;
         let patterns = old.config.subjects.clone();
         self.remove_patterns(id, &patterns);
         let Some(mut stream) = self.streams.remove(&id) else {
             return Err(ApiError::STREAM_NOT_FOUND.into());
         };
         let before = stream.content.bytes;
+        if calls_off {
+            stream.call_off(effects);
+        }
         stream.update(config, effects);
-        if to.is_some() {
-            stream.moves += 1;
-            stream.moving = to;
-            if to == Some(ALL) {
-                stream.transit = Transit::Filling(Cursor::START);
-            }
+        if let Some(to) = to {
+            stream.begin_move(to);
         }
         self.count_bytes(before, stream.content.bytes, stream.in_memory());
         self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
@@ -191,9 +207,12 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let stream = stream_of(&mut self.streams, command, context.past_log)?;
         let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
-        let Some(moving) =
-            moving.filter(|m| stream.kept != Kept::Here || stream.moving() == Some(*m))
-        else {
+        // By each move it leaves once: what was called off does not come back.
+        let is_due = |m: &Moving| match stream.kept {
+            Kept::Here => stream.moving() == Some(*m),
+            _ => m.number > stream.moves,
+        };
+        let Some(moving) = moving.filter(is_due) else {
             return Err(ApiError::BAD_REQUEST.into());
         };
         stream.moves = moving.number;
@@ -231,6 +250,49 @@ impl Streams {
         effects.push(Effect::StreamMoved {
             stream: command.stream,
         });
+        Ok(Outcome::Done)
+    }
+
+    /// A move of a stream of the directory was in vain so far, and begins anew.
+    pub(super) fn renew(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = entry_of(&mut self.streams, command, context.past_log)?;
+        let renewed = Moving::decode_renewed(command.payload);
+        let Some((_, to)) = renewed.filter(|(of, _)| stream.moving() == Some(*of)) else {
+            return Err(ApiError::BAD_REQUEST.into());
+        };
+        let to = stream.may_move(to)?;
+        let before = stream.content.bytes;
+        stream.call_off(effects);
+        stream.begin_move(to);
+        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
+        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        self.count_bytes(before, after, in_memory);
+        self.changes += 1;
+        Ok(Outcome::Done)
+    }
+
+    /// The move by which a stream was to leave is called off.
+    pub(super) fn thaw(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = entry_of(&mut self.streams, command, context.past_log)?;
+        let id = command.stream;
+        let by = *command.payload == stream.moves.to_le_bytes();
+        if !by || !stream.is_frozen() || !matches!(stream.kept, Kept::Of(_)) {
+            return Err(ApiError::BAD_REQUEST.into());
+        }
+        stream.transit = Transit::None;
+        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        self.changes += 1;
+        effects.push(Effect::StreamThawed { stream: id });
         Ok(Outcome::Done)
     }
 

@@ -43,10 +43,13 @@ impl Peers {
             payload: Bytes::copy_from_slice(payload),
         };
         match frame {
-            Frame::Interest { id, pattern, queue } => {
-                if let Err(e) = node.handle_interest(slot, *id, pattern, *queue) {
+            Frame::Interest(told) => {
+                if let Err(e) = node.handle_interest(slot, told) {
                     self.end(now, key, node, &Why::Interest(e));
                 }
+            }
+            Frame::InterestMembers { id, members } => {
+                node.handle_interest_members(slot, *id, *members);
             }
             Frame::InterestEnd { id } => node.handle_interest_end(slot, *id),
             Frame::Message(message) => {

@@ -8,7 +8,7 @@ use crate::cluster::Kind;
 use crate::cluster::roster::Roster;
 use crate::cluster::wire::Frame;
 use crate::node::core::Node;
-use crate::node::driver::members;
+use crate::node::driver::members::{self, IdentityError};
 
 /// Asks, if it was told to and has no place.
 pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
@@ -26,6 +26,21 @@ impl Peers {
     #[must_use]
     pub fn rejoined(&self) -> Option<u64> {
         self.identity.as_ref().and_then(|(_, file)| file.rejoined)
+    }
+
+    /// Whether the data directory had a log in an earlier life.
+    pub(in crate::node::driver) fn log_begun(&self) -> bool {
+        self.identity
+            .as_ref()
+            .is_some_and(|(_, file)| file.log_begun)
+    }
+
+    /// There is a log: that it must be there is durable before anything in it is promised to others.
+    pub(in crate::node::driver) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
+        match &mut self.identity {
+            Some((disk, file)) => Ok(members::begin_log(disk, file)?),
+            None => Ok(()),
+        }
     }
 
     /// What this node can vouch for to one that lost its disk.

@@ -152,7 +152,7 @@ impl Peers {
                     conn.writable = !written.blocked;
                     progress |= written.len > 0;
                     match route.filter(|_| !own) {
-                        Some(slot) => node.handle_peer_written(slot, written.len),
+                        Some(slot) => node.handle_peer_written(now, slot, written.len),
                         None => conn.channel.out.take(written.len, &mut self.pool),
                     }
                 }

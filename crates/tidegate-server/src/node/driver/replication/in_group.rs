@@ -1,5 +1,7 @@
 //! What this node knows of one of its groups: whether it leads it, what a leader said is committed, what is taken over.
 
+use std::time::Duration;
+
 use tidegate::Time;
 
 use super::super::streams::wall_clock_us;
@@ -15,6 +17,8 @@ use crate::stream::AccountLimits;
 
 /// A follower that lacks more entries than this is not current.
 const CURRENT_ENTRIES: u64 = 256;
+/// How often a leader without room looks for another: by then one that was asked leads, or does not.
+const RELIEVE: Duration = Duration::from_secs(2);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) struct InGroup {
     pub(super) taking_over: TakingOver,
     /// At the end of the turn leadership goes to this node, or to any.
     hands_over: Option<Option<u64>>,
+    /// When a leader without room looks again for another.
+    relieve_at: Time,
 }
 
 impl InGroup {
@@ -45,6 +51,7 @@ impl InGroup {
             told_at: Time::NEVER,
             taking_over: TakingOver::new(at, limits, others),
             hands_over: None,
+            relieve_at: Time::ZERO,
         }
     }
 
@@ -76,6 +83,7 @@ impl InGroup {
                 .filter(|id| self.of.members.contains(id));
             self.begin_hand_over(now, node, to);
         }
+        self.relieve(now, node, store, known);
         let leads = store.leads_settled(self.at);
         let served = node.streams(self.at).is_some_and(|s| s.serves());
         if leads == served {
@@ -92,6 +100,33 @@ impl InGroup {
             node.handle_following(self.at, now);
         }
         true
+    }
+
+    /// Lets the streams know whether a majority has room: a leader that has some itself would not see.
+    pub(super) fn look_for_room(&self, node: &mut Node) {
+        let members = self.of.members.iter();
+        let room = members.filter(|id| !node.is_full(**id)).count();
+        let crowded = 2 * room <= self.of.members.len() && self.of.members.len() > 1;
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.set_crowded(crowded);
+        }
+    }
+
+    /// A leader without room refuses what others would take: one that has room is to lead, if it has everything else.
+    fn relieve(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
+        let full = node.has_no_room() && store.group(self.at).leads();
+        if !full || now < self.relieve_at {
+            return;
+        }
+        self.relieve_at = now + RELIEVE;
+        let progress = store.progress(self.at).into_iter();
+        let able = progress.filter(|p| {
+            p.lag <= CURRENT_ENTRIES && known.is_there(now, p.id) && !node.is_full(p.id)
+        });
+        if let Some(next) = able.max_by_key(|p| p.matched) {
+            tracing::warn!("no space here: {} is to lead", known.name(next.id));
+            self.begin_hand_over(now, node, Some(next.id));
+        }
     }
 
     /// Whose streams, for people.
@@ -147,7 +182,13 @@ impl InGroup {
     }
 
     /// Leadership goes elsewhere, if it is to.
-    pub(super) fn hand_over(&mut self, now: Time, store: &mut Store, known: &Known) {
+    pub(super) fn hand_over(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        known: &Known,
+    ) {
         let Some(to) = self.hands_over.take() else {
             return;
         };
@@ -156,7 +197,9 @@ impl InGroup {
         }
         let progress = store.progress(self.at);
         let active = progress.iter().filter(|p| known.is_there(now, p.id));
-        let next = to.or_else(|| active.max_by_key(|p| p.matched).map(|p| p.id));
+        // One without room would only hand it on.
+        let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
+        let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
             return tracing::warn!("nobody is there to lead instead");
         };

@@ -19,7 +19,7 @@ use crate::cluster::members::Members;
 use crate::node::RunError;
 use crate::node::core::Node;
 use crate::replica::{Message, StepError, wire};
-use crate::store::Store;
+use crate::store::{Space, Store};
 use crate::stream::AccountLimits;
 
 /// A tick of the groups: an election begins after ten of them without a leader.
@@ -227,9 +227,15 @@ impl Replication {
     }
 
     /// What the groups have to say goes to the others.
-    pub(super) fn send(&mut self, now: Time, store: &mut Store, peers: &mut Peers) {
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
         for group in &mut self.groups {
-            group.hand_over(now, store, &self.known);
+            group.hand_over(now, node, store, &self.known);
         }
         peers.set_vouched_term(self.vouched_term(store));
         for at in 0..self.groups.len() {
@@ -274,6 +280,7 @@ impl Replication {
         store: &mut Store,
         peers: &mut Peers,
     ) {
+        node.announce_full(self.known.me, store.space() != Space::Free);
         for group in &mut self.groups {
             if group.look(now, node, store, &self.known) {
                 self.look_at = now;
@@ -288,6 +295,7 @@ impl Replication {
                 peers.handle_whole();
             }
             for group in &self.groups {
+                group.look_for_room(node);
                 group.show(now, node, store, &self.known);
             }
         }

@@ -383,6 +383,233 @@ fn what_is_asked_before_it_is_known_who_serves_is_passed_on() {
     }
 }
 
+/// The answers to `STREAM.INFO`: how many, and whether the last says what there is, or which error.
+fn infos(heard: &str) -> (usize, Value) {
+    let bodies: Vec<&str> = heard.lines().filter(|l| l.starts_with('{')).collect();
+    let last = bodies.last().copied().unwrap_or("null");
+    let last: Value = serde_json::from_str(last).unwrap();
+    (bodies.len(), last["error"]["err_code"].clone())
+}
+
+#[test]
+fn what_is_asked_where_a_stream_is_not_known_yet_is_answered() {
+    // Whether the asked node's directory has the stream before it hears who serves it, or not.
+    for behind in [false, true] {
+        let mut w = World::of(3);
+        w.create(0, "A", 1);
+        if behind {
+            w.hold(2);
+        }
+        w.slow.insert((1, 2));
+        w.create(0, "B", 1);
+        assert_eq!((w.owner_of("B"), w.kept(2, "B").is_none()), (1, behind));
+        w.publish(2, "$JS.API.STREAM.INFO.B", "r.a", "");
+        w.publish(2, "$JS.API.CONSUMER.NAMES.B", "r.b", "");
+        w.settle();
+        w.hurry(1, 2);
+        let heard = w.heard(2);
+        assert_eq!(infos(&heard), (2, Value::Null), "{behind}: {heard}");
+    }
+}
+
+#[test]
+fn what_is_asked_of_one_that_serves_no_more_is_passed_on() {
+    for again in [Some(1), None] {
+        let mut w = World::of(3);
+        w.create(0, "A", 1);
+        w.create(0, "B", 1);
+        assert_eq!(w.owner_of("B"), 1);
+        // The asked node does not hear of the end.
+        w.slow.insert((1, 2));
+        let group = w.group_of("B");
+        w.follow(group);
+        w.publish(2, "$JS.API.STREAM.INFO.B", "r.a", "");
+        w.publish(2, "$JS.ACK.B.C.1.1.1.1.0", "r.b", "");
+        w.publish(2, "$JS.API.DIRECT.GET.B", "r.c", "{\"seq\":1}");
+        w.turn();
+        if let Some(node) = again {
+            w.lead(group, node);
+        }
+        w.settle();
+        w.hurry(1, 2);
+        let heard = w.heard(2);
+        let code = again.map_or_else(|| json!(10008), |_| Value::Null);
+        assert_eq!(infos(&heard), (1, code), "{heard}");
+        // What waits for nothing finds nobody.
+        assert_eq!(heard.matches("NATS/1.0 503\r\n").count(), 2, "{heard}");
+    }
+}
+
+#[test]
+fn a_node_without_streams_yet_passes_on_what_is_asked() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    w.create(0, "C", 3);
+    assert_eq!(w.owner_of("B"), 1);
+    let durable =
+        json!({"stream_name": "B", "config": {"durable_name": "D", "ack_policy": "explicit"}});
+    w.ask(0, "CONSUMER.CREATE.B.D", &durable);
+    w.begin_as_guest(2, "hub");
+    for what in ["STREAM.INFO.B", "STREAM.INFO.C", "STREAM.NAMES", "INFO"] {
+        let answer = w.ask(2, what, &Value::Null);
+        assert!(answer["error"].is_null(), "{what}: {answer}");
+    }
+    let none = w.ask(2, "STREAM.INFO.NONE", &Value::Null);
+    assert_eq!(error(&none), 10059, "{none}");
+    w.publish(2, "b.x", "r.p", "x");
+    w.settle();
+    assert!(w.heard(2).contains("\"seq\":1"));
+    w.publish(2, "$JS.API.CONSUMER.MSG.NEXT.B.D", "r.n", "");
+    w.settle();
+    let heard = w.heard(2);
+    let start = heard.find("$JS.ACK.B.D.").expect(&heard);
+    let ack = heard[start..].split(' ').next().unwrap().to_owned();
+    w.publish(2, &ack, "r.k", "+ACK");
+    w.settle();
+    assert_eq!(w.heard(2), "MSG r.2.k 1 0\r\n\r\n");
+    let info = w.ask(2, "CONSUMER.INFO.B.D", &Value::Null);
+    assert_eq!(info["ack_floor"]["stream_seq"], 1, "{info}");
+    // In its domain, too, though it has only heard of it by its own settings; elsewhere nobody is there.
+    for (domain, passed_on) in [("hub", 1), ("other", 0)] {
+        let before = w.nodes[0].peer_view(2).traffic.in_msgs;
+        w.publish(2, &format!("$JS.{domain}.API.INFO"), "r.a", "");
+        let handed = w.nodes[0].peer_view(2).traffic.in_msgs - before;
+        assert_eq!(handed, passed_on, "{domain}");
+        assert!(w.heard(2).contains("503"), "{domain}");
+    }
+    // Nobody leads the others.
+    w.follow(ALL);
+    w.publish(2, "$JS.API.STREAM.NAMES", "r.a", "");
+    w.publish(2, "$JS.API.CONSUMER.MSG.NEXT.C.D", "r.n", "");
+    w.publish(2, "c.x", "r.p", "x");
+    assert_eq!(w.heard(2).matches("503").count(), 3);
+}
+
+#[test]
+fn only_who_wants_to_know_is_told_that_nobody_took_what_was_handed_on() {
+    // Headers, and whether it wants to know.
+    for (headers, wants) in [(true, true), (true, false), (false, false)] {
+        let mut w = World::of(3);
+        w.create(0, "A", 1);
+        w.create(0, "B", 1);
+        assert_eq!(w.owner_of("B"), 1);
+        let connect = json!({"verbose": false, "headers": headers, "no_responders": wants});
+        w.say(2, &format!("CONNECT {connect}\r\n"));
+        // The client's node does not hear that the stream is served no more.
+        w.slow.insert((1, 2));
+        w.follow(w.group_of("B"));
+        let before = w.nodes[1].peer_view(2).traffic.in_msgs;
+        w.publish(2, "$JS.ACK.B.C.1.1.1.1.0", "r.b", "+ACK");
+        w.publish(2, "$JS.API.DIRECT.GET.B", "r.c", "{\"seq\":1}");
+        assert_eq!(w.nodes[1].peer_view(2).traffic.in_msgs, before + 2);
+        w.settle();
+        w.hurry(1, 2);
+        let heard = w.heard(2);
+        // An empty message would be an acknowledgement's success.
+        let told = heard.matches("NATS/1.0 503\r\n").count();
+        assert_eq!(told, if wants { 2 } else { 0 }, "{heard}");
+        assert_eq!(heard.is_empty(), !wants, "{heard}");
+    }
+}
+
+#[test]
+fn what_is_asked_of_one_that_leads_no_more_is_passed_on() {
+    for other in [Some(1), None] {
+        let mut w = World::of(3);
+        w.create(0, "A", 3);
+        w.slow.insert((0, 2));
+        w.follow(ALL);
+        if let Some(node) = other {
+            w.lead(ALL, node);
+            w.pump();
+        }
+        for what in ["STREAM.NAMES", "STREAM.INFO.A", "STREAM.INFO.NONE"] {
+            w.publish(2, &format!("$JS.API.{what}"), "r.a", "");
+            w.settle();
+            w.hurry(0, 2);
+            w.slow.insert((0, 2));
+            let heard = w.heard(2);
+            let code = match (other, what) {
+                (None, _) => json!(10008),
+                (Some(_), "STREAM.INFO.NONE") => json!(10059),
+                (Some(_), _) => Value::Null,
+            };
+            assert_eq!(infos(&heard), (1, code), "{what}: {heard}");
+        }
+    }
+}
+
+#[test]
+fn questions_that_wait_are_answered_when_their_leader_goes() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    w.follow(w.group_of("B"));
+    w.publish(2, "$JS.API.STREAM.INFO.B", "r.a", "");
+    w.turn();
+    assert_eq!(w.heard(2), "");
+    w.follow(ALL);
+    assert_eq!(infos(&w.heard(2)), (1, json!(10008)));
+}
+
+#[test]
+fn a_stream_costs_two_interests() {
+    let mut w = World::of(3);
+    let interests = |w: &World| {
+        (0..3)
+            .map(|at| w.nodes[2].peer_view(at).interests)
+            .sum::<usize>()
+    };
+    let before = interests(&w);
+    for name in ["A", "B"] {
+        w.create(2, name, 1);
+        w.create(2, &format!("{name}3"), 3);
+    }
+    // Its subject, and its name.
+    assert_eq!(interests(&w) - before, 4 * 2);
+}
+
+#[test]
+fn clients_that_listen_to_the_api_hear_each_request_once() {
+    let mut w = World::of(3);
+    w.create(0, "A", 1);
+    w.create(0, "B", 1);
+    assert_eq!(w.owner_of("B"), 1);
+    for node in 0..3 {
+        w.say(node, "SUB $JS.API.STREAM.> 7\r\n");
+    }
+    for node in 0..3 {
+        let info = w.answers(node, "STREAM.INFO.B", &Value::Null);
+        assert_eq!(info.len(), 1, "{info:?}");
+        w.publish(node, "$JS.API.STREAM.NAMES", "none", "");
+        for hearer in 0..3 {
+            let heard = w.heard(hearer);
+            let requests = heard.matches("MSG $JS.API.STREAM.").count();
+            let expected = if hearer == node { 1 } else { 2 };
+            assert_eq!(requests, expected, "{node} at {hearer}: {heard}");
+        }
+    }
+}
+
+#[test]
+fn members_of_a_queue_group_that_listened_to_the_api_are_not_missed() {
+    let mut w = World::of(3);
+    w.say(1, "SUB $JS.API.STREAM.> q 7\r\n");
+    w.settle();
+    // The client's node does not hear that they have gone.
+    w.slow.insert((1, 2));
+    w.say(1, "UNSUB 7\r\n");
+    let before = w.nodes[1].peer_view(2).traffic.in_msgs;
+    w.publish(2, "$JS.API.STREAM.NAMES", "r.a", "");
+    assert_eq!(w.nodes[1].peer_view(2).traffic.in_msgs, before + 1);
+    w.settle();
+    w.hurry(1, 2);
+    let heard = w.heard(2);
+    assert!(!heard.contains("503"), "{heard}");
+    assert_eq!(heard.matches("stream_names_response").count(), 1, "{heard}");
+}
+
 #[test]
 fn where_nobody_could_keep_it_no_stream_is_made() {
     let mut w = World::of(3);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::directory::tests::{World, config};
 use crate::cluster::groups::ALL;
-use crate::stream::{Command, Filter, Kept, Transit};
+use crate::stream::{Command, Filter, Kept, Stream, Transit};
 
 impl World {
     /// Lets time pass until the stream is where it is to be.
@@ -37,6 +37,66 @@ impl World {
         self.answers(node, &format!("STREAM.UPDATE.{name}"), &config)
     }
 
+    fn entry_of(&self, name: &str) -> &Stream {
+        let directory = self.nodes[0].streams(0).unwrap().applied();
+        directory.get(directory.by_name(name).unwrap()).unwrap()
+    }
+
+    /// The node that leads the group which keeps it.
+    fn keeper(&self, name: &str) -> usize {
+        match self.kept(0, name) {
+            Some(Kept::Elsewhere { group, .. }) => self.leaders[&group],
+            _ => self.leaders[&ALL],
+        }
+    }
+
+    fn moves_of(&self, name: &str) -> u32 {
+        self.entry_of(name).moves()
+    }
+
+    fn messages_of(&self, name: &str) -> u64 {
+        let all = (0..self.nodes.len()).filter_map(|node| self.messages(node, name));
+        all.max().unwrap_or(0)
+    }
+
+    fn is_frozen(&self, name: &str) -> bool {
+        let mut slots = self.nodes.iter().flat_map(|n| n.all_streams());
+        slots.any(|s| {
+            let streams = s.applied();
+            let stream = streams.by_name(name).and_then(|id| streams.get(id));
+            stream.is_some_and(Stream::is_frozen)
+        })
+    }
+
+    /// No two groups serve a stream.
+    fn one_owner(&self) {
+        let mut owners = BTreeMap::<String, u32>::new();
+        for slot in self.nodes.iter().flat_map(|n| n.all_streams()) {
+            if !slot.serves() {
+                continue;
+            }
+            for stream in slot.applied().iter().filter(|s| slot.is_open_here(s)) {
+                let before = owners.insert(stream.name().to_owned(), slot.group());
+                assert_eq!(before, None, "{} and {}", slot.group(), stream.name());
+            }
+        }
+    }
+
+    /// The answer to an update, where others may be answered at the same time.
+    fn update_alone(&mut self, node: usize, name: &str, replicas: usize) -> Value {
+        let body = config(name, replicas).to_string();
+        let subject = format!("$JS.API.STREAM.UPDATE.{name}");
+        self.publish(node, &subject, "r.v", &body);
+        // It may take a while until it is so where the stream is kept.
+        (0..6).for_each(|_| self.settle());
+        let heard = self.heard(node);
+        let mut lines = heard.lines();
+        let at = lines.find(|line| line.contains(&format!(" r.{node}.v ")));
+        let body = at.and_then(|_| lines.next());
+        let body = body.unwrap_or_else(|| panic!("no answer: {heard}"));
+        serde_json::from_str(body).unwrap()
+    }
+
     /// How many groups' streams of this name there are on all nodes, in all.
     fn copies(&self, name: &str) -> usize {
         let slots = self.nodes.iter().flat_map(|n| n.all_streams());
@@ -51,8 +111,12 @@ impl World {
     /// What a stream holds where it is kept, the same at all its keepers.
     fn content(&self, name: &str) -> BTreeMap<u64, String> {
         let mut all = Vec::new();
+        let keeper = match self.kept(0, name) {
+            Some(Kept::Elsewhere { group, .. }) => group,
+            _ => ALL,
+        };
         for node in &self.nodes {
-            for slot in node.all_streams() {
+            for slot in node.all_streams().filter(|s| s.group() == keeper) {
                 let streams = slot.applied();
                 let stream = streams.by_name(name).and_then(|id| streams.get(id));
                 let Some(stream) = stream.filter(|s| s.kept().is_here()) else {
@@ -169,8 +233,10 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     }
     w.lost = 100;
     w.update(0, "A", 3);
-    let again = w.ask(0, "STREAM.UPDATE.A", &config("A", 1));
-    assert_eq!(again["error"]["err_code"], 10069, "{again}");
+    let mut other = config("A", 3);
+    other["max_msgs"] = json!(7);
+    let again = w.ask(0, "STREAM.UPDATE.A", &other);
+    assert_eq!(again["error"]["err_code"], 10124, "{again}");
     // It is served where it was.
     w.publish(2, "a.x", "r.p", "2");
     w.settle();
@@ -180,6 +246,253 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     w.settle();
     assert_eq!((w.copies("A"), w.kept(0, "A")), (0, None));
     assert_eq!(w.create(1, "A", 1)["state"]["messages"], 0);
+}
+
+/// A stream of ten messages with a durable consumer that moves, after so many turns.
+fn under_way(nodes: usize, from: usize, to: usize, turns: usize) -> World {
+    let mut w = World::of(nodes);
+    w.create(0, "A", from);
+    for n in 0..10 {
+        w.publish(n % nodes, "a.x", "r.q", &n.to_string());
+    }
+    w.settle();
+    (0..nodes).for_each(|n| drop(w.heard(n)));
+    let durable =
+        json!({"stream_name": "A", "config": {"durable_name": "D", "ack_policy": "explicit"}});
+    w.ask(1, "CONSUMER.CREATE.A.D", &durable);
+    (0..nodes).for_each(|n| drop(w.heard(n)));
+    let body = config("A", to).to_string();
+    w.publish(0, "$JS.API.STREAM.UPDATE.A", "r.u", &body);
+    for _ in 0..turns {
+        w.turn();
+        w.one_owner();
+    }
+    w
+}
+
+/// It has so many messages, takes the next one, and its consumer goes on.
+fn is_served(w: &mut World, messages: u64) {
+    let nodes = w.nodes.len();
+    (0..nodes).for_each(|n| drop(w.heard(n)));
+    w.publish(nodes - 1, "a.x", "r.q", &messages.to_string());
+    w.settle();
+    let heard = w.heard(nodes - 1);
+    let wanted = format!("\"seq\":{}", messages + 1);
+    assert!(heard.contains(&wanted), "{heard}");
+    w.publish(
+        0,
+        "$JS.API.CONSUMER.MSG.NEXT.A.D",
+        "r.n",
+        "{\"batch\":1,\"no_wait\":true}",
+    );
+    w.settle();
+    let heard = w.heard(0);
+    assert!(heard.contains("$JS.ACK.A.D."), "{heard}");
+    let wanted = (1..=messages + 1).map(|seq| (seq, (seq - 1).to_string()));
+    assert!(w.content("A").into_iter().eq(wanted));
+}
+
+/// From how many copies to how many, and how many instead, with so many nodes.
+const COURSES: [(usize, usize, usize, usize); 9] = [
+    (3, 1, 3, 1),
+    (3, 3, 1, 3),
+    (5, 1, 5, 1),
+    (5, 1, 5, 3),
+    (5, 5, 1, 5),
+    (5, 5, 1, 3),
+    (5, 3, 1, 3),
+    (5, 3, 1, 5),
+    (5, 1, 3, 5),
+];
+
+#[test]
+fn a_move_is_called_off_at_any_step() {
+    let (mut before, mut after) = (0, 0);
+    for (nodes, from, to, instead) in COURSES {
+        for turns in 0..24 {
+            let mut w = under_way(nodes, from, to, turns);
+            let moves = w.moves_of("A");
+            let updated = w.update_alone(turns % nodes, "A", instead);
+            if !updated["error"].is_null() {
+                // It had not begun or had come by then.
+                let code = &updated["error"]["err_code"];
+                assert!(*code == 10124 || *code == 10069, "{updated}");
+                let again = w.update_alone(0, "A", instead);
+                assert!(again["error"].is_null(), "{again}");
+            }
+            match w.moves_of("A") == moves && instead == from {
+                true => before += 1,
+                false => after += 1,
+            }
+            w.arrive("A");
+            let at = format!("{nodes} nodes: {from} to {to}, {instead} after {turns}");
+            assert_eq!(w.members_of("A"), instead, "{at}");
+            assert_eq!(w.copies("A"), instead, "{at}");
+            (0..nodes).for_each(|n| drop(w.heard(n)));
+            let info = w.ask(0, "STREAM.INFO.A", &Value::Null);
+            assert_eq!(info["config"]["num_replicas"], instead, "{at}: {info}");
+            is_served(&mut w, 10);
+        }
+    }
+    // Or it says little.
+    assert!(before > 30 && after > 30, "{before} {after}");
+}
+
+#[test]
+fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
+    let (mut frozen, mut came) = (0, 0);
+    for (nodes, from, to, _) in COURSES {
+        for turns in 0..24 {
+            let mut w = under_way(nodes, from, to, turns);
+            let at = format!("{nodes} nodes: {from} to {to}, {turns}");
+            let Some(moving) = w.entry_of("A").moving() else {
+                continue;
+            };
+            let target = moving.to;
+            if target == ALL {
+                // The directory goes with it, and there is nobody to decide anything. It is back in time, and nothing is lost.
+                w.follow(target);
+                (0..6).for_each(|_| w.settle());
+                w.lead(target, 1);
+            } else {
+                frozen += usize::from(w.is_frozen("A"));
+                w.follow(target);
+                for _ in 0..200 {
+                    w.now = w.now + std::time::Duration::from_millis(50);
+                    w.turn();
+                    w.one_owner();
+                }
+                let members = w.groups.iter().find(|g| g.number == target);
+                let first = members.unwrap().members[0] as usize - 1;
+                if w.kept(0, "A").is_some_and(|kept| kept.is_by(target)) {
+                    // All had come, and the directory had been told: it is the target's alone.
+                    w.lead(target, first);
+                    w.settle();
+                    is_served(&mut w, 10);
+                    came += 1;
+                    continue;
+                }
+                is_served(&mut w, 10);
+                assert!(!w.is_frozen("A"), "{at}");
+                w.lead(target, first);
+            }
+            w.arrive("A");
+            assert_eq!((w.members_of("A"), w.copies("A")), (to, to), "{at}");
+            let there = w.messages_of("A");
+            is_served(&mut w, there);
+        }
+    }
+    // Or it says little.
+    assert!(frozen > 3 && came < frozen, "{frozen} {came}");
+}
+
+#[test]
+fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
+    let mut frozen = 0;
+    for turns in 0..24 {
+        let mut w = under_way(3, 3, 1, turns);
+        let Some(moving) = w.entry_of("A").moving() else {
+            continue;
+        };
+        // It leads its group, and believes to.
+        frozen += usize::from(w.is_frozen("A"));
+        let members = w.groups.iter().find(|g| g.number == moving.to);
+        let target = members.unwrap().members[0] as usize - 1;
+        if w.leaders[&ALL] == target {
+            continue;
+        }
+        w.hold(target);
+        w.lost = 100;
+        for _ in 0..200 {
+            w.now = w.now + std::time::Duration::from_millis(50);
+            w.turn();
+            w.one_owner();
+        }
+        assert!(!w.is_frozen("A"), "{turns}");
+        w.lost = 0;
+        w.release(target);
+        w.arrive("A");
+        is_served(&mut w, 10);
+    }
+    assert!(frozen > 0);
+}
+
+#[test]
+fn what_was_on_its_way_when_a_stream_was_frozen_is_answered() {
+    let (mut refused, mut silent) = (0, 0);
+    for turns in 0..24 {
+        for (from, to, wants) in [(1, 3, true), (3, 1, true), (1, 3, false), (3, 1, false)] {
+            let mut w = under_way(3, from, to, 0);
+            let keeper = w.keeper("A");
+            let asker = (0..3).rev().find(|n| *n != keeper).unwrap();
+            for _ in 0..turns {
+                w.turn();
+            }
+            w.slow.insert((asker, keeper));
+            let connect = json!({"verbose": false, "headers": wants, "no_responders": wants});
+            w.say(asker, &format!("CONNECT {connect}\r\n"));
+            drop(w.heard(asker));
+            w.publish(asker, "a.x", "r.late", "10");
+            for _ in 0..4 {
+                w.turn();
+            }
+            let frozen = w.is_frozen("A") && w.entry_of("A").moving().is_some();
+            w.hurry(asker, keeper);
+            w.settle();
+            let heard = w.heard(asker);
+            let stored = heard.contains("\"seq\":11");
+            if frozen {
+                // Without headers an empty message would be all that came of it.
+                let told = !heard.is_empty();
+                let refusal = heard.contains("503");
+                assert!(
+                    stored || (told == wants && refusal == wants),
+                    "{turns}: {heard:?}"
+                );
+                refused += usize::from(!stored && wants);
+                silent += usize::from(!stored && !wants);
+            }
+            w.arrive("A");
+            (0..3).for_each(|_| w.settle());
+            let there: Vec<u64> = w.content("A").into_keys().collect();
+            let last = if stored { 11 } else { 10 };
+            assert!(there.into_iter().eq(1..=last), "{turns}");
+        }
+    }
+    assert!(refused > 0 && silent > 0, "none was on its way then");
+}
+
+#[test]
+fn who_pulls_from_a_frozen_stream_of_all_nodes_is_told_when_it_can_be_found() {
+    let mut waited = 0;
+    for turns in 0..24 {
+        let mut w = under_way(3, 3, 1, turns);
+        let frozen = w.is_frozen("A") && w.entry_of("A").moving().is_some();
+        if !frozen || (0..3).any(|node| w.nodes[node].is_served("A")) {
+            continue;
+        }
+        waited += 1;
+        (0..3).for_each(|node| drop(w.heard(node)));
+        // At the leader, and at those who follow it.
+        for node in 0..3 {
+            let pull = "{\"batch\":1,\"expires\":60000000000}";
+            w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.A.D", "r.n", pull);
+            assert_eq!(w.heard(node), "", "{turns}: {node}");
+        }
+        w.arrive("A");
+        (0..3).for_each(|_| w.settle());
+        for node in 0..3 {
+            let heard = w.heard(node);
+            let statuses = heard.matches("NATS/1.0 ").count();
+            assert_eq!(
+                (statuses, heard.contains("NATS/1.0 409")),
+                (1, true),
+                "{turns}: {node}: {heard}"
+            );
+        }
+        is_served(&mut w, 10);
+    }
+    assert!(waited > 0, "it was never frozen");
 }
 
 /// Whatever happens, in whatever order, what was acknowledged is there, once, with the number it was given.
@@ -202,7 +515,16 @@ fn nothing_is_lost_whoever_leads_and_whatever_is_not_heard() {
         w.lost = below(60);
         let mut sent = 0;
         for _ in 0..300 {
-            match below(12) {
+            match below(14) {
+                12 => w.now = w.now + std::time::Duration::from_secs(4),
+                13 => {
+                    let node = below(nodes as u64) as usize;
+                    if w.held.contains_key(&node) {
+                        w.release(node);
+                    } else if w.leaders.get(&ALL) != Some(&node) {
+                        w.hold(node);
+                    }
+                }
                 0 => {
                     let body = config("A", [1, 3, nodes][below(3) as usize]).to_string();
                     let at = below(nodes as u64) as usize;
@@ -215,6 +537,9 @@ fn nothing_is_lost_whoever_leads_and_whatever_is_not_heard() {
                     }
                     if below(3) > 0 {
                         let to = group.members[below(group.members.len() as u64) as usize];
+                        if group.number == ALL && w.held.contains_key(&(to as usize - 1)) {
+                            w.release(to as usize - 1);
+                        }
                         w.lead(group.number, to as usize - 1);
                     }
                 }
@@ -229,10 +554,16 @@ fn nothing_is_lost_whoever_leads_and_whatever_is_not_heard() {
             }
             for _ in 0..below(4) {
                 w.turn();
+                w.one_owner();
             }
             w.told(&mut told);
         }
         w.lost = 0;
+        for node in 0..nodes {
+            if w.held.contains_key(&node) {
+                w.release(node);
+            }
+        }
         for group in w.groups.clone() {
             if !w.leaders.contains_key(&group.number) {
                 w.lead(group.number, group.members[0] as usize - 1);

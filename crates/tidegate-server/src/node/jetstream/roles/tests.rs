@@ -7,6 +7,7 @@ use tidegate_log::Lsn;
 use super::super::JetStream;
 use super::super::consumers::Unread;
 use super::{ASKING, SETTLING};
+use crate::cluster::interest::Told;
 use crate::config::{Settings, StreamSettings};
 use crate::nats::connect::Info;
 use crate::node::core::Node;
@@ -74,6 +75,17 @@ fn told_at(now: Time, node: &mut Node, key: usize) -> String {
     String::from_utf8(text).unwrap()
 }
 
+/// A peer says that it leads.
+fn another_leads(node: &mut Node) {
+    let told = Told {
+        id: 1,
+        members: 1,
+        pattern: b"$TG.GROUP.1",
+        queue: None,
+    };
+    node.handle_interest(0, &told).unwrap();
+}
+
 #[test]
 fn who_listens_to_a_lost_consumer_is_told_where_another_can_be_had() {
     let mut node = node();
@@ -96,7 +108,7 @@ fn who_listens_to_a_lost_consumer_is_told_where_another_can_be_had() {
     node.handle_following(0, NOW);
     assert!(!node.streams(0).unwrap().has_handed_over(NOW));
     assert_eq!(told(&mut node, key), "");
-    node.handle_interest(0, 1, b"$JS.>", None).unwrap();
+    another_leads(&mut node);
     assert_eq!(told(&mut node, key), "");
     let later = NOW + SETTLING;
     let said = told_at(later, &mut node, key);
@@ -124,7 +136,7 @@ fn without_a_leader_nobody_is_answered_as_if_by_a_message() {
     let pull = ask("CONSUMER.MSG.NEXT.S.C");
     let key = client(&mut node, &[connect, "SUB r 1", &pull, ""]);
     assert!(!told(&mut node, key).contains("MSG r"));
-    node.handle_interest(0, 1, b"$JS.>", None).unwrap();
+    another_leads(&mut node);
     assert_eq!(told(&mut node, key), "");
     let said = told_at(NOW + SETTLING, &mut node, key);
     assert!(said.contains("NATS/1.0 409 Leadership Change"), "{said}");

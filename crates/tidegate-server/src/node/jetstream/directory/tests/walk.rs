@@ -23,6 +23,9 @@ enum Act {
     Follow(prop::sample::Index),
     Lead(prop::sample::Index, prop::sample::Index),
     Turns(usize),
+    /// What one node says to another waits from now on, or does no more.
+    Slow(usize, usize),
+    Hurry(usize, usize),
     Settle,
 }
 
@@ -41,18 +44,20 @@ fn act(nodes: usize) -> impl Strategy<Value = Act> {
         1 => index().prop_map(Act::Follow),
         2 => (index(), index()).prop_map(|(g, n)| Act::Lead(g, n)),
         3 => (0..4_usize).prop_map(Act::Turns),
+        2 => (node(), node()).prop_map(|(a, b)| Act::Slow(a, b)),
+        2 => (node(), node()).prop_map(|(a, b)| Act::Hurry(a, b)),
         1 => Just(Act::Settle),
     ]
 }
 
-/// Random requests while leaders go and nodes fall behind; once all is well again everybody has the same, and nobody was answered twice.
+/// Random requests while leaders go and nodes fall behind; once all is well again everybody has the same, and everybody was answered once.
 struct Walk {
     w: World,
     asked: usize,
     /// Acknowledged messages of streams that were never deleted.
     acked: BTreeMap<String, BTreeSet<u64>>,
     deleted: BTreeSet<String>,
-    /// Where acknowledgements of messages come, and answers of nodes that are behind: for which stream.
+    /// Where acknowledgements of messages come: for which stream.
     loose: BTreeMap<String, String>,
     /// All answers by reply subject.
     answers: BTreeMap<String, usize>,
@@ -64,6 +69,8 @@ impl Walk {
     fn request(&mut self, node: usize, what: &str, body: &str) {
         self.asked += 1;
         let reply = format!("r.{}", self.asked);
+        let heard = format!("r.{node}.{}", self.asked);
+        self.answers.insert(heard, 0);
         self.w
             .publish(node, &format!("$JS.API.{what}"), &reply, body);
     }
@@ -113,10 +120,6 @@ impl Walk {
                 self.request(*node, &format!("STREAM.DELETE.{name}"), "");
             }
             Act::Info(node, name) => {
-                if self.w.held.contains_key(node) {
-                    let heard = format!("r.{node}.{}", self.asked + 1);
-                    self.loose.insert(heard, NAMES[*name].to_owned());
-                }
                 self.request(*node, &format!("STREAM.INFO.{}", NAMES[*name]), "");
             }
             Act::Publish(node, name) => {
@@ -162,6 +165,16 @@ impl Walk {
                     self.w.pump();
                 }
             }
+            Act::Slow(from, to) => {
+                if from != to {
+                    self.w.slow.insert((*from, *to));
+                }
+            }
+            Act::Hurry(from, to) => {
+                if self.w.slow.contains(&(*from, *to)) {
+                    self.w.hurry(*from, *to);
+                }
+            }
             Act::Turns(turns) => (0..*turns).for_each(|_| self.w.turn()),
             Act::Settle => self.w.settle(),
         }
@@ -171,6 +184,9 @@ impl Walk {
     fn heal(&mut self) {
         let held: Vec<usize> = self.w.held.keys().copied().collect();
         held.into_iter().for_each(|node| self.w.release(node));
+        for (from, to) in self.w.slow.clone() {
+            self.w.hurry(from, to);
+        }
         for group in self.w.groups.clone() {
             if !self.w.leaders.contains_key(&group.number) {
                 self.w.lead(group.number, group.members[0] as usize - 1);
@@ -209,8 +225,7 @@ impl Walk {
             }
         }
         for (reply, answers) in &self.answers {
-            // A stream that its node has not heard the end of takes what is published until it has, and a node that is behind passes on
-            // what it is asked about one stream to another that has the same name by now.
+            // A stream that its node has not heard the end of takes what is published until it has.
             let ended = self
                 .loose
                 .get(reply)

@@ -1,7 +1,7 @@
 //! Nodes with several groups each, without sockets and without Raft: an entry that is proposed is committed by all members at once,
 //! but for those that are held back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -54,6 +54,8 @@ pub(in crate::node::jetstream) struct World {
     /// Entries on their way: to whom, of which group.
     pending: Vec<(usize, u32, Committed)>,
     clients: Vec<(usize, usize)>,
+    /// What goes from one node to another on its route waits, until it is hurried.
+    pub(in crate::node::jetstream) slow: BTreeSet<(usize, usize)>,
 }
 
 impl World {
@@ -76,6 +78,7 @@ impl World {
             held: BTreeMap::new(),
             pending: Vec::new(),
             clients: Vec::new(),
+            slow: BTreeSet::new(),
         };
         for id in 1..=count as u64 {
             let mut node = Node::new(Settings::default(), Info::default(), id);
@@ -108,21 +111,43 @@ impl World {
         world.turn();
         // Clients: one at each node.
         for node in 0..count {
-            let key = world.nodes[node].handle_accepted(
-                world.now,
-                ([127, 0, 0, 1], 1).into(),
-                false,
-                false,
-            );
-            world.clients.push((node, key));
-            world.say(
-                node,
-                &format!("CONNECT {{\"headers\":true,\"no_responders\":true,\"verbose\":false}}\r\nSUB r.{node}.* 1\r\n"),
-            );
+            world.clients.push((node, 0));
+            world.connect(node);
         }
         world.settle();
         (0..count).for_each(|node| drop(world.heard(node)));
         world
+    }
+
+    /// The client at this node is a new one.
+    fn connect(&mut self, node: usize) {
+        let address = ([127, 0, 0, 1], 1).into();
+        self.clients[node].1 = self.nodes[node].handle_accepted(self.now, address, false, false);
+        self.say(
+            node,
+            &format!("CONNECT {{\"headers\":true,\"no_responders\":true,\"verbose\":false}}\r\nSUB r.{node}.* 1\r\n"),
+        );
+    }
+
+    /// This node begins anew, without streams of its own: it waits to be let in again.
+    pub(in crate::node::jetstream) fn begin_as_guest(&mut self, node: usize, domain: &str) {
+        let mut streams = StreamSettings::new("not used".into());
+        streams.domain = Some(domain.into());
+        let settings = Settings {
+            streams: Some(streams),
+            ..Settings::default()
+        };
+        self.hold(node);
+        self.nodes[node] = Node::new(settings, Info::default(), 9);
+        self.nodes[node].join_cluster(Vec::new());
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.nodes[other].handle_peer_lost(node);
+            self.nodes[other].handle_peer_down(node);
+            self.nodes[other].handle_peer_up(node);
+            self.nodes[node].handle_peer_up(other);
+        }
+        self.connect(node);
+        self.settle();
     }
 
     pub(in crate::node::jetstream) fn slot(&self, node: usize, group: u32) -> usize {
@@ -240,16 +265,25 @@ impl World {
         while std::mem::take(&mut moved) {
             for from in 0..self.nodes.len() {
                 while let Some(to) = self.nodes[from].poll_dirty_peer() {
-                    moved = true;
-                    self.hand_over(from, to);
+                    if !self.slow.contains(&(from, to)) {
+                        moved = true;
+                        self.hand_over(from, to);
+                    }
                 }
             }
         }
     }
 
-    pub(in crate::node::jetstream) fn hand_over(&mut self, from: usize, to: usize) {
+    /// What waits between these arrives, and nothing waits there any more.
+    pub(in crate::node::jetstream) fn hurry(&mut self, from: usize, to: usize) {
+        self.slow.remove(&(from, to));
+        self.hand_over(from, to);
+        self.pump();
+    }
+
+    fn hand_over(&mut self, from: usize, to: usize) {
         let bytes = self.nodes[from].peer_outbox(to).unwrap().to_vec();
-        self.nodes[from].handle_peer_written(to, bytes.len());
+        self.nodes[from].handle_peer_written(self.now, to, bytes.len());
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
@@ -258,8 +292,11 @@ impl World {
             rest = &rest[used..];
             let node = &mut self.nodes[to];
             match frame {
-                Frame::Interest { id, pattern, queue } => {
-                    node.handle_interest(from, id, pattern, queue).unwrap();
+                Frame::Interest(told) => {
+                    node.handle_interest(from, &told).unwrap();
+                }
+                Frame::InterestMembers { id, members } => {
+                    node.handle_interest_members(from, id, members);
                 }
                 Frame::InterestEnd { id } => node.handle_interest_end(from, id),
                 Frame::Message(message) => {

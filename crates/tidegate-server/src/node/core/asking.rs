@@ -1,0 +1,213 @@
+//! Who is to have a message at `$JS.>`: at each moment one node, from where it is published until it is answered.
+//!
+//! Whoever serves a stream lets the others know its name, and whoever leads the directory that it does; nothing else is told of what may be
+//! asked. A message goes to whoever serves the stream that its subject names, or, if nobody is known to, or it is about all streams, to the
+//! directory's leader; from there on it is that node's to answer, to pass on by what it knows, or to refuse. So it has one answer, whatever
+//! others have heard already or not yet. Clients that listen at `$JS.>` hear it besides, as they hear anything.
+
+use tidegate::Time;
+
+use super::queue_groups::PASSED_MAX;
+use super::streams::JETSTREAM;
+use super::{Node, peers};
+use crate::cluster::groups::ALL;
+use crate::cluster::wire::Routed;
+use crate::nats::parse::Publish;
+use crate::node::jetstream::subjects::{About, about, is_flow, is_pull};
+use crate::node::jetstream::{JetStream, Taken};
+use crate::stream::Kept;
+
+/// How a message at `$JS.>` has come here.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::node) struct Way {
+    /// So many nodes have handed it on.
+    pub(in crate::node) passed: u8,
+    /// Its publisher wants to know if nobody is there.
+    pub(in crate::node) asks: bool,
+}
+
+impl Node {
+    /// A message of the connection `from` at `$JS.>`; by which slot it went.
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        from: usize,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> (usize, Taken) {
+        if self.peers.is_none() {
+            return (0, self.ask_slot(0, now, message));
+        }
+        let (subject, domain) = (message.subject, self.domain());
+        let (flows, pulls) = (is_flow(subject, domain), is_pull(subject, domain));
+        let name = match about(subject, domain) {
+            About::None => return self.publish_into(now, message),
+            About::All => return (0, self.ask_directory(now, from, None, message, way)),
+            About::Stream(name) => name,
+        };
+        if let Some(at) = self.open_at(name) {
+            return (at, self.ask_slot(at, now, message));
+        }
+        // Who was handed it on and has nothing to do with it is behind: the directory's leader waits until others are not.
+        let to = match way.passed > 1 && self.leads_directory() {
+            true => None,
+            false => self.server_of(name),
+        };
+        if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
+            return (0, Taken::Yes);
+        }
+        if !flows {
+            let taken = self.ask_directory(now, from, Some(name), message, way);
+            return (0, taken);
+        }
+        match self.follows_at(name) {
+            // Where it is followed pulls wait for another leader.
+            Kept::Elsewhere { group, .. } => match self.slot_of_group(group) {
+                Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
+                _ => {
+                    let taken =
+                        self.with_streams(0, |streams, _| streams.handle_pull_away(name, message));
+                    (0, taken.unwrap_or(Taken::No))
+                }
+            },
+            _ => {
+                // Whoever leads may have withdrawn it because it is frozen: who pulls is told when it can be found, as there.
+                let away = pulls && !self.leads_directory();
+                let parked = away
+                    && self.with_streams(0, |streams, _| streams.handle_pull_away(name, message))
+                        == Some(Taken::Yes);
+                match parked {
+                    true => (0, Taken::Yes),
+                    false => (0, self.ask_slot(0, now, message)),
+                }
+            }
+        }
+    }
+
+    /// A message of the peer in this slot at `$JS.>`, for nobody else.
+    pub(super) fn handle_handed(&mut self, now: Time, slot: usize, routed: &Routed<'_>) {
+        let (from, message) = (peers::key_of(slot), &routed.message);
+        if !message.subject.starts_with(JETSTREAM) {
+            return;
+        }
+        let way = Way {
+            passed: routed.passed,
+            asks: routed.asks,
+        };
+        match self.ask(now, from, message, way) {
+            // Where it was published somebody seemed to be there.
+            (_, Taken::No) if way.asks => self.tell_nobody_is_there(now, message),
+            // Whoever does not want to know would take that for an answer: without headers nothing says that it is none.
+            (_, Taken::Yes | Taken::No) => {}
+            (at, Taken::Full) => self.hold_back(now, from, at),
+        }
+    }
+
+    /// Whether a routed message at this subject is published, and not for whoever it was handed to.
+    pub(super) fn is_published(&self, subject: &[u8]) -> bool {
+        !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
+    }
+
+    fn domain(&self) -> Option<&str> {
+        // A node that has no streams yet passes on what is for those of the others.
+        let kept = self.streams(0).map(JetStream::settings);
+        kept.or(self.settings.streams.as_ref())?.domain.as_deref()
+    }
+
+    /// Hands a message at `$JS.>` to a peer; whether it can be told anything, and not too many nodes have done so.
+    pub(in crate::node) fn hand(
+        &mut self,
+        now: Time,
+        from: usize,
+        slot: usize,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> bool {
+        let (size, max) = (message.size(), self.settings.max_pending);
+        let Some(peers) = self.peers.as_mut().filter(|_| way.passed < PASSED_MAX) else {
+            return false;
+        };
+        let Some(pending) = peers.choose(now, slot, None, size, max) else {
+            return false;
+        };
+        let routed = Routed {
+            plain: false,
+            groups: &[],
+            asks: way.asks,
+            handed: true,
+            passed: way.passed + 1,
+            to: None,
+            message: *message,
+        };
+        let copies = peers.send(routed, false);
+        self.stats.routed_out += copies;
+        self.gathered.items += copies;
+        self.gathered.bytes += copies * size as u64;
+        let behind = pending > super::stall_bytes(&self.settings);
+        self.settle(now, from, behind.then(|| peers::key_of(slot)));
+        true
+    }
+
+    /// Something that who leads the directory is to answer, perhaps because nobody is known to serve the stream of this name.
+    fn ask_directory(
+        &mut self,
+        now: Time,
+        from: usize,
+        stream: Option<&str>,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> Taken {
+        if !self.leads_directory() {
+            let to = self.leader_of(ALL);
+            if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
+                return Taken::Yes;
+            }
+            return self.ask_slot(0, now, message);
+        }
+        let away = |name: &&str| matches!(self.follows_at(name), Kept::Elsewhere { .. });
+        match stream.filter(away) {
+            Some(name) => {
+                let taken = self.with_streams(0, |streams, node| {
+                    streams.handle_request_away(node, now, name, message, way)
+                });
+                taken.unwrap_or(Taken::No)
+            }
+            None => self.ask_slot(0, now, message),
+        }
+    }
+
+    fn ask_slot(&mut self, at: usize, now: Time, message: &Publish<'_>) -> Taken {
+        let taken = self.with_streams(at, |streams, node| {
+            streams.handle_request(node, now, message)
+        });
+        taken.unwrap_or(Taken::No)
+    }
+
+    /// The slot in which the stream of this name is served.
+    fn open_at(&self, name: &str) -> Option<usize> {
+        let directory = self.streams(0)?;
+        let known = directory.applied();
+        let entry = known.get(known.by_name(name)?)?;
+        let Kept::Elsewhere { group, .. } = entry.kept() else {
+            return directory.serves().then_some(0);
+        };
+        let open = |s: &JetStream| s.serves() && s.is_open(entry.id());
+        let at = self.slot_of_group(group)?;
+        self.streams(at).is_some_and(open).then_some(at)
+    }
+
+    /// Who keeps the stream of this name, as the directory has it here; it, if it has none.
+    fn follows_at(&self, name: &str) -> Kept {
+        let known = self.streams(0).map(JetStream::applied);
+        let entry = known.and_then(|known| known.get(known.by_name(name)?));
+        entry.map_or(Kept::Here, |entry| entry.kept())
+    }
+
+    fn leads_directory(&self) -> bool {
+        self.serves_at(0)
+    }
+
+    fn serves_at(&self, at: usize) -> bool {
+        self.streams(at).is_some_and(JetStream::serves)
+    }
+}

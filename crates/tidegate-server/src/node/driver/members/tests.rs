@@ -1,0 +1,281 @@
+//! Who a node is, as its directory has it, and whether its log must be there.
+
+use std::sync::{Arc, Mutex};
+
+use tidegate_log::{SimDisk, StorageFile};
+
+use super::*;
+use crate::cluster::groups::{GroupOf, groups};
+use crate::cluster::members::Members;
+use crate::store::{OpenError, Opening, Options};
+
+#[test]
+fn an_identity_is_drawn_once_and_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = storage(directory.path()).unwrap();
+    check_alone(&disk).unwrap();
+    let mut file = identify(&disk, "tide", "n1", 7).unwrap();
+    assert_eq!((file.me.id, &file.members), (7, &None));
+    assert_eq!(identify(&disk, "tide", "n1", 8).unwrap(), file);
+    file.members = Members::new(vec![file.me.clone()]);
+    save(&disk, &file).unwrap();
+    assert_eq!(identify(&disk, "tide", "n1", 9).unwrap(), file);
+    let other = identify(&disk, "tide", "n2", 9).unwrap_err().to_string();
+    assert!(other.contains("belongs to the node `n1`"), "{other}");
+    let used = tempfile::tempdir().unwrap();
+    let used = storage(used.path()).unwrap();
+    used.create(VERSION_FILE).unwrap();
+    let alone = identify(&used, "tide", "n1", 7).unwrap_err().to_string();
+    assert!(alone.contains("ran alone"), "{alone}");
+    let alone = check_alone(&disk).unwrap_err().to_string();
+    assert!(alone.contains("cluster `tide`"), "{alone}");
+}
+
+/// What a crash can leave of the two directories of a node, after each step and in the midst of it.
+#[derive(Clone, Default)]
+struct Film {
+    state: SimDisk,
+    log: SimDisk,
+    images: Arc<Mutex<Vec<(SimDisk, SimDisk)>>>,
+    /// Images are taken.
+    runs: bool,
+}
+
+impl Film {
+    fn of((state, log): &(SimDisk, SimDisk)) -> Self {
+        Self {
+            state: state.clone(),
+            log: log.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Where an image is taken after each step.
+    fn running(image: &(SimDisk, SimDisk)) -> Self {
+        Self {
+            runs: true,
+            ..Self::of(image)
+        }
+    }
+
+    /// The disks as they would be if it ended now: of what is not durable all, nothing, or the names alone.
+    fn take(&self) {
+        if !self.runs {
+            return;
+        }
+        let mut images = self.images.lock().unwrap();
+        for (names, sectors) in [(true, true), (false, false), (true, false)] {
+            let crash = |disk: &SimDisk| disk.crash(names, |_, _| sectors);
+            images.push((crash(&self.state), crash(&self.log)));
+        }
+    }
+
+    fn images(&self) -> Vec<(SimDisk, SimDisk)> {
+        std::mem::take(&mut self.images.lock().unwrap())
+    }
+
+    fn storages(&self) -> (Arc<dyn Storage>, Arc<dyn Storage>) {
+        let filmed = |disk: &SimDisk| Filmed {
+            disk: disk.clone(),
+            film: self.clone(),
+        };
+        (Arc::new(filmed(&self.state)), Arc::new(filmed(&self.log)))
+    }
+}
+
+/// One of its directories.
+struct Filmed {
+    disk: SimDisk,
+    film: Film,
+}
+
+struct FilmedFile {
+    file: Arc<dyn StorageFile>,
+    film: Film,
+}
+
+impl Filmed {
+    fn then<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        self.film.take();
+        outcome
+    }
+
+    fn file(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(FilmedFile {
+            file,
+            film: self.film.clone(),
+        })
+    }
+}
+
+impl Storage for Filmed {
+    fn lock(&self) -> io::Result<bool> {
+        self.disk.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.disk.open(name).map(|file| self.file(file))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.then(self.disk.create(name))
+            .map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.then(self.disk.rename(from, to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.then(self.disk.remove(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.then(self.disk.sync_names())
+    }
+}
+
+impl StorageFile for FilmedFile {
+    fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()> {
+        let written = self.file.write_at(parts, at);
+        self.film.take();
+        written
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(into, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let synced = self.file.sync();
+        self.film.take();
+        synced
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        self.file.forget_cached()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let reserved = self.file.reserve(bytes);
+        self.film.take();
+        reserved
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+}
+
+/// The groups of the first of three nodes.
+fn three_groups() -> Vec<GroupOf> {
+    let mut all = groups(vec![7, 8, 9], 1);
+    all.retain(|g| g.members.contains(&7));
+    all
+}
+
+/// Starts a node as the loop does: who it is, who the others are, its log, and what it promises at once: a vote for itself where it is
+/// alone in a group. What the last of them came to.
+fn start(film: &Film) -> Result<u64, OpenError> {
+    let (state, log) = film.storages();
+    let mut file = identify(&*state, "tide", "n1", 7).unwrap();
+    assert_eq!(file.me.id, 7);
+    if file.members.is_none() {
+        let named = |(name, id): (&str, u64)| Member {
+            name: name.into(),
+            id,
+        };
+        let all = [("n1", 7), ("n2", 8), ("n3", 9)].map(named);
+        file.members = Members::new(all.into());
+        save(&*state, &file).unwrap();
+    }
+    let options = Options {
+        id: 7,
+        groups: three_groups(),
+        begun: file.log_begun,
+        segment_bytes: 16 << 10,
+        seed: Some(7),
+        ..Options::default()
+    };
+    let opening = Opening::on(Arc::clone(&state), log, options, Arc::new(|| ()))?;
+    begin_log(&*state, &mut file).unwrap();
+    assert!(load(&*state).unwrap().unwrap().log_begun);
+    let store = opening.replay(|_, _, _| ())?;
+    let term = store.group(store.groups_len() - 1).hard_state().term;
+    store.close().unwrap();
+    Ok(term)
+}
+
+/// Whether the log of a crashed disk has anything that somebody may count on.
+fn has_promised((state, log): &(SimDisk, SimDisk)) -> bool {
+    let (state, log) = (Arc::new(state.copy()), Arc::new(log.copy()));
+    let options = Options {
+        id: 7,
+        groups: three_groups(),
+        ..Options::default()
+    };
+    let opening = Opening::on(state, log, options, Arc::new(|| ())).unwrap();
+    opening.recovery().end.get() > 0
+}
+
+#[test]
+fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_there() {
+    let first = Film::running(&Default::default());
+    assert_eq!(start(&first).unwrap(), 1);
+    let (mut promised, mut begun) = (0, 0);
+    let images = first.images();
+    for (n, image) in images.iter().enumerate() {
+        let started = start(&Film::of(&(image.0.copy(), image.1.copy())));
+        assert!(started.is_ok(), "image {n}: {started:?}");
+        let marked = |state: &SimDisk| {
+            let file = load(state).unwrap();
+            file.is_some_and(|file| file.log_begun)
+        };
+        let (has_promised, is_marked) = (has_promised(image), marked(&image.0));
+        assert!(is_marked || !has_promised, "a promise without the mark");
+        promised += usize::from(has_promised);
+        begun += usize::from(is_marked);
+        // Everything but `members` is lost.
+        let members = image.0.content(FILE);
+        if members.is_empty() {
+            continue;
+        }
+        let left = (SimDisk::new(), SimDisk::new());
+        left.0.put(FILE, members);
+        match (start(&Film::of(&left)), is_marked) {
+            (Err(error), true) => assert!(error.is_damage(), "{error}"),
+            (outcome, marked) => assert!(outcome.is_ok() && !marked, "{outcome:?}"),
+        }
+    }
+    assert!(promised > 0 && promised < begun && begun < images.len());
+    // The next start ends anywhere, too, and the one after it goes on.
+    println!("{} images, {begun} with a log that was begun", images.len());
+    for image in images.iter().step_by(30) {
+        let second = Film::running(image);
+        start(&second).unwrap();
+        for image in second.images() {
+            start(&Film::of(&image)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_log_of_before_it_was_marked_is_marked_by_its_next_start() {
+    let film = Film::default();
+    start(&film).unwrap();
+    let mut file = load(&film.state).unwrap().unwrap();
+    file.log_begun = false;
+    save(&film.state, &file).unwrap();
+    let again = Film::of(&(film.state.copy(), film.log.copy()));
+    start(&again).unwrap();
+    assert!(load(&again.state).unwrap().unwrap().log_begun);
+    // A version that is lost, too, is written again as long as there is a log.
+    again.state.remove(VERSION_FILE).unwrap();
+    start(&Film::of(&(again.state.copy(), again.log.copy()))).unwrap();
+    let empty = Film::of(&(again.state.copy(), SimDisk::new()));
+    assert!(start(&empty).is_err_and(|error| error.is_damage()));
+}
