@@ -170,6 +170,47 @@ fn what_a_full_node_follows_leaves_room_to_empty_what_it_keeps_alone() {
     cluster.agree();
 }
 
+/// What a catching up holds could not go, and what it fetches would take the room that purging needs.
+#[test]
+fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
+    let mut cluster = Cluster::new(short(), 1);
+    cluster.disks[0].log.set_capacity(Some(12 * (16 << 10)));
+    cluster.fill(ALL, 5, 300);
+    cluster.fill(ALONE, 1, 300);
+    cluster.cut = Some(0);
+    leave_behind(&mut cluster, ALL, 0);
+    cluster.fill(ALL, 100, 300);
+    loop {
+        let Node { store, members, .. } = cluster.node(0);
+        let of = store.at(ALONE).unwrap();
+        let next = toy::store(members[of].toy.seq + 1, 7, 1000);
+        match store.propose(of, next, 1) {
+            Ok(_) | Err(WriteError::Full) => {}
+            Err(WriteError::DiskFull) => break,
+            Err(error) => panic!("{error}"),
+        }
+        while cluster.round() {}
+        cluster.tick();
+    }
+    cluster.cut = None;
+    for _ in 0..100 {
+        cluster.tick();
+        cluster.round();
+    }
+    assert!(cluster.node(0).store.log().disk_full());
+    assert_eq!(cluster.fetched.get(&ALL), None);
+    while !cluster.write(ALONE, |toy| delete(old(toy, 0))) {}
+    cluster.until("there to be space again", |c| {
+        let node = c.node(0);
+        node.store.ask_for_space();
+        (node.store.space() == Space::Free).then_some(())
+    });
+    cluster.disks[0].log.set_capacity(None);
+    cluster.node(0).store.ask_for_space();
+    cluster.agree();
+    assert_eq!(cluster.installed[&ALL], 1);
+}
+
 #[test]
 fn what_was_applied_in_any_group_survives_crashes_of_any_node() {
     for seed in 1..=150u64 {

@@ -103,7 +103,7 @@ struct Nearing {
     moving: Moving,
     /// The bytes that it lacked.
     left: u64,
-    /// When it lacked that: since then that has not halved.
+    /// When it lacked that: since then that has not become less by what a stream may lack when it is frozen.
     at: Time,
 }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tidegate::Time;
 
 use super::super::directory::tests::{World, config};
+use super::{FREEZE_BYTES, Moves};
 use crate::cluster::groups::ALL;
-use crate::stream::{Command, Filter, Kept, Stream, Transit};
+use crate::stream::{Command, Filter, Kept, Moving, Stream, Transit};
 
 impl World {
     /// Lets time pass until the stream is where it is to be.
@@ -415,6 +417,34 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
         is_served(&mut w, 10);
     }
     assert!(frozen > 0);
+}
+
+/// However large a stream is and however long its copy takes, little of it is left when it is frozen, unless its copy comes no nearer.
+#[test]
+fn a_copy_that_comes_nearer_has_its_time() {
+    let second = std::time::Duration::from_secs(1);
+    let moving = Moving { to: 7, number: 1 };
+    let (mut moves, mut now) = (Moves::default(), Time::from_nanos(1));
+    let mut left: u64 = 10 << 30;
+    while left > FREEZE_BYTES {
+        moves.handle_left(now, 3, moving, left);
+        assert_eq!(moves.left_max(3, now), FREEZE_BYTES, "{left}");
+        now = now + second;
+        left = left.saturating_sub(50 << 20);
+    }
+    // As much is published as is copied, and now and then a little less.
+    for n in 0..60 {
+        moves.handle_left(now, 3, moving, (64 << 20) + (n % 7));
+        now = now + second;
+    }
+    assert!(moves.left_max(3, now) > 64 << 20);
+    // The next move begins with none of that.
+    let next = Moving {
+        number: 2,
+        ..moving
+    };
+    moves.handle_left(now, 3, next, 64 << 20);
+    assert_eq!(moves.left_max(3, now), FREEZE_BYTES);
 }
 
 #[test]
