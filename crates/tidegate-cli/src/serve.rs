@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
@@ -100,6 +102,9 @@ pub(crate) struct ServeArgs {
         hide_env_values = true
     )]
     auth: Option<String>,
+    /// As nats-server's: TLS, without asking clients for a certificate. A certificate alone says as much.
+    #[arg(long, requires = "tlscert")]
+    tls: bool,
     /// TLS with this certificate.
     #[arg(long, value_name = "FILE", requires = "tlskey")]
     tlscert: Option<PathBuf>,
@@ -395,6 +400,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     log_to(&settings)?;
+    allow_files();
     if let Some(parent) = args.with_parent {
         end_with(parent)?;
     }
@@ -415,7 +421,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     if let Some(path) = &pid_file {
-        std::fs::write(path, format!("{}\n", std::process::id()))
+        // The digits alone, as nats-server does: programs parse the file as it is.
+        std::fs::write(path, std::process::id().to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(monitor) = &monitor {
@@ -446,6 +453,19 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// As many descriptors as this process may ask for: each segment of the log has one, and each connection. What is given without asking
+/// is a thousand on most systems.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, all) {
+        tracing::warn!("no more files may be open at once than were allowed before: {e}");
+    }
 }
 
 /// From now on this process is told to end when its parent has.

@@ -301,7 +301,7 @@ fn credentials_monitor_and_signals() {
         pid.to_str().unwrap(),
     ]);
     assert_eq!(
-        std::fs::read_to_string(&pid).unwrap().trim(),
+        std::fs::read_to_string(&pid).unwrap(),
         serve.child.id().to_string()
     );
     let publish = |serve: &Serve, token: &str| {

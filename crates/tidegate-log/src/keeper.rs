@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::catalog::{CATALOG, CATALOG_NEW, Catalog};
 use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
 use crate::shared::{Errand, Shared, Spare, lock};
-use crate::storage::Storage;
+use crate::storage::{Storage, is_full};
 
 /// See the [module](self).
 pub(crate) struct Keeper {
@@ -199,13 +199,6 @@ pub(crate) fn keep_reserve(storage: &dyn Storage) -> io::Result<()> {
         Err(e) if !is_full(&e) => Err(e),
         _ => Ok(()),
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
 }
 
 /// The salt of a segment: the seed and its number, well mixed (splitmix64).

@@ -76,4 +76,4 @@ pub use segment::{FORMAT_VERSION, SEGMENT_BYTES_MAX};
 pub use sim::{Cost, SECTOR, SimCounts, SimDisk};
 #[cfg(feature = "sim")]
 pub use steps::{Doing, Steps};
-pub use storage::{Storage, StorageFile};
+pub use storage::{Storage, StorageFile, is_full};

@@ -91,6 +91,15 @@ pub trait StorageFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 }
 
+/// Whether the error says that there is no space, on the disk or for this user.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 /// A part of a disk that cannot be read leaves out no more than this, beside itself.
 const AROUND_BYTES: usize = 4096;
 

@@ -16,6 +16,7 @@ use crate::planner::Place;
 use crate::record::RecordHeader;
 use crate::segment::{FIRST_BATCH, PAGE, SegmentHeader, offset};
 use crate::shared::{Segment, Shared, lock};
+use crate::storage::is_full;
 use crate::wire::align;
 use crate::{Failure, Lsn, Record};
 
@@ -171,7 +172,7 @@ impl Writer {
         match self.seal() {
             Ok(()) => {}
             // An index only saves time at the next start; it may need space behind the segment's end.
-            Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
+            Err(e) if is_full(&e) => {}
             Err(e) => return Err(self.shared.fail("sealing a segment", e)),
         }
         self.current.seal();

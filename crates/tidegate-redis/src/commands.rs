@@ -172,7 +172,7 @@ enum Expire {
 }
 
 impl SetOptions {
-    /// None.
+    /// A plain `SET`: whatever the key holds, and for ever.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

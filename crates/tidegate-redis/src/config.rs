@@ -189,7 +189,7 @@ impl Config {
         self
     }
 
-    /// The password.
+    /// The password that every connection logs in with.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.login.password = Some(password.into());
@@ -203,14 +203,14 @@ impl Config {
         self
     }
 
-    /// The database.
+    /// The number of the database that every connection selects.
     #[must_use]
     pub const fn db(mut self, db: u32) -> Self {
         self.login.db = db;
         self
     }
 
-    /// The protocol.
+    /// The version of RESP that every connection speaks.
     #[must_use]
     pub const fn protocol(mut self, protocol: Protocol) -> Self {
         self.login.protocol = protocol;

@@ -121,8 +121,23 @@ fn a_follower_whose_disk_is_full_stops_nobody() {
     let load = Load::new("D", PUBLISHERS, 8);
     let filler = disk.path().join("filler");
     fill(&filler);
+    nodes.add_stream("G", "G.>");
+    let mut raw = Raw::connect(&nodes.url(1)).unwrap();
     acked.extend(load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 3000);
+        // Far more than the node has room for: it says nothing while that waits.
+        for _ in 0..160 {
+            publish_soon(&mut raw, "G.x", &"x".repeat(500_000));
+        }
+        let full = nodes.until("the full node to be silent", || {
+            let info = nodes.info("D");
+            let replicas = info["cluster"]["replicas"].as_array().unwrap();
+            let full = replicas.iter().find(|r| r["name"] == nodes.name(0));
+            let silent = |r: &&serde_json::Value| r["active"].as_u64() > Some(3_000_000_000);
+            full.filter(silent).cloned().ok_or_else(|| info.to_string())
+        });
+        assert_ne!(full["offline"], true, "{full}");
+        assert!(full["lag"].as_u64() > Some(0), "{full}");
         std::fs::remove_file(&filler).unwrap();
         load.wait_acked(&nodes, 200);
     }));

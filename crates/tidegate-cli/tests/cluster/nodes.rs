@@ -124,6 +124,19 @@ impl Nodes {
         self.nodes.len()
     }
 
+    /// One more process, which does not run yet; those that run know nothing of it.
+    pub(crate) fn add(&mut self, place: Place) -> usize {
+        let data = place.data.clone().unwrap();
+        self.nodes.push(Node {
+            data,
+            place,
+            child: None,
+            paused: Cell::new(false),
+            log: Arc::default(),
+        });
+        self.len() - 1
+    }
+
     /// `host:port` for clients.
     pub(crate) fn url(&self, node: usize) -> String {
         let place = &self.nodes[node].place;
@@ -210,6 +223,12 @@ impl Nodes {
                 kept.push_back(line);
             }
         });
+    }
+
+    /// The last one is not looked at any more.
+    pub(crate) fn remove(&mut self, node: usize) {
+        self.kill(node);
+        self.nodes.remove(node);
     }
 
     /// Where a node's data is.

@@ -702,6 +702,7 @@ fn a_stream_whose_target_is_gone_for_good_is_served_again_and_goes_elsewhere() {
     }
     let mut nodes = Nodes::start(3);
     nodes.add_stream("G", "G.>");
+    nodes.add_stream("ALL", "ALL.>");
     let (mut acked, mut next) = (Acked::new(), vec![0; 2]);
     for round in 0..4 {
         // The third node has the fewest streams.
@@ -723,8 +724,24 @@ fn a_stream_whose_target_is_gone_for_good_is_served_again_and_goes_elsewhere() {
             edit(&nodes, "G", 1);
             load.wait_acked(&nodes, round * 3);
             nodes.kill(target);
-            load.wait_acked(&nodes, 200);
-            // It came just before, and is where nobody is any more: or it is served, and goes where somebody is.
+            // It came there just before, and is where nobody is any more: or it is served, and goes where somebody is.
+            let (wanted, alive) = (load.acked() + 200, busy[0]);
+            let came = nodes.until("it to be served, or to have come there", || {
+                if load.acked() >= wanted {
+                    return Ok(false);
+                }
+                match info(&nodes, alive, "G") {
+                    Err(error) if error.contains("10008") => {
+                        info(&nodes, alive, "ALL").map(|_| true)
+                    }
+                    answer => Err(format!("{answer:?}")),
+                }
+            });
+            if came {
+                nodes.spawn(target);
+                load.wait_acked(&nodes, 100);
+                return replicate(&nodes, "G", 3);
+            }
             edit(&nodes, "G", 3);
             wait_kept(&nodes, "G", 3);
             load.wait_acked(&nodes, 100);

@@ -1,6 +1,9 @@
 //! Features few use, asked for by bare sockets, so that answers are compared as they are: what people who watch are told,
 //! pauses, back-off, pulls that ask for what nobody can mean, times to live, the last messages of several subjects.
 
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use super::raw::{Raw, Received};
@@ -215,6 +218,37 @@ fn back_off_sets_the_wait_before_each_delivery_and_the_last_is_reported() {
 }
 
 #[test]
+fn a_consumer_that_wants_no_acknowledgements_does_not_listen_for_them() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    publish(&mut raw, "s.a");
+    consumer(&mut raw, json!({"ack_policy": "none"}));
+    let message = pull(&mut raw, &json!({}));
+    let answered = answer(&mut raw, &message, b"");
+    assert!(
+        answered.headers().starts_with("NATS/1.0 503"),
+        "{answered:?}"
+    );
+}
+
+/// INFO names the API's level. Only after the answer is a request counted, and an account has no limits of its own.
+#[test]
+fn clients_are_told_of_the_api_before_they_use_it() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let mut info = String::new();
+    let socket = TcpStream::connect(&server.url).unwrap();
+    BufReader::new(socket).read_line(&mut info).unwrap();
+    assert!(info.contains("\"api_lvl\":"), "{info}");
+    for asked in 0..2 {
+        let account = raw.api("INFO", &json!({}));
+        assert_eq!(account["api"]["total"], json!(asked), "{account}");
+        assert_eq!(account["limits"]["max_memory"], json!(-1), "{account}");
+    }
+}
+
+#[test]
 fn what_cannot_be_meant_is_answered() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
@@ -323,4 +357,63 @@ fn the_last_messages_of_several_subjects_come_in_one_answer() {
         none.is_empty() && status.starts_with("NATS/1.0 404"),
         "{status}"
     );
+}
+
+#[test]
+fn a_pull_that_acknowledgements_hold_up_ends_when_a_sign_of_life_is_due() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({}));
+    consumer(&mut raw, json!({"max_ack_pending": 2}));
+    for subject in ["s.a", "s.b", "s.c"] {
+        publish(&mut raw, subject);
+    }
+    let body = json!({"batch": 9, "no_wait": true, "expires": 25_000_000_000_u64, "idle_heartbeat": 200_000_000});
+    assert_eq!(pull(&mut raw, &body).headers(), "");
+    assert_eq!(raw.message().unwrap().headers(), "");
+    let end = raw.message().unwrap();
+    assert!(end.headers().starts_with("NATS/1.0 404 "), "{end:?}");
+}
+
+#[test]
+fn no_message_has_a_subject_that_cannot_be() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({"allow_direct": true}));
+    publish(&mut raw, "s.a.b");
+    for subject in ["s..b", ".a", "s.a.", "s. b", "s.>.b", "s.a.b "] {
+        for ask in [
+            json!({"last_by_subj": subject}),
+            json!({"next_by_subj": subject, "seq": 1}),
+        ] {
+            let answer = raw.api("STREAM.MSG.GET.S", &ask);
+            assert_eq!(answer["error"]["err_code"], 10037, "{ask}: {answer}");
+            let ask = ask.to_string();
+            raw.publish("$JS.API.DIRECT.GET.S", "direct", ask.as_bytes())
+                .unwrap();
+            let answer = raw.message().unwrap();
+            let headers = answer.headers();
+            assert_eq!(headers, "NATS/1.0 404 Message Not Found\r\n\r\n", "{ask}");
+        }
+        let several = json!({"multi_last": [subject]}).to_string();
+        raw.publish("$JS.API.DIRECT.GET.S", "direct", several.as_bytes())
+            .unwrap();
+        let answer = raw.message().unwrap();
+        assert_eq!(answer.headers(), "NATS/1.0 404 No Results\r\n\r\n");
+    }
+}
+
+#[test]
+fn a_pattern_rolls_up_what_it_matches() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    stream(&mut raw, json!({"allow_rollup_hdrs": true}));
+    for subject in ["s.a", "s.a.x", "s.a.y", "s.b.x"] {
+        publish(&mut raw, subject);
+    }
+    raw.publish_with("s.a.*", "ack", &["Nats-Rollup: sub"]);
+    assert_eq!(raw.message().unwrap().json()["seq"], 5);
+    let info = raw.api("STREAM.INFO.S", &json!({"subjects_filter": ">"}));
+    let left = json!({"s.a": 1, "s.a.*": 1, "s.b.x": 1});
+    assert_eq!(info["state"]["subjects"], left, "{info}");
 }

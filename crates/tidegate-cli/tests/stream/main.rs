@@ -16,6 +16,7 @@ mod library;
 mod program;
 mod python;
 mod raw;
+mod reset;
 mod scrub;
 mod server;
 mod sync;

@@ -202,6 +202,10 @@ fn consumers() {
     assert_eq!(info["num_ack_pending"], json!(1), "{info}");
     assert_eq!(info["num_pending"], json!(5), "{info}");
     assert_eq!(info["ack_floor"]["stream_seq"], json!(4), "{info}");
+    nats.good(&["consumer", "reset", "S", "PULL", "--sequence=3", "--force"]);
+    let info = nats.json(&["consumer", "info", "S", "PULL", "--json"]);
+    assert_eq!(info["num_ack_pending"], json!(0), "{info}");
+    assert_eq!(info["num_pending"], json!(8), "{info}");
     nats.says(&["consumer", "ls", "S"], &["PULL"]);
     nats.says(&["consumer", "report", "S"], &["PULL"]);
     nats.says(

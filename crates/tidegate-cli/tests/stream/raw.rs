@@ -65,7 +65,7 @@ impl Raw {
             pings: 0,
         };
         let hello = format!(
-            "CONNECT {{\"verbose\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1}}\r\nSUB {}> 1\r\nPING\r\n",
+            "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1}}\r\nSUB {}> 1\r\nPING\r\n",
             raw.inbox
         );
         raw.send(hello.as_bytes())?;

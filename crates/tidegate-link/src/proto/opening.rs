@@ -142,7 +142,7 @@ fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
     Ok(kept)
 }
 
-/// A refusal.
+/// What a server answers that lets nobody in for this reason, with a text for people.
 #[must_use]
 pub fn refused(code: Code, text: impl Into<String>) -> Refused {
     Refused {

@@ -1,95 +1,26 @@
 //! The client's half: what is sent, what is kept until it is acknowledged, and what an acknowledgement may say.
 //!
 //! One sender lives as long as its client and through any number of connections. It keeps blocks of frames until the server
-//! has acknowledged them, sends no more than the window allows, and after a cut goes on where the server says it is.
+//! has acknowledged them, sends no more than the window allows, and after a cut goes on where the server says it is. What the
+//! server says is read in `replies`; what sender and client tell each other is in `config`.
 //!
 //! Invariants: acked <= sent <= last; acknowledgements only go up; nothing of a message that the server has is sent again;
 //! memory held is at most the bound and one block.
 
-use std::time::Duration;
+mod config;
+mod replies;
 
 use tidegate::controller::{
     Bounded, Bounds, Controller, Event as Told, Knee, Load, Objective, Reason, Snapshot, When,
 };
 use tidegate::{Time, nanos};
 
+pub use self::config::{Decide, Doubt, Event, SenderConfig, SessionConfig};
 use super::error::SenderError;
 use super::outbox::{Block, Outbox};
 use crate::Seq;
-use crate::frame::{self, CLOSE, Code, Layout, PING, REPLY_BYTES, Reply};
-use crate::hello::{Answer, Hello, SessionId, VERSION, Welcome};
-
-/// What a sender is told once.
-#[derive(Clone, Debug)]
-pub struct SenderConfig {
-    /// The session; `None` for the plain protocol.
-    pub session: Option<SessionConfig>,
-    /// The most memory of blocks that are not acknowledged. One block more may be held.
-    pub held_max: usize,
-    /// The most bytes a plain connection may have unacknowledged. A session's server names its window.
-    pub plain_window: u64,
-    /// The most bytes one write takes.
-    pub write_max: u64,
-    /// The longest a server may take for its answer to a hello.
-    pub opening: Duration,
-    /// The longest messages may wait without any acknowledgement of one of them, through cuts. Zero for ever.
-    pub stall: Duration,
-}
-
-/// What a session's sender says in its hello.
-#[derive(Clone, Debug)]
-pub struct SessionConfig {
-    /// The session.
-    pub id: SessionId,
-    /// Random: see [`Hello::life`].
-    pub life: u64,
-    /// Each frame carries a CRC32C.
-    pub checked: bool,
-    /// The largest message to be sent; 0 for whatever the server allows.
-    pub frame_max: u32,
-    /// What to show; may be empty.
-    pub token: Vec<u8>,
-}
-
-/// Something the client is to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// The connection is open, and messages flow. Numbering goes on after the last message kept, or after `received`
-    /// where nothing is.
-    Opened {
-        /// What the server has.
-        received: Seq,
-        /// An acknowledgement means done.
-        when_done: bool,
-        /// The largest message.
-        frame_max: u32,
-    },
-    /// The server has lost what it knew. Nothing flows until [`Sender::decide`].
-    Doubt(Doubt),
-    /// The server closes the connection.
-    Bye(Code),
-}
-
-/// Messages of which nobody knows whether they were handled: sent, never acknowledged, and the server's state is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Doubt {
-    /// The first.
-    pub first: Seq,
-    /// The last.
-    pub last: Seq,
-}
-
-/// What becomes of messages in doubt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decide {
-    /// They are sent again, and may be handled twice.
-    Resend,
-    /// They are given up, and may never be handled. Their numbers are skipped.
-    Drop,
-    /// The session ends with [`SenderError::InDoubt`].
-    Fail,
-}
+use crate::frame::{self, CLOSE, Layout, PING};
+use crate::hello::{Hello, VERSION};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -257,176 +188,6 @@ impl Sender {
             self.phase = Phase::Ended;
         }
         e
-    }
-
-    fn read(&mut self, now: Time, mut bytes: &[u8]) -> Result<(), SenderError> {
-        if let Phase::Opening { .. } = self.phase {
-            // What is complete is taken off the front, the rest are replies.
-            let before = self.input.len();
-            self.input
-                .extend_from_slice(&bytes[..bytes.len().min(crate::hello::HANDSHAKE_MAX)]);
-            let Some((answer, len)) =
-                Answer::decode(&self.input).map_err(SenderError::Handshake)?
-            else {
-                return Ok(());
-            };
-            self.input.clear();
-            bytes = &bytes[len - before..];
-            match answer {
-                Answer::Welcome(welcome) => self.welcomed(now, &welcome)?,
-                Answer::Refused(refused) => return Err(SenderError::Refused(refused)),
-            }
-        }
-        while !bytes.is_empty() && !matches!(self.phase, Phase::Left | Phase::Ended | Phase::Apart)
-        {
-            if self.input.is_empty()
-                && let Some((unit, rest)) = bytes.split_first_chunk::<REPLY_BYTES>()
-            {
-                bytes = rest;
-                self.reply(now, Reply::decode(self.layout, unit))?;
-                continue;
-            }
-            let take = (REPLY_BYTES - self.input.len()).min(bytes.len());
-            self.input.extend_from_slice(&bytes[..take]);
-            bytes = &bytes[take..];
-            if let Some(unit) = self.input.first_chunk::<REPLY_BYTES>() {
-                let reply = Reply::decode(self.layout, unit);
-                self.input.clear();
-                self.reply(now, reply)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn welcomed(&mut self, now: Time, w: &Welcome) -> Result<(), SenderError> {
-        let Some(session) = &self.config.session else {
-            unreachable!("plain says no hello")
-        };
-        if w.version != VERSION {
-            return Err(SenderError::Version(w.version));
-        }
-        let wrong = if w.session != session.id {
-            Some("names another session")
-        } else if w.checked != session.checked {
-            Some("does not agree on checksums")
-        } else if w.frame_max < session.frame_max {
-            Some("allows smaller messages than were asked for")
-        } else if w.window < u64::from(w.frame_max) + self.layout.overhead() as u64 {
-            Some("names a window that does not hold its largest message")
-        } else {
-            None
-        };
-        if let Some(wrong) = wrong {
-            return Err(SenderError::Welcome(wrong));
-        }
-        let (acked, sent) = (self.confirmed(), self.outbox.sent_ever());
-        let known = self.epoch != 0;
-        if known && (w.received < acked || w.received > sent) {
-            let received = w.received;
-            return Err(SenderError::Gap {
-                received,
-                acked,
-                sent,
-            });
-        }
-        self.dropped = self.dropped.filter(|d| w.received < d.last);
-        let resumed = self.dropped.map_or(w.received, |d| d.last);
-        // A life that began after messages of another one cannot send those.
-        if known && resumed < self.outbox.gone() {
-            let (received, acked) = (w.received, self.outbox.gone());
-            return Err(SenderError::Gap {
-                received,
-                acked,
-                sent,
-            });
-        }
-        let lost = known && w.epoch != self.epoch;
-        if !known {
-            self.outbox.begin(w.received.next());
-        }
-        self.epoch = w.epoch;
-        self.window = w.window;
-        self.idle_ns = u64::from(w.idle_ms) * 1_000_000;
-        self.previous = w.acked;
-        self.acknowledge(now, w.acked);
-        self.outbox.rewind(resumed);
-        self.tell(Event::Opened {
-            received: w.received,
-            when_done: w.when_done,
-            frame_max: w.frame_max,
-        });
-        if lost && resumed < sent {
-            let doubt = Doubt {
-                first: resumed.next(),
-                last: sent,
-            };
-            self.phase = Phase::Doubtful(doubt);
-            self.tell(Event::Doubt(doubt));
-        } else {
-            self.go_on();
-        }
-        Ok(())
-    }
-
-    /// The last message the server has acknowledged, and not one given up since.
-    fn confirmed(&self) -> Seq {
-        self.dropped
-            .map_or(self.acked, |d| Seq::new(d.first.get() - 1))
-    }
-
-    /// Messages flow, after a word on those given up.
-    fn go_on(&mut self) {
-        self.phase = Phase::Open;
-        if let Some(d) = self.dropped {
-            self.control.extend_from_slice(&frame::skip(d.last.next()));
-        }
-        self.reclose();
-    }
-
-    fn reply(&mut self, now: Time, reply: Reply) -> Result<(), SenderError> {
-        match reply {
-            Reply::Ack { latest, omitted } => {
-                let latest = match self.layout {
-                    Layout::Plain => frame::plain_seq(latest),
-                    _ => Seq::new(latest),
-                };
-                self.acked_to(now, latest, omitted)
-            }
-            Reply::Pong { .. } => Ok(()),
-            Reply::Bye(code) => {
-                self.phase = Phase::Left;
-                self.tell(Event::Bye(code));
-                Ok(())
-            }
-            Reply::Unknown(n) => Err(SenderError::Reply(n)),
-        }
-    }
-
-    fn acked_to(&mut self, now: Time, latest: Seq, omitted: u32) -> Result<(), SenderError> {
-        let previous = self.previous;
-        if latest <= previous {
-            return Err(SenderError::Repeated { latest, previous });
-        }
-        if !self.outbox.has_left(latest) {
-            let sent = self.outbox.sent_now();
-            return Err(SenderError::Impossible { latest, sent });
-        }
-        let expected = previous.plus(u64::from(omitted) + 1);
-        if latest != expected {
-            return Err(SenderError::Missing { latest, expected });
-        }
-        self.previous = latest;
-        self.dropped = self.dropped.filter(|d| latest < d.last);
-        self.acknowledge(now, latest);
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, now: Time, seq: Seq) {
-        if seq > self.acked {
-            self.acked = seq;
-            self.progress = now;
-            self.outbox.release(seq);
-        }
     }
 
     /// What becomes of the messages in doubt.

@@ -34,6 +34,7 @@ pub enum Kind {
     ConsumerList,
     ConsumerDelete,
     ConsumerPause,
+    ConsumerReset,
     MetaStepDown,
     StreamStepDown,
     ConsumerStepDown,
@@ -60,6 +61,7 @@ impl Kind {
             Self::ConsumerList => "io.nats.jetstream.api.v1.consumer_list_response",
             Self::ConsumerDelete => "io.nats.jetstream.api.v1.consumer_delete_response",
             Self::ConsumerPause => "io.nats.jetstream.api.v1.consumer_pause_response",
+            Self::ConsumerReset => "io.nats.jetstream.api.v1.consumer_reset_response",
             Self::MetaStepDown => "io.nats.jetstream.api.v1.meta_leader_stepdown_response",
             Self::StreamStepDown => "io.nats.jetstream.api.v1.stream_leader_stepdown_response",
             Self::ConsumerStepDown => "io.nats.jetstream.api.v1.consumer_leader_stepdown_response",
@@ -111,6 +113,12 @@ pub struct ClusterInfo {
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_since: Option<Timestamp>,
+    /// Whether what the nodes tell each other is no client's traffic.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub system_account: bool,
+    /// The account whose traffic that counts as.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub traffic_account: &'static str,
     /// The others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaInfo>,
@@ -167,7 +175,8 @@ pub struct StreamInfo<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
     /// Where it is kept.
-    pub cluster: Cow<'a, ClusterInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cow<'a, ClusterInfo>>,
     /// When this was so.
     pub ts: Timestamp,
 }
@@ -360,7 +369,7 @@ impl Default for ApiCounts {
     }
 }
 
-/// It was done.
+/// The answer where all there is to say is that it was done.
 #[must_use]
 pub fn success(kind: Kind) -> Vec<u8> {
     #[derive(Serialize)]
@@ -410,7 +419,7 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     )
 }
 
-/// One message.
+/// The answer to a request for one message: it as it is stored, its headers unless they are not wanted.
 #[must_use]
 pub fn message(seq: u64, message: &crate::consumer::Message<'_>, no_headers: bool) -> Vec<u8> {
     #[derive(Serialize)]

@@ -93,6 +93,12 @@ struct Pause {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+struct Reset {
+    seq: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct ConsumerCreate {
     stream_name: String,
     config: Map<String, Value>,
@@ -184,6 +190,14 @@ pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
 pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     let until = json::optional::<Pause>(text)?.pause_until;
     Ok(until.filter(|&until| until != Timestamp::ZERO))
+}
+
+/// With which message to begin again; 0: with what is not settled.
+pub(super) fn reset(text: &[u8]) -> Result<u64, ApiError> {
+    match text {
+        b"" | b"null" => Ok(0),
+        _ => json::body::<Reset>(text).map(|reset| reset.seq),
+    }
 }
 
 /// Which node is to lead instead.

@@ -130,7 +130,12 @@ impl DirectGet {
     #[must_use]
     pub fn find(&self, index: &mut impl Index) -> Option<u64> {
         if !self.last_by_subj.is_empty() {
-            return index.last_of(self.last_by_subj.as_bytes());
+            return can_be(&self.last_by_subj)
+                .then(|| index.last_of(self.last_by_subj.as_bytes()))
+                .flatten();
+        }
+        if !self.next_by_subj.is_empty() && !can_be(&self.next_by_subj) {
+            return None;
         }
         let seq = self.start(index);
         if self.next_by_subj.is_empty() {
@@ -140,7 +145,7 @@ impl DirectGet {
         }
     }
 
-    /// Starts an answer.
+    /// Starts an answer, whose messages are found as it goes on.
     #[must_use]
     pub fn read(&self, index: &mut impl Index) -> Reading {
         let bytes_left = u64::try_from(self.max_bytes)
@@ -165,6 +170,8 @@ impl DirectGet {
             if let Way::Listed { seqs, .. } = &reading.way {
                 reading.pending = seqs.len() as u64;
             }
+        } else if reading.several && !self.next_by_subj.is_empty() && !can_be(&self.next_by_subj) {
+            reading.way = Way::Ended(Some(status::MESSAGE_NOT_FOUND));
         } else if reading.several {
             let pattern = match self.next_by_subj.as_str() {
                 "" => ">",
@@ -187,7 +194,7 @@ impl DirectGet {
         reading
     }
 
-    /// What contradicts itself, or asks for nothing.
+    /// What contradicts itself, or asks for nothing. A subject that cannot be one asks for something, and no message has it.
     fn check(&self) -> Result<(), &'static [u8]> {
         let seq = self.seq > 0;
         let last = !self.last_by_subj.is_empty();
@@ -197,20 +204,12 @@ impl DirectGet {
         if !(seq || last || next || multi || time) {
             return Err(status::EMPTY_REQUEST);
         }
-        let patterns = self.multi_last.iter().chain(
-            [&self.last_by_subj, &self.next_by_subj]
-                .into_iter()
-                .filter(|p| !p.is_empty()),
-        );
         if (seq && (last || time))
             || (last && (time || next || multi || self.batch > 0))
             || (next && multi)
             || (self.up_to_seq > 0 && self.up_to_time.is_some())
             || self.batch < 0
             || self.multi_last.len() > MULTI_LAST_MAX
-            || patterns
-                .into_iter()
-                .any(|p| !subject::is_pattern(p.as_bytes()))
         {
             return Err(status::BAD_REQUEST);
         }
@@ -237,7 +236,7 @@ impl DirectGet {
             None => self.up_to_seq,
         };
         let mut seqs = Vec::new();
-        for pattern in &self.multi_last {
+        for pattern in self.multi_last.iter().filter(|p| can_be(p)) {
             match index.last_per_subject(pattern.as_bytes(), up_to, MULTI_LAST_MAX) {
                 Some(found) => seqs.extend(found),
                 None => return Way::Ended(Some(status::TOO_MANY_RESULTS)),
@@ -257,6 +256,11 @@ impl DirectGet {
             up_to,
         }
     }
+}
+
+/// Whether a message can have such a subject.
+fn can_be(pattern: &str) -> bool {
+    subject::is_pattern(pattern.as_bytes())
 }
 
 /// The way through the answer to a [`DirectGet`].

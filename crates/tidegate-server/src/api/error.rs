@@ -97,7 +97,6 @@ errors! {
         HEARTBEAT_NEEDS_PUSH = 400, 10088, "consumer idle heartbeat requires a push based consumer";
         FLOW_CONTROL_NEEDS_PUSH = 400, 10089, "consumer flow control requires a push based consumer";
         DIRECT_NEEDS_PUSH = 400, 10090, "consumer direct requires a push based consumer";
-        FILTER_NOT_SUBSET = 400, 10093, "consumer filter subject is not a valid subset of the interest subjects";
         STREAM_INVALID = 500, 10096, "stream not valid";
         HEADERS_TOO_LARGE = 400, 10097, "header size exceeds maximum allowed of 64k";
         BAD_DURABLE_NAME = 400, 10103, "durable name can not contain '.', '*', '>'";
@@ -179,6 +178,7 @@ errors! {
         inactive_threshold_exceeds(limit) = 400, 10153, "consumer inactive threshold exceeds system limit of {}";
         pedantic(why) = 400, 10157, "pedantic mode: {}";
         atomic_unsupported_header(header) = 400, 10177, "atomic publish unsupported header used: {}";
+        invalid_reset(why) = 400, 10204, "invalid reset: {}";
         atomic_too_large(limit) = 400, 10199, "atomic publish batch is too large: {}";
     }
 }

@@ -123,6 +123,15 @@ pub enum Request<'a> {
         /// Until when; `None`: go on.
         until: Option<Timestamp>,
     },
+    /// Has a consumer begin again.
+    ConsumerReset {
+        /// Of which stream.
+        stream: &'a str,
+        /// Which consumer.
+        consumer: &'a str,
+        /// With which message; 0: with what is not settled.
+        seq: u64,
+    },
     /// Pulls messages; the body is the consumer's to read. To a consumer that does not exist nobody answers.
     ConsumerNext {
         /// Of which stream.
@@ -269,6 +278,11 @@ impl<'a> Request<'a> {
                 consumer,
                 until: body::pause(text)?,
             },
+            Kind::ConsumerReset => Self::ConsumerReset {
+                stream,
+                consumer,
+                seq: body::reset(text)?,
+            },
             Kind::MetaStepDown | Kind::StreamStepDown | Kind::ConsumerStepDown => Self::StepDown {
                 kind,
                 stream,
@@ -395,6 +409,7 @@ impl<'a> Route<'a> {
             "INFO" => Self::of_consumer(Kind::ConsumerInfo, names),
             "DELETE" => Self::of_consumer(Kind::ConsumerDelete, names),
             "PAUSE" => Self::of_consumer(Kind::ConsumerPause, names),
+            "RESET" => Self::of_consumer(Kind::ConsumerReset, names),
             "NAMES" => Self::of_stream(Kind::ConsumerNames, names),
             "LIST" => Self::of_stream(Kind::ConsumerList, names),
             "MSG" => {
@@ -405,10 +420,6 @@ impl<'a> Route<'a> {
             "UNPIN" => Some(Self::Refused(
                 "io.nats.jetstream.api.v1.consumer_unpin_response",
                 ApiError::unsupported_request("CONSUMER.UNPIN"),
-            )),
-            "RESET" => Some(Self::Refused(
-                "io.nats.jetstream.api.v1.consumer_reset_response",
-                ApiError::unsupported_request("CONSUMER.RESET"),
             )),
             _ => None,
         }

@@ -59,7 +59,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// Of this stream.
+    /// All messages of this stream.
     #[must_use]
     pub fn new(stream: &'a Stream) -> Self {
         let pattern = b">".to_vec();

@@ -125,10 +125,15 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         did_create: bool,
     }
+    let mut info = stream_info_of(server, stream);
+    if server.cluster.name.is_empty() {
+        // nats-server tells of it only where it is asked about the stream.
+        info.cluster = None;
+    }
     done(
         kind,
         &Made {
-            info: stream_info_of(server, stream),
+            info,
             did_create: kind == Kind::StreamCreate,
         },
     )
@@ -278,6 +283,27 @@ pub fn consumer_info(
     done(kind, &consumer_info_of(server, stream, consumer))
 }
 
+/// The answer to [`Kind::ConsumerReset`]: the consumer, which begins again with message `seq`.
+#[must_use]
+pub fn consumer_reset(
+    server: &Server<'_>,
+    stream: &str,
+    consumer: &impl ConsumerView,
+    seq: u64,
+) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Reset<'a> {
+        #[serde(flatten)]
+        info: ConsumerInfo<'a>,
+        reset_seq: u64,
+    }
+    let reset = Reset {
+        info: consumer_info_of(server, stream, consumer),
+        reset_seq: seq,
+    };
+    done(Kind::ConsumerReset, &reset)
+}
+
 /// The answer to [`Kind::ConsumerNames`].
 #[must_use]
 pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -> Vec<u8> {
@@ -353,7 +379,7 @@ fn stream_info_of<'a>(server: &Server<'a>, stream: &'a impl StreamView) -> Strea
             consumer_count: counts.consumers,
         },
         domain: server.domain,
-        cluster: server.cluster.of(config.num_replicas),
+        cluster: Some(server.cluster.of(config.num_replicas)),
         ts: server.now,
     }
 }

@@ -10,7 +10,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// A question.
+/// What a node asks another one that has what it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A part of a checkpoint.
@@ -33,7 +33,7 @@ pub enum Ask {
     },
 }
 
-/// An answer.
+/// What it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A part of a checkpoint.
@@ -60,7 +60,7 @@ pub enum Answer {
     },
 }
 
-/// Either.
+/// A question or an answer, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A question.
@@ -133,7 +133,7 @@ pub struct MessagesEncoder(BytesMut);
 impl MessagesEncoder {
     const NEXT: usize = 1 + 4 + 8;
 
-    /// Without messages yet.
+    /// Of messages of this stream from `first` on, without any yet.
     #[must_use]
     pub fn begin(stream: u32, first: u64) -> Self {
         let mut out = BytesMut::with_capacity(4096);
@@ -144,7 +144,7 @@ impl MessagesEncoder {
         Self(out)
     }
 
-    /// One more.
+    /// Appends a message: its number, and the command that stored it.
     pub fn message(&mut self, seq: u64, command: &[u8]) {
         self.0.put_u64_le(seq);
         // A command is bounded by the largest payload there is.

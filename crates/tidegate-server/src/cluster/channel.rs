@@ -67,7 +67,7 @@ impl ChannelError {
     }
 }
 
-/// What came next.
+/// What the bytes that came on a channel mean for its owner.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// There must be so many bytes.

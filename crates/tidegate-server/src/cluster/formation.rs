@@ -40,7 +40,7 @@ impl Formation {
         self.rejoin = Some(Rejoin::new(&self.me.name));
     }
 
-    /// Whether it does.
+    /// Whether this node lost its disk and asks for the place it had.
     #[must_use]
     pub const fn rejoins(&self) -> bool {
         self.rejoin.is_some()
@@ -111,6 +111,10 @@ impl Formation {
             return None;
         }
         let mine = self.telling()?;
+        if mine.len() == 1 {
+            // Nobody could join it afterwards; and a server that is to be alone is none of a cluster.
+            return None;
+        }
         let others = mine.iter().filter(|m| m.id != self.me.id);
         let agreed = others
             .map(|m| self.told.get(&m.id))
@@ -127,6 +131,26 @@ impl Formation {
     #[must_use]
     pub const fn formed(&self) -> Option<&Members> {
         self.formed.as_ref()
+    }
+
+    /// Members to which none of the routes leads, once all were followed: this node has nothing to say to them.
+    #[must_use]
+    pub fn unrouted(&self) -> Vec<&str> {
+        // By name: a member whose disk was lost comes as somebody else until it is one again.
+        let met: Option<Vec<&str>> = self
+            .routes
+            .iter()
+            .map(|r| Some(&*r.as_ref()?.name))
+            .collect();
+        let (Some(met), Some(formed)) = (met, &self.formed) else {
+            return Vec::new();
+        };
+        let missed = |m: &&Member| m.name != self.me.name && !met.contains(&&*m.name);
+        formed
+            .iter()
+            .filter(missed)
+            .map(|m| m.name.as_str())
+            .collect()
     }
 
     /// Why not yet, for people; `None` once they are.
@@ -148,6 +172,10 @@ impl Formation {
         let Some(mine) = self.telling() else {
             return Some("two nodes have the same name".into());
         };
+        if mine.len() == 1 {
+            let what = "its routes lead to this node alone: name all nodes in --routes, or leave --cluster out for a server that is alone";
+            return Some(what.into());
+        }
         let differing = self.told.iter().find(|(_, told)| **told != mine);
         Some(match differing {
             Some((id, told)) => format!(
@@ -242,9 +270,35 @@ mod tests {
         a.handle_told(member(1).id, all);
         assert_eq!(a.due(), None);
         assert!(a.waiting_for().unwrap().contains("--routes"));
+        // And so is who knows members to which no route leads.
+        let members = Members::new((0..3).map(member).collect()).unwrap();
+        let mut c = Formation::new(member(0), 2, Some(members));
+        c.handle_met(0, member(0));
+        assert!(c.unrouted().is_empty(), "the other route may lead there");
+        c.handle_met(1, member(2));
+        assert_eq!(c.unrouted(), ["n1"]);
+        c.handle_met(
+            1,
+            Member {
+                id: 77,
+                ..member(1)
+            },
+        );
+        assert_eq!(c.unrouted(), ["n2"]);
         // Two nodes with one name can never be members.
         let mut b = Formation::new(member(0), 1, None);
         b.handle_met(0, Member { id: 5, ..member(0) });
         assert_eq!((b.telling(), b.due()), (None, None));
+    }
+
+    #[test]
+    fn nobody_is_a_cluster_alone() {
+        let mut seed = Formation::new(member(0), 1, None);
+        seed.handle_met(0, member(0));
+        assert_eq!(seed.due(), None);
+        assert!(seed.waiting_for().unwrap().contains("--routes"));
+        // One that was formed so goes on.
+        let alone = Members::new(vec![member(0)]);
+        assert!(Formation::new(member(0), 1, alone).waiting_for().is_none());
     }
 }

@@ -91,7 +91,7 @@ impl Wanted {
         Some(want.id)
     }
 
-    /// Each of them.
+    /// All that is wanted now.
     pub fn iter(&self) -> impl Iterator<Item = Told<'_>> {
         self.all.iter().map(|(key, want)| told(key, want))
     }

@@ -51,12 +51,12 @@ impl Members {
         (names_differ && ids_differ && sound).then_some(Self(all))
     }
 
-    /// Each.
+    /// Its members, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter()
     }
 
-    /// How many.
+    /// How many members it has.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
@@ -99,7 +99,7 @@ impl Members {
         u64::from_le_bytes(first).max(1)
     }
 
-    /// For people.
+    /// Their names, for people.
     #[must_use]
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.0.iter().map(|m| m.name.as_str()).collect();

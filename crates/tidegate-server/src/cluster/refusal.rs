@@ -41,6 +41,11 @@ pub enum Refusal {
         "`{0}` is already connected from {1}: give each node of the cluster its own --name, or stop the other server first"
     )]
     NameTaken(String, String),
+    /// Another process with its data directory is connected.
+    #[error(
+        "`{0}` is still connected from {1} by the process it was before: it is let in when that has ended; if that goes on, two servers run as `{0}` with copies of one data directory, and the one that came later is to be stopped"
+    )]
+    Running(String, String),
     /// Its name is a member's, its data directory is not.
     #[error(
         "`{name}` comes with another data directory: the cluster knows it by {known:016x}, not by {came:016x}; give it back the directory it had, or say --rejoin there if that is lost"
@@ -133,6 +138,7 @@ impl Refusal {
             Self::NoTls => 14,
             Self::OnlyTls => 15,
             Self::Shards { .. } => 16,
+            Self::Running(..) => RUNNING,
             Self::Theirs { code, .. } => *code,
         }
     }
@@ -147,6 +153,12 @@ impl Refusal {
     #[must_use]
     pub const fn is_harmless(&self) -> bool {
         matches!(self.code(), MYSELF | TWICE)
+    }
+
+    /// Whether it passes by itself, most often: when the other side notices that a process is gone.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        self.code() == RUNNING
     }
 
     /// What the other side is told.
@@ -165,3 +177,5 @@ impl Refusal {
 
 const MYSELF: u16 = 4;
 const TWICE: u16 = 13;
+/// Of [`Refusal::Running`].
+const RUNNING: u16 = 17;

@@ -90,15 +90,6 @@ impl Peer {
     }
 }
 
-/// A channel that opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Whose.
-    pub slot: usize,
-    /// Whether the peer is another process than the one whose channels are still here: they are dead.
-    pub restarted: bool,
-}
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Roster {
@@ -160,13 +151,8 @@ impl Roster {
         &mut self.formation
     }
 
-    /// A channel is open that was admitted just now.
-    pub fn handle_open(
-        &mut self,
-        side: Side,
-        theirs: &Introduction,
-        address: SocketAddr,
-    ) -> Opened {
+    /// A channel is open that was admitted just now; the slot of the peer.
+    pub fn handle_open(&mut self, side: Side, theirs: &Introduction, address: SocketAddr) -> usize {
         let found = self.peers.iter().position(|p| p.name == theirs.name);
         let free = || self.peers.iter().position(|p| !p.is_connected());
         let slot = match found {
@@ -189,7 +175,6 @@ impl Roster {
             self.peers.push(fresh.clone());
         }
         let peer = &mut self.peers[slot];
-        let restarted = peer.is_connected() && peer.life != theirs.life;
         if peer.life != theirs.life || peer.id != theirs.id {
             *peer = fresh;
         }
@@ -200,7 +185,7 @@ impl Roster {
             None => theirs.client_url.clone(),
         };
         *peer.channel(side, theirs.kind()) = true;
-        Opened { slot, restarted }
+        slot
     }
 
     /// A channel is over.
@@ -333,8 +318,14 @@ impl Judge for Roster {
             let name = theirs.name.clone();
             return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
         }
+        // Whoever was there first stays: of two copies of a directory it is the one that knows what it promised since. A process that
+        // ended is gone in a moment, and then the next one is welcome.
+        if peer.life != theirs.life && peer.is_connected() {
+            let name = theirs.name.clone();
+            return Err(Refusal::Running(name, peer.address.ip().to_string()));
+        }
         // From the other side a second channel means that the first is dead; from here it means two routes.
-        if side == Side::Dialer && peer.is_told(theirs.kind()) && peer.life == theirs.life {
+        if side == Side::Dialer && peer.is_told(theirs.kind()) {
             return Err(Refusal::Twice(theirs.name.clone()));
         }
         Ok(())
@@ -403,8 +394,7 @@ mod tests {
         let mut roster = roster(false, None);
         let first = other("n2", 2, 5);
         roster.admits(Side::Dialled, &first).unwrap();
-        let opened = roster.handle_open(Side::Dialled, &first, at());
-        assert_eq!((opened.slot, opened.restarted), (0, false));
+        assert_eq!(roster.handle_open(Side::Dialled, &first, at()), 0);
         let second = other("n2", 22, 6);
         let taken = roster.admits(Side::Dialled, &second).unwrap_err();
         assert!(
@@ -416,7 +406,7 @@ mod tests {
         roster.handle_over(0, Side::Dialled, Kind::Route);
         assert!(roster.client_urls().is_empty());
         roster.admits(Side::Dialled, &second).unwrap();
-        assert_eq!(roster.handle_open(Side::Dialled, &second, at()).slot, 0);
+        assert_eq!(roster.handle_open(Side::Dialled, &second, at()), 0);
         assert_eq!((roster.slot_of(2), roster.slot_of(22)), (None, Some(0)));
         let mut streams = other("n4", 4, 1);
         streams.streams = true;
@@ -466,9 +456,22 @@ mod tests {
         roster.handle_open(Side::Dialled, &old, at());
         let taken = roster.admits(Side::Dialled, &guest).unwrap_err();
         assert!(taken.to_string().contains("already connected"), "{taken}");
-        roster.admits(Side::Dialled, &new).unwrap();
-        assert!(roster.handle_open(Side::Dialled, &new, at()).restarted);
-        assert!(!roster.handle_open(Side::Dialer, &new, at()).restarted);
+        // While the one before is connected it may be a copy.
+        for side in [Side::Dialled, Side::Dialer] {
+            let running = roster.admits(side, &new).unwrap_err().to_string();
+            assert!(
+                running.contains("copies of one data directory"),
+                "{running}"
+            );
+        }
+        roster.admits(Side::Dialled, &old).unwrap();
+        roster.handle_over(0, Side::Dialled, Kind::Route);
+        for side in [Side::Dialled, Side::Dialer] {
+            roster.admits(side, &new).unwrap();
+            assert_eq!(roster.handle_open(side, &new, at()), 0);
+        }
+        let running = roster.admits(Side::Dialled, &old).unwrap_err().to_string();
+        assert!(running.contains("still connected"), "{running}");
         let twice = roster.admits(Side::Dialer, &new);
         assert_eq!(twice, Err(Refusal::Twice("n2".into())));
     }

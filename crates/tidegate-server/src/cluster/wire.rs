@@ -284,7 +284,7 @@ fn routed<'a>(f: &mut Fields<'a>) -> Result<Routed<'a>, Cut> {
 }
 
 impl Frame<'_> {
-    /// Appends it.
+    /// Appends the frame to what waits for the peer.
     pub fn write(&self, out: &mut Outbox) {
         match self {
             Self::Hello(body) => put(out, HELLO, &[body]),

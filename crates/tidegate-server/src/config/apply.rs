@@ -108,7 +108,7 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             }
             // Not a setting, but something to refer to.
             _ if referenced(key) => {}
-            _ => return Err(unknown(key, item)),
+            _ => unknown(key, item)?,
         }
     }
     if let Some(user) = &s.no_auth_user
@@ -140,7 +140,7 @@ fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxE
                     s.users.push(Arc::new(one_user(key, item)?));
                 }
             }
-            _ => return Err(unknown(&format!("authorization.{key}"), item)),
+            _ => unknown(&format!("authorization.{key}"), item)?,
         }
     }
     match (user, password) {
@@ -208,6 +208,9 @@ fn jetstream(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError
             // Every acknowledgement follows its sync: whatever interval is asked for is kept.
             "sync_interval" | "sync" if matches!(&item.value, Value::Text(t) if t == "always") => {}
             "sync_interval" | "sync" => drop(duration(key, item)?),
+            // A field nobody knows is refused, always.
+            "strict" if boolean(key, item)? => {}
+            "strict" => return Err(wrong(key, item, "true: requests are always read strictly")),
             "limits" => {
                 for (key, item) in entries(key, item)? {
                     match key.as_str() {
@@ -217,11 +220,11 @@ fn jetstream(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError
                         "max_consumers" => {
                             streams.max_consumers = Some(count(key, item, 0)?).filter(|n| *n > 0)
                         }
-                        _ => return Err(unknown(&format!("jetstream.limits.{key}"), item)),
+                        _ => unknown(&format!("jetstream.limits.{key}"), item)?,
                     }
                 }
             }
-            _ => return Err(unknown(&format!("jetstream.{key}"), item)),
+            _ => unknown(&format!("jetstream.{key}"), item)?,
         }
     }
     s.streams = on.then_some(streams);
@@ -241,7 +244,7 @@ fn one_user(key: &str, item: &Item) -> Result<User, SyntaxError> {
             "user" | "username" => name = Some(text(key, item)?),
             "pass" | "password" => password = Some(text(key, item)?),
             "permissions" | "permission" | "authorization" => rules = Some(permissions(key, item)?),
-            _ => return Err(unknown(&format!("users.{key}"), item)),
+            _ => unknown(&format!("users.{key}"), item)?,
         }
     }
     let (Some(name), Some(password)) = (name, password) else {
@@ -261,7 +264,7 @@ fn permissions(key: &str, item: &Item) -> Result<Permissions, SyntaxError> {
             "pub" | "publish" => p.publish = rules(key, item, false)?,
             "sub" | "subscribe" => p.subscribe = rules(key, item, true)?,
             "allow_responses" | "allow_response" => p.responses = responses(key, item)?,
-            _ => return Err(unknown(&format!("permissions.{key}"), item)),
+            _ => unknown(&format!("permissions.{key}"), item)?,
         }
     }
     Ok(p)
@@ -275,7 +278,7 @@ fn rules(key: &str, item: &Item, queues: bool) -> Result<Rules, SyntaxError> {
                 match key.as_str() {
                     "allow" => rules.allow = Some(patterns(key, item, queues)?),
                     "deny" => rules.deny = patterns(key, item, queues)?,
-                    _ => return Err(unknown(&format!("permissions.{key}"), item)),
+                    _ => unknown(&format!("permissions.{key}"), item)?,
                 }
             }
         }
@@ -323,7 +326,7 @@ fn responses(key: &str, item: &Item) -> Result<Option<ResponseRule>, SyntaxError
                     "expires" | "expiration" | "ttl" => {
                         rule.expires = Some(duration(key, item)?).filter(|d| !d.is_zero())
                     }
-                    _ => return Err(unknown(&format!("allow_responses.{key}"), item)),
+                    _ => unknown(&format!("allow_responses.{key}"), item)?,
                 }
             }
             Ok(Some(rule))
@@ -358,7 +361,7 @@ fn tls(key: &str, item: &Item) -> Result<TlsSettings, SyntaxError> {
                     _ => HandshakeFirst::After(positive(key, item)?),
                 };
             }
-            _ => return Err(unknown(&format!("tls.{key}"), item)),
+            _ => unknown(&format!("tls.{key}"), item)?,
         }
     }
     if tls.cert_file.as_os_str().is_empty() || tls.key_file.as_os_str().is_empty() {
@@ -381,7 +384,10 @@ fn listen(key: &str, item: &Item, host: &mut String, port: &mut u16) -> Result<(
             let (h, p) = text
                 .rsplit_once(':')
                 .ok_or_else(|| wrong(key, item, expected))?;
-            *port = p.parse().map_err(|_| wrong(key, item, expected))?;
+            *port = match p {
+                "-1" => 0,
+                _ => p.parse().map_err(|_| wrong(key, item, expected))?,
+            };
             *host = h.trim_matches(['[', ']']).into();
         }
         _ => return Err(wrong(key, item, expected)),
@@ -514,13 +520,17 @@ fn parse_duration(text: &str) -> Option<f64> {
     (!text.is_empty()).then_some(sum)
 }
 
-pub(super) fn unknown(key: &str, item: &Item) -> SyntaxError {
-    error(
+/// A key without a meaning here: a mistake, unless it is there for a variable to refer to.
+pub(super) fn unknown(key: &str, item: &Item) -> Result<(), SyntaxError> {
+    if item.referenced {
+        return Ok(());
+    }
+    Err(error(
         item,
         format!(
             "the setting `{key}` does not exist here: remove it (docs/nats-support.md lists what does)"
         ),
-    )
+    ))
 }
 
 pub(super) fn wrong(key: &str, item: &Item, expected: &str) -> SyntaxError {
@@ -621,10 +631,23 @@ mod tests {
             ("no_auth_user: nobody", "is not among the users"),
             ("controller: clever", "storm-aimd"),
             ("server_name: \"a b\"", "without blanks"),
+            ("jetstream { strict: false }", "always read strictly"),
         ] {
             let e = read(text).unwrap_err();
             assert!(e.contains(part), "{text:?}: {e}");
         }
+    }
+
+    #[test]
+    fn what_a_variable_refers_to_may_stand_anywhere() {
+        let s = read(
+            "listen: \"127.0.0.1:-1\"\nauthorization { mine = { publish: { deny: a } }\n \
+             users: [ { user: u, password: p, permissions: $mine } ] }",
+        );
+        let s = s.unwrap();
+        assert!(s.port == 0 && s.users[0].permissions.is_some());
+        let e = read("authorization { mine = { publish: { deny: a } } }").unwrap_err();
+        assert!(e.contains("authorization.mine"), "{e}");
     }
 
     #[test]
@@ -637,7 +660,7 @@ mod tests {
         );
         assert_eq!(streams("store_dir: /d\njetstream: disabled"), None);
         let s = streams(
-            "jetstream { store_dir: /d, max_mem: 1MB, max_file: 1GB, domain: hub, sync_interval: always, limits { max_streams: 3 } }",
+            "jetstream { store_dir: /d, max_mem: 1MB, max_file: 1GB, domain: hub, sync_interval: always, strict: true, limits { max_streams: 3 } }",
         );
         let s = s.unwrap();
         assert_eq!((s.directory, s.domain), ("/d".into(), Some("hub".into())));

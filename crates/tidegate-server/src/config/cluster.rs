@@ -317,12 +317,12 @@ pub(super) fn cluster(
                         "user" | "username" => user = Some(text(key, item)?),
                         "pass" | "password" => password = Some(text(key, item)?),
                         "token" => token = Some(text(key, item)?),
-                        _ => return Err(unknown(&format!("cluster.authorization.{key}"), item)),
+                        _ => unknown(&format!("cluster.authorization.{key}"), item)?,
                     }
                 }
             }
             "tls" => cluster.tls = Some(cluster_tls(item)?),
-            _ => return Err(unknown(&format!("cluster.{key}"), item)),
+            _ => unknown(&format!("cluster.{key}"), item)?,
         }
     }
     let secret = match (user, password, token) {

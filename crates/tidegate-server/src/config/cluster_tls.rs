@@ -44,7 +44,7 @@ pub(super) fn cluster_tls(item: &Item) -> Result<ClusterTls, SyntaxError> {
                     return Err(wrong("cluster.tls.verify", item, expected));
                 }
             }
-            _ => return Err(unknown(&format!("cluster.tls.{key}"), item)),
+            _ => unknown(&format!("cluster.tls.{key}"), item)?,
         }
     }
     let files = [&tls.cert_file, &tls.key_file, &tls.ca_file];

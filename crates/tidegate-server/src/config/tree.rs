@@ -2,7 +2,7 @@
 //!
 //! nats-server's: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets; comments after `#` and
 //! `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...; `$NAME` is a key defined before in
-//! this map or one around it, or an environment variable; `include 'file'`. Owns the syntax only: what keys there are is
+//! this map or one around it, or an environment variable; `include 'file'`; JSON, which is this in braces. Owns the syntax only: what keys there are is
 //! [`super::apply`]'s. Nesting and includes are bounded, so that no text makes it hang or overflow.
 
 use std::fmt;
@@ -18,9 +18,11 @@ pub struct Item {
     pub value: Value,
     /// Its line, from 1.
     pub line: usize,
+    /// A variable refers to it: it may be there for that alone.
+    pub referenced: bool,
 }
 
-/// A value.
+/// What a key of a configuration file is set to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Text; a bare word that is nothing else is one too.
@@ -96,7 +98,19 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
         line: 1,
         outside,
     };
-    reader.map(false, 0, &mut Vec::new())
+    // JSON is this syntax within one pair of braces.
+    reader.skip(b" \t\r\n");
+    let braced = reader.peek() == Some(b'{');
+    if !braced {
+        return reader.map(false, 0, &mut Vec::new());
+    }
+    reader.at += 1;
+    let map = reader.map(true, 0, &mut Vec::new())?;
+    reader.skip(b" \t\r\n");
+    match reader.peek() {
+        None => Ok(map),
+        Some(_) => Err(reader.error("expected nothing after the closing `}`")),
+    }
 }
 
 /// Reads TOML.
@@ -156,7 +170,11 @@ fn toml_item(
         ),
         DeValue::Table(table) => Value::Map(toml_map(table, line)?),
     };
-    Ok(Item { value, line: at })
+    Ok(Item {
+        value,
+        line: at,
+        referenced: false,
+    })
 }
 
 struct Reader<'a> {
@@ -204,7 +222,12 @@ impl Reader<'_> {
             }
             self.skip(b" \t\r\n");
             let value = self.value(depth, outer)?;
-            put(outer, (key, Item { value, line }));
+            let item = Item {
+                value,
+                line,
+                referenced: false,
+            };
+            put(outer, (key, item));
         }
         Ok(outer.pop().unwrap_or_default())
     }
@@ -272,15 +295,20 @@ impl Reader<'_> {
                 Some(_) => {
                     let line = self.line;
                     let value = self.value(depth, outer)?;
-                    items.push(Item { value, line });
+                    items.push(Item {
+                        value,
+                        line,
+                        referenced: false,
+                    });
                 }
             }
         }
     }
 
-    fn variable(&self, name: &str, outer: &[Map]) -> Result<Value, SyntaxError> {
-        let keys = outer.iter().rev().flat_map(|map| map.iter().rev());
-        if let Some((_, item)) = keys.into_iter().find(|(key, _)| key == name) {
+    fn variable(&self, name: &str, outer: &mut [Map]) -> Result<Value, SyntaxError> {
+        let mut keys = outer.iter_mut().rev().flat_map(|map| map.iter_mut().rev());
+        if let Some((_, item)) = keys.find(|(key, _)| key == name) {
+            item.referenced = true;
             return Ok(item.value.clone());
         }
         let value = self.outside.variable(name);
@@ -491,6 +519,26 @@ mod tests {
     }
 
     #[test]
+    fn json_is_read_as_it_is() {
+        let text = "\n{\n  \"port\": -1,\n  \"jetstream\": { \"store_dir\": \"/d\" },\n  \"debug\": true\n}\n";
+        assert_eq!(
+            show(&read(text).unwrap()),
+            "port@3=-1 jetstream@4={store_dir@4=\"/d\"} debug@5=true"
+        );
+    }
+
+    #[test]
+    fn what_a_variable_refers_to_is_marked() {
+        let map = read("a { b: 1, c: { d: $b } }, e: 2").unwrap();
+        let Value::Map(inner) = &map[0].1.value else {
+            panic!("{map:?}")
+        };
+        let marks: Vec<bool> = inner.iter().map(|(_, item)| item.referenced).collect();
+        assert_eq!(marks, [true, false]);
+        assert!(!map[1].1.referenced);
+    }
+
+    #[test]
     fn mistakes_name_their_line() {
         for (text, line, part) in [
             ("a: 1\nb: {\nc: 2", 3, "expected `}`"),
@@ -499,6 +547,8 @@ mod tests {
             ("\n\na: $NOPE", 3, "$NOPE"),
             ("a:", 1, "expected a value"),
             ("x\n= {", 2, "expected"),
+            ("{\nport: 1", 2, "expected `}`"),
+            ("{port: 1}\nhost: a", 2, "after the closing"),
             ("include other.conf", 1, "no such file"),
             ("include loop.conf", 1, "levels"),
             ("a: (\nx", 1, "expected `)`"),

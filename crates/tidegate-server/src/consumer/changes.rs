@@ -175,6 +175,26 @@ impl Changes {
         Some(bytes)
     }
 
+    /// Whether all deltas that were taken are durable.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.taken == self.durable
+    }
+
+    /// The consumer begins again after message `told`, and the log knows: what changed before counts no more, nor does anybody wait
+    /// for it to become durable.
+    pub(super) fn handle_reset(&mut self, told: u64, sink: &mut impl Sink) {
+        debug_assert!(
+            self.is_settled(),
+            "a delta of before would be applied after"
+        );
+        (self.told, self.new, self.since) = (told, 0, None);
+        self.touched.clear();
+        self.removed.clear();
+        for (_, reply) in self.waiting.drain(..) {
+            sink.answer(&reply);
+        }
+    }
+
     /// The oldest delta that was not is durable now.
     pub(super) fn handle_durable(&mut self, sink: &mut impl Sink) {
         debug_assert!(self.durable < self.taken, "a delta that was not taken");

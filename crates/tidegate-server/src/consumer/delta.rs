@@ -24,7 +24,7 @@ pub const UNACKED_MAX: usize = 1 << 20;
 const VERSION: u8 = 1;
 
 /// No delivery and no message ever has this number, so that one more can always be said.
-const NUMBER_END: u64 = 1 << 62;
+pub(super) const NUMBER_END: u64 = 1 << 62;
 
 /// What changed in a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -150,7 +150,7 @@ impl Consumer {
             redelivery: Redelivery::default(),
             changes: Changes::new(identity.logged, state.delivered.stream_seq),
             skip: Skip::default(),
-            cursor: state.delivered.stream_seq.saturating_add(1),
+            cursor: 0,
             ahead: 0,
             receiver,
             replay: settings.replay_original.then(|| Replay {
@@ -165,14 +165,7 @@ impl Consumer {
             used_us: now,
             settings,
         };
-        if state.resume > state.delivered.stream_seq
-            && let Some(mut last) = source.last_per_subject()
-        {
-            last.retain(|seq| *seq > state.delivered.stream_seq && *seq <= state.resume);
-            consumer.skip = Skip::new(last);
-            consumer.cursor = state.resume.saturating_add(1);
-        }
-        consumer.ahead = source.count_from(consumer.cursor);
+        consumer.look_ahead(state, source);
         for unacked in state.pending.iter() {
             consumer.pending.insert(unacked.with(Live::default()));
             consumer
@@ -181,6 +174,43 @@ impl Consumer {
         }
         consumer.drop_missing(now, source);
         consumer
+    }
+
+    /// What is to come after all that the state says was delivered.
+    fn look_ahead(&mut self, state: &State, source: &mut impl Source) {
+        let delivered = state.delivered.stream_seq;
+        self.skip = Skip::default();
+        self.cursor = delivered.saturating_add(1);
+        if state.resume > delivered
+            && let Some(mut last) = source.last_per_subject()
+        {
+            last.retain(|seq| *seq > delivered && *seq <= state.resume);
+            self.skip = Skip::new(last);
+            self.cursor = state.resume.saturating_add(1);
+        }
+        self.ahead = source.count_from(self.cursor);
+    }
+
+    /// Begins again where `state`, which was reset, says: for the log, or by itself where that does not keep this consumer. Pulls
+    /// and flow control stay as they are; a receiver that waits to hear that its acknowledgement was recorded hears it, since all that
+    /// could be is.
+    pub fn handle_reset(&mut self, state: &State, source: &mut impl Source, sink: &mut impl Sink) {
+        self.changes.handle_reset(state.delivered.stream_seq, sink);
+        self.delivered = state.delivered;
+        self.ack_floor = state.ack_floor;
+        self.pending = Pending::default();
+        self.redelivery = Redelivery::default();
+        (self.last_delivery_us, self.last_ack_us) = (None, None);
+        if let Some(replay) = &mut self.replay {
+            (replay.last, replay.due_us) = (None, None);
+        }
+        self.look_ahead(state, source);
+    }
+
+    /// Whether all deltas that were taken are durable.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        self.changes.is_settled()
     }
 
     /// Takes over a changed configuration. `source` shows what the new filters pass.
@@ -320,9 +350,10 @@ impl Consumer {
             self.queue_again(now, seq, sink);
         }
         let last = (self.delivered.consumer_seq, self.delivered.stream_seq);
+        let held_up = self.is_held_up();
         match &mut self.receiver {
             Receiver::Pull(pulls) => {
-                if pulls.handle_timeouts(now, last, sink) {
+                if pulls.handle_timeouts(now, last, held_up, sink) {
                     self.used_us = now;
                 }
             }
@@ -457,6 +488,13 @@ impl Consumer {
                 .checked_sub(now)
                 .filter(|left| *left > 0),
         }
+    }
+
+    /// Whether nothing is delivered until something is acknowledged.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.awaits_acks()
+            && self.redelivery.queued() == 0
+            && self.pending.len() >= self.settings.max_unacked
     }
 
     /// Whether deliveries wait for acknowledgements.

@@ -69,6 +69,11 @@ impl Pull {
         self.expires_us.min(self.beat_us)
     }
 
+    /// Whether it ends where nothing more is there: one that waits for its first message has not got what it came for.
+    fn has_come_to_its_end(&self) -> bool {
+        self.no_wait && (self.expires_us == u64::MAX || self.served)
+    }
+
     fn end(&self, code: u16, description: &str, sink: &mut impl Sink) {
         let headers = status::leftover(code, description, self.left, self.bytes_left);
         sink.status(&self.reply, b"", &headers);
@@ -264,8 +269,7 @@ impl Pulls {
             return;
         }
         self.retain(|pull| {
-            // One that waits for its first message has not got what it came for.
-            let ends = pull.no_wait && (pull.expires_us == u64::MAX || pull.served);
+            let ends = pull.has_come_to_its_end();
             if ends {
                 sink.status(&pull.reply, b"", &status::plain(404, NO_MESSAGES));
             }
@@ -276,16 +280,31 @@ impl Pulls {
 
     /// Ends what has expired, and gives signs of life where the silence was long, if somebody listens: `last` holds the last
     /// numbers given. Says whether a pull ended.
+    ///
+    /// Those that only wanted what was there end, too, where messages are `held_up` until others are acknowledged. So does nats-server, by
+    /// which a client that is slow to acknowledge is not told of life for ever in the place of an end.
     pub(super) fn handle_timeouts(
         &mut self,
         now: u64,
         last: (u64, u64),
+        held_up: bool,
         sink: &mut impl Sink,
     ) -> bool {
         if now < self.deadline_us {
             return false;
         }
         let before = self.queue.len();
+        let due = self.first_deadline() <= now;
+        if held_up && due {
+            // What has expired is told that.
+            self.retain(|pull| {
+                let ends = pull.expires_us > now && pull.has_come_to_its_end();
+                if ends {
+                    sink.status(&pull.reply, b"", &status::plain(404, NO_MESSAGES));
+                }
+                !ends
+            });
+        }
         self.retain(|pull| {
             if pull.expires_us <= now {
                 pull.end(408, REQUEST_TIMEOUT, sink);

@@ -72,7 +72,7 @@ pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiEr
         check_push(config, stream)?;
     }
     check_limits(config, stream)?;
-    check_filters(config, stream)?;
+    check_filters(config)?;
     check_start(config)?;
     if !config.sample_freq.is_empty() {
         let number = config.sample_freq.trim_end_matches('%');
@@ -182,7 +182,7 @@ fn check_limits(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), Ap
     Ok(())
 }
 
-fn check_filters(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+fn check_filters(config: &ConsumerConfig) -> Result<(), ApiError> {
     if !config.filter_subject.is_empty() && !config.filter_subjects.is_empty() {
         return Err(ApiError::DUPLICATE_FILTERS);
     }
@@ -201,10 +201,6 @@ fn check_filters(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), A
         }
         if filters[..i].iter().any(|f| subject::overlaps(f, filter)) {
             return Err(ApiError::OVERLAPPING_FILTERS);
-        }
-        let mut subjects = stream.subjects.iter().map(String::as_bytes);
-        if !subjects.any(|s| subject::overlaps(s, filter)) {
-            return Err(ApiError::FILTER_NOT_SUBSET);
         }
     }
     Ok(())
@@ -416,8 +412,6 @@ mod tests {
             (10052, r#"{"filter_subject":"a..x"}"#),
             (10138, r#"{"filter_subjects":["a.*","a.x"]}"#),
             (10138, r#"{"filter_subjects":["a.*.x","a.y.*"]}"#),
-            (10093, r#"{"filter_subject":"c"}"#),
-            (10093, r#"{"filter_subjects":["b","c"]}"#),
             (10094, r#"{"opt_start_seq":1}"#),
             (
                 10094,
@@ -436,6 +430,8 @@ mod tests {
         for good in [
             r#"{"filter_subjects":["a.x","b"],"sample_freq":"50%"}"#,
             r#"{"filter_subject":">"}"#,
+            r#"{"filter_subject":"c"}"#,
+            r#"{"filter_subjects":["b","c"]}"#,
             r#"{"deliver_subject":"x","idle_heartbeat":100000000,"flow_control":true}"#,
             r#"{"deliver_policy":"last_per_subject","filter_subject":"a.>"}"#,
         ] {

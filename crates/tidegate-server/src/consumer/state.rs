@@ -6,9 +6,14 @@
 //! The state follows the leader: what was delivered after the last delta is, after a crash, delivered again under the same numbers, and
 //! an acknowledgement that was in no delta costs one redelivery. Nothing acknowledged in a durable delta is delivered again.
 //!
-//! Invariants: `ack_floor` and `delivered` never go back, the one never passes the other, and what is pending lies between them.
+//! Invariants: `ack_floor` and `delivered` never go back unless the consumer is made to begin again ([`State::reset`]), the one never
+//! passes the other, and what is pending lies between them.
 
-use super::delta::{Delta, DeltaError};
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use super::delta::{Delta, DeltaError, NUMBER_END};
 use super::pending::Pending;
 
 /// A place in a consumer's deliveries and in its stream.
@@ -30,6 +35,30 @@ impl Position {
         }
     }
 }
+
+/// Where a consumer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// With this message.
+    At(u64),
+    /// With the last message of each subject up to this one; then come all that follow it.
+    LastPerSubject(u64),
+}
+
+impl Start {
+    /// The message after which everything is delivered.
+    #[must_use]
+    pub const fn after(self) -> u64 {
+        match self {
+            Self::At(start) => start.saturating_sub(1),
+            Self::LastPerSubject(resume) => resume,
+        }
+    }
+}
+
+/// The messages a consumer can be made to begin again with, whether they are there or not.
+pub const RESET_RANGE: RangeInclusive<u64> = 1..=NUMBER_END;
 
 /// What the log keeps of a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +94,24 @@ impl State {
         }
     }
 
+    /// A consumer that begins there.
+    #[must_use]
+    pub fn beginning(start: Start) -> Self {
+        match start {
+            Start::At(start) => Self::starting_at(start),
+            Start::LastPerSubject(resume) => Self::starting_last_per_subject(resume),
+        }
+    }
+
+    /// Where a consumer with this state begins, of which nothing was delivered.
+    #[must_use]
+    pub const fn start(&self) -> Start {
+        match self.resume {
+            0 => Start::At(self.delivered.stream_seq.saturating_add(1)),
+            resume => Start::LastPerSubject(resume),
+        }
+    }
+
     /// The last delivery, and the highest message delivered.
     #[must_use]
     pub const fn delivered(&self) -> Position {
@@ -88,6 +135,15 @@ impl State {
         let delta = Delta::decode(delta)?;
         self.take(&delta);
         Ok(())
+    }
+
+    /// Begins again with message `seq`, one of [`RESET_RANGE`]: nothing from there on was delivered, everything before it is settled, and
+    /// deliveries are counted from 1. A delta that was made before must not be applied after this.
+    pub fn reset(&mut self, seq: u64) {
+        *self = Self {
+            resume: self.resume,
+            ..Self::starting_at(seq)
+        };
     }
 
     fn take(&mut self, delta: &Delta) {

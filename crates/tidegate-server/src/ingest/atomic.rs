@@ -126,7 +126,7 @@ impl Reason {
     }
 }
 
-/// A whole batch.
+/// A batch whose last message has come: it is for the log now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicBatch {
     /// The stream it is for.

@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -30,6 +30,8 @@ use crate::node::Handle;
 
 /// Readers at a time; more wait in the listener's backlog.
 const READERS_MAX: usize = 32;
+/// How often it is said that nobody can be accepted.
+const SAID_EVERY: Duration = Duration::from_secs(10);
 /// For the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// For everything a connection does.
@@ -107,6 +109,7 @@ struct Source {
 async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let readers = Arc::new(Semaphore::new(READERS_MAX));
+    let mut said = None;
     loop {
         let Ok(permit) = Arc::clone(&readers).acquire_owned().await else {
             return Ok(());
@@ -114,7 +117,10 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(e) => {
-                tracing::warn!("the monitor cannot accept: {e}");
+                if said.is_none_or(|said: Instant| said.elapsed() > SAID_EVERY) {
+                    tracing::warn!("the monitor cannot accept: {e}");
+                    said = Some(Instant::now());
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

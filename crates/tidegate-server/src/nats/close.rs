@@ -39,7 +39,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// For people.
+    /// The reason in nats-server's words, for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -27,6 +27,9 @@ pub struct Info {
     pub max_payload: usize,
     /// Whether streams are served.
     pub jetstream: bool,
+    /// The level of the streams' API: clients gate features by it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_lvl: Option<u32>,
     /// The connection's number.
     pub client_id: u64,
     /// The client's address as seen here.

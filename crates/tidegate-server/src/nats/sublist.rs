@@ -66,7 +66,7 @@ impl Matches {
         self.plain.iter().chain(&self.members).copied()
     }
 
-    /// Whether nobody does.
+    /// Whether nobody is to have the message.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.members.is_empty()

@@ -15,6 +15,8 @@ mod announced;
 mod asking;
 mod changes;
 mod fanout;
+#[cfg(test)]
+pub(super) mod joined;
 mod leaders;
 pub mod peers;
 mod queue_groups;

@@ -31,8 +31,10 @@ use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
 use self::replication::Replication;
 use self::streams::Waiting;
 use super::core::Node;
+use super::descriptors::bound_clients;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
+use super::seldom::Seldom;
 use super::socket::Socket;
 use super::tls::PeerTls;
 use super::verify::Verifier;
@@ -73,6 +75,10 @@ pub struct Server {
     verifier: Verifier,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
+    /// There were no descriptors.
+    not_accepted: Seldom,
+    /// There were as many as may be.
+    not_admitted: Seldom,
     /// Connections that get their INFO then if they have not begun with TLS, in order.
     hellos: VecDeque<(Time, usize)>,
     /// Where streams are kept.
@@ -129,8 +135,9 @@ impl Server {
     ///
     /// # Errors
     /// Settings that cannot be put in force, such as an address in use or a certificate that cannot be read.
-    pub fn bind(settings: Settings) -> Result<Self, StartError> {
+    pub fn bind(mut settings: Settings) -> Result<Self, StartError> {
         settings.check_exposure()?;
+        bound_clients(&mut settings);
         let listen = |source| StartError::Listen {
             host: settings.host.clone(),
             port: settings.port,
@@ -173,6 +180,8 @@ impl Server {
             handle,
             scratch: vec![0; READ_BYTES],
             accept_again: None,
+            not_accepted: Seldom::default(),
+            not_admitted: Seldom::default(),
             hellos: VecDeque::new(),
             store: None,
             waiting,
@@ -386,6 +395,7 @@ impl Server {
             tracing::error!("reload: the controller cannot change while running: it stays");
             settings.controller = old.controller;
         }
+        bound_clients(&mut settings);
         let nothing = |e: StartError| tracing::error!("reload: {e}: nothing was changed");
         let (of_clients, of_nodes) = match certificates(&settings) {
             Ok(both) => both,

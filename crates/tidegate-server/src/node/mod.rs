@@ -2,10 +2,12 @@
 //! ([`Server`], on `mio`).
 
 pub mod core;
+mod descriptors;
 mod driver;
 mod flow;
 mod handle;
 pub mod jetstream;
+mod seldom;
 mod socket;
 mod timers;
 mod tls;
@@ -24,6 +26,7 @@ pub use handle::{Busy, Handle};
 pub use jetstream::{Messages, StreamStats};
 pub use tls::TlsError;
 
+use crate::api::level::API_LEVEL;
 use crate::config::cluster::ClusterSettingsError;
 use crate::config::{ExposureError, Settings};
 use crate::nats::connect::Info;
@@ -139,6 +142,7 @@ fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
         headers: true,
         max_payload: settings.max_payload,
         jetstream: settings.streams.is_some(),
+        api_lvl: settings.streams.as_ref().map(|_| API_LEVEL),
         auth_required: settings.needs_credentials() && settings.no_auth_user.is_none(),
         tls_required: settings.tls.is_some() && !settings.allow_non_tls,
         tls_verify: settings.tls.as_ref().is_some_and(|t| t.verify),

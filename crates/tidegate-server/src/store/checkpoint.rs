@@ -64,7 +64,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// What comes first.
+    /// Begins a checkpoint: the bytes that come before the state.
     #[must_use]
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let mut out = Vec::with_capacity(HEADER + header.live.len() * SEGMENT);
@@ -101,7 +101,7 @@ impl Encoder {
         self.state_bytes += bytes.len() as u64;
     }
 
-    /// What comes last.
+    /// Ends the checkpoint: the bytes that come after the state, with its length and checksum.
     #[must_use]
     pub fn end(self) -> [u8; END] {
         let mut out = [0; END];

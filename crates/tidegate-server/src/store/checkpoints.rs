@@ -2,22 +2,24 @@
 //! one takes seconds.
 //!
 //! A checkpoint is written as `state-new`, or `state-<group>-new`, synced, renamed, and the directory synced; before that it does not count. Where
-//! there is no space, the older of the two is given up for the new one, never the newer.
+//! there is no space, what was kept back for it is given up (`reserve`), then the older of the two, never the newer.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tidegate_log::{Lsn, Storage};
+use tidegate_log::{Lsn, Storage, StorageFile, is_full};
 
 use super::Waker;
 use super::checkpoint::{self, CheckpointError, Encoder, Header};
 use super::error::OpenError;
+use super::reserve::Reserve;
 use super::worker::{By, Worker};
 use crate::cluster::groups::ALL;
 
 const PREFIX: &str = "state-";
 const NEW: &str = "new";
+const RESERVE: &str = "reserve";
 /// So many are kept.
 const KEPT: usize = 2;
 /// The state goes to the file in writes of about so many bytes.
@@ -61,6 +63,14 @@ impl Naming {
         }
     }
 
+    /// The file that keeps space for the next.
+    fn reserve(self) -> String {
+        match self.alone {
+            true => RESERVE.to_owned(),
+            false => format!("{RESERVE}-{}", self.group),
+        }
+    }
+
     /// Whether a file of this name is a checkpoint of the group, finished or (`false`) not.
     fn is_finished(self, name: &str) -> Option<bool> {
         let rest = name.strip_prefix(PREFIX)?;
@@ -82,14 +92,24 @@ impl Naming {
     }
 }
 
-type Done = Arc<Mutex<Option<io::Result<Vec<Kept>>>>>;
+/// Those that are kept, and whether the new one is among them.
+type Outcome = (Vec<Kept>, io::Result<()>);
+type Done = Arc<Mutex<Option<Outcome>>>;
 
-struct Job {
-    naming: Naming,
-    header: Header,
-    parts: Parts,
-    kept: Vec<Kept>,
+/// What the thread is asked for.
+enum Job {
+    Write {
+        naming: Naming,
+        header: Header,
+        parts: Parts,
+        kept: Vec<Kept>,
+    },
+    /// Space for one more, after a last one of so many bytes.
+    Reserve(u64),
 }
+
+/// One of each kind.
+const JOBS_MAX: usize = 2;
 
 /// See the [module](self).
 pub(super) struct Checkpoints {
@@ -99,6 +119,7 @@ pub(super) struct Checkpoints {
     writing: bool,
     done: Done,
     worker: Worker<Job>,
+    reserve: Arc<Reserve>,
 }
 
 impl Checkpoints {
@@ -107,12 +128,40 @@ impl Checkpoints {
         storage: Arc<dyn Storage>,
         naming: Naming,
         kept: Vec<Kept>,
+        reserve_bytes_min: u64,
         waker: Waker,
     ) -> io::Result<Self> {
         let done = Done::default();
         let told = Arc::clone(&done);
-        let worker = Worker::start(by, "checkpoints", 1, move |job| {
-            let outcome = write(&*storage, job);
+        let reserve = Reserve::new(naming.reserve(), reserve_bytes_min);
+        let kept_back = Arc::clone(&reserve);
+        let worker = Worker::start(by, "checkpoints", JOBS_MAX, move |job| {
+            let outcome = match job {
+                Job::Reserve(last) => {
+                    kept_back.make(&*storage, last);
+                    return waker();
+                }
+                Job::Write {
+                    naming,
+                    header,
+                    parts,
+                    kept,
+                } => {
+                    let mut out = Out {
+                        storage: &*storage,
+                        reserve: &kept_back,
+                        at: 0,
+                        waiting: Vec::new(),
+                        kept,
+                    };
+                    let written = write(&mut out, naming, &header, parts);
+                    if written.is_err() {
+                        // Its space is wanted; the next start would remove it, too.
+                        let _ = storage.remove(&naming.unfinished());
+                    }
+                    (out.kept, written)
+                }
+            };
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
             waker();
         })?;
@@ -122,6 +171,7 @@ impl Checkpoints {
             writing: false,
             done,
             worker,
+            reserve,
         })
     }
 
@@ -137,13 +187,28 @@ impl Checkpoints {
     /// Has one written. One at a time.
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
         assert!(!self.writing, "one checkpoint at a time");
-        let job = Job {
+        let job = Job::Write {
             naming: self.naming,
             header,
             parts,
             kept: self.kept.clone(),
         };
         self.writing = self.worker.ask(job);
+    }
+
+    /// Has space kept back for the next one, if there is too little; whether that was so.
+    pub(super) fn keep_reserve(&self) -> bool {
+        let last = self.kept.last().map_or(0, |k| k.bytes);
+        let begins = self.reserve.begin(last);
+        if begins && !self.worker.ask(Job::Reserve(last)) {
+            self.reserve.cancel();
+        }
+        begins
+    }
+
+    /// Bytes kept back.
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        self.reserve.bytes()
     }
 
     /// Writes what is asked for, where no thread does.
@@ -155,10 +220,11 @@ impl Checkpoints {
     /// The outcome of the one that was being written, once it is known.
     pub(super) fn poll(&mut self) -> Option<io::Result<()>> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = done.take()?;
+        let (kept, written) = done.take()?;
         drop(done);
         self.writing = false;
-        Some(outcome.map(|kept| self.kept = kept))
+        self.kept = kept;
+        Some(written)
     }
 
     /// Waits for the one that is being written.
@@ -168,46 +234,39 @@ impl Checkpoints {
     }
 }
 
-/// Writes a checkpoint; those that are kept from now on.
-fn write(storage: &dyn Storage, job: Job) -> io::Result<Vec<Kept>> {
-    let mut out = Out {
-        storage,
-        file: storage.create(&job.naming.unfinished())?,
-        at: 0,
-        waiting: Vec::new(),
-        kept: job.kept,
-    };
-    let (mut encoder, first) = Encoder::begin(&job.header);
-    out.put(&first)?;
-    for part in job.parts {
+/// Writes a checkpoint, and removes what is kept no more.
+fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io::Result<()> {
+    let unfinished = naming.unfinished();
+    let new = out.freeing(|out| out.storage.create(&unfinished))?;
+    let (mut encoder, first) = Encoder::begin(header);
+    out.put(&*new, &first)?;
+    for part in parts {
         encoder.part(&part);
-        out.put(&part)?;
+        out.put(&*new, &part)?;
     }
-    out.put(&encoder.end())?;
-    out.flush()?;
-    out.file.sync()?;
-    let file = job.naming.of(&job.header);
-    storage.rename(&job.naming.unfinished(), &file)?;
-    storage.sync_names()?;
-    let mut kept = out.kept;
-    kept.retain(|k| k.file != file);
-    kept.push(Kept {
-        index: job.header.index,
-        next: job.header.next,
+    out.put(&*new, &encoder.end())?;
+    out.flush(&*new)?;
+    new.sync()?;
+    let file = naming.of(header);
+    out.freeing(|out| out.storage.rename(&unfinished, &file))?;
+    out.storage.sync_names()?;
+    out.kept.retain(|k| k.file != file);
+    out.kept.push(Kept {
+        index: header.index,
+        next: header.next,
         bytes: out.at,
         file,
     });
-    let too_many = kept.len().saturating_sub(KEPT);
-    for old in kept.drain(..too_many) {
-        storage.remove(&old.file)?;
+    while out.kept.len() > KEPT {
+        out.storage.remove(&out.kept.remove(0).file)?;
     }
-    Ok(kept)
+    Ok(())
 }
 
-/// The file that is being written.
+/// What goes to the file that is being written.
 struct Out<'a> {
     storage: &'a dyn Storage,
-    file: Arc<dyn tidegate_log::StorageFile>,
+    reserve: &'a Reserve,
     at: u64,
     waiting: Vec<u8>,
     /// Those of before that are still there.
@@ -215,26 +274,40 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, file: &dyn StorageFile, bytes: &[u8]) -> io::Result<()> {
         self.waiting.extend_from_slice(bytes);
         match self.waiting.len() < WRITE_BYTES {
             true => Ok(()),
-            false => self.flush(),
+            false => self.flush(file),
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        let write = |out: &Self| out.file.write_at(&[IoSlice::new(&out.waiting)], out.at);
-        match write(self) {
-            Err(e) if e.kind() == io::ErrorKind::StorageFull && self.kept.len() >= KEPT => {
-                self.storage.remove(&self.kept.remove(0).file)?;
-                write(self)?;
-            }
-            done => done?,
-        }
+    fn flush(&mut self, file: &dyn StorageFile) -> io::Result<()> {
+        self.freeing(|out| file.write_at(&[IoSlice::new(&out.waiting)], out.at))?;
         self.at += self.waiting.len() as u64;
         self.waiting.clear();
         Ok(())
+    }
+
+    /// Tries again as long as there is no space and something can be given up for it.
+    fn freeing<T>(&mut self, attempt: impl Fn(&Self) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match attempt(self) {
+                Err(e) if is_full(&e) && self.give_up()? => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn give_up(&mut self) -> io::Result<bool> {
+        if self.reserve.give_up(self.storage)? {
+            return Ok(true);
+        }
+        if self.kept.len() < KEPT {
+            return Ok(false);
+        }
+        self.storage.remove(&self.kept.remove(0).file)?;
+        Ok(true)
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) struct Member {
     pub(super) applied: (u64, u64, Lsn),
     /// The log was here when the last checkpoint was asked for.
     pub(super) tried: Lsn,
+    /// That one could not be written.
+    pub(super) failed: bool,
+    /// From here of the log on it is tried to keep space back for the next, if there is too little.
+    pub(super) keep_back_at: Lsn,
 }
 
 impl Member {

@@ -13,7 +13,7 @@ use super::{OpenError, Opening, Options, Replaying};
 use crate::cluster::groups::GroupOf;
 use crate::stream::{AccountLimits, Streams};
 
-/// What is gone.
+/// What is gone of a directory that was repaired: of streams, and entries of which nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// By stream, in the order of their numbers.

@@ -31,6 +31,7 @@ mod missing;
 mod open;
 mod reading;
 mod renewal;
+mod reserve;
 mod scrub;
 mod second_write;
 mod seen;
@@ -120,6 +121,8 @@ pub struct Store {
     review: bool,
     /// Whether the log takes more than its quota, and how far it was when that was counted.
     over_quota: (bool, Lsn),
+    /// How often space was looked for on a full disk.
+    looks_for_space: u32,
     options: Options,
     waker: Waker,
     /// Held with its lock.

@@ -55,6 +55,8 @@ const SYNC_BOUNDS: Bounds = Bounds {
     bytes_max: 8 << 20,
     age_max: Duration::from_secs(1),
 };
+/// One part in so many of a segment, at least, is kept back for the next checkpoint of a group.
+const KEPT_BACK_SHARE: u64 = 16;
 /// Entries are read again in stretches of so many bytes.
 const REPLAY_BYTES: usize = 4 << 20;
 
@@ -385,6 +387,7 @@ impl Opening {
             segment: segments.last().map_or(u64::MAX, |s| s.segment),
             review: true,
             over_quota: (false, Lsn::ZERO),
+            looks_for_space: 0,
             options: self.options,
             waker: self.waker,
             storage: self.storage,
@@ -562,6 +565,7 @@ impl Replayed {
             Arc::clone(storage),
             self.found.naming,
             self.found.kept,
+            options.segment_bytes / KEPT_BACK_SHARE,
             Arc::clone(waker),
         );
         Ok(Member {
@@ -573,6 +577,8 @@ impl Replayed {
             relocated: VecDeque::new(),
             applied: (index, term, next),
             tried: self.found.header.next,
+            failed: false,
+            keep_back_at: Lsn::ZERO,
         })
     }
 

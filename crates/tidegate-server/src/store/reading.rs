@@ -18,6 +18,13 @@ const ASKED_MAX: usize = 64;
 /// The most failures kept for whoever asks again.
 const FAILED_MAX: usize = 1024;
 
+/// So many failures are said, then every one that doubles their number: a disk that reads nothing any more fails thousands of times.
+const SAID_MAX: u64 = 16;
+
+const fn is_said(failure: u64) -> bool {
+    failure <= SAID_MAX || failure.is_power_of_two()
+}
+
 /// What comes of asking for a message's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -50,6 +57,8 @@ pub(super) struct Reading {
     asked: BTreeMap<Lsn, usize>,
     failed: BTreeMap<Lsn, Fetch>,
     records: Option<Outcome>,
+    /// Reads that the disk refused, or that found something else than was written.
+    failures: u64,
     done: Done,
     worker: Worker<Asked>,
 }
@@ -76,6 +85,7 @@ impl Reading {
             asked: BTreeMap::new(),
             failed: BTreeMap::new(),
             records: None,
+            failures: 0,
             done,
             worker,
         })
@@ -105,7 +115,13 @@ impl Reading {
                 Ok(chunk) => self.chunks.insert(wanted, chunk),
                 Err(ReadError::Released | ReadError::Lost) => self.fail(wanted.from, Fetch::Gone),
                 Err(error) => {
-                    tracing::error!("an entry of the log cannot be read: {error}");
+                    self.failures += 1;
+                    if is_said(self.failures) {
+                        let n = self.failures;
+                        tracing::error!(
+                            "an entry of the log cannot be read: {error} (failure {n} since the start)"
+                        );
+                    }
                     self.fail(wanted.from, Fetch::Damaged);
                 }
             }
@@ -164,5 +180,20 @@ impl Reading {
 
     fn try_ask(&self, asked: Asked) -> bool {
         self.worker.ask(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_reads_nothing_any_more_does_not_fill_the_log_of_the_server() {
+        let said: Vec<u64> = (1..=7000).filter(|n| is_said(*n)).collect();
+        assert_eq!(
+            said[..17],
+            [&(1..=16).collect::<Vec<u64>>()[..], &[32]].concat()
+        );
+        assert_eq!(said.len(), 24);
     }
 }

@@ -21,6 +21,10 @@ pub(super) const GROWTH: u64 = 4;
 const RESERVED_SHARE: u64 = 4;
 /// Of that one part in so many is kept back from what other nodes lead, too.
 const LED_ELSEWHERE_SHARE: u64 = 2;
+/// Where space could not be kept back for a checkpoint, that is tried again when the log has grown by so much.
+const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
+/// A checkpoint that failed is tried again with each so many-th look for space: a large one takes seconds to write.
+const LOOKS_PER_CHECKPOINT: u32 = 8;
 /// The log may pass its quota by so much before that is noticed.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
@@ -64,16 +68,30 @@ impl Store {
             || self.appender.room_left() >= bytes + self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
-    /// Tries again to allocate what a full disk refused. Meant to be called now and then while there is no space.
-    pub fn ask_for_space(&self) {
+    /// Tries again what a full disk refused: to allocate, and now and then to write a checkpoint. Meant to be called twice a second while
+    /// there is no space.
+    pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
+        self.looks_for_space = self.looks_for_space.wrapping_add(1);
+        if self.looks_for_space.is_multiple_of(LOOKS_PER_CHECKPOINT) {
+            for member in &mut self.members {
+                member.keep_back_at = Lsn::ZERO;
+                if member.failed && !member.checkpoints.is_writing() {
+                    let newest = member.checkpoints.kept().last();
+                    member.tried = newest.map_or(Lsn::ZERO, |k| k.next);
+                }
+            }
+        }
     }
 
-    /// Bytes of the log that were not released, and of checkpoints.
+    /// Bytes of the log that were not released, of checkpoints, and of what is kept back for the next ones.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        let kept = self.members.iter().flat_map(|m| m.checkpoints.kept());
-        let kept: u64 = kept.map(|k| k.bytes).sum();
+        let of = |m: &Member| {
+            let kept = m.checkpoints.kept().iter().map(|k| k.bytes);
+            kept.sum::<u64>() + m.checkpoints.reserve_bytes()
+        };
+        let kept: u64 = self.members.iter().map(of).sum();
         let segments = self.log.segments();
         let log: u64 = segments
             .iter()
@@ -201,17 +219,21 @@ impl Store {
         for at in 0..self.members.len() {
             match self.members[at].checkpoints.poll() {
                 Some(Ok(())) => {
+                    self.members[at].failed = false;
+                    self.members[at].keep_back_at = Lsn::ZERO;
                     self.finish_install(at, true);
                     self.review = true;
                 }
-                // What was there is still there. The next is tried when the log has grown again.
+                // What was there is still there. The next is tried when the log has grown again, or there may be space.
                 Some(Err(error)) => {
                     tracing::warn!("no checkpoint was written: {error}");
+                    self.members[at].failed = true;
                     self.finish_install(at, false);
                 }
                 None => {}
             }
             self.write_install(at);
+            self.keep_reserve(at);
             self.bound_held(at);
             self.renew(at);
             let live = &mut self.members[at].live;
@@ -231,6 +253,15 @@ impl Store {
         }
         for at in 0..self.members.len() {
             self.end_letting_go(at);
+        }
+    }
+
+    /// There may be space for what is kept back, but looking for it all the time would be in the way of what a full disk has left.
+    fn keep_reserve(&mut self, at: usize) {
+        let durable = self.log.durable();
+        let member = &mut self.members[at];
+        if durable >= member.keep_back_at && member.checkpoints.keep_reserve() {
+            member.keep_back_at = durable.after(KEEP_BACK_STEP_BYTES);
         }
     }
 

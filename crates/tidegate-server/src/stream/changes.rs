@@ -9,8 +9,8 @@ use super::outcome::{Effect, Outcome};
 use super::rules::FIRST_SEQ_MAX;
 use super::streams::{DeleteRequest, PurgeRequest, parse};
 use crate::api::error::ApiError;
-use crate::consumer::State;
 use crate::consumer::rules::{Admission, admit};
+use crate::consumer::{RESET_RANGE, State};
 use crate::nats::subject;
 
 impl Stream {
@@ -23,7 +23,7 @@ impl Stream {
             return Err(ApiError::STREAM_SEALED);
         }
         if self.config.deny_purge {
-            return Err(ApiError::purge_failed("message purge not permitted"));
+            return Err(ApiError::purge_failed("stream purge not permitted"));
         }
         let bad_filter =
             !request.filter.is_empty() && !subject::is_pattern(request.filter.as_bytes());
@@ -67,7 +67,11 @@ impl Stream {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, ApiError> {
         let name = consumer_name(command)?;
-        let ConsumerRequest { config, action } = parse(command.payload)?;
+        let ConsumerRequest {
+            config,
+            action,
+            start,
+        } = parse(command.payload)?;
         let stream = self.id;
         let existing = self.consumers.get_mut(name);
         let admission = admit(&action, existing.as_ref().map(|c| c.config()), &config)?;
@@ -87,7 +91,12 @@ impl Stream {
         if self.consumers.len() as u64 >= most {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
-        let state = State::new(&config, &mut StreamView::new(self, &config));
+        // Messages in memory may be gone since, and their numbers be given again.
+        let there = start.filter(|start| start.after() <= self.content.last_seq);
+        let state = match there {
+            Some(start) => State::beginning(start),
+            None => State::new(&config, &mut StreamView::new(self, &config)),
+        };
         let consumer = StreamConsumer {
             config: Arc::new(config),
             created_us: now,
@@ -121,6 +130,24 @@ impl Stream {
         let consumer = consumer.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
         let applied = Arc::make_mut(&mut consumer.state).apply(command.payload);
         applied.map_err(ApiError::stream_general)?;
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn reset_consumer(
+        &mut self,
+        command: &Command<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Outcome, ApiError> {
+        let name = consumer_name(command)?;
+        let consumer = self.consumers.get_mut(name);
+        let consumer = consumer.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let seq = <[u8; 8]>::try_from(command.payload).map(u64::from_le_bytes);
+        let seq = seq.ok().filter(|seq| RESET_RANGE.contains(seq));
+        Arc::make_mut(&mut consumer.state).reset(seq.ok_or(ApiError::BAD_REQUEST)?);
+        effects.push(Effect::ConsumerReset {
+            stream: self.id,
+            name: name.to_owned(),
+        });
         Ok(Outcome::Done)
     }
 }

@@ -78,10 +78,13 @@ pub enum Kind {
     Renew = 17,
     /// The move by which the stream was to leave is called off: it goes on here. The payload is the move's number, a `u32`.
     Thaw = 18,
+    /// Has the consumer the subject names begin again; the payload is the number of the message it begins with, a `u64`.
+    ResetConsumer = 19,
 }
 
 impl Kind {
-    /// Whether it removes something, or something else waits for it that does. A marker takes the place of a message.
+    /// Whether it removes something, or something else waits for it that does, as where a stream moves away. A marker takes the place of a
+    /// message.
     #[must_use]
     pub const fn makes_space(self) -> bool {
         matches!(
@@ -92,6 +95,7 @@ impl Kind {
                 | Self::Expire
                 | Self::DeleteConsumer
                 | Self::Marker
+                | Self::Freeze
                 | Self::Moved
                 | Self::Renew
                 | Self::Thaw
@@ -120,6 +124,7 @@ impl Kind {
             16 => Self::Moved,
             17 => Self::Renew,
             18 => Self::Thaw,
+            19 => Self::ResetConsumer,
             _ => return None,
         })
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::filter::Filter;
 use super::one::Stream;
 use crate::api::config::ConsumerConfig;
-use crate::consumer::{State, View};
+use crate::consumer::{Start, State, View};
 
 /// A consumer, as the log knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,9 @@ pub struct ConsumerRequest {
     /// `create`, `update`, or empty for either.
     #[serde(default)]
     pub action: String,
+    /// Where it begins, if that was decided when a leader made it by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
 }
 
 /// A stream as a new consumer looks at it to find where it starts.

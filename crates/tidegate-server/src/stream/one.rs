@@ -24,7 +24,7 @@ use crate::api::config::{Discard, StreamConfig};
 /// Fewer messages that go at once are told one by one.
 const BULK_MIN: u64 = 256;
 
-/// A stream.
+/// A stream: its configuration, what it holds, its consumers, and where it is kept or on its way to.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) id: u32,
@@ -181,7 +181,7 @@ impl Stream {
         self.changed
     }
 
-    /// What it holds.
+    /// What it holds, in the numbers that `STREAM.INFO` shows.
     #[must_use]
     pub fn state(&self) -> StreamState {
         let content = &self.content;
@@ -342,6 +342,7 @@ impl Stream {
         match accepted.rollup {
             Rollup::None => {}
             Rollup::Subject => self.roll_up_subject(id, seq, effects),
+            Rollup::Matching => self.roll_up_matching(command.subject, seq, effects),
             Rollup::All => self.remove_range(0, seq - 1, effects),
         }
         seq
@@ -378,6 +379,15 @@ impl Stream {
             && first < seq
         {
             self.remove(first, effects);
+        }
+    }
+
+    fn roll_up_matching(&mut self, pattern: &[u8], seq: u64, effects: &mut Vec<Effect>) {
+        if self.contains(seq)
+            && let Ok(pattern) = std::str::from_utf8(pattern)
+        {
+            let bulk = self.purge_some(pattern, seq, 0);
+            self.tell(bulk, effects);
         }
     }
 

@@ -200,6 +200,13 @@ pub enum Effect {
         /// Its name.
         name: String,
     },
+    /// A consumer begins again, where its state says.
+    ConsumerReset {
+        /// Its stream.
+        stream: u32,
+        /// Its name.
+        name: String,
+    },
     /// A consumer went.
     ConsumerDeleted {
         /// Its stream.

@@ -11,6 +11,7 @@ use super::command::Command;
 use super::headers::{Asked, Ttl, number};
 use super::one::{Stream, counted_bytes, lifetime};
 use crate::api::error::ApiError;
+use crate::nats::subject;
 
 /// The most bytes of a message's headers.
 const HEADERS_BYTES_MAX: usize = 65_535;
@@ -30,7 +31,10 @@ pub(super) struct Accepted<'a> {
 pub(super) enum Rollup {
     #[default]
     None,
+    /// Those of its own subject.
     Subject,
+    /// Those its subject matches as a pattern, which its own is one of.
+    Matching,
     All,
 }
 
@@ -226,6 +230,8 @@ impl Stream {
             b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
                 Err(ApiError::rollup_failed("batch rollup sub invalid"))
             }
+            // Nothing keeps clients from publishing to a pattern, and those for key-value buckets purge by one so.
+            b"sub" if subject::has_wildcard(command.subject) => Ok(Rollup::Matching),
             b"sub" => Ok(Rollup::Subject),
             b"all" if stage.is_some_and(|s| s.messages > 0) => {
                 Err(ApiError::rollup_failed("batch rollup all invalid"))

@@ -3,6 +3,8 @@
 //! Pure functions of configurations, asked before a change is proposed and once more when it is applied. What depends on
 //! other streams is [`super::Streams`]'; what this server cannot do at all is refused where requests are read. Texts are nats-server's.
 
+use super::Stream;
+use super::consumers::StreamConsumer;
 use crate::api::config::{Discard, Retention, Storage, StreamConfig};
 use crate::api::error::ApiError;
 use crate::nats::subject;
@@ -123,6 +125,34 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     // It says where the stream began.
     new.first_seq = old.first_seq;
     Ok(new)
+}
+
+/// New limits for consumers must hold for those the stream has. Asked before a change is proposed, never of one in the
+/// log: what was accepted once stays accepted.
+///
+/// # Errors
+/// A consumer exceeds them.
+pub fn check_consumers(stream: &Stream, new: &StreamConfig) -> Result<(), ApiError> {
+    let (old, limits) = (&stream.config().consumer_limits, &new.consumer_limits);
+    let lowers = |old: i64, new: i64, has: i64| new > 0 && new != old && has > new;
+    let exceeds = |c: &StreamConsumer| {
+        let c = c.config();
+        let (threshold, pending) = (limits.inactive_threshold, limits.max_ack_pending);
+        lowers(old.inactive_threshold, threshold, c.inactive_threshold)
+            || lowers(old.max_ack_pending, pending, c.max_ack_pending)
+    };
+    let names: Vec<&str> = stream
+        .consumers()
+        .filter(|(_, c)| exceeds(c))
+        .map(|(name, _)| name)
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::stream_update(format_args!(
+        "change to limits violates consumers: {}",
+        names.join(", ")
+    )))
 }
 
 fn check_texts(config: &StreamConfig) -> Result<(), ApiError> {

@@ -6,6 +6,7 @@
 //! proposed, never when it is applied.
 
 mod lifecycle;
+mod limits;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
+
+pub use limits::{AccountLimits, Held, Usage};
 
 use super::command::{
     Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
@@ -30,73 +33,6 @@ use crate::nats::sublist::Sublist;
 
 /// How many commands one round of expiry proposes, and a few more.
 const PROPOSED_MAX: usize = 4096;
-
-/// What an operator allows the streams of a group together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccountLimits {
-    /// The most streams.
-    pub streams: u64,
-    /// The most bytes of streams in the log.
-    pub file_bytes: u64,
-    /// The most bytes of streams in memory.
-    pub memory_bytes: u64,
-    /// Several nodes keep the streams: those in memory are in the log like the others, because what one node's memory held could not
-    /// be had again from another's. The same on all of them.
-    pub replicated: bool,
-}
-
-impl AccountLimits {
-    /// No limit.
-    pub const NONE: Self = Self {
-        streams: u64::MAX,
-        file_bytes: u64::MAX,
-        memory_bytes: u64::MAX,
-        replicated: false,
-    };
-
-    /// Whether messages of such a stream go past the log.
-    pub(super) fn puts_in_memory(&self, config: &StreamConfig) -> bool {
-        config.storage == Storage::Memory && !self.replicated
-    }
-}
-
-/// What streams hold and reserve of one kind of storage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes of messages.
-    pub bytes: u64,
-    /// Bytes that limits of streams reserve.
-    pub reserved: u64,
-}
-
-/// What streams hold: the operator's limits count those of all groups on a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Bytes of messages in the log.
-    pub file_bytes: u64,
-    /// Bytes of messages in memory.
-    pub memory_bytes: u64,
-}
-
-impl Held {
-    /// Both together.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self {
-            file_bytes: self.file_bytes.saturating_add(other.file_bytes),
-            memory_bytes: self.memory_bytes.saturating_add(other.memory_bytes),
-        }
-    }
-
-    /// What is left of it without the other.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self {
-            file_bytes: self.file_bytes.saturating_sub(other.file_bytes),
-            memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
-        }
-    }
-}
 
 /// The payload of [`Kind::Purge`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,8 +67,7 @@ pub struct Streams {
     /// The latest entry's time; that of entries that went past the log apart, since no other node sees them.
     pub(super) now_us: u64,
     memory_now_us: u64,
-    file_bytes: u64,
-    memory_bytes: u64,
+    held: Held,
     patterns: Sublist,
     /// The stream of each pattern.
     owners: Slab<u32>,
@@ -163,8 +98,7 @@ impl Streams {
             last_id: 0,
             now_us: 0,
             memory_now_us: 0,
-            file_bytes: 0,
-            memory_bytes: 0,
+            held: Held::default(),
             patterns: Sublist::new(),
             owners: Slab::new(),
             due_us: u64::MAX,
@@ -240,8 +174,8 @@ impl Streams {
     pub fn usage(&self, storage: Storage) -> Usage {
         Usage {
             bytes: match storage {
-                Storage::File => self.file_bytes,
-                Storage::Memory => self.memory_bytes,
+                Storage::File => self.held.file_bytes,
+                Storage::Memory => self.held.memory_bytes,
             },
             reserved: self
                 .iter()
@@ -279,6 +213,7 @@ impl Streams {
         // Another number of copies calls a move off.
         let calls_off = config.num_replicas != old.config().num_replicas;
         let config = self.may_update(old, config, calls_off)?;
+        rules::check_consumers(old, &config)?;
         let reserved = rules::reserved(old.config(), config.storage);
         self.check_reservation(&config, reserved)?;
         Ok(config)
@@ -287,10 +222,7 @@ impl Streams {
     /// Bytes of messages.
     #[must_use]
     pub const fn held(&self) -> Held {
-        Held {
-            file_bytes: self.file_bytes,
-            memory_bytes: self.memory_bytes,
-        }
+        self.held
     }
 
     /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is proposed, with what is held
@@ -305,17 +237,13 @@ impl Streams {
             return Ok(());
         }
         let stream = self.get(stream).ok_or(ApiError::STREAM_NOT_FOUND)?;
-        let bytes = bytes as u64;
+        let (bytes, held) = (bytes as u64, self.held.and(beside));
         if stream.in_memory() {
-            let held = self.memory_bytes.saturating_add(beside.memory_bytes);
-            if held.saturating_add(bytes) > self.limits.memory_bytes {
+            if held.memory_bytes.saturating_add(bytes) > self.limits.memory_bytes {
                 return Err(ApiError::MEMORY_EXCEEDED);
             }
-        } else {
-            let held = self.file_bytes.saturating_add(beside.file_bytes);
-            if held.saturating_add(bytes) > self.limits.file_bytes {
-                return Err(ApiError::STORAGE_EXCEEDED);
-            }
+        } else if held.file_bytes.saturating_add(bytes) > self.limits.file_bytes {
+            return Err(ApiError::STORAGE_EXCEEDED);
         }
         Ok(())
     }
@@ -413,21 +341,11 @@ impl Streams {
         let seq = stream.store(command, &accepted, place, context.now, body, effects);
         let due = stream.due_after_store(accepted.due_us);
         self.due_us = self.due_us.min(due);
-        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
-        self.count_bytes(before, after, in_memory);
+        self.held.count(before, stream);
         Ok(Outcome::Stored {
             stream: command.stream,
             seq,
         })
-    }
-
-    fn count_bytes(&mut self, before: u64, after: u64, in_memory: bool) {
-        let total = if in_memory {
-            &mut self.memory_bytes
-        } else {
-            &mut self.file_bytes
-        };
-        *total = *total + after - before;
     }
 
     /// Applies the publishes that stand or fall together.
@@ -462,8 +380,7 @@ impl Streams {
                     last = stream.store(command, accepted, place, context.now, body, effects);
                     let due = stream.due_after_store(accepted.due_us);
                     self.due_us = self.due_us.min(due);
-                    let (after, in_memory) = (stream.content.bytes, stream.in_memory());
-                    self.count_bytes(before, after, in_memory);
+                    self.held.count(before, stream);
                     out.push(Outcome::Stored {
                         stream: id,
                         seq: last,
@@ -545,7 +462,7 @@ impl Streams {
         stream.changed = self.changes;
         self.names.insert(stream.config.name.clone(), stream.id);
         self.add_patterns(&stream);
-        self.count_bytes(0, stream.content.bytes, stream.in_memory());
+        self.held.count(0, &stream);
         self.streams.insert(stream.id, Box::new(stream));
     }
 
@@ -588,7 +505,7 @@ impl Streams {
             _ => {}
         }
         let stream = stream_of(&mut self.streams, command, context.past_log)?;
-        let (before, in_memory) = (stream.content.bytes, stream.in_memory());
+        let before = stream.content.bytes;
         let outcome = match command.kind {
             Kind::Purge => stream.apply_purge(&parse(command.payload)?, effects)?,
             Kind::DeleteMessage => stream.apply_delete(&parse(command.payload)?, effects)?,
@@ -605,6 +522,7 @@ impl Streams {
             Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
             Kind::ConsumerDelta => stream.change_consumer(command)?,
+            Kind::ResetConsumer => stream.reset_consumer(command, effects)?,
             // Handled before, or not for a stream that is there.
             Kind::Publish
             | Kind::Atomic
@@ -620,8 +538,7 @@ impl Streams {
                 return Err(ApiError::BAD_REQUEST.into());
             }
         };
-        let after = stream.content.bytes;
-        self.count_bytes(before, after, in_memory);
+        self.held.count(before, stream);
         Ok(outcome)
     }
 
@@ -691,7 +608,10 @@ impl Streams {
                 file += stream.content.bytes;
             }
         }
-        assert_eq!((file, memory), (self.file_bytes, self.memory_bytes));
+        assert_eq!(
+            (file, memory),
+            (self.held.file_bytes, self.held.memory_bytes)
+        );
         assert_eq!(patterns, self.owners.len());
     }
 }
@@ -722,8 +642,15 @@ fn stream_of<'s>(
     past_log: bool,
 ) -> Result<&'s mut Stream, ApiError> {
     let stream = entry_of(streams, command, past_log)?;
+    check_here(stream)?;
+    Ok(stream)
+}
+
+/// Whether what a stream holds is this group's to change.
+#[inline]
+fn check_here(stream: &Stream) -> Result<(), ApiError> {
     match (stream.kept.is_here(), stream.transit) {
-        (true, Transit::None) => Ok(stream),
+        (true, Transit::None) => Ok(()),
         // It is on its way: whoever asks again finds it where it is then.
         (true, _) => Err(ApiError::SYSTEM_UNAVAILABLE),
         (false, _) => Err(ApiError::STREAM_INVALID),

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::error::ApiError;
+use crate::consumer::Start;
 
 /// Streams, and what came of the last entry.
 struct Scene {
@@ -295,6 +296,19 @@ fn roll_ups() {
     assert_eq!(scene.seqs(), [2, 4, 6, 7]);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "all")]), stored(8));
     assert_eq!(scene.seqs(), [8]);
+    for subject in ["s.a", "s.b", "s.b.c", "s.*", "s.a"] {
+        scene.publish(subject, &[]);
+    }
+    // By a pattern, which is a subject like another otherwise.
+    let sub = [("Nats-Rollup", "sub")];
+    assert_eq!(scene.publish("s.*.*", &sub), stored(14));
+    assert_eq!(scene.seqs(), [8, 9, 10, 12, 13, 14]);
+    assert_eq!(scene.publish("s.*", &sub), stored(15));
+    assert_eq!(scene.seqs(), [14, 15]);
+    assert_eq!(scene.publish("s.>", &sub), stored(16));
+    assert_eq!(scene.seqs(), [16]);
+    assert_eq!(scene.publish("s.x*", &sub), stored(17));
+    assert_eq!(scene.seqs(), [16, 17]);
     let odd = ApiError::rollup_failed(r#"rollup value invalid: "x""#);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "x")]), refused(odd));
     let mut scene = Scene::with(json!({}));
@@ -500,13 +514,35 @@ fn streams_in_memory_keep_their_messages() {
     assert_eq!(scene.stream().body(1), None);
 }
 
+/// Messages in memory may be gone by the time the log's entries are read again.
+#[test]
+fn a_consumer_whose_beginning_is_not_there_begins_as_it_was_asked_to() {
+    for (start, before) in [
+        (r#"{"at":3}"#, 2),
+        (r#"{"at":4}"#, 3),
+        (r#"{"at":5}"#, 3),
+        (r#"{"last_per_subject":4}"#, 3),
+    ] {
+        let mut scene = Scene::with(json!({}));
+        for _ in 0..3 {
+            scene.publish("s.a", &[]);
+        }
+        let config = r#"{"deliver_policy":"new","ack_policy":"none"}"#;
+        let request = format!(r#"{{"config":{config},"action":"create","start":{start}}}"#);
+        let made = scene.command(Kind::CreateConsumer, 1, "C", &request);
+        assert_eq!(made, Outcome::ConsumerCreated { stream: 1 });
+        let state = scene.stream().consumer("C").unwrap().state();
+        assert_eq!(state.start(), Start::At(before + 1), "{start}");
+    }
+}
+
 #[test]
 fn sealed_and_denied() {
     let mut scene = Scene::with(json!({"deny_delete": true, "deny_purge": true}));
     scene.publish("s.a", &[]);
     assert_eq!(
         scene.command(Kind::Purge, 1, "", "{}"),
-        refused(ApiError::purge_failed("message purge not permitted"))
+        refused(ApiError::purge_failed("stream purge not permitted"))
     );
     assert_eq!(
         scene.command(Kind::DeleteMessage, 1, "", r#"{"seq":1}"#),
@@ -685,6 +721,29 @@ fn consumers_are_kept() {
         scene.command(Kind::ConsumerDelta, 1, "C", "?"),
         Outcome::Refused { .. }
     ));
+    let seq = |seq: u64| String::from_utf8(seq.to_le_bytes().to_vec()).unwrap();
+    for (name, payload, error) in [
+        ("D", seq(3), ApiError::CONSUMER_NOT_FOUND),
+        ("", seq(3), ApiError::BAD_REQUEST),
+        ("C", seq(0), ApiError::BAD_REQUEST),
+        ("C", "3".into(), ApiError::BAD_REQUEST),
+        ("C", seq(0x7f << 56), ApiError::BAD_REQUEST),
+    ] {
+        assert_eq!(
+            scene.command(Kind::ResetConsumer, 1, name, &payload),
+            refused(error)
+        );
+    }
+    assert_eq!(
+        scene.command(Kind::ResetConsumer, 1, "C", &seq(3)),
+        Outcome::Done
+    );
+    assert!(matches!(
+        scene.effects.last(),
+        Some(Effect::ConsumerReset { stream: 1, name }) if name == "C"
+    ));
+    let state = scene.stream().consumer("C").unwrap().state();
+    assert_eq!(state.delivered().stream_seq, 2);
     assert_eq!(
         scene.command(Kind::DeleteConsumer, 1, "C", ""),
         Outcome::ConsumerDeleted { stream: 1 }
@@ -693,6 +752,25 @@ fn consumers_are_kept() {
         scene.command(Kind::ConsumerDelta, 1, "C", ""),
         refused(ApiError::CONSUMER_NOT_FOUND)
     );
+}
+
+#[test]
+fn new_limits_for_consumers_hold_for_those_there_are() {
+    let mut scene = Scene::with(json!({}));
+    let request = json!({"config": {"name": "C", "ack_policy": "explicit", "max_ack_pending": 20}, "action": ""});
+    assert_eq!(
+        scene.command(Kind::CreateConsumer, 1, "C", &request.to_string()),
+        Outcome::ConsumerCreated { stream: 1 }
+    );
+    let mut config = scene.stream().config().clone();
+    config.consumer_limits.max_ack_pending = 10;
+    let refused = scene.streams.check_update(&config).unwrap_err();
+    assert_eq!(
+        refused,
+        ApiError::stream_update("change to limits violates consumers: C")
+    );
+    config.consumer_limits.max_ack_pending = 20;
+    scene.streams.check_update(&config).unwrap();
 }
 
 #[test]

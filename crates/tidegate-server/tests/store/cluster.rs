@@ -1,4 +1,4 @@
-//! Three nodes with several groups in one log each, in one thread: what threads do is done in each round, and a sync takes until the
+//! Three nodes with one group or several in one log each, in one thread: what threads do is done in each round, and a sync takes until the
 //! next; or with the stores' own threads. What was applied of a group anywhere is the same everywhere.
 
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate_log::{Doing, Steps};
-use tidegate_server::cluster::groups::{GroupOf, groups};
+use tidegate_server::cluster::groups::{ALL, GroupOf, groups};
 use tidegate_server::replica::{Message, wire};
 use tidegate_server::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
 use tidegate_server::stream::{Command, Entry, Kind, Place};
 
-use crate::common::Disks;
+use crate::common::{Disks, options};
 use crate::crash::Dice;
-use crate::toy::{Toy, store};
+use crate::toy::{Toy, delete, store};
 
 pub(crate) const IDS: [u64; 3] = [7, 8, 9];
 
@@ -38,6 +38,8 @@ pub(crate) struct Node {
     steps: Option<Steps>,
     syncing: bool,
     pub(crate) members: Vec<Member>,
+    /// How many entries were replayed.
+    pub(crate) replayed: usize,
     pub(crate) checkpoints: u64,
 }
 
@@ -46,12 +48,14 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) disks: Vec<Disks>,
     pub(crate) options: Options,
+    /// See [`groups_of`].
     pub(crate) shards: u32,
     threads: bool,
     /// Messages to and from this one are lost.
     pub(crate) cut: Option<usize>,
     on_their_way: Vec<(usize, usize, Bytes)>,
     now_us: u64,
+    pub(crate) ticks: u64,
     /// Of each group the entries by index, as anybody applied them.
     pub(crate) applied: BTreeMap<u32, BTreeMap<u64, Bytes>>,
     /// How many messages were fetched, and states taken over, of each group.
@@ -72,11 +76,31 @@ fn look(applied: &mut Applied, group: u32, due: &Due) {
     }
 }
 
-/// The groups of one of the nodes.
+/// The groups of one of the nodes: so many of all nodes and its own; 0: one of all nodes and no other.
 pub(crate) fn groups_of(at: usize, shards: u32) -> Vec<GroupOf> {
     let mut groups = groups(IDS.to_vec(), shards);
-    groups.retain(|g| g.members.contains(&IDS[at]));
+    groups.retain(|g| match shards {
+        0 => g.number == ALL,
+        _ => g.members.contains(&IDS[at]),
+    });
     groups
+}
+
+/// A log that soon lets go of what is not needed.
+pub(crate) fn short() -> Options {
+    Options {
+        segment_bytes: 16 << 10,
+        checkpoint_bytes_min: 24 << 10,
+        tail_bytes_max: 4 << 10,
+        ..options()
+    }
+}
+
+/// All but the last of them.
+pub(crate) fn old(toy: &Toy, keep: u64) -> Vec<u64> {
+    let to = toy.seq.saturating_sub(keep);
+    let keys = toy.messages.keys().copied();
+    keys.filter(|seq| *seq <= to).collect()
 }
 
 impl Node {
@@ -105,7 +129,9 @@ impl Node {
             }
         };
         let mut members: Vec<Member> = groups.iter().enumerate().map(member).collect();
+        let mut replayed = 0;
         let store = opening.replay(|at, due, live| {
+            replayed += usize::from(matches!(due, Due::Entry(_)));
             look(applied, members[at].number, &due);
             members[at].toy.handle(due, live);
         })?;
@@ -114,6 +140,7 @@ impl Node {
             steps,
             syncing: false,
             members,
+            replayed,
             checkpoints: 0,
         })
     }
@@ -157,6 +184,30 @@ impl Node {
         store.log().stats().pending_bytes > 0 || (0..self.members.len()).any(busy)
     }
 
+    /// Where its groups are.
+    fn tell(&self) -> String {
+        let of = |(at, member): (usize, &Member)| {
+            let group = self.store.group(at);
+            let range = (
+                group.first_index(),
+                group.committed_index(),
+                group.last_index(),
+            );
+            format!(
+                "{}: {:?} in {} {range:?} {} {:?} {:?}, to append {}, installing {}\n",
+                member.number,
+                group.role(),
+                group.term(),
+                member.toy.index,
+                group.progress(),
+                group.poll_catch_up(),
+                group.poll_append().is_some(),
+                self.store.is_installing(at),
+            )
+        };
+        self.members.iter().enumerate().map(of).collect()
+    }
+
     pub(crate) fn member(&self, group: u32) -> &Member {
         &self.members[self.store.at(group).unwrap()]
     }
@@ -188,6 +239,7 @@ impl Cluster {
             cut: None,
             on_their_way: Vec::new(),
             now_us: 0,
+            ticks: 0,
             applied: BTreeMap::new(),
             fetched: BTreeMap::new(),
             installed: BTreeMap::new(),
@@ -366,10 +418,16 @@ impl Cluster {
                 self.tick();
             }
         }
-        panic!("not in time: {what}");
+        let told: Vec<String> = self.nodes.iter().flatten().map(Node::tell).collect();
+        panic!(
+            "not in time: {what}, {} ticks\n{}",
+            self.ticks,
+            told.concat()
+        );
     }
 
     pub(crate) fn tick(&mut self) {
+        self.ticks += 1;
         for node in self.nodes.iter_mut().flatten() {
             node.store.tick();
         }
@@ -415,13 +473,36 @@ impl Cluster {
         }
     }
 
+    /// Messages come and go in a group while a node is away, until nobody's log reaches back to it. The first stay, so that there is
+    /// something all have.
+    pub(crate) fn leave_behind(&mut self, group: u32, away: usize) {
+        self.until("another leads", |c| c.leader(group).filter(|l| *l != away));
+        let left = self.last(group);
+        let goes = |toy: &Toy| old(toy, 40).into_iter().filter(|seq| *seq > 2);
+        let reaches = |n: &Node| {
+            let at = n.store.at(group).unwrap();
+            n.store.group(at).first_index() <= left + 1
+        };
+        loop {
+            self.fill(group, 10, 700);
+            while !self.write(group, |toy| delete(goes(toy))) {}
+            let others = self.nodes.iter().enumerate().filter(|(n, _)| *n != away);
+            if !others.filter_map(|(_, n)| n.as_ref()).any(reaches) {
+                return;
+            }
+        }
+    }
+
+    /// The last entry of a group that anybody applied.
+    fn last(&self, group: u32) -> u64 {
+        let last = self.applied.get(&group).and_then(|a| a.last_key_value());
+        last.map_or(0, |(index, _)| *index)
+    }
+
     /// Everybody there has applied everything of every group, and can read it.
     pub(crate) fn agree(&mut self) {
         self.until("everybody agrees", |c| {
-            let all = |m: &Member| {
-                let last = c.applied.get(&m.number).and_then(|a| a.last_key_value());
-                m.toy.index >= last.map_or(0, |(index, _)| *index)
-            };
+            let all = |m: &Member| m.toy.index >= c.last(m.number);
             let mut nodes = c.nodes.iter().flatten();
             nodes.all(|n| n.members.iter().all(all)).then_some(())
         });

@@ -6,7 +6,7 @@ use tidegate_log::{SimDisk, Storage as _};
 use tidegate_server::cluster::groups::ALL;
 use tidegate_server::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
 
-use crate::cluster::{Cluster, IDS, Node, groups_of};
+use crate::cluster::{Cluster, IDS, Node, groups_of, old, short};
 use crate::common::{Disks, options};
 use crate::crash::Dice;
 use crate::toy::{self, Toy, delete, payload, store};
@@ -14,23 +14,6 @@ use crate::toy::{self, Toy, delete, payload, store};
 /// The second group of all nodes, and the one the first node has alone.
 const SHARD: u32 = ALL + 1;
 const ALONE: u32 = 0x1000;
-
-/// A log that soon lets go of what is not needed.
-fn short() -> Options {
-    Options {
-        segment_bytes: 16 << 10,
-        checkpoint_bytes_min: 24 << 10,
-        tail_bytes_max: 4 << 10,
-        ..options()
-    }
-}
-
-/// Deletes all but the last of them.
-fn old(toy: &Toy, keep: u64) -> Vec<u64> {
-    let to = toy.seq.saturating_sub(keep);
-    let keys = toy.messages.keys().copied();
-    keys.filter(|seq| *seq <= to).collect()
-}
 
 /// Messages come and go in a group.
 fn churn(cluster: &mut Cluster, group: u32, rounds: usize) {
@@ -178,7 +161,7 @@ fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
     cluster.fill(ALL, 5, 300);
     cluster.fill(ALONE, 1, 300);
     cluster.cut = Some(0);
-    leave_behind(&mut cluster, ALL, 0);
+    cluster.leave_behind(ALL, 0);
     cluster.fill(ALL, 100, 300);
     loop {
         let Node { store, members, .. } = cluster.node(0);
@@ -213,24 +196,29 @@ fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
 
 #[test]
 fn what_was_applied_in_any_group_survives_crashes_of_any_node() {
+    let groups = [ALL, SHARD, ALONE, ALONE + 1, ALONE + 2];
     for seed in 1..=150u64 {
         println!("seed {seed}");
-        live_and_crash(Cluster::new(short(), 2), seed);
+        live_and_crash(Cluster::new(short(), 2), &groups, seed);
     }
     for seed in 1..=10u64 {
         println!("seed {seed}, with threads");
-        live_and_crash(Cluster::with_threads(short(), 2), seed);
+        live_and_crash(Cluster::with_threads(short(), 2), &groups, seed);
+    }
+    for seed in 1..=40u64 {
+        println!("seed {seed}, one group, with threads");
+        live_and_crash(Cluster::with_threads(options(), 0), &[ALL], seed);
     }
 }
 
-fn live_and_crash(mut cluster: Cluster, seed: u64) {
+fn live_and_crash(mut cluster: Cluster, groups: &[u32], seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let groups = [ALL, SHARD, ALONE, ALONE + 1, ALONE + 2];
     for _ in 0..6 {
         // Some are at rest for a while.
-        let busy: Vec<u32> = groups.into_iter().filter(|_| dice.below(3) > 0).collect();
+        let mut busy = groups.to_vec();
+        busy.retain(|_| dice.below(3) > 0);
         for _ in 0..dice.below(30) {
-            let Some(&group) = busy.get(dice.below(5) as usize) else {
+            let Some(&group) = busy.get(dice.below(groups.len() as u64) as usize) else {
                 continue;
             };
             let (count, len) = (1 + dice.below(4), dice.below(1500) as usize);
@@ -261,13 +249,13 @@ fn live_and_crash(mut cluster: Cluster, seed: u64) {
         }
         for &at in &down {
             if dice.below(3) == 0 && cluster.installed.is_empty() {
-                damage_newest(&cluster, at, groups[dice.below(2) as usize]);
+                damage_newest(&cluster, at, groups[dice.below(2) as usize % groups.len()]);
             }
             cluster.start(at);
         }
     }
     for group in groups {
-        cluster.fill(group, 1, 10);
+        cluster.fill(*group, 1, 10);
     }
     cluster.agree();
 }
@@ -293,26 +281,6 @@ fn checkpoints(cluster: &Cluster, at: usize, group: u32) -> Vec<String> {
     names
 }
 
-/// Messages come and go in a group while a node is away, until nobody's log reaches back to it.
-fn leave_behind(cluster: &mut Cluster, group: u32, away: usize) {
-    cluster.until("another leads", |c| c.leader(group).filter(|l| *l != away));
-    let last = |cluster: &Cluster| cluster.applied[&group].last_key_value().map_or(0, |e| *e.0);
-    let left = last(cluster);
-    loop {
-        cluster.fill(group, 10, 700);
-        while !cluster.write(group, |toy| delete(old(toy, 40))) {}
-        let others = cluster.nodes.iter().enumerate().filter(|(n, _)| *n != away);
-        let mut others = others.filter_map(|(_, n)| n.as_ref());
-        let reaches = |n: &Node| {
-            let at = n.store.at(group).unwrap();
-            n.store.group(at).first_index() <= left + 1
-        };
-        if !others.any(reaches) {
-            return;
-        }
-    }
-}
-
 #[test]
 fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_again() {
     for seed in 1..=20u64 {
@@ -323,8 +291,8 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
             cluster.fill(group, 1 + dice.below(10) as usize, 300);
         }
         cluster.cut = Some(0);
-        leave_behind(&mut cluster, ALL, 0);
-        leave_behind(&mut cluster, SHARD, 0);
+        cluster.leave_behind(ALL, 0);
+        cluster.leave_behind(SHARD, 0);
         let there = 120;
         cluster.fill(ALL, there / 3, 50);
         // It is busy with what it has alone, of which a little stays in each segment.
@@ -371,7 +339,7 @@ fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_end
     cluster.fill(ALL, 5, 300);
     cluster.fill(ALONE, 1, 300);
     cluster.cut = Some(0);
-    leave_behind(&mut cluster, ALL, 0);
+    cluster.leave_behind(ALL, 0);
     cluster.fill(ALL, 50, 50);
     cluster.cut = None;
     cluster.until("some is fetched", |c| {
@@ -408,7 +376,7 @@ fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew(
         cluster.fill(ALL, 5, 300);
         cluster.fill(ALONE, 1, 300);
         cluster.cut = Some(0);
-        leave_behind(&mut cluster, ALL, 0);
+        cluster.leave_behind(ALL, 0);
         cluster.fill(ALL, 50, 50);
         cluster.cut = None;
         cluster.until("some is fetched", |c| {
@@ -457,7 +425,7 @@ fn comes_slowly(seed: u64) {
     cluster.fill(ALL, 5, 300);
     cluster.fill(ALONE, 1, 300);
     cluster.cut = Some(0);
-    leave_behind(&mut cluster, ALL, 0);
+    cluster.leave_behind(ALL, 0);
     cluster.fill(ALL, 100, 50);
     cluster.cut = None;
     let (mut most, mut given_up) = (0, 0);

@@ -7,6 +7,7 @@ mod basics;
 mod cluster;
 mod common;
 mod crash;
+mod full;
 mod golden;
 mod groups;
 mod kill;

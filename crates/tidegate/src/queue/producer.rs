@@ -1,14 +1,17 @@
-//! A producer that owns its buffer.
+//! A producer: what its user calls. Its buffer, and when that is flushed, is in `own`.
+
+mod own;
 
 use std::future::poll_fn;
 use std::task::Poll;
 
+use self::own::{NoRoom, Own};
 use super::control::Control;
 use super::error::{FlushError, PushError, QueueError};
-use super::metrics::{add, count};
-use super::ring::{Refused, Writer};
-use super::shared::{CLOSED, GONE, IDLING, Place, Shared};
-use super::sync::{Relaxed, SeqCst, fence, light_barrier};
+use super::metrics::add;
+use super::ring::Refused;
+use super::shared::{GONE, Place};
+use super::sync::SeqCst;
 use super::{Full, Queue};
 use crate::Time;
 use crate::controller::{Controller, Reason, Snapshot};
@@ -28,15 +31,6 @@ use crate::controller::{Controller, Reason, Snapshot};
 pub struct Producer<T: Send> {
     queue: Queue<T>,
     own: Option<Own<T>>,
-}
-
-/// A buffer, and how large it is at present.
-struct Own<T> {
-    writer: Writer<T>,
-    limit: u64,
-    control: Option<Control>,
-    /// When [`Producer::flush_if_due`] first saw what is in the buffer now.
-    seen: Option<Time>,
 }
 
 /// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
@@ -368,243 +362,6 @@ impl<T: Send> Drop for Producer<T> {
             shared.wake_if_waiting();
         } else {
             shared.unregister(buffer);
-        }
-    }
-}
-
-/// Why the buffer has no room for one more item.
-enum NoRoom {
-    Dropped,
-    Full,
-    Closed,
-}
-
-impl<T: Send> Own<T> {
-    fn len(&self) -> u64 {
-        self.writer.buffer().lock().len()
-    }
-
-    /// Puts `item` into the buffer, which has room.
-    #[inline]
-    fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
-        self.writer.push(item);
-        if self.writer.is_full() {
-            return self.look_up(shared);
-        }
-        self.look_at_flags(shared)
-    }
-
-    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there last may come
-    /// back; it is followed by what `items` still has. Says whether the queue is closed.
-    #[inline]
-    fn extend(
-        &mut self,
-        shared: &Shared<T>,
-        items: &mut impl ExactSizeIterator<Item = T>,
-    ) -> Result<(), (bool, Vec<T>)> {
-        while items.len() > 0 {
-            if self.writer.is_full()
-                && let Err(out) = self.make_room(shared)
-            {
-                match out {
-                    NoRoom::Dropped => drop(items.next()),
-                    NoRoom::Full => return Err((false, Vec::new())),
-                    NoRoom::Closed => return Err((true, Vec::new())),
-                }
-                continue;
-            }
-            let n = self.writer.extend(items);
-            light_barrier();
-            let flags = shared.flags.load(Relaxed);
-            if flags != 0 || self.writer.is_full() {
-                let back = self.look_around(shared, flags, n);
-                if !back.is_empty() {
-                    return Err((true, back));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// After a push: has the consumer something to say?
-    #[inline(always)]
-    fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
-        light_barrier();
-        if shared.flags.load(Relaxed) == 0 {
-            return Ok(());
-        }
-        self.look_up(shared)
-    }
-
-    /// After a push: the buffer is full, or the consumer has something to say.
-    #[inline(never)]
-    fn look_up(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
-        light_barrier();
-        let flags = shared.flags.load(Relaxed);
-        match self.look_around(shared, flags, 1).pop() {
-            Some(item) => Err(PushError::Closed(item)),
-            None => Ok(()),
-        }
-    }
-
-    /// After `n` items were put into the buffer. Gives those back that a closed queue does not take.
-    #[inline]
-    fn look_around(&mut self, shared: &Shared<T>, flags: u32, n: u64) -> Vec<T> {
-        let outcome = if flags & CLOSED != 0 {
-            Err(Refused::Closed)
-        } else if self.writer.is_full() {
-            let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
-            self.flush_once(shared, reason)
-        } else if flags & IDLING != 0 {
-            fence(SeqCst);
-            // Again: the consumer may have closed and swept between the item and the first look.
-            if shared.flags.load(Relaxed) & CLOSED != 0 {
-                Err(Refused::Closed)
-            } else if shared.ring.consumer_waits() {
-                self.flush_once(shared, Reason::Drained)
-            } else {
-                Ok(())
-            }
-        } else {
-            Ok(())
-        };
-        if outcome == Err(Refused::Closed) {
-            // Whoever took one meanwhile hands it out.
-            return self.writer.take_back(n);
-        }
-        // What does not fit stays; the next push sees to it.
-        Vec::new()
-    }
-
-    /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
-    fn flush_once(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), Refused> {
-        let sample = self.control.as_ref().is_some_and(Control::samples);
-        let start = if sample {
-            shared.clock.now()
-        } else {
-            Time::ZERO
-        };
-        let mut wake = false;
-        let mut flushed = 0;
-        let mut swept = 0;
-        let mut left = 0;
-        let outcome = self.writer.taking(self.limit, |taking| {
-            swept = std::mem::take(&mut taking.swept);
-            if taking.len() == 0 {
-                return Ok(());
-            }
-            let pushed = taking.flush_into(&shared.ring)?;
-            wake = pushed.wake;
-            flushed = pushed.items;
-            left = taking.len();
-            count(&mut taking.counts, flushed, reason);
-            Ok(())
-        });
-        if wake {
-            shared.wake_consumer();
-        }
-        if outcome == Err(Refused::Full) {
-            add(&shared.rare.insert_failures, 1);
-        }
-        if flushed + swept > 0 {
-            self.seen = None;
-            if let Some(control) = &mut self.control {
-                // What waking the consumer takes has nothing to do with the size.
-                let measured = (sample && !wake).then(|| (start, shared.clock.now()));
-                let limit = control.told(swept, flushed, left, reason, measured);
-                if limit != self.limit {
-                    self.limit = limit;
-                    self.writer.set_limit(limit);
-                }
-            }
-        }
-        outcome
-    }
-
-    /// Flushes until the buffer is empty, waiting or dropping as the queue was built.
-    fn flush_all(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), FlushError> {
-        loop {
-            match self.flush_once(shared, reason) {
-                Ok(()) if self.len() == 0 => return Ok(()),
-                Ok(()) => {}
-                Err(Refused::Full) => match shared.full {
-                    Full::Wait => {}
-                    Full::DropOldest => {
-                        shared.drop_oldest(self.len());
-                        continue;
-                    }
-                    _ => return self.report(Err(Refused::Full)),
-                },
-                Err(closed) => return self.report(Err(closed)),
-            }
-            if shared.full == Full::Wait {
-                let _ = shared.wait_for_room(|| match self.flush_once(shared, reason) {
-                    Err(Refused::Full) => None,
-                    other => Some(other),
-                });
-            }
-        }
-    }
-
-    /// Flushes until the buffer has room for one item. `None` if that takes waiting.
-    #[inline]
-    fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
-        let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
-        while self.writer.is_full() {
-            match self.flush_once(shared, reason) {
-                Ok(()) => {}
-                Err(Refused::Full) => return None,
-                Err(closed) => return Some(Err(closed)),
-            }
-        }
-        Some(Ok(()))
-    }
-
-    /// The buffer is full, and one more item wants in.
-    #[cold]
-    fn make_room(&mut self, shared: &Shared<T>) -> Result<(), NoRoom> {
-        loop {
-            match self.try_room(shared) {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(_)) => return Err(NoRoom::Closed),
-                None => {}
-            }
-            match shared.full {
-                Full::Wait => {
-                    let made = shared.wait_for_room(|| self.try_room(shared));
-                    return made.map_err(|_| NoRoom::Closed);
-                }
-                Full::DropOldest => shared.drop_oldest(self.len()),
-                Full::Reject => {
-                    add(&shared.rare.rejected, 1);
-                    return Err(NoRoom::Full);
-                }
-                Full::DropNewest => {
-                    add(&shared.rare.dropped_newest, 1);
-                    return Err(NoRoom::Dropped);
-                }
-            }
-        }
-    }
-
-    /// Moves the whole buffer into the overflow lane, as far as it takes it. Says whether there is room in the buffer now.
-    fn spill(&mut self, shared: &Shared<T>) -> bool {
-        let Some(lane) = &shared.lane else {
-            return false;
-        };
-        self.writer.taking(self.limit, |taking| {
-            taking.spill(|item| lane.push(&shared.ring, item).map_err(|(item, _)| item));
-        });
-        shared.wake_if_waiting();
-        !self.writer.is_full()
-    }
-
-    fn report(&self, outcome: Result<(), Refused>) -> Result<(), FlushError> {
-        let left = self.len() as usize;
-        match outcome {
-            Err(Refused::Closed) => Err(FlushError::Closed { left }),
-            _ if left == 0 => Ok(()),
-            _ => Err(FlushError::Full { left }),
         }
     }
 }

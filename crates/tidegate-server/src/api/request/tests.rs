@@ -100,7 +100,6 @@ fn served_elsewhere() {
         ("STREAM.SNAPSHOT.S", "stream_snapshot", 10003),
         ("STREAM.RESTORE.S", "stream_restore", 10003),
         ("CONSUMER.UNPIN.S.C", "consumer_unpin", 10003),
-        ("CONSUMER.RESET.S.C", "consumer_reset", 10003),
     ] {
         let (k, c, _) = refused(subject, "{}");
         assert_eq!((k.as_str(), c), (kind, code), "{subject}");
@@ -243,7 +242,20 @@ fn requests_without_a_configuration() {
             Request::ConsumerNext { stream, consumer },
         ),
     ];
-    for (subject, body, expected) in table {
+    let reset = |seq| Request::ConsumerReset {
+        stream,
+        consumer,
+        seq,
+    };
+    let resets = [
+        ("", 0),
+        ("null", 0),
+        ("{}", 0),
+        (r#"{"seq":null}"#, 0),
+        (r#"{"seq":18446744073709551615}"#, u64::MAX),
+    ]
+    .map(|(body, seq)| ("CONSUMER.RESET.S.C", body, reset(seq)));
+    for (subject, body, expected) in table.into_iter().chain(resets) {
         assert_eq!(parse(subject, body).unwrap(), expected, "{subject} {body}");
     }
 }
@@ -305,6 +317,14 @@ fn bodies_refused() {
             10025,
         ),
         ("CONSUMER.LIST.S", r#"{"x":1}"#, "consumer_list", 10025),
+        ("CONSUMER.RESET.S.C", r#"{"x":1}"#, "consumer_reset", 10025),
+        ("CONSUMER.RESET.S.C", "1", "consumer_reset", 10025),
+        (
+            "CONSUMER.RESET.S.C",
+            r#"{"seq":-1}"#,
+            "consumer_reset",
+            10025,
+        ),
     ] {
         let (k, c, _) = refused(subject, body);
         assert_eq!((k.as_str(), c), (kind, code), "{subject} {body}");
@@ -371,11 +391,6 @@ fn direct_gets() {
             r#"{"seq":1,"batch":-1}"#,
             status::BAD_REQUEST,
         ),
-        (
-            "DIRECT.GET.S",
-            r#"{"last_by_subj":"a..b"}"#,
-            status::BAD_REQUEST,
-        ),
         ("DIRECT.GET.S.a", r#"{"seq":1}"#, status::BAD_REQUEST),
         ("DIRECT.GET.S.a", "x", status::MALFORMED_REQUEST),
     ] {
@@ -409,7 +424,7 @@ proptest! {
     fn anything(
         family in prop::sample::select(vec![
             "INFO", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.INFO.S", "STREAM.PURGE.S", "STREAM.MSG.GET.S",
-            "CONSUMER.CREATE.S.C", "CONSUMER.CREATE.S.C.f", "CONSUMER.PAUSE.S.C", "DIRECT.GET.S", "DIRECT.GET.S.a", "",
+            "CONSUMER.CREATE.S.C", "CONSUMER.CREATE.S.C.f", "CONSUMER.PAUSE.S.C", "CONSUMER.RESET.S.C", "DIRECT.GET.S", "DIRECT.GET.S.a", "",
         ]),
         tail in "[.A-Z*>/ -~]{0,12}",
         headers in prop::collection::vec(any::<u8>(), 0..60),

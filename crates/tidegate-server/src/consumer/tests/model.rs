@@ -2,7 +2,7 @@
 //!
 //! After each step the model knows which messages are ahead, which are pending with how many deliveries and from when on they may be
 //! delivered again, and which were acknowledged; whatever the consumer sends has to fit. A restart takes the model back to the last
-//! durable delta.
+//! durable delta, a reset to a message it is asked for, or to what is not acknowledged.
 
 use std::collections::VecDeque;
 
@@ -108,7 +108,8 @@ impl World {
                 let seq = put(&mut self.stream, self.now, x);
                 let subject = SUBJECTS[x as usize % 4];
                 self.consumer.handle_stored(seq, subject.as_bytes());
-                if self.stream.matches(subject) {
+                // After a reset it may begin with one that has yet to come.
+                if seq > self.known.delivered && self.stream.matches(subject) {
                     self.known.ahead.insert(seq);
                 }
             }
@@ -157,6 +158,7 @@ impl World {
             18..=20 => self.take_delta(x.is_multiple_of(2)),
             21 | 22 => self.make_durable(),
             23 if x.is_multiple_of(4) => self.restart(),
+            23 if x % 4 == 1 => self.reset(x / 4),
             24 => {
                 let inbox = format!("r{}", x % 3);
                 if x.is_multiple_of(2) {
@@ -300,12 +302,67 @@ impl World {
 
     fn restart(&mut self) {
         self.told.clear();
+        // Whoever waited is never answered.
+        self.asked.clear();
         self.known = self.durable.clone();
         let there = &self.stream.messages;
         self.known.pending.retain(|seq, _| there.contains_key(seq));
         self.known.ahead = self.ahead();
         self.consumer = take_up(self.now, &self.config, &self.state, &mut self.stream);
         self.floor = self.state.ack_floor();
+    }
+
+    /// Begins again, as the log says, once all deltas are durable.
+    fn reset(&mut self, x: u64) {
+        while !self.told.is_empty() {
+            self.make_durable();
+        }
+        assert!(self.consumer.is_settled());
+        let asked = match x % 3 {
+            0 => 0,
+            _ => 1 + x % (self.stream.last_seq + 3),
+        };
+        let floor = self.consumer.info(self.now).ack_floor;
+        let seq = match reset_to(&self.config, floor, asked, &mut self.stream) {
+            Ok(seq) => seq,
+            Err(error) => {
+                assert!(asked > 0 && self.config.deliver_policy != DeliverPolicy::All);
+                assert_eq!(error.err_code, 10204);
+                return;
+            }
+        };
+        assert_eq!(
+            seq,
+            if asked == 0 {
+                floor.stream_seq + 1
+            } else {
+                asked
+            }
+        );
+        self.state.reset(seq);
+        self.state.check_invariants();
+        assert_eq!(
+            State::decode(&self.state.encode()).as_ref(),
+            Ok(&self.state)
+        );
+        self.consumer
+            .handle_reset(&self.state, &mut self.stream, &mut self.net);
+        // Whoever waited was answered: what is acknowledged above the new beginning counts no more.
+        for sent in std::mem::take(&mut self.net.sent) {
+            self.judge(sent);
+        }
+        assert!(self.asked.is_empty(), "{:?}", self.asked);
+        self.recorded.retain(|recorded| *recorded < seq);
+        self.known = Known {
+            delivered: seq - 1,
+            ..Known::default()
+        };
+        self.known.ahead = self.ahead();
+        self.durable = self.known.clone();
+        self.floor = self.state.ack_floor();
+        let info = self.consumer.info(self.now);
+        assert_eq!((info.num_ack_pending, info.num_redelivered), (0, 0));
+        assert_eq!((info.last_delivery_us, info.last_ack_us), (None, None));
     }
 
     fn deliver(&mut self) {

@@ -41,7 +41,9 @@ impl Server {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(e) => {
-                    tracing::error!("cannot accept connections: {e}");
+                    if let Some(more) = self.not_accepted.due(now) {
+                        tracing::error!("cannot accept connections: {e}{more}");
+                    }
                     self.accept_again = Some(now + ACCEPT_REST);
                     return;
                 }
@@ -60,7 +62,9 @@ impl Server {
         // Keys of connections that are over are used again.
         self.drop_closed();
         if self.node.len() >= self.node.settings().max_connections {
-            tracing::warn!("{address}: refused: {}", text::MAX_CONNECTIONS);
+            if let Some(more) = self.not_admitted.due(now) {
+                tracing::warn!("{address}: refused: {}{more}", text::MAX_CONNECTIONS);
+            }
             // What a socket just opened takes for certain; under TLS nobody could read it.
             if self.tls.is_none() {
                 let _ = io::Write::write(

@@ -77,6 +77,8 @@ fn open(
     mut among: Option<(&Replication, &mut Peers)>,
     handle: &Handle,
 ) -> Result<Store, StartError> {
+    // Read while it is `now`: opening may take long, and what is told would be ahead of the wall clock by that.
+    let wall_us = wall_clock_us();
     let directory = kept.directory.clone();
     let clustered = among.is_some();
     let failed = |source: store::OpenError| {
@@ -153,7 +155,7 @@ fn open(
         "Streams are kept in {}: {streams} streams, {entries} entries replayed",
         kept.directory.display()
     );
-    node.set_wall_clock(now, wall_clock_us());
+    node.set_wall_clock(now, wall_us);
     match among {
         Some((replication, _)) => {
             if let Some(directory) = node.streams_mut(0) {
@@ -232,7 +234,9 @@ impl Server {
             return Ok(());
         };
         let node = &mut self.node;
-        node.set_wall_clock(now, wall_clock_us());
+        // At one moment, the wall's first: what a pause between the two adds is told too early, never too late.
+        let wall_us = wall_clock_us();
+        node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
             replication.receive(now, store, peers)?;
         }

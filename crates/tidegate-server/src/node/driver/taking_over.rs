@@ -11,6 +11,7 @@ use super::peers::Peers;
 use crate::catchup::wire::{self, Answer, Frame};
 use crate::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use crate::node::core::Node;
+use crate::node::seldom::Seldom;
 use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 use crate::stream::{AccountLimits, Filter, Place, Streams};
 
@@ -28,6 +29,8 @@ pub(super) struct TakingOver {
     mender: Mender,
     /// Records found damaged, and when they are looked at again.
     damaged: BTreeMap<u64, Time>,
+    /// A message is whole again.
+    mended: Seldom,
     limits: AccountLimits,
     taking: Option<Taking>,
 }
@@ -110,6 +113,7 @@ impl TakingOver {
             giver: Giver::default(),
             mender: Mender::new(others),
             damaged: BTreeMap::new(),
+            mended: Seldom::default(),
             limits,
             taking: None,
         }
@@ -214,7 +218,11 @@ impl TakingOver {
             let message = Fetched { stream, seq, entry };
             // Without room it is asked for again.
             if store.append_repaired(self.at, &[message]).is_ok() {
-                tracing::warn!("message {seq} of stream {stream} was damaged: another node had it");
+                if let Some(more) = self.mended.due(now) {
+                    tracing::warn!(
+                        "message {seq} of stream {stream} was damaged: another node had it{more}"
+                    );
+                }
                 self.mender.handle_mended(stream, seq);
             }
             return;

@@ -2,33 +2,44 @@
 
 use tidegate::Time;
 
-use super::JetStream;
+use super::{JetStream, Taken};
+use crate::api::config::AckPolicy;
 use crate::consumer::AckSubject;
 use crate::nats::parse::Publish;
 use crate::node::core::Node;
 
 impl JetStream {
-    /// An acknowledgement.
-    pub(super) fn acknowledged(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) {
+    /// An acknowledgement. A consumer that wants none does not listen for them.
+    pub(super) fn acknowledged(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        message: &Publish<'_>,
+    ) -> Taken {
         let Some(ack) = AckSubject::parse(message.subject) else {
-            return;
+            return Taken::Yes;
         };
         let (Ok(stream), Ok(consumer)) = (
             std::str::from_utf8(ack.stream),
             std::str::from_utf8(ack.consumer),
         ) else {
-            return;
+            return Taken::Yes;
         };
         let stream = self.streams.by_name(stream);
         let Some(key) = stream.and_then(|s| self.consumers.find(s, consumer)) else {
-            return;
+            return Taken::Yes;
         };
         let reply = message.reply.unwrap_or_default();
-        self.with_consumer(node, now, key, |live, voice| {
+        let taken = self.with_consumer(node, now, key, |live, voice| {
+            if live.config.ack_policy == AckPolicy::None {
+                return Taken::No;
+            }
             let wall_us = voice.wall_us;
             live.consumer
                 .handle_ack(wall_us, &ack.numbers, reply, message.payload, voice);
+            Taken::Yes
         });
+        taken.unwrap_or(Taken::Yes)
     }
 
     /// The answer to a question of flow control: `$JS.FC.<stream>.<consumer>.<token>`.

@@ -8,12 +8,16 @@ use tidegate::Time;
 
 use super::events::Advised;
 use super::interest::{Interest, same_filters};
+use super::lasting::lasts_us;
 use super::reads::{Fetched, Held, fetch};
+use super::resets::Resets;
 use super::{JetStream, Messages, Voice};
 use crate::api::config::{AckPolicy, ConsumerConfig};
 use crate::api::view::{ConsumerCounts, ConsumerView};
 use crate::api::{answer, timestamp::Timestamp};
-use crate::consumer::{Consumer, Ending, Fetch, Identity, Position, Progress, Source, State};
+use crate::consumer::{
+    Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
+};
 use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{Command, Effect, Filter, Kind, Stream, Transit, consumer_filter};
@@ -53,15 +57,23 @@ pub(super) struct Live {
     name: Box<str>,
     pub(super) config: ConsumerConfig,
     created_us: u64,
-    filter: Filter,
+    pub(super) filter: Filter,
+    /// Where it began.
+    pub(super) start: Start,
     /// The log knows it.
     pub(super) logged: bool,
+    /// The log was told of it, and has not said yet that it knows it.
+    pub(super) told: bool,
+    /// When the log is to be told of it.
+    pub(super) lasts_us: Option<u64>,
+    /// It is to begin again.
+    pub(super) resets: Resets,
     /// In `due`.
     listed: bool,
     /// Its entry in `timers`.
     armed: Time,
     /// Its end was asked for.
-    ending: bool,
+    pub(super) ending: bool,
 }
 
 impl Consumers {
@@ -81,6 +93,10 @@ impl Consumers {
 
     pub(super) fn get(&self, key: Key) -> Option<&Live> {
         self.live.get(&key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Live> {
+        self.live.get_mut(&key)
     }
 
     /// Those of a stream, by name.
@@ -213,6 +229,10 @@ impl Consumers {
 impl Live {
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) const fn stream(&self) -> u32 {
+        self.stream
     }
 
     /// Whether messages would be pushed elsewhere with this configuration, away from somebody who listens.
@@ -368,7 +388,11 @@ impl JetStream {
                 config: config.clone(),
                 created_us,
                 filter,
+                start: state.start(),
                 logged,
+                told: false,
+                lasts_us: lasts_us(config, wall_us).filter(|_| !logged),
+                resets: Resets::default(),
                 listed: false,
                 armed: Time::NEVER,
                 ending: false,
@@ -383,7 +407,9 @@ impl JetStream {
         self.with_consumer(node, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
         });
-        self.consumers.remove(key);
+        if let Some(live) = self.consumers.remove(key) {
+            self.refuse_resets(node, now, live.resets, why);
+        }
     }
 
     /// Gives a consumer a voice, and has it served in this turn.
@@ -428,7 +454,8 @@ impl JetStream {
                 | Effect::StreamFilled { .. }
                 | Effect::StreamThawed { .. }
                 | Effect::ConsumerCreated { .. }
-                | Effect::ConsumerUpdated { .. } => counting = true,
+                | Effect::ConsumerUpdated { .. }
+                | Effect::ConsumerReset { .. } => counting = true,
                 Effect::Stored {
                     stream,
                     seq,
@@ -488,12 +515,12 @@ impl JetStream {
             }
         }
         if counting {
-            self.count_anew(now, effects);
+            self.count_anew(node, now, effects);
         }
     }
 
     /// What an entry changed that makes consumers count anew.
-    fn count_anew(&mut self, now: Time, effects: &[Effect]) {
+    fn count_anew(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
@@ -508,6 +535,9 @@ impl JetStream {
                 }
                 Effect::ConsumerUpdated { stream, name } => {
                     self.update_consumer(now, *stream, name);
+                }
+                Effect::ConsumerReset { stream, name } => {
+                    self.begin_again(node, now, *stream, name);
                 }
                 _ => {}
             }
@@ -620,7 +650,9 @@ impl JetStream {
     /// What a consumer did since its last delta is proposed.
     pub(super) fn propose_delta(&mut self, now: Time, key: Key) {
         let wall_us = self.wall.tell(now);
-        let Some(live) = self.consumers.live.get_mut(&key).filter(|l| l.logged) else {
+        let live = self.consumers.live.get_mut(&key);
+        // What is proposed behind a reset would be done after it.
+        let Some(live) = live.filter(|l| l.logged && !l.resets.is_proposed()) else {
             return;
         };
         let (stream, name) = (live.stream, live.name.clone());
@@ -679,22 +711,27 @@ impl JetStream {
             said: &mut self.said,
             advisories: &mut self.advisories,
         };
-        let progress = live
-            .consumer
-            .deliver(wall_us, BUDGET, &mut source, &mut voice);
+        let resets = !live.resets.is_empty();
+        let progress = match resets {
+            true => Progress::Idle,
+            false => live
+                .consumer
+                .deliver(wall_us, BUDGET, &mut source, &mut voice),
+        };
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
         // Deltas go in order: none before those that were refused.
         let free = !self.is_full() && self.space != Space::Scarce;
         let room = free && self.postponed.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
-        let delta = match room && live.logged {
+        let delta = match room && live.logged && !resets {
             true => live.consumer.poll_delta(wall_us),
             false => None,
         };
         let at = live.consumer.deadline(wall_us);
         let name = live.name.clone();
         let ends = ends && !std::mem::replace(&mut live.ending, ends);
-        let logged = live.logged;
+        let (logged, told) = (live.logged, live.is_told());
+        let lasts = live.lasts_us.filter(|_| !ends);
         match progress {
             Progress::Idle => {}
             Progress::More => self.consumers.wake(key),
@@ -704,14 +741,25 @@ impl JetStream {
             // Its delta may be due, which no timer tells again.
             self.consumers.waiting.push(key);
         }
+        let lasted = lasts.is_some_and(|us| us <= wall_us);
+        if lasted && !room {
+            self.consumers.waiting.push(key);
+        }
+        let at = at.into_iter().chain(lasts.filter(|_| !lasted)).min();
         let at = at.map_or(Time::NEVER, |us| self.wall.when(us));
         self.consumers.arm(key, at);
+        if lasted && room {
+            self.propose_lasting(now, key);
+        }
+        if resets && !ends {
+            self.next_reset(node, now, key, room);
+        }
         if let Some(delta) = delta {
             let command = Command::new(Kind::ConsumerDelta, id, name.as_bytes(), &delta);
             self.command(now, false, &command, Some((b"", Then::Delta(key))));
         }
         if ends {
-            match logged {
+            match told {
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
                     // Like a delta it must not be lost if it is refused; once it is applied there is no consumer to be told.

@@ -241,6 +241,32 @@ impl JetStream {
         tracing::warn!(
             "stream {name} is served where it was: the nodes it was to move to did not go on; it is tried again"
         );
+        self.propose_renew(now, stream, moving, to);
+    }
+
+    /// Nobody has been there for long where a stream is to move: it moves elsewhere, if there is somebody.
+    pub(super) fn redirect(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
+        let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
+            return;
+        };
+        let keeper = match entry.kept() {
+            Kept::Elsewhere { group, .. } => group,
+            _ => ALL,
+        };
+        let Ok(to) = self.choose(node, entry.config()) else {
+            return;
+        };
+        if to == moving.to || to == keeper || !node.is_led(to) {
+            return;
+        }
+        tracing::warn!(
+            "stream {} moves to other nodes than it was to: nobody is there",
+            entry.name()
+        );
+        self.propose_renew(now, stream, moving, to);
+    }
+
+    fn propose_renew(&mut self, now: Time, stream: u32, moving: Moving, to: u32) {
         let payload = moving.encode_renewed(to);
         let renew = Command::new(Kind::Renew, stream, b"", &payload);
         self.command(now, false, &renew, Some((b"", Then::Noted)));

@@ -153,6 +153,11 @@ impl JetStream {
                     stream,
                     name: consumer,
                 } => {
+                    let live = self.consumers.find(*stream, consumer);
+                    if live.is_some_and(|key| self.consumers.get(key).is_some_and(|l| l.told)) {
+                        // It was this node's alone until now, and whoever watches knows of it.
+                        continue;
+                    }
                     if let Some(stream) = &name(*stream) {
                         let advised = Advised::ConsumerCreated { stream, consumer };
                         self.voice(node, now).advise(&advised);

@@ -354,9 +354,9 @@ impl JetStream {
         }
         let own = own?;
         let stream = self.streams.get(own)?;
-        // What leaves is as it was asked for, and stays so.
+        // What leaves is as it was asked for, and stays so, but perhaps for the number of replicas.
         let there = self.is_open(asker.stream) || stream.is_frozen();
-        let same = stream.config() == entry.config();
+        let same = self.is_as_in(entry, stream);
         (there && same).then_some(Ok(own))
     }
 

@@ -16,16 +16,19 @@ mod events;
 mod gathering;
 mod interest;
 mod keeping;
+mod lasting;
 mod moving;
 mod outcome;
 mod proposals;
 mod publish;
 mod reads;
 mod requests;
+mod resets;
 pub(in crate::node) mod roles;
 mod speak;
 pub(in crate::node) mod subjects;
 pub(in crate::node) mod told;
+mod unled;
 mod views;
 mod wall;
 
@@ -48,6 +51,7 @@ pub(in crate::node) use self::publish::Taken;
 use self::reads::Reads;
 use self::roles::StepDown;
 use self::speak::{Said, Voice};
+use self::unled::Unled;
 use self::wall::Wall;
 use super::core::Node;
 use crate::api::answer::ClusterInfo;
@@ -183,6 +187,8 @@ pub struct JetStream {
     keeping: Keeping,
     /// Streams on their way from one group to another.
     moves: Moves,
+    /// Of the group of all nodes: those of them that nobody is there for.
+    unled: Unled,
     /// Somebody asked for another leader.
     step_down: Option<StepDown>,
     /// Names consumers that nobody named, and advisories.
@@ -245,6 +251,7 @@ impl JetStream {
             directory: Directory::default(),
             keeping: Keeping::default(),
             moves: Moves::default(),
+            unled: Unled::default(),
             step_down: None,
             seed,
             named: 0,
@@ -330,7 +337,9 @@ impl JetStream {
             match space {
                 Space::Low => tracing::error!("no space for more messages: publishing is refused"),
                 Space::Scarce => {
-                    tracing::error!("no space: all but deleting and purging is refused")
+                    tracing::error!(
+                        "no space: all but deleting, purging and moving streams away is refused"
+                    )
                 }
                 Space::Free => tracing::info!("there is space again: publishing goes on"),
             }
@@ -561,6 +570,7 @@ impl JetStream {
             self.fast.deadline(),
             self.keeping.deadline(),
             self.moves.deadline(),
+            self.unled.deadline(),
             self.directory.deadline(),
         ];
         all.into_iter().flatten().min()

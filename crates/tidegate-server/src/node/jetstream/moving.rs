@@ -16,6 +16,7 @@ use super::outcome::Then;
 use super::reads::{Fetched, Held, fetch};
 use super::told::Told;
 use super::{Ending, JetStream, Messages};
+use crate::api::config::StreamConfig;
 use crate::cluster::groups::ALL;
 use crate::node::core::Node;
 use crate::store::Space;
@@ -259,6 +260,7 @@ impl JetStream {
             self.moves.frozen = all;
         }
         self.give_up_stalled(node, now);
+        self.redirect_unled(node, now);
         let waits = self.is_full() || self.space != Space::Free;
         let mut tell = Vec::new();
         for (of, arriving) in &mut self.moves.arriving {
@@ -330,7 +332,7 @@ impl JetStream {
                 Transit::Frozen => own.moves() == moving.number,
                 Transit::Filling(_) => false,
             };
-            let same = entry.moving() == Some(moving) && entry.config() == own.config();
+            let same = entry.moving() == Some(moving) && self.is_as_in(entry, own);
             whole && same && keeper(entry) == self.group
         };
         let own = match self.group {
@@ -374,6 +376,20 @@ impl JetStream {
             self.moves.leaving.insert(stream, leaving);
             self.moves.handle_left(now, stream, moving, left);
         }
+    }
+
+    /// Whether a stream of this group is configured as its entry in the directory. One that leaves for want of space may have the number of
+    /// replicas of before: there is no space to write down another.
+    pub(super) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
+        let leaves = self.space == Space::Scarce && entry.moving().is_some();
+        let (wanted, has) = (entry.config(), own.config());
+        wanted == has
+            || leaves
+                && *wanted
+                    == StreamConfig {
+                        num_replicas: wanted.num_replicas,
+                        ..has.clone()
+                    }
     }
 
     /// Tells what was asked for, as far as it can be read.
@@ -426,13 +442,15 @@ impl JetStream {
     /// Nothing is to change any more in a stream that leaves.
     fn propose_freeze(&mut self, now: Time, own: u32, moving: Moving) {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
-        if proposed || self.is_full() || !self.postponed.is_empty() || self.space == Space::Scarce {
+        // Where space is scarce what consumers did is not written, here or elsewhere: they deliver some again. To move makes space.
+        let scarce = self.space == Space::Scarce;
+        if proposed || self.is_full() || !(scarce || self.postponed.is_empty()) {
             return;
         }
         self.moves.freezing.retain(|_, at| *at > now);
         self.moves.freezing.insert(own, now + PATIENCE);
         // What its consumers did goes with it.
-        for key in self.consumers.keys_of(own) {
+        for key in self.consumers.keys_of(own).into_iter().filter(|_| !scarce) {
             self.propose_delta(now, key);
         }
         let payload = moving.encode();

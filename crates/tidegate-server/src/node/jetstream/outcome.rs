@@ -25,8 +25,12 @@ pub(super) enum Then {
     Paused(Option<Timestamp>),
     /// The publisher of an atomic batch with this id.
     Atomic(Box<[u8]>),
+    /// Who had a consumer begin again.
+    Reset(consumers::Key),
     /// A consumer whose delta it was, or whose end: nobody else is told.
     Delta(consumers::Key),
+    /// Nobody: a consumer that was this node's alone is known to the log.
+    Lasting(consumers::Key),
     /// A fast-ingest batch: its publisher is told when it is time to.
     Fast(Ticket),
     /// Nobody: what went of age is removed.
@@ -88,9 +92,17 @@ impl JetStream {
             }
             Then::Consumer(name) => body = self.consumer_made(node, now, &name, outcome),
             Then::Paused(until) => body = self.paused(now, until, outcome),
+            Then::Reset(key) => {
+                self.body = body;
+                return self.reset_done(node, now, key, outcome);
+            }
             Then::Delta(key) => {
                 self.body = body;
                 return self.delta_durable(node, now, key);
+            }
+            Then::Lasting(key) => {
+                self.body = body;
+                return self.handle_lasting(now, key, outcome);
             }
             Then::Fast(ticket) => {
                 self.body = body;

@@ -6,14 +6,15 @@
 use serde::Serialize;
 use tidegate::Time;
 
-use super::consumers::{Key, Known};
+use super::consumers::{Key, Known, Live};
+use super::lasting::is_logged;
 use super::outcome::Then;
 use super::roles::StepDown;
 use super::views::Shown;
 use super::{JetStream, Taken};
 use crate::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
 use crate::api::body::{Action, Placement};
-use crate::api::config::{AckPolicy, ConsumerConfig, Storage};
+use crate::api::config::{ConsumerConfig, Storage};
 use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
@@ -66,8 +67,7 @@ impl JetStream {
             return self.not_served(node, now, message);
         }
         if message.subject.starts_with(b"$JS.ACK.") {
-            self.acknowledged(node, now, message);
-            return Taken::Yes;
+            return self.acknowledged(node, now, message);
         }
         if message.subject.starts_with(b"$JS.FC.") {
             self.flow_answered(node, now, message.subject);
@@ -81,7 +81,6 @@ impl JetStream {
         let Some(reply) = message.reply else {
             return Taken::Yes;
         };
-        self.stats.api_requests += 1;
         let (kind, outcome) = match Request::parse(asked, message.header_block(), message.payload) {
             Ok(request) => {
                 let kind = kind_of(&request);
@@ -91,12 +90,15 @@ impl JetStream {
                 )
             }
             Err(Refusal::Status(headers)) => {
+                self.stats.api_requests += 1;
                 self.stats.api_errors += 1;
                 self.voice(node, now).status_to(reply, headers);
                 return Taken::Yes;
             }
             Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
         };
+        // Afterwards: who asks for the count does not find the question in it.
+        self.stats.api_requests += 1;
         let body = match outcome {
             Reply::Later => return Taken::Yes,
             Reply::Nobody => return Taken::No,
@@ -298,7 +300,7 @@ impl JetStream {
             Request::ConsumerDelete { stream, consumer } => {
                 let id = self.stream(stream)?.id();
                 let key = self.find_consumer(stream, consumer)?;
-                if !self.consumers.get(key).is_some_and(|live| live.logged) {
+                if !self.consumers.get(key).is_some_and(Live::is_told) {
                     let mut voice = self.voice(node, now);
                     voice.advise(&Advised::ConsumerDeleted { stream, consumer });
                     self.let_go(node, now, key, Ending::Deleted);
@@ -319,6 +321,14 @@ impl JetStream {
                 consumer,
                 until,
             } => return self.pause(now, reply, stream, consumer, until),
+            Request::ConsumerReset {
+                stream,
+                consumer,
+                seq,
+            } => {
+                let key = self.find_consumer(stream, consumer)?;
+                self.reset_consumer(key, reply, seq)?;
+            }
             Request::StepDown {
                 kind,
                 stream,
@@ -409,9 +419,8 @@ impl JetStream {
             reserved_storage: file.reserved,
             streams: self.streams.len(),
             consumers: self.consumers.len(),
+            // The bytes the whole server may keep are told by `/jsz`: they are no limits of an account.
             limits: AccountLimits {
-                max_memory: bound(self.settings.max_memory_bytes),
-                max_storage: bound(self.settings.max_file_bytes),
                 max_streams: count(self.settings.max_streams),
                 max_consumers: count(self.settings.max_consumers),
                 ..AccountLimits::default()
@@ -502,7 +511,7 @@ impl JetStream {
         let existing = self.consumers.find(id, &name);
         let live = existing.and_then(|key| self.consumers.get(key));
         let admission = rules::admit(action_text(action), live.map(|l| &l.config), &config)?;
-        let logged = live.map_or_else(|| is_logged(&config), |l| l.logged);
+        let logged = live.map_or_else(|| is_logged(&config), Live::is_told);
         match admission {
             Admission::Same => return self.consumer_info(node, now, kind, stream, &name),
             Admission::Create => self.check_consumers_max(id)?,
@@ -536,6 +545,7 @@ impl JetStream {
         let request = ConsumerRequest {
             config,
             action: action_text(action).to_owned(),
+            start: None,
         };
         let waiter = (reply, Then::Consumer(name.as_str().into()));
         self.propose(
@@ -648,13 +658,14 @@ impl JetStream {
             ..live.config.clone()
         };
         level::mark_consumer(&mut config);
-        if !live.logged {
+        if !live.is_told() {
             self.reconfigure(now, key, &config);
             return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
         }
         let request = ConsumerRequest {
             config,
             action: "update".into(),
+            start: None,
         };
         let waiter = (reply, Then::Paused(until));
         self.propose(
@@ -667,13 +678,6 @@ impl JetStream {
         )?;
         Ok(Reply::Later)
     }
-}
-
-/// Whether the log is to know a consumer: not if it ends with its user anyway and keeps account of nothing, or asks to be kept in
-/// memory. Ordered consumers are made and deleted at each gap, which must not wait for a sync.
-fn is_logged(config: &ConsumerConfig) -> bool {
-    let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
-    !config.durable_name.is_empty() || !forgetful
 }
 
 const fn action_text(action: Action) -> &'static str {
@@ -702,6 +706,7 @@ const fn kind_of(request: &Request<'_>) -> Answer {
         Request::ConsumerList { .. } => Answer::ConsumerList,
         Request::ConsumerDelete { .. } => Answer::ConsumerDelete,
         Request::ConsumerPause { .. } => Answer::ConsumerPause,
+        Request::ConsumerReset { .. } => Answer::ConsumerReset,
         Request::StepDown { kind, .. } => *kind,
         Request::ConsumerNext { .. } | Request::DirectGet { .. } => Answer::MessageGet,
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tidegate::Time;
 
 use super::told::{subject_of_group, subject_of_stream};
+use super::unled::Unled;
 use super::{Ending, JetStream};
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
@@ -161,6 +162,7 @@ impl JetStream {
         self.close_keeping(node, now);
         self.close_directory(node, now);
         self.moves.close();
+        self.unled = Unled::default();
         self.postponed.clear();
         self.seal(now);
         while let Some(mut sealed) = self.sealed.pop_front() {

@@ -38,7 +38,7 @@ pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> Abo
         (Some(b"STREAM"), Some(b"INFO" | b"PURGE"))
         | (
             Some(b"CONSUMER"),
-            Some(b"CREATE" | b"INFO" | b"NAMES" | b"LIST" | b"DELETE" | b"PAUSE"),
+            Some(b"CREATE" | b"INFO" | b"NAMES" | b"LIST" | b"DELETE" | b"PAUSE" | b"RESET"),
         )
         | (Some(b"DIRECT"), Some(b"GET")) => stream(tokens.next()),
         _ => About::All,

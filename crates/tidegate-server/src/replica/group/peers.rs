@@ -121,13 +121,13 @@ impl Group {
         Some(self.raft.raft.leader_id).filter(|id| *id != 0)
     }
 
-    /// The term.
+    /// This member's term.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.raft.raft.term
     }
 
-    /// What it is.
+    /// What this member is in its term.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.raft.raft.state {

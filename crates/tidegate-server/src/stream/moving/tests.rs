@@ -268,6 +268,17 @@ impl World {
                     entry
                 });
             }
+            7 if (5..8).contains(&b) => {
+                let seq = (1 + last.saturating_sub(b)).to_le_bytes();
+                self.both(at, move |stream| {
+                    let (mut entry, name) = (Vec::new(), format!("C{a}"));
+                    let kind = Kind::ResetConsumer;
+                    Encoder::begin(&mut entry, now)
+                        .command(&Command::new(kind, stream, name.as_bytes(), &seq))
+                        .unwrap();
+                    entry
+                });
+            }
             7 if b < 5 => self.both(
                 at,
                 plain(Kind::DeleteConsumer, format!("C{a}"), String::new()),

@@ -7,7 +7,7 @@ use super::super::one::Stream;
 use super::super::outcome::{Effect, Outcome};
 use super::super::publish::Refusal;
 use super::super::rules;
-use super::{Context, Streams, entry_of, parse, stream_of};
+use super::{Context, Streams, check_here, entry_of, parse};
 use crate::api::config::StreamConfig;
 use crate::api::error::ApiError;
 use crate::cluster::groups::ALL;
@@ -61,8 +61,7 @@ impl Streams {
             effects.push(Effect::StreamFilled { stream: id });
             self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
         }
-        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
-        self.count_bytes(before, after, in_memory);
+        self.held.count(before, stream);
         Ok(())
     }
 
@@ -168,7 +167,7 @@ impl Streams {
         if let Some(to) = to {
             stream.begin_move(to);
         }
-        self.count_bytes(before, stream.content.bytes, stream.in_memory());
+        self.held.count(before, &stream);
         self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
         self.add_patterns(&stream);
         self.changes += 1;
@@ -178,6 +177,22 @@ impl Streams {
         Ok(Outcome::Updated { stream: id })
     }
 
+    /// Changes the stream a command is about, wherever it is kept, and counts what comes of it. `change` checks all before it changes
+    /// anything, and says whether it did.
+    fn alter(
+        &mut self,
+        context: Context<'_>,
+        command: &Command<'_>,
+        change: impl FnOnce(&mut Stream) -> Result<bool, ApiError>,
+    ) -> Result<Outcome, Refusal> {
+        let stream = entry_of(&mut self.streams, command, context.past_log)?;
+        let before = stream.content.bytes;
+        self.changes += u64::from(change(stream)?);
+        self.held.count(before, stream);
+        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        Ok(Outcome::Done)
+    }
+
     /// The group that is to keep the stream says that it has made it.
     pub(super) fn made(
         &mut self,
@@ -185,17 +200,16 @@ impl Streams {
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let Kept::Elsewhere { made, .. } = &mut stream.kept else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        if !std::mem::replace(made, true) {
-            self.changes += 1;
-            effects.push(Effect::StreamMade {
-                stream: command.stream,
-            });
-        }
-        Ok(Outcome::Done)
+        self.alter(context, command, |stream| {
+            let Kept::Elsewhere { made, .. } = &mut stream.kept else {
+                return Err(ApiError::BAD_REQUEST);
+            };
+            let is_new = !std::mem::replace(made, true);
+            if is_new {
+                effects.push(Effect::StreamMade { stream: stream.id });
+            }
+            Ok(is_new)
+        })
     }
 
     /// The stream leaves for another group.
@@ -205,23 +219,19 @@ impl Streams {
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let stream = stream_of(&mut self.streams, command, context.past_log)?;
-        let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
-        // By each move it leaves once: what was called off does not come back.
-        let is_due = |m: &Moving| match stream.kept {
-            Kept::Here => stream.moving() == Some(*m),
-            _ => m.number > stream.moves,
-        };
-        let Some(moving) = moving.filter(is_due) else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        stream.moves = moving.number;
-        stream.transit = Transit::Frozen;
-        self.changes += 1;
-        effects.push(Effect::StreamFrozen {
-            stream: command.stream,
-        });
-        Ok(Outcome::Done)
+        self.alter(context, command, |stream| {
+            check_here(stream)?;
+            let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
+            // By each move it leaves once: what was called off does not come back.
+            let is_due = |m: &Moving| match stream.kept {
+                Kept::Here => stream.moving() == Some(*m),
+                _ => m.number > stream.moves,
+            };
+            let moving = moving.filter(is_due).ok_or(ApiError::BAD_REQUEST)?;
+            (stream.moves, stream.transit) = (moving.number, Transit::Frozen);
+            effects.push(Effect::StreamFrozen { stream: stream.id });
+            Ok(true)
+        })
     }
 
     /// The group a stream of the directory was to move to has all of it.
@@ -231,26 +241,19 @@ impl Streams {
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let moved = Moving::decode(command.payload).filter(|m| m.to != ALL);
-        let left = !stream.kept.is_here() || stream.is_frozen();
-        let Some(moved) = moved.filter(|m| left && stream.moving() == Some(*m)) else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        let before = stream.content.bytes;
-        if stream.kept.is_here() {
-            stream.empty(effects);
-        }
-        let group = moved.to;
-        stream.kept = Kept::Elsewhere { group, made: true };
-        (stream.moving, stream.transit) = (None, Transit::None);
-        let in_memory = stream.in_memory();
-        self.count_bytes(before, 0, in_memory);
-        self.changes += 1;
-        effects.push(Effect::StreamMoved {
-            stream: command.stream,
-        });
-        Ok(Outcome::Done)
+        self.alter(context, command, |stream| {
+            let moved = Moving::decode(command.payload).filter(|m| m.to != ALL);
+            let left = !stream.kept.is_here() || stream.is_frozen();
+            let moved = moved.filter(|m| left && stream.moving() == Some(*m));
+            let group = moved.ok_or(ApiError::BAD_REQUEST)?.to;
+            if stream.kept.is_here() {
+                stream.empty(effects);
+            }
+            stream.kept = Kept::Elsewhere { group, made: true };
+            (stream.moving, stream.transit) = (None, Transit::None);
+            effects.push(Effect::StreamMoved { stream: stream.id });
+            Ok(true)
+        })
     }
 
     /// A move of a stream of the directory was in vain so far, and begins anew.
@@ -260,20 +263,15 @@ impl Streams {
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let renewed = Moving::decode_renewed(command.payload);
-        let Some((_, to)) = renewed.filter(|(of, _)| stream.moving() == Some(*of)) else {
-            return Err(ApiError::BAD_REQUEST.into());
-        };
-        let to = stream.may_move(to)?;
-        let before = stream.content.bytes;
-        stream.call_off(effects);
-        stream.begin_move(to);
-        let (after, in_memory) = (stream.content.bytes, stream.in_memory());
-        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
-        self.count_bytes(before, after, in_memory);
-        self.changes += 1;
-        Ok(Outcome::Done)
+        self.alter(context, command, |stream| {
+            let renewed = Moving::decode_renewed(command.payload);
+            let renewed = renewed.filter(|(of, _)| stream.moving() == Some(*of));
+            let (_, to) = renewed.ok_or(ApiError::BAD_REQUEST)?;
+            let to = stream.may_move(to)?;
+            stream.call_off(effects);
+            stream.begin_move(to);
+            Ok(true)
+        })
     }
 
     /// The move by which a stream was to leave is called off.
@@ -283,17 +281,15 @@ impl Streams {
         command: &Command<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let stream = entry_of(&mut self.streams, command, context.past_log)?;
-        let id = command.stream;
-        let by = *command.payload == stream.moves.to_le_bytes();
-        if !by || !stream.is_frozen() || !matches!(stream.kept, Kept::Of(_)) {
-            return Err(ApiError::BAD_REQUEST.into());
-        }
-        stream.transit = Transit::None;
-        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
-        self.changes += 1;
-        effects.push(Effect::StreamThawed { stream: id });
-        Ok(Outcome::Done)
+        self.alter(context, command, |stream| {
+            let by = *command.payload == stream.moves.to_le_bytes();
+            if !by || !stream.is_frozen() || !matches!(stream.kept, Kept::Of(_)) {
+                return Err(ApiError::BAD_REQUEST);
+            }
+            stream.transit = Transit::None;
+            effects.push(Effect::StreamThawed { stream: stream.id });
+            Ok(true)
+        })
     }
 
     pub(super) fn delete(
@@ -309,11 +305,13 @@ impl Streams {
             self.names.remove(&stream.config.name);
             let patterns = std::mem::take(&mut stream.config.subjects);
             self.remove_patterns(id, &patterns);
-            self.count_bytes(stream.content.bytes, 0, stream.in_memory());
+            let before = stream.content.bytes;
+            let messages = stream.content.remove_all();
+            self.held.count(before, &stream);
             effects.push(Effect::StreamDeleted {
                 stream: id,
                 name: stream.config.name,
-                messages: stream.content.remove_all(),
+                messages,
                 consumers: stream.consumers.into_keys().collect(),
             });
         }

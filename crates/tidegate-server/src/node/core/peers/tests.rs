@@ -1,15 +1,14 @@
-//! Nodes joined without sockets: what is in an outbox is what the next one is handed.
+//! What nodes that are joined without sockets tell each other, and what of it reaches whom.
 
 use proptest::prelude::*;
 
 use super::super::STALL;
+use super::super::joined::{self, ANY};
 use super::*;
-use crate::cluster::wire::{FRAME_BYTES_MAX, Read, read};
 use crate::config::Settings;
 use crate::nats::connect::Info;
 use crate::nats::subject::contains;
 
-const ANY: Load = Load::new(u64::MAX, u64::MAX);
 const NOW: Time = Time::from_nanos(1);
 
 /// Each node knows the others by slots that are their places here.
@@ -31,79 +30,29 @@ impl Cluster {
         let mut cluster = Self {
             nodes: (0..count).map(node).collect(),
         };
-        for i in 0..count {
-            (0..count)
-                .filter(|j| *j != i)
-                .for_each(|j| cluster.nodes[i].handle_peer_up(j));
-        }
+        joined::join(&mut cluster.nodes);
         cluster.pump();
         cluster
     }
 
     fn client(&mut self, node: usize) -> usize {
-        let address = ([127, 0, 0, 1], 1).into();
-        let key = self.nodes[node].handle_accepted(NOW, address, false, false);
-        self.say(
-            node,
-            key,
-            "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n",
-        );
-        key
+        joined::client(&mut self.nodes[node], NOW)
     }
 
     fn say(&mut self, node: usize, key: usize, text: &str) {
-        let received = self.nodes[node].handle_received(NOW, key, text.as_bytes(), ANY);
-        assert_eq!(received.used, text.len(), "{text}");
-        self.nodes[node].check_invariants();
+        joined::say(&mut self.nodes[node], NOW, key, text);
     }
 
-    /// Hands on what waits for peers until nothing does.
     fn pump(&mut self) {
-        let mut moved = true;
-        while std::mem::take(&mut moved) {
-            for from in 0..self.nodes.len() {
-                while let Some(to) = self.nodes[from].poll_dirty_peer() {
-                    moved = true;
-                    self.hand_over(from, to);
-                }
-            }
-        }
+        joined::pump(&mut self.nodes, NOW, |_, _| false, |_| true);
     }
 
     fn hand_over(&mut self, from: usize, to: usize) {
-        let bytes = self.nodes[from].peer_outbox(to).unwrap().to_vec();
-        self.nodes[from].handle_peer_written(NOW, to, bytes.len());
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
-                panic!("whole frames wait in outboxes");
-            };
-            rest = &rest[used..];
-            let node = &mut self.nodes[to];
-            match frame {
-                Frame::Interest(told) => {
-                    node.handle_interest(from, &told).unwrap();
-                }
-                Frame::InterestMembers { id, members } => {
-                    node.handle_interest_members(from, id, members);
-                }
-                Frame::InterestEnd { id } => node.handle_interest_end(from, id),
-                Frame::Message(message) => {
-                    node.handle_routed(NOW, from, &message, ANY);
-                }
-                other => panic!("{other:?}"),
-            }
-            node.check_invariants();
-        }
+        joined::hand_over(&mut self.nodes, NOW, (from, to), |_| true);
     }
 
-    /// What a client was sent since it was asked last.
     fn heard(&mut self, node: usize, key: usize) -> String {
-        let node = &mut self.nodes[node];
-        while node.poll_dirty().is_some() {}
-        let bytes = node.outbox(key).to_vec();
-        node.handle_written(NOW, key, bytes.len());
-        String::from_utf8(bytes).unwrap()
+        joined::heard(&mut self.nodes[node], NOW, key)
     }
 }
 

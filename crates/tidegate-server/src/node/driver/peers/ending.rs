@@ -24,8 +24,8 @@ pub(super) enum Why {
     Closed,
     #[error("too much waits for it")]
     Behind,
-    #[error("it was started anew")]
-    Restarted,
+    #[error("it was dialled anew")]
+    Replaced,
     #[error("{0}")]
     Interest(TooMuchInterest),
     #[error("it does not say who the members are")]
@@ -57,7 +57,8 @@ impl Peers {
         }
         if let Some(route) = conn.route {
             // Somebody has to do something about certificates, too.
-            let refused = refusal.is_some() || matches!(why, Why::Tls(_));
+            let stays = refusal.as_ref().is_some_and(|r| !r.is_passing());
+            let refused = stays || matches!(why, Why::Tls(_));
             self.redial.handle_down(now, route, conn.kind, refused);
             self.meet_again(route, refusal, node);
         }

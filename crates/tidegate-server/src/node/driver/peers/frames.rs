@@ -83,21 +83,13 @@ impl Peers {
         let conn = &mut self.conns[key];
         let (side, kind, address, route) = (conn.side, theirs.kind(), conn.address, conn.route);
         conn.kind = kind;
-        let opened = self.roster.handle_open(side, theirs, address);
-        let slot = opened.slot;
-        if opened.restarted {
-            // Whatever is still here of the process before is dead.
-            let all = self.told[slot].into_iter().chain(self.heard[slot]);
-            for old in all.flatten().collect::<Vec<_>>() {
-                self.end(now, old, node, &Why::Restarted);
-            }
-        }
+        let slot = self.roster.handle_open(side, theirs, address);
         let table = match side {
             Side::Dialer => &mut self.told[slot],
             Side::Dialled => &mut self.heard[slot],
         };
         if let Some(old) = table[kind.index()].take() {
-            self.end(now, old, node, &Why::Restarted);
+            self.end(now, old, node, &Why::Replaced);
         }
         // What ended may have ended the peer's part in this.
         self.roster.handle_open(side, theirs, address);

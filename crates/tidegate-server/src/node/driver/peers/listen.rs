@@ -149,7 +149,11 @@ impl Peers {
                     ) => {}
                 Err(e) => {
                     // Whoever waits dials again, which is the next occasion.
-                    return tracing::error!("cannot accept connections of nodes: {e}");
+                    let line = format!("cannot accept connections of nodes: {e}");
+                    if self.roster.is_news(now, &line) {
+                        tracing::error!("{line}");
+                    }
+                    return;
                 }
             }
         }

@@ -61,18 +61,31 @@ impl Peers {
         }
         self.pings += 1;
         // Not before nodes that were started together had the time to meet.
-        if self.identity.is_some()
-            && self.pings > 3
-            && let Some(why) = self.roster.formation().waiting_for()
-        {
-            let what = match self.roster.formation().rejoins() {
+        if self.identity.is_some() && self.pings > 3 {
+            self.say_what_is_missing(now);
+        }
+    }
+
+    /// What hinders streams, and is not the wire's fault.
+    fn say_what_is_missing(&mut self, now: Time) {
+        let formation = self.roster.formation();
+        let line = if let Some(why) = formation.waiting_for() {
+            let what = match formation.rejoins() {
                 true => "this node does not have its place in the cluster again",
                 false => "the cluster is not formed",
             };
-            let line = format!("{what}, streams are not served: {why}");
-            if self.roster.is_news(now, &line) {
-                tracing::warn!("{line}");
+            format!("{what}, streams are not served: {why}")
+        } else {
+            let missed = formation.unrouted().join(", ");
+            if missed.is_empty() {
+                return;
             }
+            format!(
+                "no route leads to {missed}, though the cluster was formed with it: give all nodes the same --routes"
+            )
+        };
+        if self.roster.is_news(now, &line) {
+            tracing::warn!("{line}");
         }
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct InGroup {
     hands_over: Option<Option<u64>>,
     /// When a leader without room looks again for another.
     relieve_at: Time,
+    /// Those of the others that are there and have no room.
+    full: Vec<u64>,
 }
 
 impl InGroup {
@@ -52,6 +54,7 @@ impl InGroup {
             taking_over: TakingOver::new(at, limits, others),
             hands_over: None,
             relieve_at: Time::ZERO,
+            full: Vec::new(),
         }
     }
 
@@ -162,7 +165,8 @@ impl InGroup {
     }
 
     /// What is shown of the group is renewed.
-    pub(super) fn show(&self, now: Time, node: &mut Node, store: &Store, known: &Known) {
+    pub(super) fn show(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
+        self.look_who_is_full(node, store, known);
         let behind = self.behind(now, store, known);
         let cluster = self.cluster(now, store, known);
         if let Some(streams) = node.streams_mut(self.at) {
@@ -243,12 +247,31 @@ impl InGroup {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 
+    /// A follower without space says nothing of what waits for it there; that it has none is heard otherwise, while it is there.
+    fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
+        let others = self.of.members.iter().copied();
+        let full: Vec<u64> = others
+            .filter(|id| *id != known.me && node.is_full(*id))
+            .collect();
+        let before = std::mem::replace(&mut self.full, full);
+        // One of the groups says it, and one of the nodes.
+        if self.of.number != ALL || !store.group(self.at).leads() {
+            return;
+        }
+        for id in self.full.iter().filter(|id| !before.contains(id)) {
+            tracing::warn!(
+                "{} has no space: what it lacks waits until there is some",
+                known.name(*id)
+            );
+        }
+    }
+
     fn cluster(&self, now: Time, store: &Store, known: &Known) -> ClusterInfo {
         let leader = store.leader(self.at);
         let progress = store.progress(self.at);
         let replica = |id: u64| {
             let progress = progress.iter().find(|p| p.id == id);
-            let there = known.is_there(now, id);
+            let there = known.is_there(now, id) || self.full.contains(&id);
             ReplicaInfo {
                 name: known.name(id).to_owned(),
                 current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
@@ -266,6 +289,8 @@ impl InGroup {
             .members
             .iter()
             .filter(|id| leads && **id != known.me);
+        // As in nats-server where nothing else is configured; of one node there is no such traffic.
+        let told = self.of.members.len() > 1;
         ClusterInfo {
             name: known.cluster.clone(),
             raft_group: match self.of.number {
@@ -276,6 +301,8 @@ impl InGroup {
                 .map(|id| known.name(id).to_owned())
                 .unwrap_or_default(),
             leader_since: self.leads.map(|(_, since)| since),
+            system_account: told,
+            traffic_account: if told { "$SYS" } else { "" },
             replicas: others.map(|id| replica(*id)).collect(),
         }
     }

@@ -294,7 +294,7 @@ impl Replication {
             if peers.rejoined().is_some() && self.is_whole(store) {
                 peers.handle_whole();
             }
-            for group in &self.groups {
+            for group in &mut self.groups {
                 group.look_for_room(node);
                 group.show(now, node, store, &self.known);
             }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tidegate::Time;
 
 use super::super::directory::tests::{World, config};
+use super::super::unled::AWAY;
 use super::{FREEZE_BYTES, Moves};
 use crate::cluster::groups::ALL;
 use crate::stream::{Command, Filter, Kept, Moving, Stream, Transit};
@@ -386,6 +387,134 @@ fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
     }
     // Or it says little.
     assert!(frozen > 3 && came < frozen, "{frozen} {came}");
+}
+
+#[test]
+fn a_move_whose_target_stays_away_goes_elsewhere() {
+    let (mut waited, mut frozen) = (0, 0);
+    for (nodes, from, to) in [(3, 3, 1), (5, 5, 1), (5, 5, 3), (5, 3, 1), (5, 1, 3)] {
+        for turns in (0..24).step_by(2) {
+            let mut w = under_way(nodes, from, to, turns);
+            let at = format!("{nodes} nodes: {from} to {to}, {turns}");
+            let Some(moving) = w.entry_of("A").moving() else {
+                continue;
+            };
+            w.follow(moving.to);
+            w.settle();
+            let calm = !w.is_frozen("A");
+            // It may only be started again.
+            (0..AWAY.as_secs() / 2).for_each(|_| w.settle());
+            if w.kept(0, "A").is_some_and(|kept| kept.is_by(moving.to)) {
+                continue;
+            }
+            if calm {
+                assert_eq!(w.entry_of("A").moving(), Some(moving), "{at}");
+                waited += 1;
+            } else {
+                frozen += 1;
+            }
+            w.arrive("A");
+            assert!(!w.kept(0, "A").unwrap().is_by(moving.to), "{at}");
+            assert_eq!(w.members_of("A"), to, "{at}");
+            is_served(&mut w, 10);
+            // What it had of the stream goes when it is back.
+            let members = w.groups.iter().find(|g| g.number == moving.to);
+            let first = members.unwrap().members[0] as usize - 1;
+            w.lead(moving.to, first);
+            w.settle();
+            w.one_owner();
+            assert_eq!(w.copies("A"), to, "{at}");
+            is_served(&mut w, 11);
+        }
+    }
+    assert!(waited > 3 && frozen > 3, "{waited} {frozen}");
+}
+
+#[test]
+fn a_move_waits_for_its_target_where_there_is_no_other() {
+    let mut w = under_way(3, 3, 1, 2);
+    let moving = w.entry_of("A").moving().unwrap();
+    let alone: Vec<_> = w
+        .groups
+        .iter()
+        .filter(|g| g.members.len() == 1)
+        .cloned()
+        .collect();
+    for group in &alone {
+        w.follow(group.number);
+    }
+    (0..3 * AWAY.as_secs()).for_each(|_| w.settle());
+    assert_eq!(w.entry_of("A").moving(), Some(moving));
+    is_served(&mut w, 10);
+    let target = alone.iter().find(|g| g.number == moving.to).unwrap();
+    w.lead(moving.to, target.members[0] as usize - 1);
+    w.arrive("A");
+    assert!(w.kept(0, "A").unwrap().is_by(moving.to));
+    is_served(&mut w, 11);
+}
+
+#[test]
+fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
+    for (nodes, to) in [(3, 3), (5, 3), (5, 5)] {
+        let mut w = under_way(nodes, 1, 1, 0);
+        let keeper = w.owner_of("A");
+        // One without space hands over what others can lead.
+        for group in w.groups.clone() {
+            let others = group.members.iter().map(|id| *id as usize - 1);
+            let other = others.into_iter().find(|node| *node != keeper);
+            if let Some(other) = other.filter(|_| w.leaders[&group.number] == keeper) {
+                w.follow(group.number);
+                w.lead(group.number, other);
+            }
+        }
+        w.settle();
+        // Its consumer has something to tell the log.
+        let pull = "$JS.API.CONSUMER.MSG.NEXT.A.D";
+        w.publish(0, pull, "r.n", "{\"batch\":1,\"no_wait\":true}");
+        w.turn();
+        w.crowd(Some(keeper));
+        w.settle();
+        let updated = w.update_alone((keeper + 1) % nodes, "A", to);
+        assert!(updated["error"].is_null(), "{updated}");
+        w.arrive("A");
+        assert_eq!((w.members_of("A"), w.copies("A")), (to, to), "{nodes}");
+        w.crowd(None);
+        is_served(&mut w, 10);
+    }
+}
+
+#[test]
+fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
+    let mut frozen = 0;
+    for (nodes, from, to) in [(5, 1, 3), (5, 3, 1)] {
+        for turns in 0..24 {
+            let mut w = under_way(nodes, from, to, turns);
+            let moving = w.entry_of("A").moving();
+            let Some(moving) = moving.filter(|_| w.is_frozen("A")) else {
+                continue;
+            };
+            let keeper = w.keeper("A");
+            w.crowd(Some(keeper));
+            w.follow(moving.to);
+            // It would be tried again elsewhere.
+            let others = w.leaders.iter().filter(|(group, _)| **group != ALL);
+            let others: Vec<u32> = others.map(|(group, _)| *group).collect();
+            let kept = w.group_of("A");
+            for group in others.into_iter().filter(|group| *group != kept) {
+                w.follow(group);
+            }
+            (0..10).for_each(|_| w.settle());
+            if w.group_of("A") == moving.to {
+                // All had come, and the directory had been told.
+                continue;
+            }
+            assert!(!w.is_frozen("A"), "{from} to {to}, {turns}");
+            frozen += 1;
+            w.crowd(None);
+            is_served(&mut w, 10);
+        }
+    }
+    assert!(frozen > 3, "{frozen}");
 }
 
 #[test]

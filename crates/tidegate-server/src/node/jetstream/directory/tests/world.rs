@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate::Time;
-use tidegate::controller::Load;
 use tidegate_log::Lsn;
 
 use super::super::super::JetStream;
@@ -15,15 +14,13 @@ use super::config;
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
 use crate::cluster::groups::{ALL, GroupOf, groups};
-use crate::cluster::wire::{FRAME_BYTES_MAX, Frame, Read, read};
+use crate::cluster::wire::Routed;
 use crate::config::{Settings, StreamSettings};
 use crate::nats::connect::Info;
-use crate::node::core::Node;
+use crate::node::core::{Node, joined};
 use crate::replica::{Committed, Proposed};
-use crate::store::Fetch;
-use crate::stream::{AccountLimits, Kept, Place, Streams};
-
-const ANY: Load = Load::new(u64::MAX, u64::MAX);
+use crate::store::{Fetch, Space};
+use crate::stream::{AccountLimits, Entry, Kept, Place, Streams};
 
 /// The entries of one group.
 struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
@@ -34,6 +31,17 @@ impl Messages for Entries<'_> {
         entry.map_or(Fetch::Gone, |entry| {
             Fetch::Ready(entry.slice(place.offset as usize..))
         })
+    }
+}
+
+/// Whether a message arrives: of what leaders tell each other so many in a hundred are lost.
+fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
+    move |message| {
+        *chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let is_lost = (*chance >> 33) % 100 < lost;
+        !is_lost || !message.message.subject.starts_with(b"$TG.")
     }
 }
 
@@ -56,6 +64,8 @@ pub(in crate::node::jetstream) struct World {
     clients: Vec<(usize, usize)>,
     /// What goes from one node to another on its route waits, until it is hurried.
     pub(in crate::node::jetstream) slow: BTreeSet<(usize, usize)>,
+    /// A node whose disk has no space but what is kept back for making some.
+    scarce: Option<usize>,
 }
 
 impl World {
@@ -79,6 +89,7 @@ impl World {
             pending: Vec::new(),
             clients: Vec::new(),
             slow: BTreeSet::new(),
+            scarce: None,
         };
         for id in 1..=count as u64 {
             let mut node = Node::new(Settings::default(), Info::default(), id);
@@ -100,11 +111,7 @@ impl World {
             }
             world.nodes.push(node);
         }
-        for i in 0..count {
-            for j in (0..count).filter(|j| *j != i) {
-                world.nodes[i].handle_peer_up(j);
-            }
-        }
+        joined::join(&mut world.nodes);
         for group in &groups {
             world.lead(group.number, group.members[0] as usize - 1);
         }
@@ -121,12 +128,8 @@ impl World {
 
     /// The client at this node is a new one.
     fn connect(&mut self, node: usize) {
-        let address = ([127, 0, 0, 1], 1).into();
-        self.clients[node].1 = self.nodes[node].handle_accepted(self.now, address, false, false);
-        self.say(
-            node,
-            &format!("CONNECT {{\"headers\":true,\"no_responders\":true,\"verbose\":false}}\r\nSUB r.{node}.* 1\r\n"),
-        );
+        self.clients[node].1 = joined::client(&mut self.nodes[node], self.now);
+        self.say(node, &format!("SUB r.{node}.* 1\r\n"));
     }
 
     /// This node begins anew, without streams of its own: it waits to be let in again.
@@ -210,7 +213,10 @@ impl World {
             for at in 0..self.nodes[node].streams_len() {
                 let group = self.nodes[node].streams(at).unwrap().group();
                 while let Some((entry, _)) = self.nodes[node].poll_proposal(at, now) {
-                    if self.leaders.get(&group) == Some(&node) {
+                    if self.scarce == Some(node) && !Entry::decode(&entry).unwrap().makes_space() {
+                        let error = ApiError::STORAGE_EXCEEDED;
+                        self.nodes[node].handle_refused(at, now, &error);
+                    } else if self.leaders.get(&group) == Some(&node) {
                         let there = self.commit(group, entry);
                         self.nodes[node].handle_proposed(at, now, there, 1);
                     } else {
@@ -251,6 +257,17 @@ impl World {
         self.settle();
     }
 
+    /// Of this node's disk so little is left that only what makes space is written; there is space again at `None`.
+    pub(in crate::node::jetstream) fn crowd(&mut self, node: Option<usize>) {
+        self.scarce = node;
+        for (at, of) in self.nodes.iter_mut().enumerate() {
+            of.set_space(match node == Some(at) {
+                true => Space::Scarce,
+                false => Space::Free,
+            });
+        }
+    }
+
     /// Lets a second pass.
     pub(in crate::node::jetstream) fn settle(&mut self) {
         for _ in 0..20 {
@@ -261,76 +278,30 @@ impl World {
 
     /// Hands on what waits for peers until nothing does.
     pub(in crate::node::jetstream) fn pump(&mut self) {
-        let mut moved = true;
-        while std::mem::take(&mut moved) {
-            for from in 0..self.nodes.len() {
-                while let Some(to) = self.nodes[from].poll_dirty_peer() {
-                    if !self.slow.contains(&(from, to)) {
-                        moved = true;
-                        self.hand_over(from, to);
-                    }
-                }
-            }
-        }
+        let slow = |from, to| self.slow.contains(&(from, to));
+        let arrives = arrives(&mut self.chance, self.lost);
+        joined::pump(&mut self.nodes, self.now, slow, arrives);
     }
 
     /// What waits between these arrives, and nothing waits there any more.
     pub(in crate::node::jetstream) fn hurry(&mut self, from: usize, to: usize) {
         self.slow.remove(&(from, to));
-        self.hand_over(from, to);
+        let arrives = arrives(&mut self.chance, self.lost);
+        joined::hand_over(&mut self.nodes, self.now, (from, to), arrives);
         self.pump();
-    }
-
-    fn hand_over(&mut self, from: usize, to: usize) {
-        let bytes = self.nodes[from].peer_outbox(to).unwrap().to_vec();
-        self.nodes[from].handle_peer_written(self.now, to, bytes.len());
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
-                panic!("whole frames wait in outboxes");
-            };
-            rest = &rest[used..];
-            let node = &mut self.nodes[to];
-            match frame {
-                Frame::Interest(told) => {
-                    node.handle_interest(from, &told).unwrap();
-                }
-                Frame::InterestMembers { id, members } => {
-                    node.handle_interest_members(from, id, members);
-                }
-                Frame::InterestEnd { id } => node.handle_interest_end(from, id),
-                Frame::Message(message) => {
-                    self.chance = self
-                        .chance
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    let lost = (self.chance >> 33) % 100 < self.lost;
-                    if lost && message.message.subject.starts_with(b"$TG.") {
-                        continue;
-                    }
-                    node.handle_routed(self.now, from, &message, ANY);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
     }
 
     /// The client at this node says something.
     pub(in crate::node::jetstream) fn say(&mut self, node: usize, text: &str) {
         let key = self.clients[node].1;
-        let received = self.nodes[node].handle_received(self.now, key, text.as_bytes(), ANY);
-        assert_eq!(received.used, text.len(), "{text}");
+        joined::say(&mut self.nodes[node], self.now, key, text);
         self.pump();
     }
 
     /// What the client at this node was told since it was asked last.
     pub(in crate::node::jetstream) fn heard(&mut self, node: usize) -> String {
         let key = self.clients[node].1;
-        let node = &mut self.nodes[node];
-        while node.poll_dirty().is_some() {}
-        let bytes = node.outbox(key).to_vec();
-        node.handle_written(self.now, key, bytes.len());
-        String::from_utf8(bytes).unwrap()
+        joined::heard(&mut self.nodes[node], self.now, key)
     }
 
     pub(in crate::node::jetstream) fn publish(

@@ -1,0 +1,77 @@
+//! The node that serves a consumer that is nowhere but there is killed, and the next one, too: who listens elsewhere is told by what
+//! it is given at once, though nothing is published and no sign of life is due.
+
+use serde_json::json;
+
+use super::nodes::{Nodes, other};
+use super::placed::publish;
+use super::raw::Raw;
+
+/// Reads what is pushed until message `last` of the stream comes as the consumer's delivery of the same number.
+fn read_to(client: &mut Raw, last: u64) -> Vec<u64> {
+    let mut all = Vec::new();
+    loop {
+        let (seq, message) = client.delivered().unwrap();
+        let reply = message.reply.unwrap();
+        let by_consumer = reply.split('.').nth(6).and_then(|n| n.parse().ok());
+        assert_eq!(by_consumer, Some(seq), "{reply}");
+        all.push(seq);
+        if seq == last {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn listeners_go_on_when_node_after_node_is_killed() {
+    if other().is_some() {
+        println!("in nats-server such a consumer begins anew where it was, when that node is back");
+        return;
+    }
+    let mut nodes = Nodes::start(3);
+    nodes.add_stream("L", "L.>");
+    let stays = (nodes.leader("L") + 1) % nodes.len();
+    let mut client = Raw::connect(&nodes.url(stays)).unwrap();
+    let mut publisher = Raw::connect(&nodes.url(stays)).unwrap();
+    assert_eq!(publish(&mut publisher, "L.x", "one"), Ok(1));
+    let leader = nodes.leader("L");
+    let commands = || nodes.monitor(leader, "/jsz").unwrap()["log"]["commands"].as_u64();
+    let before = commands();
+    // By itself it would be silent for longer than this test waits.
+    let ordered = json!({"stream_name": "L", "config": {
+        "deliver_subject": format!("{}messages", client.inbox), "ack_policy": "none", "mem_storage": true,
+        "max_deliver": 1, "flow_control": true, "idle_heartbeat": 600_000_000_000_u64,
+    }});
+    client
+        .publish(
+            "$JS.API.CONSUMER.CREATE.L",
+            "made",
+            ordered.to_string().as_bytes(),
+        )
+        .unwrap();
+    assert!(client.message().unwrap().subject.ends_with(".made"));
+    assert_eq!(read_to(&mut client, 1), [1]);
+    nodes.until("the log to be told that it lasts", || {
+        match commands() == before {
+            true => Err("it was not".into()),
+            false => Ok(()),
+        }
+    });
+    // What is acknowledged after it is behind it in the log.
+    assert_eq!(publish(&mut publisher, "L.x", "two"), Ok(2));
+    assert_eq!(read_to(&mut client, 2), [2]);
+    for _ in 0..2 {
+        let leader = nodes.leader("L");
+        if leader == stays {
+            // Handed over it begins anew, too.
+            nodes.lead("L", (stays + 1) % nodes.len());
+            assert_eq!(read_to(&mut client, 2), [1, 2]);
+        }
+        let leader = nodes.leader("L");
+        nodes.kill(leader);
+        assert_eq!(read_to(&mut client, 2), [1, 2]);
+        nodes.spawn(leader);
+        nodes.wait_healthy(leader);
+        nodes.wait_current("L");
+    }
+}

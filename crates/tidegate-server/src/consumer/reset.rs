@@ -1,0 +1,49 @@
+//! With which message a consumer may be made to begin again.
+//!
+//! Owns the rule: never with one that its deliver policy would have passed over. Leaves what beginning again is to [`State::reset`].
+//!
+//! [`State::reset`]: super::State::reset
+
+use super::seam::View;
+use super::state::{Position, RESET_RANGE};
+use crate::api::config::{ConsumerConfig, DeliverPolicy};
+use crate::api::error::ApiError;
+
+/// With which message a consumer of this stream begins again that is asked to with message `asked`, or, where that is 0, with whatever is
+/// not settled.
+///
+/// # Errors
+/// [`ApiError::invalid_reset`] where its deliver policy does not allow it.
+pub fn reset_to(
+    config: &ConsumerConfig,
+    ack_floor: Position,
+    asked: u64,
+    stream: &mut impl View,
+) -> Result<u64, ApiError> {
+    if asked == 0 {
+        return Ok(ack_floor.stream_seq + 1);
+    }
+    match config.deliver_policy {
+        DeliverPolicy::All => {}
+        DeliverPolicy::ByStartSequence if asked < config.opt_start_seq => {
+            return Err(ApiError::invalid_reset("below start seq"));
+        }
+        DeliverPolicy::ByStartSequence => {}
+        DeliverPolicy::ByStartTime => {
+            let time = config.opt_start_time.map_or(0, |t| t.as_micros_up());
+            if asked < stream.seq_at_time(time) {
+                return Err(ApiError::invalid_reset("below start time"));
+            }
+        }
+        DeliverPolicy::Last | DeliverPolicy::New | DeliverPolicy::LastPerSubject => {
+            return Err(ApiError::invalid_reset("not allowed"));
+        }
+    }
+    match RESET_RANGE.contains(&asked) {
+        true => Ok(asked),
+        false => Err(ApiError::invalid_reset(format_args!(
+            "beyond sequence {}",
+            RESET_RANGE.end()
+        ))),
+    }
+}

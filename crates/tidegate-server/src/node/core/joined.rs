@@ -1,0 +1,93 @@
+//! Nodes joined without sockets, for tests: what waits in an outbox is what the next one is handed. They know each other by slots that
+//! are their places in a slice. Which of them there are, and what else happens to them, is the tests' affair.
+
+use tidegate::Time;
+use tidegate::controller::Load;
+
+use super::Node;
+use crate::cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, read};
+
+pub(in crate::node) const ANY: Load = Load::new(u64::MAX, u64::MAX);
+
+/// All of them hear of each other.
+pub(in crate::node) fn join(nodes: &mut [Node]) {
+    for i in 0..nodes.len() {
+        let others = (0..nodes.len()).filter(|j| *j != i);
+        others.for_each(|j| nodes[i].handle_peer_up(j));
+    }
+}
+
+/// Hands on what waits for peers until nothing does, but between those that are `slow`. Messages that do not arrive are lost.
+pub(in crate::node) fn pump(
+    nodes: &mut [Node],
+    now: Time,
+    slow: impl Fn(usize, usize) -> bool,
+    mut arrives: impl FnMut(&Routed<'_>) -> bool,
+) {
+    let mut moved = true;
+    while std::mem::take(&mut moved) {
+        for from in 0..nodes.len() {
+            while let Some(to) = nodes[from].poll_dirty_peer() {
+                if !slow(from, to) {
+                    moved = true;
+                    hand_over(nodes, now, (from, to), &mut arrives);
+                }
+            }
+        }
+    }
+}
+
+/// Hands one node all that waits for it at another.
+pub(in crate::node) fn hand_over(
+    nodes: &mut [Node],
+    now: Time,
+    (from, to): (usize, usize),
+    mut arrives: impl FnMut(&Routed<'_>) -> bool,
+) {
+    let bytes = nodes[from].peer_outbox(to).unwrap().to_vec();
+    nodes[from].handle_peer_written(now, to, bytes.len());
+    let (mut rest, node) = (&bytes[..], &mut nodes[to]);
+    while !rest.is_empty() {
+        let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
+            panic!("whole frames wait in outboxes");
+        };
+        rest = &rest[used..];
+        match frame {
+            Frame::Interest(told) => node.handle_interest(from, &told).unwrap(),
+            Frame::InterestMembers { id, members } => {
+                node.handle_interest_members(from, id, members);
+            }
+            Frame::InterestEnd { id } => node.handle_interest_end(from, id),
+            Frame::Message(message) => {
+                if arrives(&message) {
+                    node.handle_routed(now, from, &message, ANY);
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+        node.check_invariants();
+    }
+}
+
+/// A client that connects; its key.
+pub(in crate::node) fn client(node: &mut Node, now: Time) -> usize {
+    let key = node.handle_accepted(now, ([127, 0, 0, 1], 1).into(), false, false);
+    let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n";
+    say(node, now, key, connect);
+    key
+}
+
+/// A client says something.
+pub(in crate::node) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
+    let received = node.handle_received(now, key, text.as_bytes(), ANY);
+    assert_eq!(received.used, text.len(), "{text}");
+    node.check_invariants();
+}
+
+/// What a client was sent since it was asked last.
+pub(in crate::node) fn heard(node: &mut Node, now: Time, key: usize) -> String {
+    while node.poll_dirty().is_some() {}
+    let bytes = node.outbox(key).to_vec();
+    node.handle_written(now, key, bytes.len());
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,160 @@
+//! Consumers that the log hears of late, whose leader is killed.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::directory::tests::World;
+use crate::cluster::groups::ALL;
+
+/// A request for one that pushes to the client at node 2, as listeners who watch the numbers ask for it.
+fn watched(of: &Value) -> Value {
+    let mut config = json!({
+        "name": "W", "deliver_subject": "r.2.messages", "ack_policy": "none", "mem_storage": true,
+        "max_deliver": 1, "flow_control": true, "idle_heartbeat": 30_000_000_000_u64, "inactive_threshold": 300_000_000_000_u64,
+    });
+    for (key, value) in of.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    json!({"stream_name": "S", "config": config})
+}
+
+/// Three nodes with the stream S on all of them and a message in it.
+fn world() -> World {
+    let mut w = World::of(3);
+    w.create(1, "S", 3);
+    publish(&mut w, "one");
+    w
+}
+
+/// The same, and a consumer that has lasted.
+fn lasting(of: &Value) -> World {
+    let mut w = world();
+    let made = w.answers(2, "CONSUMER.CREATE.S.W", &watched(of));
+    assert!(made[0].get("error").is_none(), "{made:?}");
+    w
+}
+
+fn publish(w: &mut World, text: &str) {
+    w.publish(1, "s.S", "r.p", text);
+    w.settle();
+    drop(w.heard(1));
+}
+
+/// Messages that were pushed to the client at node 2 since it was asked last: their numbers by the consumer, and in the stream.
+fn pushed(w: &mut World) -> Vec<(u64, u64)> {
+    let heard = w.heard(2);
+    let replies = heard.split([' ', '\r']);
+    let numbers = replies.filter(|word| word.starts_with("$JS.ACK.S.W."));
+    let numbers = numbers.map(|reply| {
+        let tokens: Vec<&str> = reply.split('.').collect();
+        (tokens[6].parse().unwrap(), tokens[5].parse().unwrap())
+    });
+    numbers.collect()
+}
+
+/// The node that leads is killed, and another leads.
+fn kill(w: &mut World, next: usize) {
+    w.follow(ALL);
+    w.settle();
+    w.lead(ALL, next);
+    w.settle();
+}
+
+fn consumers(w: &mut World) -> usize {
+    let list = w.ask(1, "CONSUMER.LIST.S", &Value::Null);
+    list["consumers"].as_array().unwrap().len()
+}
+
+#[test]
+fn who_had_messages_is_given_others_than_it_expects() {
+    let mut w = lasting(&json!({}));
+    publish(&mut w, "two");
+    drop(w.heard(2));
+    for next in [1, 2, 1] {
+        kill(&mut w, next);
+        // By its numbers the next is 3.
+        assert_eq!(pushed(&mut w), [(1, 1), (2, 2)]);
+        assert_eq!(consumers(&mut w), 1);
+    }
+}
+
+#[test]
+fn who_had_nothing_goes_on_and_misses_nothing() {
+    let mut w = lasting(&json!({"deliver_policy": "new"}));
+    assert_eq!(pushed(&mut w), []);
+    // Stored, and not delivered when its leader goes.
+    w.say(2, "UNSUB 1\r\n");
+    publish(&mut w, "two");
+    kill(&mut w, 1);
+    w.say(2, "SUB r.2.* 2\r\n");
+    w.settle();
+    publish(&mut w, "three");
+    assert_eq!(pushed(&mut w), [(1, 2), (2, 3)]);
+}
+
+#[test]
+fn the_last_of_each_subject_are_those_up_to_its_beginning() {
+    let policy = json!({"deliver_policy": "last_per_subject", "filter_subject": "s.>"});
+    let mut w = lasting(&policy);
+    w.publish(1, "s.other", "r.p", "two");
+    w.settle();
+    drop(w.heard(2));
+    kill(&mut w, 1);
+    assert_eq!(pushed(&mut w), [(1, 1), (2, 2)]);
+    // The first is not the last of its subject any more.
+    publish(&mut w, "three");
+    drop(w.heard(2));
+    kill(&mut w, 2);
+    assert_eq!(pushed(&mut w), [(1, 2), (2, 3)]);
+}
+
+#[test]
+fn deleted_it_is_gone_however_far_the_log_is_with_it() {
+    let commands = |w: &World| w.nodes[0].streams(0).unwrap().stats().commands;
+    let mut told = Vec::new();
+    // Never told of it; told, and not answered yet; known.
+    for turns in [0, 4, 5, 6, 7, 20] {
+        let mut w = world();
+        let before = commands(&w);
+        let body = watched(&json!({})).to_string();
+        w.publish(2, "$JS.API.CONSUMER.CREATE.S.W", "r.a", &body);
+        for _ in 0..turns {
+            w.now = w.now + Duration::from_millis(50);
+            w.turn();
+        }
+        drop(w.heard(2));
+        w.publish(2, "$JS.API.CONSUMER.DELETE.S.W", "r.b", "");
+        w.settle();
+        let heard = w.heard(2);
+        assert!(heard.contains("\"success\":true"), "{turns}: {heard}");
+        told.push(commands(&w) - before);
+        assert_eq!(consumers(&mut w), 0, "{turns}");
+        kill(&mut w, 1);
+        assert_eq!(consumers(&mut w), 0, "{turns}");
+        assert_eq!(pushed(&mut w), [], "{turns}");
+    }
+    // One that does not last costs the log nothing.
+    assert_eq!((told[0], told[5]), (0, 2), "{told:?}");
+}
+
+#[test]
+fn whoever_watches_is_told_once_that_it_was_made() {
+    let mut w = world();
+    w.say(1, "SUB $JS.EVENT.ADVISORY.CONSUMER.> 7\r\n");
+    w.settle();
+    w.answers(2, "CONSUMER.CREATE.S.W", &watched(&json!({})));
+    w.settle();
+    let heard = w.heard(1);
+    assert_eq!(heard.matches("\"action\":\"create\"").count(), 1, "{heard}");
+}
+
+#[test]
+fn one_whose_numbers_nobody_looks_at_ends_with_the_lead() {
+    for other in [json!({"flow_control": false}), json!({"max_deliver": -1})] {
+        let mut w = lasting(&other);
+        let before = consumers(&mut w);
+        kill(&mut w, 1);
+        assert_eq!((before, consumers(&mut w)), (1, 0), "{other}");
+    }
+}

@@ -1,0 +1,199 @@
+//! Disks that are full and quotas that are passed, of a node alone: it is told in time, something can be deleted even then, and with
+//! space all goes on. What several groups of a cluster do there is in `groups`.
+
+use tidegate_log::SimDisk;
+use tidegate_server::store::{Options, Space, WriteError};
+
+use crate::common::{Disks, Node, options};
+use crate::toy::{delete, store};
+
+/// Writes until that is refused where space is scarce; how.
+fn fill(node: &mut Node) -> WriteError {
+    node.until(|node| {
+        let next = node.toy.seq + 1;
+        match node.store.propose(0, store(next, 7, 1000), 1) {
+            Ok(proposed) => node.applied(proposed.index),
+            Err(WriteError::Full) => node.turn(),
+            Err(error) => return (node.store.space() != Space::Free).then_some(error),
+        }
+        None
+    })
+}
+
+fn delete_all(node: &mut Node) {
+    let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
+    node.write(&delete(seqs));
+}
+
+#[test]
+fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    node.write(&store(1, 7, 1000));
+    disks.log.set_capacity(Some(4 * (64 << 10)));
+    node.until(|node| {
+        if node.store.space() != Space::Free {
+            return Some(());
+        }
+        let next = node.toy.seq + 1;
+        match node.store.propose(0, store(next, 7, 1000), 1) {
+            Ok(proposed) => node.applied(proposed.index),
+            Err(WriteError::Full) => node.turn(),
+            // Whoever allocates may have come late.
+            Err(WriteError::DiskFull) => return Some(()),
+            Err(error) => panic!("{error}"),
+        }
+        None
+    });
+    // There is room yet for what makes room.
+    let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
+    node.write(&delete(seqs.into_iter().skip(1)));
+    // Until it is full in earnest, which what was deleted may put off once more by being let go just then.
+    let refused = fill(&mut node);
+    assert!(matches!(refused, WriteError::DiskFull), "{refused}");
+    // Reads go on.
+    node.check_messages();
+    // Even then something can be deleted.
+    let seqs: Vec<u64> = node.toy.messages.keys().copied().take(9).collect();
+    node.write(&delete(seqs));
+    node.check_messages();
+    disks.log.set_capacity(None);
+    node.store.ask_for_space();
+    node.until(|node| (node.store.space() == Space::Free).then_some(()));
+    let next = node.toy.seq + 1;
+    node.write(&store(next, 7, 1000));
+    node.check_messages();
+}
+
+#[test]
+fn a_quota_that_is_passed_is_told_and_ends_when_segments_go() {
+    let disks = Disks::default();
+    let options = Options {
+        max_file_store: Some(512 << 10),
+        checkpoint_bytes_min: 64 << 20,
+        ..options()
+    };
+    let mut node = Node::with(&disks, options).unwrap();
+    while node.store.space() == Space::Free {
+        let next = node.toy.seq + 1;
+        node.write(&store(next, 7, 1000));
+    }
+    assert!(node.store.used_bytes() > 512 << 10);
+    delete_all(&mut node);
+    // A checkpoint is made though the log has hardly grown, and lets the segments go.
+    node.until(|node| (node.store.space() == Space::Free).then_some(()));
+    assert_eq!(node.checkpoints, 1);
+}
+
+/// The files on a disk and their lengths, in order.
+fn files(disk: &SimDisk) -> Vec<(String, u64)> {
+    let names = tidegate_log::Storage::list(disk).unwrap().into_iter();
+    let mut files: Vec<_> = names
+        .map(|n| (n.clone(), disk.content(&n).len() as u64))
+        .collect();
+    files.sort();
+    files
+}
+
+fn states(disk: &SimDisk) -> Vec<(String, u64)> {
+    let mut states = files(disk);
+    states.retain(|(name, _)| name.starts_with("state-"));
+    states
+}
+
+fn reserve(disk: &SimDisk) -> u64 {
+    let files = files(disk).into_iter();
+    files
+        .filter(|(n, _)| n == "reserve")
+        .map(|(_, bytes)| bytes)
+        .sum()
+}
+
+fn total(files: &[(String, u64)]) -> u64 {
+    files.iter().map(|(_, bytes)| bytes).sum()
+}
+
+#[test]
+fn without_space_for_a_checkpoint_the_older_is_given_up_and_never_the_newer() {
+    let disks = Disks::default();
+    let mut node = Node::on(&disks).unwrap();
+    let until_written = |node: &mut Node, checkpoints: usize| {
+        while node.checkpoints < checkpoints {
+            let next = node.toy.seq + 1;
+            node.write(&store(next, 7, 1000));
+            node.settled();
+        }
+    };
+    until_written(&mut node, 3);
+    let before = states(&disks.state);
+    let last = before[1].1;
+    node.until(|_| (reserve(&disks.state) == 2 * last).then_some(()));
+    // What is kept back is given up first, and that is enough.
+    disks.state.set_capacity(Some(total(&files(&disks.state))));
+    until_written(&mut node, 4);
+    let after = states(&disks.state);
+    assert_eq!((after.len(), &after[0]), (2, &before[1]));
+    assert_eq!(reserve(&disks.state), 0, "it was needed");
+    // Then the older: there is room for one more than that.
+    disks.state.set_capacity(Some(2 * after[1].1 + 10_000));
+    until_written(&mut node, 5);
+    let (before, after) = (after, states(&disks.state));
+    assert_eq!((after.len(), &after[0]), (2, &before[1]));
+    // And if that is not enough, the newer is still there, and nothing of what was begun.
+    disks.state.set_capacity(Some(100));
+    until_written(&mut node, 6);
+    assert_eq!(states(&disks.state), [after[1].clone()]);
+    let toy = node.toy.clone();
+    node.store.close().unwrap();
+    assert_eq!(Node::on(&disks.copy()).unwrap().toy, toy);
+}
+
+/// A node whose log is full, and that has written no checkpoint yet.
+fn full(disks: &Disks) -> Node {
+    let options = Options {
+        checkpoint_bytes_min: 64 << 20,
+        ..options()
+    };
+    let mut node = Node::with(disks, options).unwrap();
+    disks.log.set_capacity(Some(4 * (64 << 10)));
+    fill(&mut node);
+    assert_eq!(node.checkpoints, 0);
+    node
+}
+
+#[test]
+fn a_disk_that_others_filled_before_the_first_checkpoint_can_be_emptied() {
+    let disks = Disks::default();
+    let mut node = full(&disks);
+    node.until(|_| (reserve(&disks.state) > 0).then_some(()));
+    disks.state.set_capacity(Some(total(&files(&disks.state))));
+    delete_all(&mut node);
+    node.until(|node| (node.store.space() == Space::Free).then_some(()));
+    assert_eq!(states(&disks.state).len(), 1);
+    // There being space again, it is kept back again.
+    disks.state.set_capacity(None);
+    node.write(&store(node.toy.seq + 1, 7, 1000));
+    node.until(|node| {
+        node.store.ask_for_space();
+        (reserve(&disks.state) > 0).then_some(())
+    });
+}
+
+#[test]
+fn a_checkpoint_that_a_full_disk_refused_is_tried_again_when_there_is_space() {
+    let disks = Disks::default();
+    // Not even for what is kept back.
+    disks.state.set_capacity(Some(10));
+    let mut node = full(&disks);
+    delete_all(&mut node);
+    node.until(|node| (node.checkpoints == 1 && !node.is_busy()).then_some(()));
+    assert_ne!(node.store.space(), Space::Free);
+    assert_eq!(states(&disks.state), []);
+    disks.state.set_capacity(None);
+    // Looking for space is all that happens: nothing is written, so the log does not grow.
+    for _ in 0..8 {
+        node.store.ask_for_space();
+    }
+    node.until(|node| (node.store.space() == Space::Free).then_some(()));
+    assert_eq!((states(&disks.state).len(), node.checkpoints), (1, 2));
+}

@@ -1,0 +1,262 @@
+//! A producer's own buffer, and how large it is at present: how items get in, when it is flushed, and what becomes of them where the
+//! ring has no room.
+
+use crate::Time;
+use crate::controller::Reason;
+use crate::queue::Full;
+use crate::queue::control::Control;
+use crate::queue::error::{FlushError, PushError};
+use crate::queue::metrics::{add, count};
+use crate::queue::ring::{Refused, Writer};
+use crate::queue::shared::{CLOSED, IDLING, Shared};
+use crate::queue::sync::{Relaxed, SeqCst, fence, light_barrier};
+
+/// A buffer, and how large it is at present.
+pub(super) struct Own<T> {
+    pub(super) writer: Writer<T>,
+    pub(super) limit: u64,
+    pub(super) control: Option<Control>,
+    /// When [`Producer::flush_if_due`](super::Producer::flush_if_due) first saw what is in the buffer now.
+    pub(super) seen: Option<Time>,
+}
+
+/// Why the buffer has no room for one more item.
+pub(super) enum NoRoom {
+    Dropped,
+    Full,
+    Closed,
+}
+
+impl<T: Send> Own<T> {
+    pub(super) fn len(&self) -> u64 {
+        self.writer.buffer().lock().len()
+    }
+
+    /// Puts `item` into the buffer, which has room.
+    #[inline]
+    pub(super) fn put(&mut self, shared: &Shared<T>, item: T) -> Result<(), PushError<T>> {
+        self.writer.push(item);
+        if self.writer.is_full() {
+            return self.look_up(shared);
+        }
+        self.look_at_flags(shared)
+    }
+
+    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there last may come
+    /// back; it is followed by what `items` still has. Says whether the queue is closed.
+    #[inline]
+    pub(super) fn extend(
+        &mut self,
+        shared: &Shared<T>,
+        items: &mut impl ExactSizeIterator<Item = T>,
+    ) -> Result<(), (bool, Vec<T>)> {
+        while items.len() > 0 {
+            if self.writer.is_full()
+                && let Err(out) = self.make_room(shared)
+            {
+                match out {
+                    NoRoom::Dropped => drop(items.next()),
+                    NoRoom::Full => return Err((false, Vec::new())),
+                    NoRoom::Closed => return Err((true, Vec::new())),
+                }
+                continue;
+            }
+            let n = self.writer.extend(items);
+            light_barrier();
+            let flags = shared.flags.load(Relaxed);
+            if flags != 0 || self.writer.is_full() {
+                let back = self.look_around(shared, flags, n);
+                if !back.is_empty() {
+                    return Err((true, back));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// After a push: has the consumer something to say?
+    #[inline(always)]
+    pub(super) fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
+        light_barrier();
+        if shared.flags.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        self.look_up(shared)
+    }
+
+    /// After a push: the buffer is full, or the consumer has something to say.
+    #[inline(never)]
+    fn look_up(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
+        light_barrier();
+        let flags = shared.flags.load(Relaxed);
+        match self.look_around(shared, flags, 1).pop() {
+            Some(item) => Err(PushError::Closed(item)),
+            None => Ok(()),
+        }
+    }
+
+    /// After `n` items were put into the buffer. Gives those back that a closed queue does not take.
+    #[inline]
+    fn look_around(&mut self, shared: &Shared<T>, flags: u32, n: u64) -> Vec<T> {
+        let outcome = if flags & CLOSED != 0 {
+            Err(Refused::Closed)
+        } else if self.writer.is_full() {
+            let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
+            self.flush_once(shared, reason)
+        } else if flags & IDLING != 0 {
+            fence(SeqCst);
+            // Again: the consumer may have closed and swept between the item and the first look.
+            if shared.flags.load(Relaxed) & CLOSED != 0 {
+                Err(Refused::Closed)
+            } else if shared.ring.consumer_waits() {
+                self.flush_once(shared, Reason::Drained)
+            } else {
+                Ok(())
+            }
+        } else {
+            Ok(())
+        };
+        if outcome == Err(Refused::Closed) {
+            // Whoever took one meanwhile hands it out.
+            return self.writer.take_back(n);
+        }
+        // What does not fit stays; the next push sees to it.
+        Vec::new()
+    }
+
+    /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
+    pub(super) fn flush_once(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), Refused> {
+        let sample = self.control.as_ref().is_some_and(Control::samples);
+        let start = if sample {
+            shared.clock.now()
+        } else {
+            Time::ZERO
+        };
+        let mut wake = false;
+        let mut flushed = 0;
+        let mut swept = 0;
+        let mut left = 0;
+        let outcome = self.writer.taking(self.limit, |taking| {
+            swept = std::mem::take(&mut taking.swept);
+            if taking.len() == 0 {
+                return Ok(());
+            }
+            let pushed = taking.flush_into(&shared.ring)?;
+            wake = pushed.wake;
+            flushed = pushed.items;
+            left = taking.len();
+            count(&mut taking.counts, flushed, reason);
+            Ok(())
+        });
+        if wake {
+            shared.wake_consumer();
+        }
+        if outcome == Err(Refused::Full) {
+            add(&shared.rare.insert_failures, 1);
+        }
+        if flushed + swept > 0 {
+            self.seen = None;
+            if let Some(control) = &mut self.control {
+                // What waking the consumer takes has nothing to do with the size.
+                let measured = (sample && !wake).then(|| (start, shared.clock.now()));
+                let limit = control.told(swept, flushed, left, reason, measured);
+                if limit != self.limit {
+                    self.limit = limit;
+                    self.writer.set_limit(limit);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Flushes until the buffer is empty, waiting or dropping as the queue was built.
+    pub(super) fn flush_all(
+        &mut self,
+        shared: &Shared<T>,
+        reason: Reason,
+    ) -> Result<(), FlushError> {
+        loop {
+            match self.flush_once(shared, reason) {
+                Ok(()) if self.len() == 0 => return Ok(()),
+                Ok(()) => {}
+                Err(Refused::Full) => match shared.full {
+                    Full::Wait => {}
+                    Full::DropOldest => {
+                        shared.drop_oldest(self.len());
+                        continue;
+                    }
+                    _ => return self.report(Err(Refused::Full)),
+                },
+                Err(closed) => return self.report(Err(closed)),
+            }
+            if shared.full == Full::Wait {
+                let _ = shared.wait_for_room(|| match self.flush_once(shared, reason) {
+                    Err(Refused::Full) => None,
+                    other => Some(other),
+                });
+            }
+        }
+    }
+
+    /// Flushes until the buffer has room for one item. `None` if that takes waiting.
+    #[inline]
+    pub(super) fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
+        let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
+        while self.writer.is_full() {
+            match self.flush_once(shared, reason) {
+                Ok(()) => {}
+                Err(Refused::Full) => return None,
+                Err(closed) => return Some(Err(closed)),
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// The buffer is full, and one more item wants in.
+    #[cold]
+    pub(super) fn make_room(&mut self, shared: &Shared<T>) -> Result<(), NoRoom> {
+        loop {
+            match self.try_room(shared) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(_)) => return Err(NoRoom::Closed),
+                None => {}
+            }
+            match shared.full {
+                Full::Wait => {
+                    let made = shared.wait_for_room(|| self.try_room(shared));
+                    return made.map_err(|_| NoRoom::Closed);
+                }
+                Full::DropOldest => shared.drop_oldest(self.len()),
+                Full::Reject => {
+                    add(&shared.rare.rejected, 1);
+                    return Err(NoRoom::Full);
+                }
+                Full::DropNewest => {
+                    add(&shared.rare.dropped_newest, 1);
+                    return Err(NoRoom::Dropped);
+                }
+            }
+        }
+    }
+
+    /// Moves the whole buffer into the overflow lane, as far as it takes it. Says whether there is room in the buffer now.
+    pub(super) fn spill(&mut self, shared: &Shared<T>) -> bool {
+        let Some(lane) = &shared.lane else {
+            return false;
+        };
+        self.writer.taking(self.limit, |taking| {
+            taking.spill(|item| lane.push(&shared.ring, item).map_err(|(item, _)| item));
+        });
+        shared.wake_if_waiting();
+        !self.writer.is_full()
+    }
+
+    pub(super) fn report(&self, outcome: Result<(), Refused>) -> Result<(), FlushError> {
+        let left = self.len() as usize;
+        match outcome {
+            Err(Refused::Closed) => Err(FlushError::Closed { left }),
+            _ if left == 0 => Ok(()),
+            _ => Err(FlushError::Full { left }),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]). How many items it is to
+//! gather, and when it is emptied, is decided elsewhere.
+
+use std::collections::VecDeque;
+
+use super::lock::{Lock, Locked};
+use super::slots::Slots;
+use super::{Claim, Refused, Ring};
+use crate::controller::Counts;
+use crate::queue::sync::{Acquire, Arc, AtomicU64, Padded, Relaxed, Release};
+
+/// A producer's own buffer, written by its one [`Writer`] and emptied, under its lock, by the producer (flush) or the
+/// consumer (sweep).
+pub(in crate::queue) struct Buffer<T> {
+    /// The position after the last item written.
+    tail: Padded<AtomicU64>,
+    taken: Padded<Lock<Taken>>,
+    slots: Slots<T>,
+}
+
+/// What left a buffer, and where it went.
+#[derive(Default)]
+pub(in crate::queue) struct Taken {
+    /// Everything before it was taken.
+    head: u64,
+    /// The ring position after the last flushed item: the consumer may sweep what is here only once it read up to there,
+    /// or this producer's items would overtake each other.
+    pub(in crate::queue) ring_end: u64,
+    /// Items the consumer swept since the producer last looked.
+    pub(in crate::queue) swept: u64,
+    /// The producer is gone; whoever empties the buffer forgets it.
+    pub(in crate::queue) orphan: bool,
+    /// Batches that left, by reason.
+    pub(in crate::queue) counts: Counts,
+}
+
+// SAFETY: slots at or after `tail` belong to the writer; slots in `head..tail` to the holder of the lock. `tail` is
+// published with Release and read with Acquire; the writer learns of a new `head` through the lock. Items move: `Send`.
+unsafe impl<T: Send> Sync for Buffer<T> {}
+// SAFETY: it owns its items.
+unsafe impl<T: Send> Send for Buffer<T> {}
+
+impl<T> Buffer<T> {
+    /// A buffer for `len` items (its memory is rounded up to a power of two), and its one writer.
+    pub(in crate::queue) fn new(len: usize) -> (Arc<Self>, Writer<T>) {
+        let buffer = Arc::new(Self {
+            tail: Padded(AtomicU64::new(0)),
+            taken: Padded(Lock::new(Taken::default())),
+            slots: Slots::new(len.max(1).next_power_of_two()),
+        });
+        let writer = Writer {
+            buffer: Arc::clone(&buffer),
+            full_at: 0,
+        };
+        (buffer, writer)
+    }
+
+    /// The right to take items out.
+    #[inline]
+    pub(in crate::queue) fn lock(&self) -> Taking<'_, T> {
+        Taking {
+            taken: self.taken.lock(),
+            buffer: self,
+        }
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        drop(self.lock().take_all());
+    }
+}
+
+/// A locked [`Buffer`].
+pub(in crate::queue) struct Taking<'a, T> {
+    taken: Locked<'a, Taken>,
+    buffer: &'a Buffer<T>,
+}
+
+impl<T> std::ops::Deref for Taking<'_, T> {
+    type Target = Taken;
+    fn deref(&self) -> &Taken {
+        &self.taken
+    }
+}
+
+impl<T> std::ops::DerefMut for Taking<'_, T> {
+    fn deref_mut(&mut self) -> &mut Taken {
+        &mut self.taken
+    }
+}
+
+impl<T> Taking<'_, T> {
+    /// Items waiting.
+    #[inline]
+    pub(in crate::queue) fn len(&self) -> u64 {
+        self.buffer.tail.load(Acquire) - self.taken.head
+    }
+
+    /// Moves as many items as there is room for into `ring`, by one claim; the rest stays, in order.
+    #[inline]
+    pub(in crate::queue) fn flush_into(&mut self, ring: &Ring<T>) -> Result<Claim, Refused> {
+        let len = self.len();
+        debug_assert!(len > 0);
+        let claim = ring.claim(len)?;
+        let mut moved = 0;
+        while moved < claim.items {
+            let (from, run) = self
+                .buffer
+                .slots
+                .run(self.taken.head + moved, (claim.items - moved) as usize);
+            // SAFETY: below `tail`, so written (Acquire), and ours under the lock; the claim makes the ring's slots ours. They
+            // are moved: `head` passes them before the lock is released.
+            unsafe { ring.slots.fill_from(claim.at + moved, from, run) };
+            moved += run as u64;
+        }
+        self.taken.head += claim.items;
+        self.taken.ring_end = claim.at + claim.items;
+        ring.publish(&claim);
+        Ok(claim)
+    }
+
+    /// Moves everything to the end of `out`.
+    pub(in crate::queue) fn sweep_into(&mut self, out: &mut VecDeque<T>) -> u64 {
+        let len = self.len();
+        out.reserve(len as usize);
+        for _ in 0..len {
+            // SAFETY: below `tail`, so written (Acquire), ours under the lock, and passed by `head` at once.
+            let item = unsafe { self.buffer.slots.read(self.taken.head) };
+            self.taken.head += 1;
+            out.push_back(item);
+        }
+        len
+    }
+
+    /// Hands items to `lane`, in order, until it gives one back, which stays. `lane` answers the ring position at which an
+    /// item it took is due.
+    pub(in crate::queue) fn spill(&mut self, mut lane: impl FnMut(T) -> Result<u64, T>) {
+        while self.len() > 0 {
+            let at = self.taken.head;
+            // SAFETY: below `tail`, so written (Acquire), ours under the lock, and passed by `head` at once.
+            let item = unsafe { self.buffer.slots.read(at) };
+            self.taken.head += 1;
+            match lane(item) {
+                Ok(due) => self.taken.ring_end = due,
+                Err(item) => {
+                    // SAFETY: the slot just emptied, still ours under the lock.
+                    unsafe { self.buffer.slots.write(at, item) };
+                    self.taken.head = at;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Everything, as a vector.
+    pub(in crate::queue) fn take_all(&mut self) -> Vec<T> {
+        let mut all = VecDeque::new();
+        self.sweep_into(&mut all);
+        all.into()
+    }
+}
+
+/// The writing end of one [`Buffer`].
+pub(in crate::queue) struct Writer<T> {
+    buffer: Arc<Buffer<T>>,
+    /// Where the buffer counts as full: at most its length after a past `head`, and not before `tail`.
+    full_at: u64,
+}
+
+/// Items written at the end of a buffer, published when it goes, should the caller's iterator unwind.
+struct Unpublished<'a, T> {
+    at: u64,
+    writer: &'a mut Writer<T>,
+}
+
+impl<T> Drop for Unpublished<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.writer.buffer.tail.store(self.at, Release);
+    }
+}
+
+impl<T> Writer<T> {
+    #[inline(always)]
+    pub(in crate::queue) fn is_full(&self) -> bool {
+        self.tail() >= self.full_at
+    }
+
+    /// The position after the last item written, which nobody else changes.
+    #[inline(always)]
+    fn tail(&self) -> u64 {
+        self.buffer.tail.load(Relaxed)
+    }
+
+    pub(in crate::queue) fn buffer(&self) -> &Arc<Buffer<T>> {
+        &self.buffer
+    }
+
+    /// Appends an item, unless it would be the last the buffer takes, or one more: then gives it back.
+    #[inline(always)]
+    pub(in crate::queue) fn push_early(&mut self, item: T) -> Result<(), T> {
+        let tail = self.tail();
+        if self.full_at - tail < 2 {
+            return Err(item);
+        }
+        self.put(tail, item);
+        Ok(())
+    }
+
+    /// Appends an item.
+    ///
+    /// # Panics
+    /// If the buffer [is full](Self::is_full).
+    #[inline]
+    pub(in crate::queue) fn push(&mut self, item: T) {
+        let tail = self.tail();
+        assert!(tail < self.full_at);
+        self.put(tail, item);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, tail: u64, item: T) {
+        // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so this slot holds no
+        // item; slots from `tail` on are ours, and there is no other writer.
+        unsafe { self.buffer.slots.write(tail, item) };
+        self.buffer.tail.store(tail + 1, Release);
+    }
+
+    /// Appends what `items` yields until the buffer is full, and says how many; they are published together.
+    #[inline]
+    pub(in crate::queue) fn extend(&mut self, items: &mut impl Iterator<Item = T>) -> u64 {
+        let first = self.tail();
+        let mut all = Unpublished {
+            at: first,
+            writer: self,
+        };
+        while all.at < all.writer.full_at
+            && let Some(item) = items.next()
+        {
+            // SAFETY: as in `put`.
+            unsafe { all.writer.buffer.slots.write(all.at, item) };
+            all.at += 1;
+        }
+        all.at - first
+    }
+
+    /// Takes the last `n` items back, in order, except those somebody took first.
+    pub(in crate::queue) fn take_back(&mut self, n: u64) -> Vec<T> {
+        let taking = self.buffer.lock();
+        let n = taking.len().min(n);
+        let tail = self.tail() - n;
+        self.buffer.tail.store(tail, Relaxed);
+        // SAFETY: they were written by us, and under the lock nobody takes them; before them `tail` ends now.
+        (tail..tail + n)
+            .map(|at| unsafe { self.buffer.slots.read(at) })
+            .collect()
+    }
+
+    /// From now on the buffer counts as full with `limit` items.
+    pub(in crate::queue) fn set_limit(&mut self, limit: u64) {
+        self.taking(limit, |_| ());
+    }
+
+    /// `head` is what [`Taken::head`] was lately.
+    fn set_limit_from(&mut self, head: u64, limit: u64) {
+        let limit = limit.clamp(1, self.buffer.slots.len() as u64);
+        // A lower limit than what is there already: full, then.
+        self.full_at = (head + limit).max(self.tail());
+    }
+
+    /// Locks, lets `f` take items, and sets the limit `f` answers from where the buffer then starts.
+    #[inline]
+    pub(in crate::queue) fn taking<R>(
+        &mut self,
+        limit: u64,
+        f: impl FnOnce(&mut Taking<'_, T>) -> R,
+    ) -> R {
+        let mut taking = self.buffer.lock();
+        let out = f(&mut taking);
+        let head = taking.taken.head;
+        drop(taking);
+        self.set_limit_from(head, limit);
+        out
+    }
+}

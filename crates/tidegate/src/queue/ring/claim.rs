@@ -1,0 +1,167 @@
+//! The producers' side of the ring: claims, what moves into them, and their publication.
+//!
+//! Nothing of the caller's runs between a claim and its publication; see the module's documentation for the marks and for why
+//! lines are fetched ahead.
+
+use std::ptr;
+
+use super::{CLOSED, POSITION, Refused, Ring, WAITING};
+use crate::queue::sync::{AcqRel, Acquire, Relaxed, Release};
+
+/// How far ahead of its claims, in items, a producer fetches lines.
+const AHEAD: u64 = 32;
+/// How much of the next claim it fetches at most, in items: more would not fit between two claims.
+const AHEAD_MOST: u64 = 128;
+
+/// A claim, and what it took in.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::queue) struct Claim {
+    pub(super) at: u64,
+    /// Items moved: at least one.
+    pub(in crate::queue) items: u64,
+    /// The consumer had marked itself as waiting: wake it.
+    pub(in crate::queue) wake: bool,
+    /// Positions below it are known to be free.
+    room_end: u64,
+}
+
+impl<T> Ring<T> {
+    /// Takes `item` in.
+    #[inline(always)]
+    pub(in crate::queue) fn push(&self, item: T) -> Result<bool, (T, Refused)> {
+        match self.claim(1) {
+            Ok(claim) => {
+                // SAFETY: the claim makes this slot ours until it is published.
+                unsafe { self.slots.write(claim.at, item) };
+                self.publish(&claim);
+                Ok(claim.wake)
+            }
+            Err(refused) => Err((item, refused)),
+        }
+    }
+
+    /// Moves in as many items from the front of `items` as there is room for; the rest stays, in order.
+    #[inline]
+    pub(in crate::queue) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Claim, Refused> {
+        let len = items.len();
+        debug_assert!(len > 0);
+        // Of items without a size there may be more than there are positions.
+        let claim = self.claim((len as u64).min(self.capacity))?;
+        let moved = claim.items as usize;
+        // SAFETY: the claim makes these slots ours. The items are moved: the length is set before anything could see
+        // them twice, and what stays is moved to the front.
+        unsafe {
+            items.set_len(0);
+            let from = items.as_mut_ptr();
+            self.slots.fill(claim.at, from, moved);
+            if moved < len {
+                ptr::copy(from.add(moved), from, len - moved);
+                items.set_len(len - moved);
+            }
+        }
+        self.publish(&claim);
+        Ok(claim)
+    }
+
+    /// Copies as many items from the front of `items` as there is room for.
+    #[inline]
+    pub(in crate::queue) fn push_copies(&self, items: &[T]) -> Result<Claim, Refused>
+    where
+        T: Copy,
+    {
+        debug_assert!(!items.is_empty());
+        let claim = self.claim(items.len() as u64)?;
+        // SAFETY: the claim makes these slots ours, and is at most as long as `items`; copies need no care.
+        unsafe {
+            self.slots
+                .fill(claim.at, items.as_ptr(), claim.items as usize);
+        }
+        self.publish(&claim);
+        Ok(claim)
+    }
+
+    /// Claims up to `want` positions, at least one.
+    #[inline(always)]
+    pub(super) fn claim(&self, want: u64) -> Result<Claim, Refused> {
+        let mut tail = self.tail.at.load(Relaxed);
+        loop {
+            // Acquire: whoever stored it saw the consumer leave these slots, and now so do we.
+            let mut room_end = self.tail.head_seen.load(Acquire) + self.capacity;
+            let (mut at, mut items) = (tail, want);
+            if tail + want > room_end {
+                (at, items, room_end) = self.look_again(tail, want)?;
+            }
+            // AcqRel: taking the consumer's mark away comes after its leaving a waker.
+            match self
+                .tail
+                .at
+                .compare_exchange_weak(tail, at + items, AcqRel, Relaxed)
+            {
+                Ok(_) => {
+                    let wake = tail & WAITING != 0;
+                    return Ok(Claim {
+                        at,
+                        items,
+                        wake,
+                        room_end,
+                    });
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// There seems to be no room, or `tail` is marked: what is true?
+    #[cold]
+    fn look_again(&self, tail: u64, want: u64) -> Result<(u64, u64, u64), Refused> {
+        if tail & CLOSED != 0 {
+            return Err(Refused::Closed);
+        }
+        let at = tail & POSITION;
+        // Acquire: the reader's reads of the slots before `head` come before our writes to them.
+        let head = self.head.load(Acquire) & POSITION;
+        self.tail.head_seen.store(head, Release);
+        // `tail` may be older than `head`; the exchange will then fail.
+        let room = (head + self.capacity).saturating_sub(at);
+        match room.min(want) {
+            0 => Err(Refused::Full),
+            items => Ok((at, items, head + self.capacity)),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn publish(&self, claim: &Claim) {
+        let end = claim.at + claim.items;
+        self.stamp(claim.at).store(end, Release);
+        // Only lines the consumer is done with: those it still has to read it would have to fetch back.
+        let ahead = end + AHEAD;
+        if ahead + claim.items <= claim.room_end {
+            fetch_to_write(self.stamp(ahead));
+            fetch_to_write(self.slots.place(ahead));
+            if claim.items > AHEAD {
+                self.fetch_for(end, claim.items);
+            }
+        }
+    }
+
+    /// Asks for the lines of the next claim, if it is like the last.
+    #[inline]
+    fn fetch_for(&self, at: u64, items: u64) {
+        let line = (64 / size_of::<T>().max(1)).max(1);
+        fetch_to_write(self.stamp(at));
+        for at in (at..at + items.min(AHEAD_MOST)).step_by(line) {
+            fetch_to_write(self.slots.place(at));
+        }
+    }
+}
+
+/// Asks for the line of `place`, to be written soon.
+#[inline(always)]
+fn fetch_to_write<P>(place: *const P) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: the instruction only gives a hint, whatever the address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    let _ = place;
+}

@@ -1,0 +1,170 @@
+//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers fill. Nowhere else is any allowed.
+//!
+//! Here is what both sides of the ring share. `claim` is the producers' side, `reader` the consumer's; `buffer` is what a
+//! producer gathers items in, under its `lock`; `slots` is the memory of both.
+//!
+//! # The ring
+//!
+//! Positions count up for ever; position `p` lives in slot `p & mask`. A producer *claims* `n` positions by one
+//! compare-exchange of `tail`, moves its items in, and publishes the whole claim by one store: the *stamp* of its first
+//! slot becomes the position after its last.
+//!
+//! ```text
+//! position      8     9    10    11    12    13
+//! stamp        11     .     .    12    14     .      three claims: 8..11, 11..12, 12..14
+//! ```
+//!
+//! The consumer's [`Reader`] stands at a claim's first position, or inside a claim it knows. A stamp above the position
+//! it is read at is a published claim; one at most that is left over from an earlier lap: a claim is at most
+//! `capacity <= slots` long, so a stamp of one lap ago is at most the present position. Stamps are never reset.
+//!
+//! # Marks
+//!
+//! Whoever is going to sleep leaves a mark in the word that the other side must change to be of any use to it: the
+//! consumer in `tail`, a producer that found no room in `head`. Both words change only by read-modify-write, so the mark
+//! cannot be overlooked, and looking for it costs nothing: a marked `tail` is merely too large to have room, and leads
+//! into the slow path that finds out why. The same goes for the mark that says the queue is closed.
+//!
+//! # Lines fetched ahead
+//!
+//! What a producer writes next the consumer read a lap ago, so its lines are in the other core's cache; and a claim, being a
+//! locked instruction, waits until every store before it is done. So whoever publishes a claim asks for the lines of claims to
+//! come, where there is room: with distant cores that makes small claims two to three times as fast.
+//!
+//! # Invariants
+//!
+//! - `head <= tail <= head + capacity`, marks aside. Positions never wrap (62 bits).
+//! - A slot in `head..tail` is written by the claim that covers it and by nobody else, then read once by the reader.
+//! - Nothing of the caller's runs between a claim and its publication, so a claim is always published.
+//! - There is one [`Reader`] a ring and one [`Writer`] a buffer; whoever takes items out of a buffer holds its lock.
+
+#![allow(unsafe_code)]
+
+mod buffer;
+mod claim;
+mod lock;
+mod reader;
+mod slots;
+
+use std::sync::atomic::AtomicU64 as Ids;
+
+use super::sync::{Acquire, AtomicU64, Padded, Relaxed, SeqCst};
+pub(super) use buffer::{Buffer, Writer};
+pub(super) use claim::Claim;
+pub(super) use reader::Reader;
+use slots::Slots;
+
+const CLOSED: u64 = 1 << 63;
+const WAITING: u64 = 1 << 62;
+const POSITION: u64 = WAITING - 1;
+
+/// Why a claim was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// No slot is free.
+    Full,
+    /// The queue takes nothing any more.
+    Closed,
+}
+
+/// The ring. Producers share it by reference; what the consumer may do it does through the one [`Reader`].
+pub(super) struct Ring<T> {
+    tail: Padded<Tail>,
+    head: Padded<AtomicU64>,
+    capacity: u64,
+    id: u64,
+    stamps: Box<[AtomicU64]>,
+    slots: Slots<T>,
+}
+
+struct Tail {
+    /// The next position to claim, and the marks `CLOSED` and `WAITING`.
+    at: AtomicU64,
+    /// A past value of `head`: never ahead of it, so believing it is safe, and the consumer's line stays unread while
+    /// there is room. It lives on this line because whoever claims owns the line anyway.
+    head_seen: AtomicU64,
+}
+
+// SAFETY: a slot is written only under the claim that covers it and read only by the reader after that claim's stamp
+// (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items move between threads: `Send`.
+unsafe impl<T: Send> Sync for Ring<T> {}
+// SAFETY: it owns its items.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T> Ring<T> {
+    /// A ring with room for exactly `capacity` items, and its one reader. Its memory is rounded up to a power of two.
+    pub(super) fn new(capacity: usize) -> (Self, Reader) {
+        assert!(capacity > 0 && (capacity as u64) < POSITION / 4);
+        static IDS: Ids = Ids::new(0);
+        let id = IDS.fetch_add(1, Relaxed);
+        let slots = capacity.next_power_of_two();
+        let ring = Self {
+            tail: Padded(Tail {
+                at: AtomicU64::new(0),
+                head_seen: AtomicU64::new(0),
+            }),
+            head: Padded(AtomicU64::new(0)),
+            capacity: capacity as u64,
+            id,
+            stamps: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            slots: Slots::new(slots),
+        };
+        (ring, Reader::new(id))
+    }
+
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The position the next claim will get: how many items were ever claimed.
+    pub(super) fn claimed(&self) -> u64 {
+        self.tail.at.load(Acquire) & POSITION
+    }
+
+    /// How many items were ever taken out, as published.
+    pub(super) fn taken(&self) -> u64 {
+        self.head.load(Acquire) & POSITION
+    }
+
+    /// Whether a claim would find room.
+    pub(super) fn has_room(&self) -> bool {
+        self.claimed() < self.taken() + self.capacity
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.tail.at.load(Acquire) & CLOSED != 0
+    }
+
+    /// Whether the consumer's mark is set.
+    pub(super) fn consumer_waits(&self) -> bool {
+        self.tail.at.load(Acquire) & WAITING != 0
+    }
+
+    /// Refuses every later claim. Says whether the consumer waits.
+    pub(super) fn close(&self) -> bool {
+        self.tail.at.fetch_or(CLOSED, SeqCst) & WAITING != 0
+    }
+
+    /// Leaves the mark of a producer that wants room: the next publication of the reader reports it.
+    pub(super) fn mark_room_wanted(&self) {
+        self.head.fetch_or(WAITING, SeqCst);
+    }
+
+    #[inline(always)]
+    fn stamp(&self, at: u64) -> &AtomicU64 {
+        // The mask is recomputed from the length, so that the compiler sees the index is in bounds.
+        &self.stamps[at as usize & (self.stamps.len() - 1)]
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // Nobody pushes and nobody reads: everything claimed is published.
+        let tail = self.tail.at.load(Acquire) & POSITION;
+        let head = self.head.load(Acquire) & POSITION;
+        for at in head..tail {
+            // SAFETY: published, never read, and we have the ring to ourselves.
+            drop(unsafe { self.slots.read(at) });
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The consumer's side of the ring: where it reads, what it gives back, and its mark.
+//!
+//! A slot is read once, before `head` passes it; the caller's code may unwind in between.
+
+use super::slots::taken_from;
+use super::{Ring, WAITING};
+use crate::queue::sync::{AcqRel, Acquire, Relaxed, SeqCst};
+
+/// The reading end of one ring: a position, not a reference, so that it can live wherever the consumer's rights do.
+pub(in crate::queue) struct Reader {
+    /// The ring it belongs to.
+    ring: u64,
+    /// The next position to read.
+    head: u64,
+    /// What was published of `head`.
+    freed: u64,
+    /// The end of the claims known to be published: at least `head`.
+    known: u64,
+}
+
+impl Reader {
+    /// The reader of the new ring `ring`: only [`Ring::new`] may make one.
+    pub(super) const fn new(ring: u64) -> Self {
+        Self {
+            ring,
+            head: 0,
+            freed: 0,
+            known: 0,
+        }
+    }
+
+    pub(in crate::queue) const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether an item can be read.
+    #[inline]
+    pub(in crate::queue) fn ready<T>(&mut self, ring: &Ring<T>) -> bool {
+        self.check(ring);
+        if self.head == self.known {
+            let end = ring.stamp(self.known).load(Acquire);
+            self.known = self.known.max(end);
+        }
+        self.head < self.known
+    }
+
+    /// Hands up to `limit` items to `each`, and none at or after the position `stop` names after the last look at the
+    /// ring. Should `each` panic, the items it had not seen remain.
+    #[inline]
+    pub(in crate::queue) fn each<T>(
+        &mut self,
+        ring: &Ring<T>,
+        limit: u64,
+        stop: impl Fn() -> u64,
+        mut each: impl FnMut(T),
+    ) -> u64 {
+        self.check(ring);
+        let first = self.head;
+        let last = first.saturating_add(limit);
+        let mut at = At {
+            head: first,
+            known: self.known,
+            reader: self,
+        };
+        while at.head < last {
+            if at.head == at.known {
+                let end = ring.stamp(at.head).load(Acquire);
+                if end <= at.head {
+                    break;
+                }
+                at.known = end;
+            }
+            let end = at.known.min(last).min(stop());
+            if end <= at.head {
+                break;
+            }
+            while at.head < end {
+                let (run, _) = ring.slots.run(at.head, (end - at.head) as usize);
+                for slot in run {
+                    // SAFETY: below `known`, so published (Acquire) and not read yet; counted as read before it is handed out.
+                    let item = unsafe { taken_from(slot) };
+                    at.head += 1;
+                    each(item);
+                }
+            }
+        }
+        drop(at);
+        self.head - first
+    }
+
+    /// Moves up to `limit` items, in order, to the end of `out`, stopping as [`Reader::each`] does.
+    #[inline]
+    pub(in crate::queue) fn append<T>(
+        &mut self,
+        ring: &Ring<T>,
+        limit: u64,
+        stop: impl Fn() -> u64,
+        out: &mut Vec<T>,
+    ) -> u64 {
+        let first = self.head;
+        let last = first.saturating_add(limit);
+        while self.head < last && self.ready(ring) {
+            let end = self.known.min(last).min(stop());
+            if end <= self.head {
+                break;
+            }
+            let n = (end - self.head) as usize;
+            out.reserve(n);
+            // SAFETY: below `known`, so published (Acquire) and not read yet; there is room for `n` behind `out`'s items,
+            // and its length grows only when they are there.
+            unsafe {
+                ring.slots
+                    .take(self.head, out.as_mut_ptr().add(out.len()), n);
+                out.set_len(out.len() + n);
+            }
+            self.head = end;
+        }
+        self.head - first
+    }
+
+    /// Gives the slots read since the last call back to the producers. `Some(slots)` if a producer wants room.
+    #[inline]
+    pub(in crate::queue) fn publish<T>(&mut self, ring: &Ring<T>) -> Option<u64> {
+        self.check(ring);
+        let freed = self.head - self.freed;
+        if freed == 0 {
+            return None;
+        }
+        self.freed = self.head;
+        // Release: our reads come before a producer's next writes. Acquire: its mark comes after its leaving a waker.
+        let before = ring.head.swap(self.head, AcqRel);
+        (before & WAITING != 0).then_some(freed)
+    }
+
+    /// Leaves the consumer's mark, if nothing at all is claimed: the next claim reports it. False if something is claimed
+    /// (and will be published in a moment), or the ring is closed.
+    pub(in crate::queue) fn mark_waiting<T>(&self, ring: &Ring<T>) -> bool {
+        self.check(ring);
+        ring.tail
+            .at
+            .compare_exchange(self.head, self.head | WAITING, SeqCst, Relaxed)
+            .is_ok()
+            || ring.tail.at.load(Relaxed) == self.head | WAITING
+    }
+
+    /// Takes the mark back.
+    pub(in crate::queue) fn unmark<T>(&self, ring: &Ring<T>) {
+        self.check(ring);
+        ring.tail.at.fetch_and(!WAITING, SeqCst);
+    }
+
+    #[inline(always)]
+    fn check<T>(&self, ring: &Ring<T>) {
+        assert!(self.ring == ring.id, "the reader of another ring");
+    }
+}
+
+/// Keeps the reader's position right should the caller's code unwind.
+struct At<'a> {
+    head: u64,
+    known: u64,
+    reader: &'a mut Reader,
+}
+
+impl Drop for At<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.reader.head = self.head;
+        self.reader.known = self.known;
+    }
+}
