@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         tail_bytes_max: 1 << 10,
         batch_bytes_max: 1 << 10,
         rejoined: None,
-        sends_after_sync: false,
+        lab: tidegate_server::lab::Lab::NONE,
     };
     let mut member = Group::open(options, Restored::default());
     let (mut rest, mut end) = (data, 0);

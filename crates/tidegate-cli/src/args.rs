@@ -1,10 +1,10 @@
 //! The command line: what can be asked for, with its defaults and limits. Decides nothing itself.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Args, Parser, Subcommand, value_parser};
 use tidegate::controller::Choice;
 
 use crate::client::{consume, publish, stream, subscribe};
@@ -23,9 +23,6 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Count the words of files: reader -> splitters -> counters, over queues.
     Count(CountArgs),
-    /// Measure this machine; with --peers, the rivals beside it in the same rounds.
-    #[command(subcommand)]
-    Bench(Bench),
     /// Run the simulator in virtual time.
     Sim(sim::SimArgs),
     /// Receive records that `tidegate send` ships, to standard output or to the end of a file.
@@ -179,89 +176,4 @@ pub(crate) struct CountArgs {
     /// Splitters, and as many counters.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) split: u16,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// The batch actor: the workload of gen_batch_server's PR 29, and a handler that does nothing.
-    Mailbox(BenchArgs),
-    /// The queue: 8-byte items through every kind of producer.
-    Queue(BenchArgs),
-    /// The link: messages of five bytes over loopback TCP, each acknowledged, beside bare sockets.
-    Link(BenchArgs),
-    /// The Redis client: callers that share one, beside a Redis started for it; closed loop and 100 k commands a second.
-    Redis(BenchArgs),
-    /// The callers of our own client, as a process of its own: told what to do on standard input.
-    #[command(hide = true)]
-    RedisCallers,
-    /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and without a sync
-    /// before every acknowledgement.
-    Stream(BenchArgs),
-    /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats` program.
-    Cluster(BenchArgs),
-    /// What each step of nats-server's PR 7355 brings to such streams, and what two more do: on this disk, and on one whose syncs
-    /// take 5 ms longer.
-    Raft(BenchArgs),
-    /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
-    Topology(TopologyArgs),
-}
-
-/// What every bench takes.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct BenchArgs {
-    /// Run the rivals of bench/peers too, in the same rounds.
-    #[arg(long)]
-    pub(crate) peers: bool,
-    /// Every cell, however long it takes; an interrupted run goes on where it stopped.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Print one JSON document instead of tables.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Rounds a cell: each runs every system once, one after the other.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: Option<u32>,
-    /// Keep finished cells in this file and skip those it has. With --full that is
-    /// bench/results/BENCH.jsonl if not given.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) resume: Option<PathBuf>,
-    /// Only the cells whose name contains this.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) only: Option<String>,
-    /// How long a peer may take for an answer, beyond what it was asked to take, before it counts as hung.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
-    pub(crate) peer_timeout: f64,
-    /// How long each measurement is: `smoke` proves only that the bench works.
-    #[arg(long, value_enum, default_value_t = Effort::Normal)]
-    pub(crate) effort: Effort,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .filter(|seconds| (0.001..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "give seconds from 0.001 to 3600".into())
-}
-
-/// How long each measurement is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Effort {
-    /// A few thousand items, two rounds: for tests.
-    Smoke,
-    /// Long enough for the numbers to mean something.
-    Normal,
-}
-
-/// What `tidegate bench topology` takes besides.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct TopologyArgs {
-    #[command(flatten)]
-    pub(crate) bench: BenchArgs,
-    /// Text to count instead of the generated one; it is read into memory and repeated endlessly.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) text: Option<PathBuf>,
-    /// Run Knee and the best static size for this long each, in turns of one window, and compare their windows.
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) soak: Option<NonZeroU64>,
 }

@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a shell expects of a program ended by Ctrl-C.
-pub(crate) const EXIT_CODE: u8 = 130;
+pub const EXIT_CODE: u8 = 130;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// From now on the first Ctrl-C only sets the flag.
-pub(crate) fn listen() -> std::io::Result<()> {
+pub fn listen() -> std::io::Result<()> {
     let flag = Arc::clone(ASKED.get_or_init(Arc::default));
     // In this order: the second Ctrl-C finds the flag set.
     signal_hook::flag::register_conditional_shutdown(
@@ -24,6 +24,6 @@ pub(crate) fn listen() -> std::io::Result<()> {
 
 /// Whether Ctrl-C was pressed.
 #[inline]
-pub(crate) fn asked() -> bool {
+pub fn asked() -> bool {
     ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }

@@ -22,10 +22,11 @@ use tidegate::controller::Choice;
 use tidegate_server::config::apply::{ConfigError, read_file};
 use tidegate_server::config::cluster::ClusterSecret;
 use tidegate_server::config::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
-use tidegate_server::config::raft_step::RaftStep;
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User,
 };
+#[cfg(feature = "lab")]
+use tidegate_server::lab::RaftStep;
 use tidegate_server::{Handle, Monitor, Server};
 use tracing::level_filters::LevelFilter;
 
@@ -33,9 +34,9 @@ use crate::Usage;
 use crate::args;
 use crate::interrupt;
 
-/// What `tidegate serve` takes: nats-server's common flags, with their meaning.
+/// The arguments of `tidegate serve`: nats-server's common flags, with their meaning.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     /// Listen on this address; beyond this machine only with credentials or --insecure.
     #[arg(short, long, alias = "net", value_name = "HOST", env = "TIDEGATE_ADDR")]
     addr: Option<String>,
@@ -135,24 +136,18 @@ pub(crate) struct ServeArgs {
     /// As nats-server's: streams are served anyway.
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
-    /// Each sync takes so much longer than the disk does: for `tidegate bench stream`.
-    #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
-    slow_sync: Option<Duration>,
-    /// No sync waits for callers that are about to return: for the same.
-    #[arg(long, hide = true)]
-    no_anticipation: bool,
     /// The length of the log's segments, at least 8 MiB: for tests, where little is written.
     #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
     segment_bytes: Option<u64>,
-    /// The least the log grows from one checkpoint to the next: for the same.
+    /// The least growth of the log between two checkpoints: for tests.
     #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
     checkpoint_bytes: Option<u64>,
-    /// In what time all of the log is read again: for the same.
+    /// The time in which all of the log is read again: for tests.
     #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
     scrub_period: Option<Duration>,
-    /// Write replicated streams as at this step of `tidegate bench raft`.
-    #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, hide = true)]
-    raft_step: Option<RaftStep>,
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    lab: LabArgs,
     /// End when the process of this number does, which started this one: for `tidegate cluster`.
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
@@ -240,15 +235,14 @@ impl ServeArgs {
                 .clone_from(directory);
         }
         if let Some(streams) = &mut s.streams {
-            streams.sync_delay = self.slow_sync.unwrap_or(streams.sync_delay);
-            streams.anticipation &= !self.no_anticipation;
             if let Some(bytes) = self.segment_bytes {
                 // Whole pages, and room for a few of the largest messages.
                 streams.segment_bytes = (bytes & !4095).max(8 << 20);
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
             streams.scrub_period = self.scrub_period.unwrap_or(streams.scrub_period);
-            streams.raft_step = self.raft_step.unwrap_or_default();
+            #[cfg(feature = "lab")]
+            self.lab.apply(streams);
         }
         if self.no_streams {
             s.streams = None;
@@ -286,10 +280,6 @@ impl ServeArgs {
             });
         }
         self.cluster(&mut s)?;
-        if self.raft_step.is_some() && s.cluster.is_none() {
-            let what = "--raft-step is about the nodes of a cluster: give --cluster, too";
-            return Err(Usage::new(what).into());
-        }
         s.server_name = self.name.clone().or(s.server_name);
         s.client_advertise = self.client_advertise.clone().or(s.client_advertise);
         s.pid_file = self.pid.clone().or(s.pid_file);
@@ -348,6 +338,30 @@ impl ServeArgs {
     }
 }
 
+/// Ways of writing that `tidegate-bench` compares with the product's.
+#[cfg(feature = "lab")]
+#[derive(Args, Clone, Copy, Debug)]
+struct LabArgs {
+    /// Make each sync take so much longer than the disk does.
+    #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
+    slow_sync: Option<Duration>,
+    /// Sync at once, without waiting for callers that are about to return.
+    #[arg(long, hide = true)]
+    no_anticipation: bool,
+    /// Write replicated streams as at this step of `tidegate-bench raft`.
+    #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, requires = "cluster", hide = true)]
+    raft_step: Option<RaftStep>,
+}
+
+#[cfg(feature = "lab")]
+impl LabArgs {
+    fn apply(self, streams: &mut StreamSettings) {
+        streams.lab.sync_delay = self.slow_sync.unwrap_or_default();
+        streams.lab.raft_step = self.raft_step.unwrap_or_default();
+        streams.anticipation &= !self.no_anticipation;
+    }
+}
+
 /// nats-server's -1 is any free port.
 fn free_or(port: i32) -> anyhow::Result<u16> {
     match port {
@@ -391,7 +405,11 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
     .collect()
 }
 
-pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// The arguments or the configuration are refused, the server cannot listen, or its log failed.
+pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     settings.check_exposure().map_err(Usage::new)?;
     settings.check_cluster().map_err(Usage::new)?;

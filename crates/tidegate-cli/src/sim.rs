@@ -6,8 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tidegate::sim::{Row as Simulated, Scenario};
 
-use crate::bench::OURS;
-use crate::bench::report::{Document, Row, case_table};
+use crate::report::{Document, OURS, Row, case_table};
 
 /// What `tidegate sim` takes.
 #[derive(Args, Debug)]

@@ -236,8 +236,6 @@ fn what_cannot_be_is_refused() {
             "cannot read certificates",
         ),
         (&["serve", "-jz"], 2, "unexpected argument"),
-        (&["serve", "--raft-step", "f"], 2, "no step"),
-        (&["serve", "--raft-step", "a"], 2, "give --cluster"),
         (
             &["serve", "-p", "-1", "--data", &file("no-directory", "")],
             1,

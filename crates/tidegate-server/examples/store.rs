@@ -59,7 +59,7 @@ fn group_alone() {
         tail_bytes_max: 1 << 20,
         batch_bytes_max: 1 << 20,
         rejoined: None,
-        sends_after_sync: false,
+        lab: tidegate_server::lab::Lab::NONE,
     };
     let mut group = Group::open(options, Restored::default());
     let data = Bytes::from(vec![7; 200]);

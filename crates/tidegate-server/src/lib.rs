@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod config;
 pub mod consumer;
 pub mod ingest;
+pub mod lab;
 mod monitor;
 pub mod nats;
 pub mod node;

@@ -53,6 +53,69 @@ fn ours() -> Vec<(String, String)> {
         .collect()
 }
 
+/// The lines of `text` that are compiled into the product, with their numbers: neither comments nor the item behind a
+/// `#[cfg(test)]`, which rustfmt ends with a line of the same indentation that closes it.
+fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut skipped: Option<usize> = None;
+    text.lines().enumerate().filter_map(move |(i, line)| {
+        let code = line.trim_start();
+        let indent = line.len() - code.len();
+        let Some(start) = skipped else {
+            match code {
+                "#[cfg(test)]" => skipped = Some(indent),
+                _ if code.starts_with("//") => {}
+                _ => return Some((i + 1, line)),
+            }
+            return None;
+        };
+        // Further attributes of the item, or its documentation, are a part of it.
+        let ends = indent == start && (code.ends_with(['}', ';']) || code.ends_with("},"));
+        if ends && !code.starts_with("#[") && !code.starts_with("//") {
+            skipped = None;
+        }
+        None
+    })
+}
+
+/// The first line with a word of `banned`, and that word.
+fn impure<'a>(text: &str, banned: &[&'a str]) -> Option<(usize, &'a str)> {
+    product_lines(text).find_map(|(i, line)| {
+        let found = banned.iter().find(|word| line.contains(*word));
+        Some((i, *found?))
+    })
+}
+
+/// The purity test reads on behind a test module, wherever that stands.
+#[test]
+fn code_behind_a_test_module_is_checked() {
+    let text = "\
+//! Owns x; `Instant` is a word here.
+#[cfg(test)]
+pub(super) mod joined;
+use std::mem;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    fn now() {
+        Instant::now();
+    }
+}
+impl X {
+    #[cfg(test)]
+    fn clock(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn leak(&self) {
+        let _ = Instant::now();
+    }
+}
+";
+    assert_eq!(impure(text, &["Instant"]), Some((19, "Instant")));
+    let pure = text.replace("let _ = Instant::now();", "");
+    assert_eq!(impure(&pure, &["Instant"]), None);
+}
+
 /// Deciding code reads no clock, no random source, no socket and no file; its tests may.
 #[test]
 fn pure_modules_do_no_io() {
@@ -110,19 +173,8 @@ fn pure_modules_do_no_io() {
             continue;
         }
         seen += 1;
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        for (i, line) in code
-            .lines()
-            .enumerate()
-            .filter(|(_, l)| !l.trim_start().starts_with("//"))
-        {
-            let found = banned.iter().find(|b| line.contains(*b));
-            assert!(
-                found.is_none(),
-                "{name}:{}: {} in a pure module",
-                i + 1,
-                found.unwrap()
-            );
+        if let Some((line, found)) = impure(&text, &banned) {
+            panic!("{name}:{line}: {found} in a pure module");
         }
     }
     assert!(seen > 20, "the list of pure modules is out of date");
@@ -153,6 +205,36 @@ fn files_stay_readable() {
     }
 }
 
+/// The program `tidegate` carries no bench: neither its crates nor the ways of writing that only measurements take.
+#[test]
+fn the_product_carries_no_bench() {
+    let tree = tree(&["-p", "tidegate-cli", "-e", "normal,features"]);
+    assert!(tree.contains("tidegate-server"), "{tree}");
+    for part in [
+        "stats_alloc",
+        "tidegate-bench",
+        "tidegate-load",
+        "tidegate-redis",
+        "feature \"lab\"",
+    ] {
+        assert!(!tree.contains(part), "{part} is in the product:\n{tree}");
+    }
+}
+
+/// Two examples of one name would overwrite each other's program.
+#[test]
+fn every_example_has_a_name_of_its_own() {
+    let mut names = std::collections::BTreeMap::new();
+    for (file, _) in ours() {
+        let parts: Vec<_> = file.split('/').collect();
+        if let ["crates", _, "examples", name] = parts[..] {
+            let other = names.insert(name.to_owned(), file.clone());
+            assert!(other.is_none(), "{other:?} and {file}");
+        }
+    }
+    assert!(names.len() > 5, "{names:?}");
+}
+
 #[test]
 fn unsafe_code_stays_in_the_ring() {
     for (name, text) in ours() {
@@ -168,26 +250,19 @@ fn unsafe_code_stays_in_the_ring() {
 /// The engine's default features bring no runtime, in fact no crate at all.
 #[test]
 fn the_engine_depends_on_nothing_by_default() {
+    let tree = tree(&["-p", "tidegate", "-e", "normal"]);
+    assert_eq!(tree.lines().count(), 1, "{tree}");
+}
+
+/// `cargo tree` with these arguments.
+fn tree(args: &[&str]) -> String {
     let out = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--offline",
-            "--locked",
-            "-p",
-            "tidegate",
-            "-e",
-            "normal",
-            "--prefix",
-            "none",
-        ])
+        .args(["tree", "--offline", "--locked", "--prefix", "none"])
+        .args(args)
         .current_dir(root())
         .output()
         .unwrap();
-    let tree = String::from_utf8(out.stdout).unwrap();
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    assert_eq!(tree.lines().count(), 1, "{tree}");
+    let error = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{error}");
+    String::from_utf8(out.stdout).unwrap()
 }

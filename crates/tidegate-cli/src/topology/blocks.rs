@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::words::is_space;
 
 /// The blocks of one source.
-pub(crate) struct Blocks<R> {
+pub struct Blocks<R> {
     source: R,
     /// Read and not yet given out; only `..filled` holds bytes of the source.
     buffer: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Blocks<R> {
 
 impl<R: Read> Blocks<R> {
     /// Blocks of about `len` bytes.
-    pub(crate) fn new(source: R, len: usize) -> Self {
+    pub fn new(source: R, len: usize) -> Self {
         Self {
             source,
             buffer: vec![0; len.max(1)],
@@ -34,7 +34,7 @@ impl<R: Read> Blocks<R> {
     ///
     /// # Errors
     /// What the source answers. What was read before it is given out by [`rest`](Self::rest).
-    pub(crate) fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
+    pub fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.filled * 2, 0);
         }
@@ -53,12 +53,12 @@ impl<R: Read> Blocks<R> {
     }
 
     /// Whether the source has ended.
-    pub(crate) const fn ended(&self) -> bool {
+    pub const fn ended(&self) -> bool {
         self.ended
     }
 
     /// What was read and not given out yet, as the last block.
-    pub(crate) fn rest(&mut self) -> Option<Arc<[u8]>> {
+    pub fn rest(&mut self) -> Option<Arc<[u8]>> {
         let end = self.filled;
         self.take(end)
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use hdrhistogram::Histogram;
 
 /// Latencies in nanoseconds, to two digits.
-pub(crate) type Latency = Histogram<u64>;
+pub type Latency = Histogram<u64>;
 
 /// An empty histogram: up to hours, growing as it must.
 pub(crate) fn latency() -> Latency {
@@ -17,7 +17,7 @@ pub(crate) fn latency() -> Latency {
 }
 
 /// The switches and counters of one topology.
-pub(crate) struct Live {
+pub struct Live {
     stop: AtomicBool,
     pause: AtomicBool,
     lines: AtomicU64,
@@ -38,7 +38,7 @@ struct LimitRange {
 
 impl Live {
     /// For `split` splitters and counters.
-    pub(crate) fn new(split: usize) -> Self {
+    pub fn new(split: usize) -> Self {
         let counter = |_| Counter {
             words: AtomicU64::new(0),
             latency: Mutex::new(latency()),
@@ -57,12 +57,12 @@ impl Live {
     }
 
     /// Reads nothing more; what was read is still counted.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
     /// Reads nothing until told otherwise.
-    pub(crate) fn pause(&self, pause: bool) {
+    pub fn pause(&self, pause: bool) {
         self.pause.store(pause, Relaxed);
     }
 
@@ -78,7 +78,7 @@ impl Live {
     }
 
     /// Lines read.
-    pub(crate) fn lines(&self) -> u64 {
+    pub fn lines(&self) -> u64 {
         self.lines.load(Relaxed)
     }
 
@@ -87,7 +87,7 @@ impl Live {
     }
 
     /// Words counted.
-    pub(crate) fn words(&self) -> u64 {
+    pub fn words(&self) -> u64 {
         self.counters
             .iter()
             .map(|counter| counter.words.load(Relaxed))
@@ -108,7 +108,7 @@ impl Live {
     }
 
     /// The latencies since they were last taken.
-    pub(crate) fn take_latency(&self) -> Latency {
+    pub fn take_latency(&self) -> Latency {
         let mut all = latency();
         for counter in &self.counters {
             let mut latency = counter
@@ -129,7 +129,7 @@ impl Live {
     }
 
     /// The smallest and largest limit of the splitters' producers since they were last taken.
-    pub(crate) fn take_limits(&self) -> Option<(u64, u64)> {
+    pub fn take_limits(&self) -> Option<(u64, u64)> {
         let ranges = self.limits.iter().map(|range| {
             (
                 range.min.swap(u64::MAX, Relaxed),

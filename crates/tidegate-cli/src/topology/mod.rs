@@ -2,7 +2,7 @@
 //!
 //! Lines are dealt out in turn, words by their hash (field grouping), so no two counters count the same word and
 //! their tallies only need putting side by side. An item is a line, then a word: each is pushed by itself, and the
-//! producers batch. It serves `tidegate count` and `tidegate bench topology`; both bring their own [`Feed`].
+//! producers batch. It serves `tidegate count` and `tidegate-bench topology`; both bring their own [`Feed`].
 
 mod blocks;
 mod items;
@@ -20,10 +20,10 @@ use tidegate::Clock;
 use tidegate::controller::{Bounds, Choice, Counts};
 use tidegate::queue::{Builder, Consumer, Metrics, Producer, Queue};
 
-pub(crate) use blocks::Blocks;
-pub(crate) use live::{Latency, Live};
-pub(crate) use pace::Pace;
-pub(crate) use tally::{Tally, top};
+pub use blocks::Blocks;
+pub use live::{Latency, Live};
+pub use pace::Pace;
+pub use tally::{Tally, top};
 
 use items::{Line, Word};
 use samples::Samples;
@@ -31,54 +31,55 @@ use stages::{Counter, Reader, Splitter};
 
 /// How a topology is built.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// Splitters, and as many counters.
-    pub(crate) split: usize,
+    pub split: usize,
     /// Who decides the batches of every producer.
-    pub(crate) controller: Choice,
+    pub controller: Choice,
     /// Lines a splitter's queue has room for.
-    pub(crate) lines: usize,
+    pub lines: usize,
     /// Words a counter's queue has room for.
-    pub(crate) words: usize,
+    pub words: usize,
     /// Every so many lines one's latency is taken.
-    pub(crate) sample_every: u32,
+    pub sample_every: u32,
     /// Lines a second, or as many as there is room for.
-    pub(crate) pace: Option<Pace>,
+    pub pace: Option<Pace>,
 }
 
 /// No producer's buffer is larger, whoever decides: 32 KiB of words, as much as stays in the nearest cache.
-pub(crate) const BATCH_MAX: usize = 1024;
+pub const BATCH_MAX: usize = 1024;
 
 /// Where the text comes from.
-pub(crate) trait Feed: Send {
+pub trait Feed: Send {
     /// The next block: whole words. `None` at the end.
     fn next(&mut self) -> Option<Arc<[u8]>>;
 }
 
 /// What a topology found and did.
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// One a counter.
-    pub(crate) tallies: Vec<Tally>,
+    pub tallies: Vec<Tally>,
     /// Complete latencies, in nanoseconds.
-    pub(crate) latency: Latency,
+    pub latency: Latency,
     /// Reader to splitters, splitters to counters.
-    pub(crate) edges: [Edge; 2],
+    pub edges: [Edge; 2],
 }
 
 /// What went over the queues of one edge.
 #[derive(Clone, Debug)]
-pub(crate) struct Edge {
-    pub(crate) name: &'static str,
+pub struct Edge {
+    /// Both ends, for tables.
+    pub name: &'static str,
     /// Items.
-    pub(crate) items: u64,
+    pub items: u64,
     /// Batches the producers handed in, by reason.
-    pub(crate) batches: Counts,
+    pub batches: Counts,
     /// Smallest and largest limit of its producers at the end.
-    pub(crate) limits: (u64, u64),
+    pub limits: (u64, u64),
 }
 
 /// Runs a topology until the feed ends or `live` says stop, and everything read is counted.
-pub(crate) fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
+pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
     let clock = Clock::start();
     let seed = foldhash::fast::RandomState::default();
     // Room for every line on the way, so that none is passed over.

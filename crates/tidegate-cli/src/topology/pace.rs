@@ -6,11 +6,11 @@ use tidegate::{Clock, Time};
 
 /// How fast lines are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Lines a second.
-    pub(crate) per_s: f64,
+    pub per_s: f64,
     /// Whether to be on time to the microsecond, at the price of a core, rather than within a sleep's overshoot.
-    pub(crate) exact: bool,
+    pub exact: bool,
 }
 
 /// Waits for the moments of one pace.

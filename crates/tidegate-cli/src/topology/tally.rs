@@ -7,7 +7,7 @@ use super::items::Word;
 
 /// Words and how often each came.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     table: HashTable<(Word, u64)>,
     total: u64,
 }
@@ -30,17 +30,17 @@ impl Tally {
     }
 
     /// Words counted.
-    pub(crate) const fn total(&self) -> u64 {
+    pub const fn total(&self) -> u64 {
         self.total
     }
 
     /// Different words.
-    pub(crate) fn distinct(&self) -> usize {
+    pub fn distinct(&self) -> usize {
         self.table.len()
     }
 
     /// The words with their counts, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.table
             .iter()
             .map(|(word, count)| (word.bytes(), *count))
@@ -48,7 +48,7 @@ impl Tally {
 }
 
 /// The `k` most frequent words of several tallies, the most frequent first, ties by the order of their bytes.
-pub(crate) fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
+pub fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
     let mut all: Vec<_> = tallies.iter().flat_map(Tally::iter).collect();
     let order = |a: &(&[u8], u64), b: &(&[u8], u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));
     if k < all.len() {

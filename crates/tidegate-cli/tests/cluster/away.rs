@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 
 use super::faults::number;
 use super::flood::{Flood, PAYLOAD, parse, payload};
+use super::mounted::Mounted;
 use super::nodes::{Nodes, Place, ask, other};
 use super::raw::{PATIENCE, Raw, read_stream};
+use super::volume::Names;
 
 const MIB: u64 = 1 << 20;
 /// What a process may take more from one half of the time to the other, for reasons of its own.
@@ -423,10 +425,11 @@ fn killed_again_while_it_catches_up() {
         ..Place::here(node)
     };
     let mut places: Vec<_> = (0..3).map(place).collect();
-    // Slow, so that it is not through before it is killed.
-    places[2]
-        .flags
-        .extend(["--slow-sync", "200ms"].map(String::from));
+    // On a slow disk, so that it is not through before it is killed.
+    let Some(disk) = Mounted::slow(Names::OfDirectory, Duration::from_millis(100)) else {
+        return;
+    };
+    places[2].data = Some(disk.data());
     let mut nodes = Nodes::start_at(places);
     let limit = 64 * MIB;
     add_stream(

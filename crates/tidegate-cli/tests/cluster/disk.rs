@@ -31,7 +31,7 @@ impl Disk {
         let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
         let made = run("mkfs.ext4", &["-q", image]) && run("mount", &["-o", "loop", image, at]);
         if !made {
-            println!("mounting is not allowed here, so not run");
+            tidegate_testing::missing("mounts of loop devices (root)");
         }
         made.then_some(Self { directory })
     }

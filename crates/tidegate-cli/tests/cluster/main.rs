@@ -38,6 +38,7 @@ mod queue_groups;
 mod rejoin;
 mod reset;
 mod scrub;
+#[cfg(feature = "lab")]
 mod steps;
 mod tls;
 mod volume;

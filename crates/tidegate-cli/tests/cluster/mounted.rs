@@ -41,6 +41,11 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// An empty one, if that is allowed here: it needs root and `/dev/fuse`.
     pub(crate) fn new(names: Names) -> Option<Self> {
+        Self::slow(names, SYNC_TAKES)
+    }
+
+    /// As [`new`](Self::new), with syncs that take so long.
+    pub(crate) fn slow(names: Names, sync_takes: Duration) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let volume = Arc::new(Mutex::new(Volume::new(names)));
         let mut config = Config::default();
@@ -48,7 +53,7 @@ impl Mounted {
         let (syncs, asked) = sync_channel(SYNCS_MAX);
         let syncing = Arc::clone(&volume);
         // It ends when nobody can ask any more.
-        std::thread::spawn(move || do_syncs(&syncing, &asked));
+        std::thread::spawn(move || do_syncs(&syncing, &asked, sync_takes));
         let served = Served {
             volume: Arc::clone(&volume),
             syncs,
@@ -60,7 +65,7 @@ impl Mounted {
                 directory,
             }),
             Err(e) => {
-                println!("mounting a file system of our own is not allowed here, so not run: {e}");
+                tidegate_testing::missing(&format!("mounts of FUSE (root, /dev/fuse): {e}"));
                 None
             }
         }
@@ -98,11 +103,11 @@ fn lock(volume: &Mutex<Volume>) -> MutexGuard<'_, Volume> {
 type Sync = (u64, ReplyEmpty);
 
 /// One after the other.
-fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>) {
+fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>, takes: Duration) {
     for (ino, reply) in asked {
         let begun = lock(volume).begin_sync(ino);
         let done = begun.and_then(|()| {
-            std::thread::sleep(SYNC_TAKES);
+            std::thread::sleep(takes);
             lock(volume).end_sync(ino)
         });
         empty(done, reply);

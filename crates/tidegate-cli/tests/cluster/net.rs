@@ -28,7 +28,7 @@ impl Net {
         };
         let bridge = net.bridge();
         if let Err(e) = ip(&["link", "add", &bridge, "type", "bridge"]) {
-            println!("network namespaces are not allowed here, so not run: {e}");
+            tidegate_testing::missing(&format!("network namespaces (root, iproute2): {e}"));
             return None;
         }
         let subnet = &net.subnet;
@@ -37,7 +37,7 @@ impl Net {
         for node in 0..nodes {
             let (space, ours) = (net.space(node), format!("{}v{node}", net.name));
             if let Err(e) = ip(&["netns", "add", &space]) {
-                println!("network namespaces are not allowed here, so not run: {e}");
+                tidegate_testing::missing(&format!("network namespaces (root, iproute2): {e}"));
                 return None;
             }
             good(&[

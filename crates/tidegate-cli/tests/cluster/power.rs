@@ -256,13 +256,13 @@ fn power_lost_under_a_disk_that_lies_is_found() {
     );
 }
 
-/// What the disk does to a server that acknowledges before it syncs: `nats-server` as it comes.
+/// The same disk under a server that acknowledges before it syncs, `nats-server` with its defaults, loses messages.
+#[cfg(feature = "lab")]
 #[test]
 fn power_lost_under_nats_server() {
-    let program =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/go-nats/bin/nats-server");
+    let program = tidegate_testing::root().join("bench/peers/go-nats/bin/nats-server");
     if !program.exists() {
-        println!("nats-server is not there (bench/peers/install.sh go-nats), so not run");
+        tidegate_testing::missing("nats-server (make deps-peers)");
         return;
     }
     let Some(mut cluster) = Cluster::new(Names::WithAnySync, Some(&program)) else {

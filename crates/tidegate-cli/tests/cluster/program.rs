@@ -1,6 +1,6 @@
 //! The `nats` program at a cluster, with a replica of everything on each node.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -9,17 +9,14 @@ use super::nodes::Nodes;
 use super::raw::Raw;
 
 struct Nats {
+    program: PathBuf,
     nodes: Nodes,
     urls: String,
 }
 
 impl Nats {
     fn start() -> Option<Self> {
-        let program = program();
-        if !Path::new(&program).exists() {
-            println!("not built (bench/peers/install.sh go-nats), so not run: {program}");
-            return None;
-        }
+        let program = tidegate_testing::nats()?;
         let nodes = Nodes::start(3);
         let urls: Vec<_> = nodes
             .urls()
@@ -27,11 +24,15 @@ impl Nats {
             .map(|url| format!("nats://{url}"))
             .collect();
         let urls = urls.join(",");
-        Some(Self { nodes, urls })
+        Some(Self {
+            program,
+            nodes,
+            urls,
+        })
     }
 
     fn run(&self, args: &[&str]) -> (bool, String) {
-        let output = Command::new(program())
+        let output = Command::new(&self.program)
             .args(["-s", &self.urls, "--timeout=20s"])
             .args(args)
             .env_remove("NATS_URL")
@@ -70,11 +71,6 @@ impl Nats {
         serde_json::from_str(text[start..].trim())
             .unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"))
     }
-}
-
-fn program() -> String {
-    let here = env!("CARGO_MANIFEST_DIR");
-    format!("{here}/../../bench/peers/go-nats/bin/nats")
 }
 
 #[test]

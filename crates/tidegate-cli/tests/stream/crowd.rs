@@ -60,7 +60,7 @@ fn five_thousand_connections() {
         .maximum
         .is_some_and(|most| most < CONNECTIONS as u64 + 500)
     {
-        println!("this user may not have {CONNECTIONS} connections (ulimit -n), so not run");
+        tidegate_testing::missing(&format!("{CONNECTIONS} descriptors (ulimit -n)"));
         return;
     }
     let server = Server::start();

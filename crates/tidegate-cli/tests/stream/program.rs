@@ -1,11 +1,11 @@
 //! The `nats` program's own commands, which check what they are answered against schemas.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::server::{Server, peer};
+use super::server::Server;
 
 struct Nats {
     program: PathBuf,
@@ -15,7 +15,7 @@ struct Nats {
 impl Nats {
     fn start() -> Option<Self> {
         Some(Self {
-            program: peer("nats")?,
+            program: tidegate_testing::nats()?,
             server: Server::start(),
         })
     }
@@ -29,7 +29,7 @@ impl Nats {
         for variable in ["NATS_URL", "NATS_CONTEXT"] {
             command.env_remove(variable);
         }
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let home = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
         let output = command
             .env("XDG_CONFIG_HOME", home)
             .env("NO_COLOR", "1")

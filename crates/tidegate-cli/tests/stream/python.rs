@@ -1,6 +1,5 @@
-//! nats.py doing what its users do, where it is installed (`make deps-python`).
+//! nats.py at its users' tasks (`make deps-python` installs it).
 
-use std::path::Path;
 use std::process::Command;
 
 use super::server::Server;
@@ -140,14 +139,7 @@ print("good")
 
 #[test]
 fn nats_py() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats-py/bin/python3");
-    let candidates = [here.to_str().unwrap(), "python3"];
-    let has_it = |python: &&str| {
-        let asked = Command::new(python).args(["-c", "import nats"]).output();
-        asked.is_ok_and(|output| output.status.success())
-    };
-    let Some(python) = candidates.into_iter().find(has_it) else {
-        println!("nats.py is not installed (make deps-python), so not run");
+    let Some(python) = tidegate_testing::python_with_nats() else {
         return;
     };
     let server = Server::start();

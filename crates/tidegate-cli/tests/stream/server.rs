@@ -195,18 +195,3 @@ pub(crate) fn tidegate(url: &str, args: &[&str]) -> Command {
     command.env_remove("NATS_URL");
     command
 }
-
-/// A program built by bench/peers/install.sh, or nothing but a word about it.
-pub(crate) fn peer(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../bench/peers/go-nats/bin")
-        .join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    println!(
-        "not built (bench/peers/install.sh go-nats), so not run: {}",
-        path.display()
-    );
-    None
-}

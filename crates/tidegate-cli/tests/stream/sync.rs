@@ -25,7 +25,7 @@ fn no_acknowledgement_before_its_sync() {
         return;
     }
     if !strace_works() {
-        println!("strace is missing or not allowed here, so not run");
+        tidegate_testing::missing("strace (make deps-strace), and leave to trace");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

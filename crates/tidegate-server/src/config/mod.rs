@@ -6,7 +6,6 @@
 pub mod apply;
 pub mod cluster;
 pub mod cluster_tls;
-pub mod raft_step;
 pub mod tree;
 
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use tidegate::Time;
 use tidegate::controller::Choice;
 
 use self::cluster::{ClusterSettings, ClusterSettingsError};
-use self::raft_step::RaftStep;
+use crate::lab::Lab;
 use crate::nats::permissions::Permissions;
 
 /// Where streams are kept if nothing is said: in the directory the server was started in.
@@ -101,8 +100,6 @@ pub struct StreamSettings {
     pub max_consumers: Option<usize>,
     /// The domain: the API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
-    /// How much longer each sync takes than the disk does. For measuring.
-    pub sync_delay: Duration,
     /// Whether a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
     /// The length of the log's segments: whole pages, more than four of the largest message. For tests.
@@ -111,8 +108,8 @@ pub struct StreamSettings {
     pub checkpoint_bytes: u64,
     /// In what time all of the log is read again, to find what went bad. For tests.
     pub scrub_period: Duration,
-    /// How entries are made, written and sent in a cluster. For measuring.
-    pub raft_step: RaftStep,
+    /// Ways of writing that only measurements take.
+    pub lab: Lab,
 }
 
 impl StreamSettings {
@@ -127,12 +124,11 @@ impl StreamSettings {
             max_streams: None,
             max_consumers: None,
             domain: None,
-            sync_delay: Duration::ZERO,
             anticipation: true,
             segment_bytes: 64 << 20,
             checkpoint_bytes: 256 << 20,
             scrub_period: Duration::from_secs(3 * 24 * 3600),
-            raft_step: RaftStep::All,
+            lab: Lab::NONE,
         }
     }
 }

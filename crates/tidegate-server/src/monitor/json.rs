@@ -183,7 +183,7 @@ fn stats(s: &Streams) -> Value {
 }
 
 fn log(s: &Streams) -> Value {
-    json!({
+    let log = json!({
         "entries": s.stats.entries,
         "commands": s.stats.commands,
         "entry_bytes": s.stats.bytes,
@@ -191,7 +191,6 @@ fn log(s: &Streams) -> Value {
         "publishers_held_back": s.stats.held_back,
         "requests_refused": s.stats.refused,
         "syncs": s.log.syncs,
-        "second_syncs": s.second_syncs,
         "sync_ns": s.log.sync_ns,
         "segments_allocated": s.log.allocated,
         "segments_recycled": s.log.recycled,
@@ -200,7 +199,14 @@ fn log(s: &Streams) -> Value {
         "scrub_rounds": s.scrubbed.rounds,
         "scrubbed_bytes": s.scrubbed.bytes,
         "damaged_bytes": s.scrubbed.damaged_bytes,
-    })
+    });
+    #[cfg(feature = "lab")]
+    let log = {
+        let mut log = log;
+        log["second_syncs"] = s.second_syncs.into();
+        log
+    };
+    log
 }
 
 /// Connections.

@@ -137,7 +137,8 @@ pub(crate) struct Streams {
     pub(crate) fast_acks: Snapshot,
     /// What the log did.
     pub(crate) log: LogStats,
-    /// Syncs of what was written twice, to measure what that costs.
+    /// Syncs of second writes.
+    #[cfg(feature = "lab")]
     pub(crate) second_syncs: u64,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
@@ -179,6 +180,7 @@ impl Streams {
             proposals,
             fast_acks,
             log: store.log().stats(),
+            #[cfg(feature = "lab")]
             second_syncs: store.second_syncs(),
             used_bytes: store.used_bytes(),
             checkpoint_bytes: store.checkpoint_bytes(),

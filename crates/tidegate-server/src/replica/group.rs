@@ -24,6 +24,7 @@ use super::history::History;
 use super::outbox::Outbox;
 use super::records::{self, HardState};
 use super::tail::Tail;
+use crate::lab::Lab;
 
 pub use self::fetch::Lagging;
 pub use self::install::{CatchUp, Unneeded};
@@ -59,8 +60,8 @@ pub struct GroupOptions {
     pub batch_bytes_max: u64,
     /// This member's disk was lost, and it takes part again from this term on: see [`Group::is_whole`].
     pub rejoined: Option<u64>,
-    /// What a leader says waits, as everybody else's does, for the sync of what it came with. For measuring.
-    pub sends_after_sync: bool,
+    /// Ways of writing that only measurements take: a leader that sends an entry only after its own sync.
+    pub lab: Lab,
 }
 
 /// What is known of a group from before.
@@ -473,7 +474,7 @@ impl Group {
                 }
             }
             self.take_entries(ready.take_entries(), &mut batch);
-            match self.options.sends_after_sync {
+            match self.options.lab.one_at_a_time() {
                 true => self.outbox.hold(batch.number, ready.take_messages()),
                 false => self.outbox.send(ready.take_messages()),
             }

@@ -33,8 +33,10 @@ mod reading;
 mod renewal;
 mod reserve;
 mod scrub;
+#[cfg(feature = "lab")]
 mod second_write;
 mod seen;
+#[cfg(feature = "lab")]
 mod slow;
 mod upkeep;
 mod worker;
@@ -69,6 +71,7 @@ use laggards::Search;
 use member::Member;
 use reading::Reading;
 use scrub::Scrub;
+#[cfg(feature = "lab")]
 use second_write::SecondWrite;
 
 /// Called from other threads when the loop has something to do. It must not block.
@@ -110,6 +113,7 @@ pub struct Store {
     /// In which group it is looked first whether somebody lags.
     searched: usize,
     /// Where messages are written twice.
+    #[cfg(feature = "lab")]
     second_write: Option<SecondWrite>,
     compaction: Compaction,
     scrub: Scrub,
@@ -164,16 +168,38 @@ impl Store {
     /// Whether a proposal may come now: always, unless entries are written one at a time.
     #[must_use]
     pub fn may_propose(&self, at: usize) -> bool {
-        let writing = self.second_write.as_ref().and_then(|s| s.writing(at));
-        !self.options.one_at_a_time || (self.members[at].group.is_durable() && writing.is_none())
+        !self.options.lab.one_at_a_time()
+            || (self.members[at].group.is_durable() && self.writing_twice(at).is_none())
     }
 
     /// Whether this member decides, and everything decided before it led was due: only now does it know the state.
     #[must_use]
     pub fn leads_settled(&self, at: usize) -> bool {
-        let writing = self.second_write.as_ref().and_then(|s| s.writing(at));
+        let writing = self.writing_twice(at);
         let group = &self.members[at].group;
         group.leads_settled() && writing.is_none_or(|term| term == group.term())
+    }
+
+    /// Whether each message is written a second time.
+    #[cfg(feature = "lab")]
+    const fn writes_twice(&self) -> bool {
+        self.second_write.is_some()
+    }
+
+    #[cfg(not(feature = "lab"))]
+    const fn writes_twice(&self) -> bool {
+        false
+    }
+
+    /// The term of the group's entry that is being written a second time.
+    #[cfg(feature = "lab")]
+    fn writing_twice(&self, at: usize) -> Option<u64> {
+        self.second_write.as_ref()?.writing(at)
+    }
+
+    #[cfg(not(feature = "lab"))]
+    const fn writing_twice(&self, _: usize) -> Option<u64> {
+        None
     }
 
     /// Takes what other threads have done. Call it after each wake-up, and after [`step`](Self::step) and
@@ -223,10 +249,14 @@ impl Store {
             return Some(Due::Relocated(relocated));
         }
         loop {
+            let mut next = || member.group.poll_committed();
+            #[cfg(feature = "lab")]
             let entry = match &mut self.second_write {
-                Some(second) => second.poll(at, || member.group.poll_committed())?,
-                None => member.group.poll_committed()?,
+                Some(second) => second.poll(at, next)?,
+                None => next()?,
             };
+            #[cfg(not(feature = "lab"))]
+            let entry = next()?;
             member.applied = (entry.index, entry.term, behind(&entry));
             // What only Raft needs changes nothing, but a state is as of it, too: others may ask for that.
             if !entry.data.is_empty() {
@@ -269,13 +299,17 @@ impl Store {
     /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
     #[cfg(feature = "sim")]
     pub fn work(&mut self) -> bool {
+        #[cfg(feature = "lab")]
         let wrote = self.second_write.as_mut().is_some_and(SecondWrite::step);
+        #[cfg(not(feature = "lab"))]
+        let wrote = false;
         let read = self.reading.step() | self.step_scrub();
         let checkpoints = self.members.iter_mut().map(|m| m.checkpoints.step());
         checkpoints.fold(false, |any, did| any | did) || read || wrote
     }
 
     /// Syncs of second writes, where there are such.
+    #[cfg(feature = "lab")]
     #[must_use]
     pub fn second_syncs(&self) -> u64 {
         self.second_write.as_ref().map_or(0, SecondWrite::syncs)

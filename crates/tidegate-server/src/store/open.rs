@@ -31,12 +31,15 @@ use super::live::Live;
 use super::member::Member;
 use super::reading::Reading;
 use super::scrub::Scrub;
+#[cfg(feature = "lab")]
 use super::second_write::SecondWrite;
 use super::seen::Seen;
+#[cfg(feature = "lab")]
 use super::slow::Slow;
 use super::worker::By;
 use super::{Due, Relocated, Store, Waker};
 use crate::cluster::groups::{ALL, GroupOf};
+use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
@@ -89,15 +92,10 @@ pub struct Options {
     pub scrub_period: Duration,
     /// Which part that begins with.
     pub scrub_seed: u64,
-    /// How much longer each sync of the log takes than the disk does. For measuring.
-    pub sync_delay: Duration,
     /// Whether a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
-    /// Whether an entry is proposed only when the one before is durable here, each is synced alone, and a leader sends after that.
-    /// For measuring.
-    pub one_at_a_time: bool,
-    /// Whether each message is written and synced once more before its entry is due. For measuring.
-    pub writes_twice: bool,
+    /// Ways of writing that only measurements take.
+    pub lab: Lab,
 }
 
 impl Default for Options {
@@ -119,10 +117,8 @@ impl Default for Options {
             seed: None,
             scrub_period: Duration::ZERO,
             scrub_seed: 0,
-            sync_delay: Duration::ZERO,
             anticipation: true,
-            one_at_a_time: false,
-            writes_twice: false,
+            lab: Lab::NONE,
         }
     }
 }
@@ -162,11 +158,9 @@ impl Opening {
         let dir = dir.join("tidegate");
         let state = Disk::open(&dir).map_err(io("opening the data directory"))?;
         let log = Disk::open(dir.join("log")).map_err(io("opening the log's directory"))?;
-        let log: Arc<dyn Storage> = if options.sync_delay.is_zero() {
-            Arc::new(log)
-        } else {
-            Arc::new(Slow::new(log, options.sync_delay))
-        };
+        #[cfg(feature = "lab")]
+        let log = Slow::new(log, options.lab.sync_delay);
+        let log: Arc<dyn Storage> = Arc::new(log);
         Self::on(Arc::new(state), log, options, waker)
     }
 
@@ -255,7 +249,7 @@ impl Opening {
         if let Some(seed) = options.seed {
             log_options = log_options.seed(seed);
         }
-        if options.one_at_a_time {
+        if options.lab.one_at_a_time() {
             log_options = log_options.controller(Box::new(Fixed::new(1).controller()));
         } else if !options.anticipation
             && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
@@ -358,11 +352,12 @@ impl Opening {
             Arc::clone(waker),
         );
         let storage = Arc::clone(&self.storage);
-        let second_write = match self.options.writes_twice {
+        #[cfg(feature = "lab")]
+        let second_write = match self.options.lab.writes_twice() {
             true => Some(SecondWrite::start(
                 self.by,
                 &*storage,
-                self.options.sync_delay,
+                self.options.lab.sync_delay,
                 Arc::clone(waker),
             )),
             false => None,
@@ -378,6 +373,7 @@ impl Opening {
             reading: reading.map_err(io("starting a thread"))?,
             search: None,
             searched: 0,
+            #[cfg(feature = "lab")]
             second_write: second_write
                 .transpose()
                 .map_err(io("making a file for second writes"))?,
@@ -546,7 +542,7 @@ impl Replayed {
             batch_bytes_max: options.segment_bytes / 4,
             // What only this member had, nobody else can give it again.
             rejoined: options.rejoined.filter(|_| !self.alone),
-            sends_after_sync: options.one_at_a_time,
+            lab: options.lab,
         };
         let (index, term, next) = self.applied;
         let seen = &mut self.found.seen;

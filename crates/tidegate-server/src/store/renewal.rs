@@ -23,7 +23,7 @@ impl Store {
             return;
         }
         let waiting = group.unapplied_bytes();
-        let rests = self.rests(at) && !self.members[at].is_between() && self.second_write.is_none();
+        let rests = self.rests(at) && !self.members[at].is_between() && !self.writes_twice();
         let worth = grown >= GROWTH * waiting && !self.needs_reserve(waiting);
         if rests && worth && self.members[at].group.renew() {
             // That there is no room passes; a failure is what the next poll tells.

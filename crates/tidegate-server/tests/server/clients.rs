@@ -1,6 +1,5 @@
 //! Stock clients doing what their users do.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
@@ -177,15 +176,12 @@ fn credentials() {
     });
 }
 
-/// The `nats` program, where it was built (`bench/peers/install.sh go-nats`).
+/// The `nats` program.
 #[test]
 fn the_nats_program() {
-    let program =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/go-nats/bin/nats");
-    if !program.exists() {
-        println!("not built, so not run: {}", program.display());
+    let Some(program) = tidegate_testing::nats() else {
         return;
-    }
+    };
     let server = start("");
     let nats = |args: &[&str]| {
         let output = Command::new(&program)
@@ -214,14 +210,12 @@ fn the_nats_program() {
     assert!(good, "{text}");
 }
 
-/// nats.py, where it is installed.
+/// nats.py.
 #[test]
 fn nats_py() {
-    let there = Command::new("python3").args(["-c", "import nats"]).output();
-    if !there.is_ok_and(|o| o.status.success()) {
-        println!("nats.py is not installed, so not run");
+    let Some(python) = tidegate_testing::python_with_nats() else {
         return;
-    }
+    };
     let server = start("");
     let script = r#"
 import asyncio, sys, nats
@@ -245,7 +239,7 @@ async def main():
 asyncio.run(main())
 print("good")
 "#;
-    let output = Command::new("python3")
+    let output = Command::new(python)
         .args(["-c", script, &server.url()])
         .output()
         .unwrap();

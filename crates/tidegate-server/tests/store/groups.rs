@@ -565,11 +565,16 @@ fn a_full_log_is_freed_though_groups_at_rest_have_old_checkpoints() {
     cluster.agree();
 }
 
+#[cfg(feature = "lab")]
 #[test]
 fn messages_written_twice_are_due_in_their_own_group() {
+    use tidegate_server::lab::{Lab, RaftStep};
     let mut cluster = Cluster::new(
         Options {
-            writes_twice: true,
+            lab: Lab {
+                raft_step: RaftStep::Baseline,
+                ..Lab::NONE
+            },
             ..short()
         },
         2,

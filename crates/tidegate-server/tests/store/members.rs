@@ -27,14 +27,18 @@ fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
     assert_eq!(cluster.applied[&ALL].len(), 51);
 }
 
+#[cfg(feature = "lab")]
 #[test]
 fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_where_that_is_asked_for()
  {
-    for writes_twice in [false, true] {
+    use tidegate_server::lab::{Lab, RaftStep};
+    for (raft_step, writes_twice) in [(RaftStep::OneWrite, false), (RaftStep::Baseline, true)] {
         let mut cluster = Cluster::new(
             Options {
-                one_at_a_time: true,
-                writes_twice,
+                lab: Lab {
+                    raft_step,
+                    ..Lab::NONE
+                },
                 anticipation: false,
                 ..options()
             },

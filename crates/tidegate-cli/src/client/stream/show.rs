@@ -1,7 +1,7 @@
 //! Streams as text for people.
 
-use crate::bench::report::Table;
 use crate::client::jetstream::{StreamConfig, StreamInfo};
+use crate::report::Table;
 
 /// A line a stream.
 pub(super) fn list(streams: &[StreamInfo]) -> String {

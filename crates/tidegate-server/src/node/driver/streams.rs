@@ -91,14 +91,12 @@ fn open(
     let waking = handle.clone();
     let options = Options {
         max_file_store: kept.max_file_bytes,
-        sync_delay: kept.sync_delay,
         segment_bytes: kept.segment_bytes,
         checkpoint_bytes_min: kept.checkpoint_bytes,
         scrub_period: kept.scrub_period,
         scrub_seed: super::super::seed(),
-        anticipation: kept.anticipation && kept.raft_step.anticipates(),
-        one_at_a_time: kept.raft_step.one_at_a_time(),
-        writes_twice: kept.raft_step.writes_twice(),
+        anticipation: kept.anticipation && kept.lab.anticipates(),
+        lab: kept.lab,
         ..Options::default()
     };
     let options = match &among {

@@ -219,7 +219,7 @@ impl JetStream {
             volatile: Proposals::default(),
             sealed: VecDeque::new(),
             sealed_bytes: 0,
-            gauge: Gauge::new(settings.raft_step.entry_limit()),
+            gauge: Gauge::new(settings.lab.entry_limit()),
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
             orphans: Vec::new(),
@@ -358,7 +358,7 @@ impl JetStream {
     /// The next entry to propose and for how many callers.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
         // What is left of full ones goes with what comes until the group has taken those.
-        if self.sealed.is_empty() || !self.settings.raft_step.carries_over() {
+        if self.sealed.is_empty() || !self.settings.lab.carries_over() {
             self.seal(now);
         }
         let sealed = self.sealed.front()?;
@@ -623,6 +623,7 @@ impl JetStream {
 }
 
 #[cfg(test)]
+#[cfg(feature = "lab")]
 mod tests;
 
 impl std::fmt::Debug for JetStream {

@@ -1,14 +1,17 @@
 //! How commands become entries, with what the product does and without.
 
 use super::*;
-use crate::config::raft_step::RaftStep;
+use crate::lab::{Lab, RaftStep};
 use crate::stream::{AccountLimits, Command, Kind};
 
 const NOW: Time = Time::from_nanos(1_000_000);
 
 fn streams(step: RaftStep) -> JetStream {
     let settings = StreamSettings {
-        raft_step: step,
+        lab: Lab {
+            raft_step: step,
+            ..Lab::NONE
+        },
         ..StreamSettings::new("none".into())
     };
     JetStream::new(NOW, settings, Streams::new(AccountLimits::NONE), 1)

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tidegate_log::Lsn;
 
 use super::*;
+use crate::lab::Lab;
 use crate::replica::records::{KIND_COMMITTED, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 use crate::replica::{History, wire};
 
@@ -89,7 +90,7 @@ impl Node {
             tail_bytes_max: 200,
             batch_bytes_max: 150,
             rejoined: None,
-            sends_after_sync: false,
+            lab: Lab::NONE,
         }
     }
 

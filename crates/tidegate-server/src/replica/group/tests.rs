@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tidegate_log::Lsn;
 
 use super::*;
+use crate::lab::Lab;
 use crate::replica::StepError;
 use crate::replica::records::{KIND_ENTRY, KIND_HARD_STATE};
 
@@ -18,7 +19,7 @@ fn options() -> GroupOptions {
         tail_bytes_max: 500,
         batch_bytes_max: 300,
         rejoined: None,
-        sends_after_sync: false,
+        lab: Lab::NONE,
     }
 }
 
@@ -174,12 +175,23 @@ fn leader(options: GroupOptions) -> (Group, Paper) {
     (group, log)
 }
 
+#[cfg(not(feature = "lab"))]
+const LABS: [(Lab, bool); 1] = [(Lab::NONE, false)];
+#[cfg(feature = "lab")]
+const LABS: [(Lab, bool); 2] = {
+    let lab = Lab {
+        raft_step: crate::lab::RaftStep::OneWrite,
+        ..Lab::NONE
+    };
+    [(Lab::NONE, false), (lab, true)]
+};
+
 #[test]
 fn a_leader_sends_before_it_syncs_unless_it_is_to_send_after_that() {
-    for sends_after_sync in [false, true] {
+    for (lab, sends_after_sync) in LABS {
         let (mut group, mut log) = leader(GroupOptions {
             voters: vec![1, 2, 3],
-            sends_after_sync,
+            lab,
             ..options()
         });
         let sent = |group: &mut Group| {

@@ -1,0 +1,196 @@
+//! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside what bare sockets do in
+//! the same rounds.
+//!
+//! Client and server have a thread each, as a program on either side would; eight clients share one. A throughput is timed
+//! from the first message to the last acknowledgement. At light load messages leave by a schedule, however late they are,
+//! and their latency counts from the moment they were due.
+
+mod bare;
+mod ours;
+mod paced;
+
+use std::time::Duration;
+
+use super::OURS;
+use super::latency;
+use super::peers::Peers;
+use super::rounds::{Contestant, Sample, calibrated};
+use super::session::Session;
+use ours::Way;
+
+/// A payload, as the figures of others have it.
+const PAYLOAD: [u8; 5] = *b"hello";
+/// A message of that on the wire, in the session protocol.
+const FRAME_BYTES: usize = 9;
+/// An acknowledgement.
+const ACK_BYTES: usize = 12;
+/// How long who spins looks before it sleeps.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// Runs the cells.
+pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
+    for clients in [1, 2, 3, 8] {
+        throughput_cell(session, clients)?;
+    }
+    single_writes_cell(session)?;
+    lock_step_cell(session, false)?;
+    lock_step_cell(session, true)?;
+    lone_cell(session, 100)?;
+    for rate in [100, 10_000] {
+        light_cell(session, rate)?;
+    }
+    Ok(())
+}
+
+type Cell<'a> = Contestant<'a, Peers>;
+
+/// How long a measurement is to be.
+fn target(session: &Session) -> Duration {
+    Duration::from_millis(if session.is_smoke() { 2 } else { 400 })
+}
+
+/// Ours, going one way.
+fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
+    Contestant {
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        controller: Some(way.label().into()),
+        subject: true,
+        run: Box::new(calibrated(target, move |_: &mut Peers, messages| {
+            ours::run(way, clients, messages).map_err(|e| format!("{e:#}"))
+        })),
+    }
+}
+
+/// Bare sockets.
+fn sockets<'a>(what: &str, run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a) -> Cell<'a> {
+    Contestant {
+        system: "bare sockets".into(),
+        version: None,
+        controller: Some(what.into()),
+        subject: false,
+        run: Box::new(run),
+    }
+}
+
+fn throughput_cell(session: &mut Session, clients: u64) -> anyhow::Result<()> {
+    let plural = if clients == 1 { "" } else { "s" };
+    let case = format!("batched, {clients} client{plural}");
+    if !session.wants(&case) {
+        return Ok(());
+    }
+    let target = target(session);
+    let mut contestants = vec![tidegate(target, Way::SendMany, clients)];
+    if clients == 1 {
+        contestants.push(tidegate(target, Way::Send, clients));
+    }
+    contestants.push(tidegate(target, Way::Producer, clients));
+    if clients == 1 {
+        contestants.push(tidegate(target, Way::Plain, clients));
+    }
+    let drain = move |_: &mut Peers, messages: u64| {
+        let bytes = messages * FRAME_BYTES as u64;
+        let drained = bare::drain(bytes).map_err(|e| format!("{e:#}"))?;
+        Ok(Sample {
+            ops_per_s: drained / FRAME_BYTES as f64,
+            ..Sample::default()
+        })
+    };
+    contestants.push(sockets("writes drained", calibrated(target, drain)));
+    session.cell(&case, contestants).map(drop)
+}
+
+fn single_writes_cell(session: &mut Session) -> anyhow::Result<()> {
+    let case = "one write a message";
+    if !session.wants(case) {
+        return Ok(());
+    }
+    let target = target(session);
+    let single = move |_: &mut Peers, messages: u64| {
+        let rate = bare::single_writes(messages, FRAME_BYTES).map_err(|e| format!("{e:#}"))?;
+        Ok(Sample {
+            ops_per_s: rate,
+            ..Sample::default()
+        })
+    };
+    let contestants = vec![
+        tidegate(target, Way::Flushed, 1),
+        sockets("writes drained", calibrated(target, single)),
+    ];
+    session.cell(case, contestants).map(drop)
+}
+
+fn lock_step_cell(session: &mut Session, spin: bool) -> anyhow::Result<()> {
+    let case = if spin {
+        "lock-step, spinning"
+    } else {
+        "lock-step, sleeping"
+    };
+    if !session.wants(case) {
+        return Ok(());
+    }
+    let target = target(session);
+    let pong = move |_: &mut Peers, count: u64| {
+        let (rate, trips) = bare::ping_pong(count, FRAME_BYTES, ACK_BYTES, spin, |_| {})
+            .map_err(|e| format!("{e:#}"))?;
+        let mut sample = Sample {
+            ops_per_s: rate,
+            ..Sample::default()
+        };
+        latency::put(&mut sample, &trips);
+        Ok(sample)
+    };
+    let mut contestants = vec![tidegate(target, Way::LockStep { spin }, 1)];
+    if !spin {
+        contestants.push(tidegate(target, Way::PlainLockStep, 1));
+    }
+    contestants.push(sockets("ping-pong", calibrated(target, pong)));
+    session.cell(case, contestants).map(drop)
+}
+
+fn lone_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
+    let case = format!("lone messages, {rate}/s");
+    if !session.wants(&case) {
+        return Ok(());
+    }
+    let (rate, seconds) = (rate as f64, schedule(session));
+    let ours = Contestant {
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        controller: Some("send_acked".into()),
+        subject: true,
+        run: Box::new(move |_: &mut Peers| {
+            paced::lone(rate, seconds).map_err(|e| format!("{e:#}"))
+        }),
+    };
+    let bare = sockets("ping-pong", move |_| {
+        paced::bare_lone(rate, seconds).map_err(|e| format!("{e:#}"))
+    });
+    session.cell(&case, vec![ours, bare]).map(drop)
+}
+
+/// How long a schedule is.
+fn schedule(session: &Session) -> f64 {
+    if session.is_smoke() { 0.05 } else { 2.0 }
+}
+
+fn light_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
+    let case = format!("{rate} messages/s");
+    if !session.wants(&case) {
+        return Ok(());
+    }
+    let seconds = schedule(session);
+    let mut contestants = vec![Contestant {
+        system: OURS.into(),
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        controller: Some("send".into()),
+        subject: true,
+        run: Box::new(move |_: &mut Peers| {
+            paced::ours(rate as f64, seconds).map_err(|e| format!("{e:#}"))
+        }),
+    }];
+    contestants.push(sockets("ping-pong", move |_| {
+        paced::bare(rate as f64, seconds).map_err(|e| format!("{e:#}"))
+    }));
+    session.cell(&case, contestants).map(drop)
+}

@@ -1,0 +1,112 @@
+//! The cost of a stretch of work to this process, and where the repository is.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The nearest directory, from the current one upwards, that has `path` in it.
+pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors()
+        .map(Path::to_path_buf)
+        .find(|dir| dir.join(path).exists())
+}
+
+/// What was spent since it was started.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    cpu: Duration,
+    allocs: u64,
+}
+
+/// What a [`Meter`] saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// Processor time of all threads.
+    pub(crate) cpu: Duration,
+    /// Allocations.
+    pub(crate) allocs: u64,
+}
+
+impl Meter {
+    /// Starts now.
+    pub(crate) fn start() -> Self {
+        Self {
+            cpu: cpu(),
+            allocs: allocs(),
+        }
+    }
+
+    /// What was spent up to now.
+    pub(crate) fn spent(&self) -> Spent {
+        Spent {
+            cpu: cpu().saturating_sub(self.cpu),
+            allocs: allocs() - self.allocs,
+        }
+    }
+}
+
+/// User and system time in a `stat` file of /proc, as seconds; with `waited_for`, also that of processes it has waited for. The system
+/// counts in ticks of 10 ms.
+pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
+    // The name may have blanks and parentheses in it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields = rest.split_ascii_whitespace().skip(11);
+    let ticks = fields.map_while(|field| field.parse::<f64>().ok());
+    let ticks: Vec<f64> = ticks.take(if waited_for { 4 } else { 2 }).collect();
+    let per_s = rustix::param::clock_ticks_per_second() as f64;
+    (ticks.len() >= 2).then(|| ticks.iter().sum::<f64>() / per_s)
+}
+
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+fn allocs() -> u64 {
+    let stats = crate::ALLOCATOR.stats();
+    (stats.allocations + stats.reallocations) as u64
+}
+
+/// Bytes allocated and not freed, now.
+pub(crate) fn heap_bytes() -> u64 {
+    // A reallocation is in both sums already.
+    let stats = crate::ALLOCATOR.stats();
+    stats
+        .bytes_allocated
+        .saturating_sub(stats.bytes_deallocated) as u64
+}
+
+/// Resident memory, MiB.
+pub(crate) fn rss_mb() -> Option<f64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read() {
+        let per_s = rustix::param::clock_ticks_per_second() as f64;
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 1 0 0 0 150 50 30 20 20 0 3 0 9 1 1";
+        assert_eq!(cpu_ticks_s(stat, false), Some(200.0 / per_s));
+        assert_eq!(cpu_ticks_s(stat, true), Some(250.0 / per_s));
+        assert_eq!(cpu_ticks_s("7 (a) S 1", false), None);
+    }
+
+    #[test]
+    fn an_allocation_is_seen() {
+        let (meter, before) = (Meter::start(), heap_bytes());
+        let held = vec![1u8; 1 << 20];
+        assert!(meter.spent().allocs >= 1);
+        assert!(heap_bytes() >= before + (1 << 19), "{}", held.len());
+        assert!(rss_mb().unwrap() > 0.1);
+    }
+}

@@ -1,0 +1,96 @@
+//! The program `tidegate-bench`: real time on this machine, the rivals beside it in the same rounds.
+//!
+//! Owns all that measures: no part of it is in the product. [`rounds`], [`peers`], [`session`] and [`machine`] serve
+//! every bench. The program counts its own allocations; the product it starts as a server does not.
+
+mod args;
+mod latency;
+mod link;
+mod machine;
+mod mailbox;
+mod peers;
+mod queue;
+mod redis;
+mod rounds;
+mod session;
+mod soak;
+mod stream;
+mod text;
+mod topology;
+
+use std::alloc::System;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tidegate_cli::interrupt;
+pub(crate) use tidegate_cli::report::OURS;
+
+use args::{Bench, Cli};
+use session::Session;
+
+/// Counts allocations: two atomic additions for each.
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(std::env::args_os());
+    tidegate_cli::exit_code("tidegate-bench", || run(&cli.bench))
+}
+
+/// Runs a bench.
+fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
+    let session = match bench {
+        Bench::Mailbox(args) => {
+            let mut session = Session::open("mailbox", args)?;
+            mailbox::run(&mut session)?;
+            session
+        }
+        Bench::Queue(args) => {
+            let mut session = Session::open("queue", args)?;
+            queue::run(&mut session)?;
+            session
+        }
+        Bench::Link(args) => {
+            let mut session = Session::open("link", args)?;
+            link::run(&mut session)?;
+            session
+        }
+        Bench::Redis(args) => {
+            let mut session = Session::open("redis", &redis::defaults(args))?;
+            redis::run(&mut session)?;
+            session
+        }
+        Bench::RedisCallers => {
+            redis::serve_callers()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Bench::Stream(args) => {
+            let mut session = Session::open("stream", &stream::defaults(args))?;
+            stream::run(&mut session)?;
+            session
+        }
+        Bench::Cluster(args) => {
+            let mut session = Session::open("cluster", &stream::defaults(args))?;
+            stream::run_clusters(&mut session)?;
+            session
+        }
+        Bench::Serve(args) => return tidegate_cli::serve::run(args),
+        Bench::Raft(args) => {
+            let mut session = Session::open("raft", &stream::defaults_of_steps(args))?;
+            stream::run_steps(&mut session)?;
+            session
+        }
+        Bench::Topology(args) => {
+            let mut session = Session::open("topology", &args.bench)?;
+            topology::run(&mut session, args)?;
+            session
+        }
+    };
+    session.close()?;
+    Ok(if interrupt::asked() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}

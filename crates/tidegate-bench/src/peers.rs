@@ -1,0 +1,379 @@
+//! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a line and
+//! answers a JSON object a line (bench/peers/README.md). They are killed, with all they started, when they hang and
+//! at the end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Map, Value};
+
+use super::machine;
+use super::rounds::{Failure, Sample};
+use tidegate_cli::interrupt;
+
+/// What a peer answers.
+pub(crate) type Answer = Map<String, Value>;
+
+/// One system of one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct System {
+    /// The directory below `bench/peers`.
+    pub(crate) peer: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
+/// The peers there are.
+#[derive(Default)]
+pub(crate) struct Peers {
+    timeout: Duration,
+    /// No answer is waited for beyond this.
+    until: Option<Instant>,
+    known: BTreeMap<String, Peer>,
+}
+
+struct Peer {
+    start: PathBuf,
+    args: &'static [&'static str],
+    state: State,
+    /// How often it hung or went.
+    lost: u32,
+}
+
+/// A peer lost so often is not started again in this call.
+const LOST_MAX: u32 = 3;
+
+impl Peer {
+    fn new(start: PathBuf, args: &'static [&'static str]) -> Self {
+        Self {
+            start,
+            args,
+            state: State::Idle,
+            lost: 0,
+        }
+    }
+}
+
+enum State {
+    Idle,
+    Running(Running),
+    /// What every later request is answered.
+    Lost(Failure),
+}
+
+impl Peers {
+    /// None yet. Each answer is waited for `timeout` beyond what the request takes by itself, but not past `until`.
+    pub(crate) fn none(timeout: Duration, until: Option<Instant>) -> Self {
+        Self {
+            timeout,
+            until,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Adds those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`.
+    pub(crate) fn find(&mut self) {
+        let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
+        self.known
+            .extend(directory.as_deref().map(starts).unwrap_or_default());
+    }
+
+    /// Adds one that is not among them: our own side of a bench, where it must be a process too.
+    pub(crate) fn add(&mut self, name: &str, start: PathBuf, args: &'static [&'static str]) {
+        self.known.insert(name.into(), Peer::new(start, args));
+    }
+
+    /// Whether there are none at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.known.keys().cloned().collect()
+    }
+
+    /// Ends those that run; the next request starts them again.
+    pub(crate) fn rest(&mut self) {
+        for peer in self.known.values_mut() {
+            if matches!(peer.state, State::Running(_)) {
+                peer.state = State::Idle;
+            }
+        }
+    }
+
+    /// Starts `peer` and asks for its systems.
+    ///
+    /// # Errors
+    /// Not built (its own words name the command that does), hung, or gone.
+    pub(crate) fn systems(&mut self, peer: &str) -> Result<Vec<System>, Failure> {
+        let answer = self.ask(peer, "hello", Duration::ZERO)?;
+        let listed = answer
+            .get("systems")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let text = |value: &Value, key| {
+            value
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let system = |value: &Value| System {
+            peer: peer.into(),
+            name: text(value, "system"),
+            version: text(value, "version"),
+        };
+        Ok(listed.iter().map(system).collect())
+    }
+
+    /// Sends one request that takes `takes` by itself and waits for its answer. A peer that does not answer in time is
+    /// killed, and started again for the next request, but not for ever.
+    ///
+    /// # Errors
+    /// Its own `error`, or what became of it.
+    pub(crate) fn ask(
+        &mut self,
+        peer: &str,
+        request: &str,
+        takes: Duration,
+    ) -> Result<Answer, Failure> {
+        let left = self.until.map_or(Duration::MAX, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
+        let timeout = (self.timeout + takes).min(left);
+        let Some(Peer {
+            start,
+            args,
+            state,
+            lost,
+        }) = self.known.get_mut(peer)
+        else {
+            return Err(format!("no such peer: {peer}"));
+        };
+        if matches!(state, State::Idle) {
+            *state = match Running::start(start, args) {
+                Ok(running) => State::Running(running),
+                Err(e) => State::Lost(format!("cannot start {}: {e}", start.display())),
+            };
+        }
+        let running = match state {
+            State::Running(running) => running,
+            State::Lost(failure) => return Err(failure.clone()),
+            State::Idle => return Err("not started".into()),
+        };
+        match running.ask(request, timeout) {
+            Ok(answer) => match answer.get("error").and_then(Value::as_str) {
+                Some(error) => Err(error.to_owned()),
+                None => Ok(answer),
+            },
+            Err(failure) => {
+                *lost += 1;
+                // Dropped, so killed: what it still does would disturb the others.
+                *state = if *lost < LOST_MAX {
+                    State::Idle
+                } else {
+                    State::Lost(failure.clone())
+                };
+                Err(failure)
+            }
+        }
+    }
+}
+
+fn starts(directory: &Path) -> BTreeMap<String, Peer> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let peer = |entry: std::fs::DirEntry| {
+        let start = entry.path().join("start");
+        let name = entry.file_name().to_str()?.to_owned();
+        start.is_file().then(|| (name, Peer::new(start, &[])))
+    };
+    entries.filter_map(peer).collect()
+}
+
+struct Running {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<String>,
+    /// The last lines of its standard error.
+    said: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Running {
+    fn start(start: &Path, args: &[&str]) -> std::io::Result<Self> {
+        let pipe = Stdio::piped;
+        let mut command = Command::new(start);
+        command.args(args);
+        // A group of its own: whatever it starts dies with it.
+        let mut child = command
+            .process_group(0)
+            .stdin(pipe())
+            .stdout(pipe())
+            .stderr(pipe())
+            .spawn()?;
+        let missing = || std::io::Error::other("no pipe");
+        let requests = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let errors = child.stderr.take().ok_or_else(missing)?;
+        let (sender, answers) = sync_channel(1);
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            // Some print more than they should.
+            for line in lines.filter(|line| line.trim_start().starts_with('{')) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let said = Arc::default();
+        let keep = Arc::clone(&said);
+        std::thread::spawn(move || keep_last(errors, &keep));
+        Ok(Self {
+            child,
+            requests,
+            answers,
+            said,
+        })
+    }
+
+    fn ask(&mut self, request: &str, timeout: Duration) -> Result<Answer, Failure> {
+        // A line left from an earlier request would be taken for the answer.
+        while self.answers.try_recv().is_ok() {}
+        if writeln!(self.requests, "{request}")
+            .and_then(|()| self.requests.flush())
+            .is_err()
+        {
+            return Err(self.gone());
+        }
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self
+                .answers
+                .recv_timeout(left.min(Duration::from_millis(100)))
+            {
+                Ok(line) => {
+                    return serde_json::from_str(&line)
+                        .map_err(|e| format!("no JSON: {e}: {line}"));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
+                Err(RecvTimeoutError::Timeout) if interrupt::asked() => {
+                    return Err("interrupted".into());
+                }
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                    return Err(format!(
+                        "hung: no answer to `{request}` within {} s",
+                        timeout.as_secs_f64()
+                    ));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Its last words.
+    fn gone(&mut self) -> Failure {
+        // It may have closed its output and live on.
+        let mut status = None;
+        for _ in 0..100 {
+            status = self.child.try_wait().ok().flatten();
+            if status.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let status = status.map_or_else(
+            || "its output is closed".into(),
+            |status| status.to_string(),
+        );
+        // Its standard error closed with it, but the thread that reads it may be behind.
+        let mut words = String::new();
+        for _ in 0..50 {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            words = said.iter().cloned().collect::<Vec<_>>().join("; ");
+            drop(said);
+            if !words.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if words.is_empty() {
+            format!("gone: {status}")
+        } else {
+            words
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may be gone already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn keep_last(errors: impl Read, said: &Mutex<VecDeque<String>>) {
+    for line in BufReader::new(errors).lines().map_while(Result::ok) {
+        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() == 3 {
+            said.pop_front();
+        }
+        said.push_back(line);
+    }
+}
+
+/// A peer's answer as a measurement; its further numbers are kept as they are.
+pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
+    let number = |key| answer.get(key).and_then(Value::as_f64);
+    if answer.get("checksum_ok").or_else(|| answer.get("items_ok")) == Some(&Value::Bool(false)) {
+        return Err("it lost or changed items".into());
+    }
+    const KNOWN: [&str; 10] = [
+        "ops_per_s",
+        "p50_us",
+        "p99_us",
+        "mean_us",
+        "batches",
+        "batch_mean",
+        "batch_max",
+        "cpu_s",
+        "allocs",
+        "rss_mb",
+    ];
+    let extra = answer
+        .iter()
+        .filter(|(key, _)| !KNOWN.contains(&key.as_str()));
+    Ok(Sample {
+        ops_per_s: number("ops_per_s").ok_or("its answer has no ops_per_s")?,
+        p50_us: number("p50_us"),
+        p99_us: number("p99_us"),
+        mean_us: number("mean_us"),
+        batches: number("batches"),
+        batch_mean: number("batch_mean"),
+        batch_max: number("batch_max"),
+        cpu_s: number("cpu_s"),
+        allocs: number("allocs"),
+        rss_mb: number("rss_mb"),
+        extra: extra
+            .filter_map(|(key, value)| Some((key.clone(), value.as_f64()?)))
+            .collect(),
+    })
+}
+
+/// Whether a failure says that the system has no such thing, rather than that it failed.
+pub(crate) fn is_unsupported(failure: &str) -> bool {
+    ["not supported", "unknown request", "unknown system"]
+        .iter()
+        .any(|text| failure.contains(text))
+}

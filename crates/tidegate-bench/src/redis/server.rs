@@ -1,0 +1,275 @@
+//! A Redis of the bench's own: started without persistence on a free port, asked what it did, and ended with the bench,
+//! however that ends.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use tidegate_cli::Usage;
+use tidegate_cli::interrupt;
+
+/// Keys filled before GET; caller n of a load uses the key n modulo this.
+const KEYS: usize = 1024;
+/// How long it may take to come up, and to answer us.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Runs the server and ends it when our end of the pipe is gone, even if we were killed.
+const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
+
+/// See the module.
+pub(super) struct Server {
+    guard: Child,
+    directory: PathBuf,
+    addr: SocketAddr,
+    version: String,
+    control: Control,
+}
+
+/// What it did since it started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Did {
+    pub(super) commands: f64,
+    pub(super) reads: f64,
+    pub(super) cpu_s: f64,
+}
+
+impl Server {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// There is none to start (exit code 2, naming the command that installs it), or it does not come up.
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let version = installed()?;
+        let directory =
+            std::env::temp_dir().join(format!("tidegate-bench-redis-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        let mut refused = None;
+        // The port found free may be taken before the server comes to it.
+        for _ in 0..3 {
+            match Guarded::start(&directory) {
+                Ok((guard, addr, control)) => {
+                    return Ok(Self {
+                        guard,
+                        directory,
+                        addr,
+                        version,
+                        control,
+                    });
+                }
+                Err(e) => refused = Some(e),
+            }
+        }
+        Err(refused.unwrap_or_else(|| anyhow::anyhow!("redis-server does not start")))
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// As it says itself.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Gives every key a value of `bytes`.
+    pub(super) fn fill(&mut self, bytes: usize) -> anyhow::Result<()> {
+        let value = "x".repeat(bytes);
+        for key in 0..KEYS {
+            let reply = self.control.ask(&["SET", &format!("key:{key}"), &value])?;
+            anyhow::ensure!(reply == "OK", "SET was answered {reply}");
+        }
+        Ok(())
+    }
+
+    /// What it did so far, this question included.
+    pub(super) fn did(&mut self) -> anyhow::Result<Did> {
+        let mut info = String::new();
+        for section in ["stats", "cpu"] {
+            info += &self.control.ask(&["INFO", section])?;
+        }
+        did(&info)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.guard);
+        // It is in the directory for such files: left there it harms nobody.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn did(info: &str) -> anyhow::Result<Did> {
+    let fields: HashMap<_, _> = info
+        .lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .collect();
+    let number = |key: &str| -> anyhow::Result<f64> {
+        let text = fields.get(key);
+        let text =
+            text.with_context(|| format!("INFO has no {key}: Redis 6.2 or later is wanted"))?;
+        text.parse().with_context(|| format!("INFO: {key}:{text}"))
+    };
+    Ok(Did {
+        commands: number("total_commands_processed")?,
+        reads: number("total_reads_processed")?,
+        cpu_s: number("used_cpu_sys")? + number("used_cpu_user")?,
+    })
+}
+
+/// The version of the redis-server found on the path.
+fn installed() -> anyhow::Result<String> {
+    let output = Command::new("redis-server").arg("--version").output();
+    let output = output.map_err(|e| {
+        Usage::new(format!(
+            "no redis-server to start ({e}): apt-get install redis-server, or bench/peers/install.sh redis"
+        ))
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("v="));
+    Ok(version.unwrap_or("of unknown version").to_owned())
+}
+
+struct Guarded;
+
+impl Guarded {
+    fn start(directory: &Path) -> anyhow::Result<(Child, SocketAddr, Control)> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let mut command = Command::new("sh");
+        command
+            .args([
+                "-c",
+                GUARD,
+                "sh",
+                "redis-server",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
+            .args(["--bind", "127.0.0.1", "--loglevel", "warning", "--dir"])
+            .arg(directory)
+            .args(["--port", &port.port().to_string()]);
+        let mut guard = command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        match Control::connect(port, directory) {
+            Ok(control) => Ok((guard, port, control)),
+            Err(e) => {
+                end(&mut guard);
+                Err(e)
+            }
+        }
+    }
+}
+
+fn end(guard: &mut Child) {
+    // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the server.
+    drop(guard.stdin.take());
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if !matches!(guard.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if let Some(group) = i32::try_from(guard.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = guard.wait();
+}
+
+/// A connection for our own questions.
+struct Control(BufReader<TcpStream>);
+
+impl Control {
+    /// As soon as the server in `directory` answers there.
+    fn connect(addr: SocketAddr, directory: &Path) -> anyhow::Result<Self> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match TcpStream::connect(addr) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_nodelay(true)?;
+                    let mut control = Self(BufReader::new(stream));
+                    // Somebody else's may have come to this port first.
+                    let reply = control.ask(&["CONFIG", "GET", "dir"])?;
+                    let ours = directory.canonicalize()?;
+                    anyhow::ensure!(
+                        Some(reply.as_str()) == ours.to_str(),
+                        "another Redis came to {addr} first"
+                    );
+                    return Ok(control);
+                }
+                Err(e) if Instant::now() > until || interrupt::asked() => {
+                    return Err(e).context("redis-server does not come up");
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    /// One command; of an array, the last element.
+    fn ask(&mut self, words: &[&str]) -> anyhow::Result<String> {
+        let mut text = format!("*{}\r\n", words.len());
+        for word in words {
+            text += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.0.get_mut().write_all(text.as_bytes())?;
+        self.reply()
+            .with_context(|| format!("asking Redis for {}", words[0]))
+    }
+
+    fn reply(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        // A line ends soon, or this is no Redis.
+        (&mut self.0).take(1 << 10).read_line(&mut line)?;
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at_checked(1).context("no answer")?;
+        match kind {
+            "+" | ":" => Ok(rest.into()),
+            "$" => {
+                let bytes = rest.parse::<u32>().ok().filter(|&bytes| bytes <= 1 << 20);
+                let bytes = bytes.with_context(|| format!("a reply of {rest} bytes"))?;
+                let mut text = vec![0; bytes as usize + 2];
+                self.0.read_exact(&mut text)?;
+                text.truncate(bytes as usize);
+                Ok(String::from_utf8(text)?)
+            }
+            "*" => {
+                let mut last = String::new();
+                for _ in 0..rest.parse::<u8>()? {
+                    last = self.reply()?;
+                }
+                Ok(last)
+            }
+            _ => anyhow::bail!("{line}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_is_read() {
+        let info = "# Stats\r\ntotal_commands_processed:12\r\ntotal_reads_processed:3\r\n\
+                    # CPU\r\nused_cpu_sys:0.5\r\nused_cpu_user:0.25\r\n";
+        let seen = did(info).unwrap();
+        assert_eq!((seen.commands, seen.reads, seen.cpu_s), (12.0, 3.0, 0.75));
+        let old = did("total_commands_processed:12\r\n").unwrap_err();
+        assert!(old.to_string().contains("total_reads_processed"));
+    }
+}

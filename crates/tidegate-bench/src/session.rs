@@ -1,0 +1,335 @@
+//! One call of a bench: its cells one after the other, each printed, kept and put into the document as it ends.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::machine;
+use super::peers::{Peers, System, is_unsupported};
+use super::rounds::{Contestant, play};
+use crate::args::{BenchArgs, Effort};
+use tidegate_cli::interrupt;
+use tidegate_cli::report::{Document, Row, case_table};
+
+/// A call without `--full` starts no cell after this ...
+const BUDGET: Duration = Duration::from_secs(8 * 60);
+/// ... and no measurement after this, so that it ends within ten minutes.
+const END: Duration = Duration::from_secs(9 * 60 + 15);
+
+/// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
+const ELSEWHERE: [(&str, &[&str]); 8] = [
+    ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
+    ("queue", &["erlang", "storm", "go", "redis-rs"]),
+    (
+        "link",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
+    ("redis", &["rust", "java", "storm", "erlang"]),
+    // Its rivals are servers it starts itself.
+    (
+        "stream",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    (
+        "cluster",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+    (
+        "raft",
+        &["rust", "java", "erlang", "storm", "go", "redis-rs"],
+    ),
+];
+
+/// See the module.
+pub(crate) struct Session {
+    pub(crate) args: BenchArgs,
+    /// What the rivals' processes offer; empty without `--peers`.
+    pub(crate) systems: Vec<System>,
+    peers: Peers,
+    document: Document,
+    store: Option<Store>,
+    started: Instant,
+    rounds: usize,
+}
+
+impl Session {
+    /// Opens the results kept and asks the peers who they are.
+    pub(crate) fn open(bench: &str, args: &BenchArgs) -> anyhow::Result<Self> {
+        let document = Document::new(bench);
+        let path = args
+            .resume
+            .clone()
+            .or_else(|| args.full.then(|| kept(bench)));
+        let store = path
+            .map(|path| Store::open(&path, bench, document.commit.clone()))
+            .transpose()?;
+        let smoke = args.effort == Effort::Smoke;
+        let rounds = args.rounds.unwrap_or(if smoke { 2 } else { 5 });
+        let started = Instant::now();
+        let timeout = Duration::from_secs_f64(args.peer_timeout);
+        let mut session = Self {
+            args: args.clone(),
+            systems: Vec::new(),
+            peers: Peers::none(timeout, end(args, started)),
+            document,
+            store,
+            started,
+            rounds: rounds as usize,
+        };
+        if args.peers {
+            session.meet_peers(bench);
+        }
+        Ok(session)
+    }
+
+    /// Whether measurements should be as short as can be.
+    pub(crate) fn is_smoke(&self) -> bool {
+        self.args.effort == Effort::Smoke
+    }
+
+    /// Whether this cell is to be measured: asked for, time left, and not among the results kept (those are shown).
+    pub(crate) fn wants(&mut self, case: &str) -> bool {
+        if interrupt::asked()
+            || self
+                .args
+                .only
+                .as_ref()
+                .is_some_and(|only| !case.contains(only.as_str()))
+        {
+            return false;
+        }
+        if let Some(rows) = self.store.as_ref().and_then(|store| store.rows(case)) {
+            self.show(case, rows);
+            return false;
+        }
+        if !self.args.full && self.started.elapsed() > BUDGET {
+            self.say(&format!(
+                "{case}: not run, the time of one call is over; --full has every cell"
+            ));
+            return false;
+        }
+        true
+    }
+
+    /// Measures a cell in interleaved rounds.
+    pub(crate) fn cell(
+        &mut self,
+        case: &str,
+        contestants: Vec<Contestant<'_, Peers>>,
+    ) -> anyhow::Result<Vec<Row>> {
+        self.cell_with(case, contestants, |_| ())
+    }
+
+    /// The same, and has what the rows say of each other added.
+    pub(crate) fn cell_with(
+        &mut self,
+        case: &str,
+        mut contestants: Vec<Contestant<'_, Peers>>,
+        compare: impl FnOnce(&mut [Row]),
+    ) -> anyhow::Result<Vec<Row>> {
+        let end = end(&self.args, self.started);
+        let stop = || interrupt::asked() || end.is_some_and(|end| Instant::now() >= end);
+        let rows = play(case, &mut contestants, &mut self.peers, self.rounds, stop);
+        // One that has no such thing at all is not part of the case.
+        let mut rows: Vec<_> = rows
+            .into_iter()
+            .filter(|row| !row.note().is_some_and(is_unsupported))
+            .collect();
+        compare(&mut rows);
+        // Half a cell would pass for a whole one when the run is resumed.
+        let rounds = self.rounds as u64;
+        let whole = rows
+            .iter()
+            .all(|row| row.rounds.is_none_or(|n| n == rounds));
+        if whole {
+            self.keep(case, rows.clone())?;
+        } else {
+            self.show(case, rows.clone());
+        }
+        Ok(rows)
+    }
+
+    /// Takes in a cell measured otherwise.
+    pub(crate) fn keep(&mut self, case: &str, rows: Vec<Row>) -> anyhow::Result<()> {
+        if let Some(store) = self.store.as_mut().filter(|_| !interrupt::asked()) {
+            store.keep(case, &rows)?;
+        }
+        self.show(case, rows);
+        Ok(())
+    }
+
+    /// Our own side of the bench as a process, asked by this name as the peers are.
+    pub(crate) fn add_peer(
+        &mut self,
+        name: &str,
+        args: &'static [&'static str],
+    ) -> anyhow::Result<()> {
+        self.peers.add(name, std::env::current_exe()?, args);
+        Ok(())
+    }
+
+    /// Ends the peers' processes; the next question starts them again.
+    pub(crate) fn rest_peers(&mut self) {
+        self.peers.rest();
+    }
+
+    /// A remark for people: on standard error, so that it is in no document.
+    pub(crate) fn say(&self, text: &str) {
+        eprintln!("tidegate: {text}");
+    }
+
+    /// Prints a table of its own, unless the document is wanted.
+    pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
+        if !self.args.json {
+            writeln!(std::io::stdout(), "{text}")?;
+        }
+        Ok(())
+    }
+
+    /// Ends the peers and prints the document if it is wanted.
+    pub(crate) fn close(self) -> anyhow::Result<()> {
+        if self.args.json {
+            writeln!(std::io::stdout(), "{}", self.document.json()?)?;
+        }
+        Ok(())
+    }
+
+    /// Rows of this call so far.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.document.rows
+    }
+
+    fn show(&mut self, case: &str, rows: Vec<Row>) {
+        if !self.args.json && !rows.is_empty() {
+            // Should the reader have gone, the document at the end finds out.
+            let _ = self.print(&format!(
+                "{case}\n{}",
+                case_table(&rows.iter().collect::<Vec<_>>())
+            ));
+        }
+        self.document.rows.extend(rows);
+    }
+
+    fn meet_peers(&mut self, bench: &str) {
+        self.peers.find();
+        if self.peers.is_empty() {
+            self.say(
+                "no peers: there is no bench/peers/*/start here or above; in the repository, \
+                 bench/peers/install.sh builds them",
+            );
+        }
+        let elsewhere = ELSEWHERE
+            .iter()
+            .find(|(name, _)| *name == bench)
+            .map_or(&[][..], |(_, peers)| peers);
+        for peer in self
+            .peers
+            .names()
+            .into_iter()
+            .filter(|peer| !elsewhere.contains(&peer.as_str()))
+        {
+            match self.peers.systems(&peer) {
+                Ok(systems) => self.systems.extend(systems),
+                Err(failure) => {
+                    self.say(&format!("{peer}: {failure}"));
+                    let mut row = Row {
+                        system: peer,
+                        case: "hello".into(),
+                        ..Row::default()
+                    };
+                    row.extra.insert("note".into(), json!(failure));
+                    self.document.rows.push(row);
+                }
+            }
+        }
+    }
+}
+
+/// When the last measurement may start.
+fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
+    if args.full {
+        None
+    } else {
+        started.checked_add(END)
+    }
+}
+
+/// Where a full run keeps its cells: beside the peers if they are found, else below the current directory.
+fn kept(bench: &str) -> PathBuf {
+    let root = machine::upwards("bench/peers").unwrap_or_default();
+    root.join("bench/results").join(format!("{bench}.jsonl"))
+}
+
+/// Finished cells in a file, a line each. Those of another bench or commit stay there, unread.
+struct Store {
+    file: File,
+    path: PathBuf,
+    bench: String,
+    commit: Option<String>,
+    done: Vec<Kept>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    bench: String,
+    commit: Option<String>,
+    case: String,
+    rows: Vec<Row>,
+}
+
+impl Store {
+    fn open(path: &Path, bench: &str, commit: Option<String>) -> anyhow::Result<Self> {
+        let context = || format!("the results in {}", path.display());
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).with_context(context)?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)
+            .with_context(context)?;
+        let mut done = Vec::new();
+        for line in BufReader::new(&file).lines() {
+            // A line cut short by the end of an earlier run is measured again.
+            let Ok(kept) = serde_json::from_str::<Kept>(&line.with_context(context)?) else {
+                continue;
+            };
+            if kept.bench == bench && kept.commit == commit {
+                done.push(kept);
+            }
+        }
+        Ok(Self {
+            file,
+            path: path.into(),
+            bench: bench.into(),
+            commit,
+            done,
+        })
+    }
+
+    fn rows(&self, case: &str) -> Option<Vec<Row>> {
+        let kept = self.done.iter().rev().find(|kept| kept.case == case)?;
+        Some(kept.rows.clone())
+    }
+
+    fn keep(&mut self, case: &str, rows: &[Row]) -> anyhow::Result<()> {
+        let (bench, commit) = (self.bench.clone(), self.commit.clone());
+        let kept = Kept {
+            bench,
+            commit,
+            case: case.into(),
+            rows: rows.to_vec(),
+        };
+        let line = serde_json::to_string(&kept)?;
+        // A line feed first: what an earlier run left cut short stays a line of its own.
+        write!(self.file, "\n{line}\n").with_context(|| self.path.display().to_string())?;
+        Ok(())
+    }
+}

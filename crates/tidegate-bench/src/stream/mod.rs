@@ -1,0 +1,159 @@
+//! `tidegate-bench stream`: publishing into streams and reading them, ours beside nats-server as it comes and nats-server with a
+//! sync before every acknowledgement, driven by the `nats` program where it can; `tidegate-bench cluster`: publishing into streams
+//! of three replicas, each of these as three nodes on this machine, whose clients connect to any of them; `tidegate-bench raft`: what
+//! each step of the replication brings there. Every server is a process
+//! with a directory of its own and takes part in every round; processor time is the servers', from /proc, over the whole run of the
+//! load.
+
+mod bare;
+mod cell;
+mod field;
+mod load;
+mod program;
+mod server;
+mod servers;
+mod steps;
+
+use std::cell::RefCell;
+
+use tidegate_server::lab::RaftStep;
+
+use super::OURS;
+use super::peers::Peers;
+use super::rounds::Contestant;
+use super::session::Session;
+use crate::args::{BenchArgs, Effort};
+use cell::{Cell, Work, cells, cells_of_clusters, cells_of_steps};
+use field::Field;
+use server::{Kind, Programs};
+
+/// Nodes of a cluster, and replicas of each stream there.
+const NODES: usize = 3;
+
+/// What these benches do unless told otherwise: three rounds where the cells are many.
+pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
+    let mut args = args.clone();
+    if args.effort == Effort::Normal && args.full {
+        args.rounds.get_or_insert(3);
+    }
+    args
+}
+
+/// Runs the cells of servers that stand alone.
+pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
+    run_cells(session, 1, &cells(session.args.full))
+}
+
+/// Runs the cells of clusters.
+pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
+    run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))
+}
+
+/// What the steps of the replication do unless told otherwise: there are many, and a cluster is formed for each measurement.
+pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
+    let mut args = args.clone();
+    if args.effort == Effort::Normal {
+        args.rounds.get_or_insert(3);
+    }
+    args
+}
+
+/// Runs the steps of the replication, on this disk and on a slower one.
+pub(crate) fn run_steps(session: &mut Session) -> anyhow::Result<()> {
+    let programs = Programs::find()?;
+    let version = programs.version();
+    let field = RefCell::new(Field::new(NODES, programs, session)?);
+    for cell in &cells_of_steps(NODES) {
+        if session.wants(&cell.name) {
+            let contestants = contestants(session.args.peers, version.as_ref(), &field, cell);
+            session.cell_with(&cell.name, contestants, steps::compare)?;
+        }
+    }
+    Ok(())
+}
+
+fn run_cells(session: &mut Session, nodes: usize, cells: &[Cell]) -> anyhow::Result<()> {
+    let programs = Programs::find()?;
+    let version = programs.version();
+    let field = RefCell::new(Field::new(nodes, programs, session)?);
+    for cell in cells {
+        if session.wants(&cell.name) {
+            let contestants = contestants(session.args.peers, version.as_ref(), &field, cell);
+            session.cell(&cell.name, contestants)?;
+        }
+    }
+    Ok(())
+}
+
+/// Who takes part in a cell.
+fn contestants<'a>(
+    peers: bool,
+    version: Option<&String>,
+    field: &'a RefCell<Field>,
+    cell: &'a Cell,
+) -> Vec<Contestant<'a, Peers>> {
+    let kinds = match cell.work {
+        Work::Slowed => vec![Kind::OursSlow, Kind::OursSlowGreedy],
+        Work::Steps { slow } => {
+            let step = |step| Kind::Step { step, slow };
+            // nats-server's disk cannot be slowed.
+            let peer = (peers && !slow).then_some(Kind::NatsAlways);
+            RaftStep::STEPS.map(step).into_iter().chain(peer).collect()
+        }
+        _ if !peers => vec![Kind::Ours],
+        Work::Core { .. } => vec![Kind::Ours, Kind::Nats],
+        _ => vec![Kind::Ours, Kind::Nats, Kind::NatsAlways],
+    };
+    let kinds = kinds.into_iter();
+    let mut all: Vec<_> = kinds
+        .map(|kind| contestant(kind, version, field, cell))
+        .collect();
+    if cell.work == Work::Lone {
+        all.push(Contestant {
+            system: "bare write + fdatasync".into(),
+            version: None,
+            controller: None,
+            subject: false,
+            run: Box::new(move |_: &mut Peers| {
+                let field = field.borrow();
+                let (directory, window) = field.ground();
+                bare::run(directory, cell.bytes, window).map_err(|e| format!("{e:#}"))
+            }),
+        });
+    }
+    all
+}
+
+fn contestant<'a>(
+    kind: Kind,
+    version: Option<&String>,
+    field: &'a RefCell<Field>,
+    cell: &'a Cell,
+) -> Contestant<'a, Peers> {
+    let (system, controller) = match kind {
+        Kind::Ours | Kind::OursSlow => (OURS, None),
+        Kind::Step { step, .. } => (OURS, Some(steps::name(step))),
+        Kind::OursSlowGreedy => (OURS, Some("without anticipation")),
+        Kind::Nats => ("nats-server default", None),
+        Kind::NatsAlways => ("nats-server always", None),
+    };
+    let version = match kind {
+        Kind::Nats | Kind::NatsAlways => version.cloned(),
+        _ => Some(env!("CARGO_PKG_VERSION").into()),
+    };
+    let mut messages = None;
+    Contestant {
+        system: system.into(),
+        version,
+        controller: controller.map(Into::into),
+        subject: matches!(kind, Kind::Ours | Kind::OursSlow),
+        run: Box::new(move |_: &mut Peers| {
+            let mut field = field.borrow_mut();
+            let messages = match messages {
+                Some(messages) => messages,
+                None => *messages.insert(field.calibrated(kind, cell)?),
+            };
+            field.measure(kind, cell, messages)
+        }),
+    }
+}

@@ -1,0 +1,326 @@
+//! A server of the bench, ours or nats-server: on the ports given with a directory of its own, asked what it cost, and ended with
+//! the bench, however that ends.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tidegate_server::lab::RaftStep;
+
+use super::super::machine;
+use tidegate_cli::interrupt;
+
+/// How long one may take to come up, and to answer us.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Runs the server, says its process id, and ends it when our end of the pipe is gone, even if we were killed.
+const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
+
+/// Who is to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Ours,
+    /// Every sync takes 5 ms longer.
+    OursSlow,
+    /// The same, and nobody waits for callers that are about to return.
+    OursSlowGreedy,
+    /// As far as a step of the replication goes, perhaps with every sync 5 ms longer.
+    Step {
+        step: RaftStep,
+        slow: bool,
+    },
+    /// Acknowledges before it syncs, which it does every two minutes.
+    Nats,
+    /// Syncs each message before it acknowledges it.
+    NatsAlways,
+}
+
+/// A node's place in its cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Membership<'a> {
+    pub(super) name: String,
+    /// Where it listens to the others.
+    pub(super) listen: SocketAddr,
+    /// Where all of them do.
+    pub(super) routes: &'a [SocketAddr],
+}
+
+impl Membership<'_> {
+    /// nats-server's flags, which are ours, too.
+    fn arguments(&self) -> Vec<String> {
+        let routes = self.routes.iter().map(|at| format!("nats-route://{at}"));
+        let routes: Vec<_> = routes.collect();
+        let listen = format!("nats://{}", self.listen);
+        let (name, routes) = (self.name.as_str(), routes.join(","));
+        let flags = [
+            ("--server_name", name),
+            ("--cluster_name", "bench"),
+            ("--cluster", &listen),
+            ("--routes", &routes),
+        ];
+        let words = flags.iter().flat_map(|(flag, value)| [*flag, *value]);
+        words.map(String::from).collect()
+    }
+}
+
+/// A server that runs.
+pub(super) struct Server {
+    guard: Child,
+    pid: u32,
+    addr: SocketAddr,
+    http: SocketAddr,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts one with its files in `directory`, which is emptied, for clients and for HTTP at the addresses given.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start(
+        kind: Kind,
+        directory: &Path,
+        nats_server: &Path,
+        (addr, http): (SocketAddr, SocketAddr),
+        membership: Option<Membership<'_>>,
+    ) -> anyhow::Result<Self> {
+        let context = || directory.display().to_string();
+        if directory.exists() {
+            std::fs::remove_dir_all(directory).with_context(context)?;
+        }
+        std::fs::create_dir_all(directory).with_context(context)?;
+        let log = directory.join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "sh"]).arg(&log);
+        arguments(&mut command, kind, directory, nats_server)?;
+        command
+            .args(["-a", "127.0.0.1", "-p", &addr.port().to_string()])
+            .args(["-m", &http.port().to_string()])
+            .args(membership.map(|m| m.arguments()).unwrap_or_default());
+        let mut guard = command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut pid = String::new();
+        let output = guard.stdout.take().context("no pipe")?;
+        BufReader::new(output).read_line(&mut pid)?;
+        Ok(Self {
+            guard,
+            pid: pid.trim().parse().context("the server does not start")?,
+            addr,
+            http,
+            log,
+        })
+    }
+
+    /// Waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// It does not come up: with the last words of its log.
+    pub(super) fn wait_ready(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+            if said.contains("Server is ready") {
+                return Ok(());
+            }
+            let gone = !Path::new(&format!("/proc/{}/stat", self.pid)).exists();
+            let words = said.lines().rev().take(3).collect::<Vec<_>>().join("; ");
+            ensure!(!gone, "the server ended: {words}");
+            ensure!(
+                Instant::now() < until && !interrupt::asked(),
+                "the server does not come up: {words}"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Processor time of all its threads so far, in seconds; the system counts in ticks of 10 ms.
+    pub(super) fn cpu_s(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
+    }
+
+    /// Resident memory, MiB.
+    pub(super) fn rss_mb(&self) -> Option<f64> {
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
+        let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
+    }
+
+    /// Subscriptions it has, its own included.
+    pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
+        self.monitor("/subsz")?["num_subscriptions"]
+            .as_u64()
+            .context("/subsz has no num_subscriptions")
+    }
+
+    /// What it has written into its log so far; zeros of a server that does not say so.
+    pub(super) fn written(&self) -> anyhow::Result<Written> {
+        let log = &self.monitor("/jsz")?["log"];
+        let count = |key: &str| log[key].as_u64().unwrap_or(0);
+        Ok(Written {
+            entries: count("entries"),
+            commands: count("commands"),
+            bytes: count("entry_bytes"),
+            syncs: count("syncs"),
+            second_syncs: count("second_syncs"),
+        })
+    }
+
+    /// What its monitor answers.
+    fn monitor(&self, path: &str) -> anyhow::Result<Value> {
+        let mut http = TcpStream::connect(self.http)?;
+        http.set_read_timeout(Some(PATIENCE))?;
+        write!(http, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        http.take(1 << 20).read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("no HTTP")?;
+        Ok(serde_json::from_str(body)?)
+    }
+}
+
+/// What a node has written into its log: as a leader the entries, as anybody the syncs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Written {
+    entries: u64,
+    commands: u64,
+    bytes: u64,
+    syncs: u64,
+    second_syncs: u64,
+}
+
+impl Written {
+    /// What was written since, which took so many seconds, as a row has it.
+    pub(super) fn since(&self, before: &Self, seconds: f64) -> [(&'static str, f64); 5] {
+        let more = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before)) as f64;
+        let (entries, syncs) = (more(|w| w.entries), more(|w| w.syncs));
+        [
+            (
+                "commands_per_entry",
+                more(|w| w.commands) / entries.max(1.0),
+            ),
+            ("entries_per_sync", entries / syncs.max(1.0)),
+            ("kib_per_sync", more(|w| w.bytes) / syncs.max(1.0) / 1024.0),
+            ("syncs_per_s", syncs / seconds),
+            ("second_syncs_per_s", more(|w| w.second_syncs) / seconds),
+        ]
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the server.
+        drop(self.guard.stdin.take());
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if !matches!(self.guard.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(group) = i32::try_from(self.guard.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.guard.wait();
+    }
+}
+
+fn arguments(
+    command: &mut Command,
+    kind: Kind,
+    directory: &Path,
+    nats_server: &Path,
+) -> anyhow::Result<()> {
+    let data = directory.join("data");
+    match kind {
+        Kind::Ours | Kind::OursSlow | Kind::OursSlowGreedy | Kind::Step { .. } => {
+            let program = match kind {
+                Kind::Ours => product()?,
+                // The product has no such flags.
+                _ => std::env::current_exe()?,
+            };
+            command.arg(program).arg("serve");
+            command.arg("--data").arg(data);
+            if let Kind::Step { step, .. } = kind {
+                command.args(["--raft-step", step.name()]);
+            }
+            if !matches!(kind, Kind::Ours | Kind::Step { slow: false, .. }) {
+                command.args(["--slow-sync", "5ms"]);
+            }
+            if kind == Kind::OursSlowGreedy {
+                command.arg("--no-anticipation");
+            }
+        }
+        Kind::Nats => {
+            command.arg(nats_server).arg("-js").arg("-sd").arg(data);
+        }
+        Kind::NatsAlways => {
+            let file = directory.join("always.conf");
+            let data = data.display();
+            let text = format!("jetstream {{ store_dir: \"{data}\", sync_interval: always }}\n");
+            std::fs::write(&file, text)?;
+            command.arg(nats_server).arg("-c").arg(file);
+        }
+    }
+    Ok(())
+}
+
+/// The program `tidegate`: the file that `TIDEGATE` names, or the one beside this program.
+///
+/// # Errors
+/// It is not built.
+fn product() -> anyhow::Result<PathBuf> {
+    let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("tidegate"));
+    let path = std::env::var_os("TIDEGATE").map_or_else(beside, |path| Ok(path.into()))?;
+    let text = "expected the server at this path: cargo build --release -p tidegate-cli, or name it in TIDEGATE";
+    ensure!(path.is_file(), "{}: {text}", path.display());
+    Ok(path)
+}
+
+/// The programs of bench/peers/go-nats.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    pub(super) nats: PathBuf,
+    pub(super) nats_server: PathBuf,
+}
+
+impl Programs {
+    /// # Errors
+    /// They are not built.
+    pub(super) fn find() -> anyhow::Result<Self> {
+        let root = machine::upwards("bench/peers/go-nats").unwrap_or_default();
+        let bin = root.join("bench/peers/go-nats/bin");
+        let programs = Self {
+            nats: bin.join("nats"),
+            nats_server: bin.join("nats-server"),
+        };
+        if !programs.nats.exists() || !programs.nats_server.exists() {
+            bail!(
+                "the `nats` program drives this bench and is not built: bench/peers/install.sh go-nats"
+            );
+        }
+        Ok(programs)
+    }
+
+    /// As nats-server says itself.
+    pub(super) fn version(&self) -> Option<String> {
+        let output = Command::new(&self.nats_server)
+            .arg("--version")
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        Some(text.trim().rsplit_once('v')?.1.to_owned())
+    }
+}

@@ -1,0 +1,129 @@
+//! The nodes of one system: a server alone, or three that are a cluster on this machine, as one thing to start, to ask what it
+//! cost and to end.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use super::load;
+use super::server::{Kind, Membership, PATIENCE, Server, Written};
+use tidegate_cli::interrupt;
+
+/// See the module.
+pub(super) struct Servers {
+    nodes: Vec<Server>,
+}
+
+impl Servers {
+    /// Starts so many with their files below `directory`, and waits until they serve streams together.
+    ///
+    /// # Errors
+    /// One does not come up: with the last words of its log; or they do not find together.
+    pub(super) fn start(
+        kind: Kind,
+        nodes: usize,
+        directory: &Path,
+        nats_server: &Path,
+    ) -> anyhow::Result<Self> {
+        // All at once, so that no port is given twice.
+        let ports = (0..3 * nodes).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
+        let addrs = ports.iter().map(TcpListener::local_addr);
+        let addrs: Vec<SocketAddr> = addrs.collect::<Result<_, _>>()?;
+        drop(ports);
+        let routes: Vec<SocketAddr> = addrs.iter().skip(2).step_by(3).copied().collect();
+        let start = |(n, of_it): (usize, &[SocketAddr])| {
+            let membership = (nodes > 1).then(|| Membership {
+                name: name(n),
+                listen: of_it[2],
+                routes: &routes,
+            });
+            let directory = directory.join(name(n));
+            Server::start(
+                kind,
+                &directory,
+                nats_server,
+                (of_it[0], of_it[1]),
+                membership,
+            )
+        };
+        let nodes = addrs.chunks(3).enumerate().map(start);
+        let mut servers = Self {
+            nodes: nodes.collect::<anyhow::Result<_>>()?,
+        };
+        for server in &mut servers.nodes {
+            server.wait_ready()?;
+        }
+        if servers.nodes.len() > 1 {
+            servers.wait_formed()?;
+        }
+        Ok(servers)
+    }
+
+    /// Waits until a stream can be made on all of them, asked of each.
+    fn wait_formed(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        for addr in self.addrs() {
+            while let Err(e) = load::try_stream(addr, self.nodes.len()) {
+                ensure!(
+                    Instant::now() < until && !interrupt::asked(),
+                    "the cluster does not form: {e:#}"
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where clients connect.
+    pub(super) fn addrs(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(Server::addr).collect()
+    }
+
+    /// Where the leader of a stream is, if there is that stream and it has one.
+    ///
+    /// # Errors
+    /// Nobody answers.
+    pub(super) fn leader(&self, stream: &str) -> anyhow::Result<Option<SocketAddr>> {
+        let any = self.nodes.first().context("no nodes")?;
+        let leader = load::leader(any.addr(), stream)?;
+        let mut nodes = self.nodes.iter().enumerate();
+        let found = nodes.find(|(n, _)| leader.as_ref() == Some(&name(*n)));
+        Ok(found.map(|(_, node)| node.addr()))
+    }
+
+    /// Processor time of each node so far, in seconds.
+    ///
+    /// # Errors
+    /// One is gone.
+    pub(super) fn cpu_s(&self) -> anyhow::Result<Vec<f64>> {
+        self.nodes.iter().map(Server::cpu_s).collect()
+    }
+
+    /// What each has written into its log so far.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub(super) fn written(&self) -> anyhow::Result<Vec<Written>> {
+        self.nodes.iter().map(Server::written).collect()
+    }
+
+    /// Resident memory of all of them, MiB.
+    pub(super) fn rss_mb(&self) -> Option<f64> {
+        self.nodes.iter().map(Server::rss_mb).sum()
+    }
+
+    /// Subscriptions they have, their own included.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
+        self.nodes.iter().map(Server::subscriptions).sum()
+    }
+}
+
+fn name(node: usize) -> String {
+    format!("n{}", node + 1)
+}

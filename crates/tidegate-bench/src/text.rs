@@ -1,0 +1,163 @@
+//! Text for the topology: a file's, or a generated one with the frequencies of a natural language.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+use tidegate_cli::topology::{Blocks, Feed};
+
+/// A text in memory, and in a file for those who must read it from one.
+pub(crate) struct Text {
+    blocks: Vec<Arc<[u8]>>,
+    path: PathBuf,
+    /// The file is ours and goes with us.
+    generated: bool,
+}
+
+impl Text {
+    /// The text of `file`, or a generated one of `bytes`.
+    pub(crate) fn load(file: Option<&Path>, bytes: usize) -> anyhow::Result<Self> {
+        let (text, path) = match file {
+            Some(path) => (
+                std::fs::read(path).with_context(|| path.display().to_string())?,
+                path.to_path_buf(),
+            ),
+            None => {
+                let path =
+                    std::env::temp_dir().join(format!("tidegate-bench-{}.txt", std::process::id()));
+                (generate(bytes), path)
+            }
+        };
+        if file.is_none() {
+            write_new(&path, &text).with_context(|| path.display().to_string())?;
+        }
+        let mut source = Blocks::new(&text[..], 64 * 1024);
+        let mut blocks = Vec::new();
+        while !source.ended() {
+            blocks.extend(source.read()?);
+        }
+        anyhow::ensure!(!blocks.is_empty(), "{}: no text in it", path.display());
+        Ok(Self {
+            blocks,
+            path,
+            generated: file.is_none(),
+        })
+    }
+
+    /// Where it can be read.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text over and over.
+    pub(crate) fn endless(&self) -> Endless<'_> {
+        Endless {
+            blocks: &self.blocks,
+            next: 0,
+        }
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        if self.generated {
+            // It is in the directory for such files: left there it harms nobody.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// See [`Text::endless`].
+pub(crate) struct Endless<'a> {
+    blocks: &'a [Arc<[u8]>],
+    next: usize,
+}
+
+impl Feed for Endless<'_> {
+    fn next(&mut self) -> Option<Arc<[u8]>> {
+        let block = self.blocks.get(self.next).cloned();
+        self.next = (self.next + 1) % self.blocks.len();
+        block
+    }
+}
+
+/// Writes a file where there is none: in a directory for all, what stands there already may lead elsewhere.
+fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    if let Err(e) = std::fs::remove_file(path)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(e);
+    }
+    std::fs::File::create_new(path)?.write_all(text)
+}
+
+/// Lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The same on every machine.
+fn generate(bytes: usize) -> Vec<u8> {
+    let mut random = SplitMix(1);
+    let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();
+    let mut text = Vec::with_capacity(bytes + 200);
+    while text.len() < bytes {
+        for _ in 0..8 + random.next() % 7 {
+            // 50,000^u for an even u: the logarithm of the rank is even.
+            let rank = (words.len() as f64).powf(random.share()) as usize - 1;
+            text.extend_from_slice(&words[rank.min(words.len() - 1)]);
+            text.push(b' ');
+        }
+        text.pop();
+        text.push(b'\n');
+    }
+    text
+}
+
+/// The more frequent, the shorter.
+fn word(rank: u64, random: &mut SplitMix) -> Vec<u8> {
+    let len = 2 + u64::from((rank + 1).ilog2()) / 3 + random.next() % 4;
+    (0..len)
+        .map(|_| b'a' + (random.next() % 26) as u8)
+        .collect()
+}
+
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// At least 0, below 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_words_are_most_of_the_text() {
+        let text = generate(100_000);
+        let mut counts = std::collections::HashMap::<&[u8], usize>::new();
+        for word in text
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty())
+        {
+            *counts.entry(word).or_default() += 1;
+        }
+        let words: usize = counts.values().sum();
+        assert!(
+            counts
+                .values()
+                .max()
+                .is_some_and(|&most| most > words / 30 && most < words / 8)
+        );
+        assert!(counts.len() > words / 10);
+        assert_eq!(text, generate(100_000));
+    }
+}

@@ -1,0 +1,441 @@
+//! `tidegate-bench` as a program: the document's form, results kept, and peers that answer, fail and hang.
+
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// In an empty directory: no peers but the test's own.
+fn bench(directory: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(args)
+        .args(["--effort", "smoke"])
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn peer(directory: &Path, name: &str, script: &str) {
+    let home = directory.join("bench/peers").join(name);
+    std::fs::create_dir_all(&home).unwrap();
+    let start = home.join("start");
+    std::fs::write(&start, script).unwrap();
+    std::fs::set_permissions(&start, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const KEYS: [&str; 17] = [
+    "system",
+    "version",
+    "case",
+    "controller",
+    "ops_per_s",
+    "q1",
+    "q3",
+    "rounds",
+    "p50_us",
+    "p99_us",
+    "mean_us",
+    "batches",
+    "batch_mean",
+    "batch_max",
+    "cpu_s",
+    "allocs",
+    "rss_mb",
+];
+
+fn rows(document: &Value) -> &[Value] {
+    document["rows"].as_array().unwrap()
+}
+
+fn row<'a>(document: &'a Value, system: &str) -> &'a Value {
+    rows(document)
+        .iter()
+        .find(|row| row["system"] == system)
+        .unwrap()
+}
+
+#[test]
+fn every_bench_prints_the_same_document() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, args) in [
+        ("queue", &["queue", "--only", "1 producer"][..]),
+        ("mailbox", &["mailbox"]),
+        ("topology", &["topology"]),
+        ("topology", &["topology", "--soak", "1"]),
+        ("redis", &["redis", "--only", "PUBLISH 64 B, RTT 0, 256"]),
+        ("redis", &["redis", "--only", "20 64 B, RTT 1 ms, 16"]),
+    ] {
+        let document = document(&bench(directory.path(), &[args, &["--json"]].concat()));
+        assert_eq!(document["bench"], name);
+        assert!(document["machine"].as_str().unwrap().contains("cores"));
+        assert!(document.get("commit").is_some());
+        assert!(rows(&document).len() >= 2, "{args:?}");
+        for row in rows(&document) {
+            for key in KEYS {
+                assert!(row.get(key).is_some(), "{args:?}: {key} in {row}");
+            }
+            assert_eq!(row["system"], "tidegate");
+            assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{args:?}: {row}");
+        }
+    }
+}
+
+#[test]
+fn link_stands_beside_bare_sockets_in_every_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let document = document(&bench(directory.path(), &["link", "--json"]));
+    assert_eq!(document["bench"], "link");
+    let of = |system: &str| -> Vec<_> {
+        let rows = rows(&document).iter();
+        let of_it = rows.filter(|row| row["system"] == system);
+        of_it.map(|row| row["case"].as_str().unwrap()).collect()
+    };
+    let (ours, bare) = (of("tidegate"), of("bare sockets"));
+    assert!(bare.len() >= 9, "{bare:?}");
+    assert!(bare.iter().all(|case| ours.contains(case)), "{ours:?}");
+    for row in rows(&document) {
+        for key in KEYS {
+            assert!(row.get(key).is_some(), "{key} in {row}");
+        }
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let compared = row["ratio"].get("bare sockets ping-pong");
+        let compared = compared.or_else(|| row["ratio"].get("bare sockets writes drained"));
+        assert_eq!(compared.is_some(), row["system"] == "tidegate", "{row}");
+    }
+}
+
+#[test]
+fn mailbox_prints_the_table_of_the_pull_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = bench(directory.path(), &["mailbox", "--only", "PR 29"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "elapsed ms",
+        "msg/s",
+        "batches",
+        "batch mean",
+        "batch p50",
+        "batch p95",
+        "batch max",
+        "heap a batch, mean KB",
+        "heap a batch, p50 KB",
+        "heap a batch, max KB",
+        "heap peak KB",
+    ] {
+        assert!(text.lines().any(|l| l.starts_with(line)), "{line}: {text}");
+    }
+    for controller in [
+        "knee",
+        "exponential",
+        "aimd:32",
+        "aimd:64",
+        "aimd:128",
+        "fixed:8192",
+        "greedy",
+    ] {
+        assert!(text.contains(controller), "{controller}");
+    }
+}
+
+#[test]
+fn a_peer_is_asked_in_every_round_and_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    peer(
+        directory.path(),
+        "quick",
+        r#"#!/bin/sh
+while read -r verb rest; do
+    case "$verb $rest" in
+        hello*) echo 'a line for people'; echo '{"systems":[{"system":"quick","version":"1.2"}]}' ;;
+        *batch=10*) echo '{"error":"mode=batch is not supported by quick"}' ;;
+        *) echo '{"system":"quick","ops_per_s":1000.0,"checksum_ok":true,"batch_mean":1.0,"ours":7}' ;;
+    esac
+done
+"#,
+    );
+    let args = ["queue", "--peers", "--json", "--only", "1 producer, single"];
+    let single = document(&bench(directory.path(), &args));
+    let quick = row(&single, "quick");
+    assert_eq!(
+        (&quick["version"], &quick["ops_per_s"], &quick["rounds"]),
+        (&"1.2".into(), &1000.0.into(), &2.into())
+    );
+    assert_eq!(quick["ours"], 7.0, "what else a peer says is kept");
+    let ratio = row(&single, "tidegate")["ratio"]["quick single"]
+        .as_f64()
+        .unwrap();
+    assert!(ratio > 1.0, "{ratio}");
+    // A system that has no such thing is not part of the case.
+    let batch = document(&bench(
+        directory.path(),
+        &[
+            "queue",
+            "--peers",
+            "--json",
+            "--only",
+            "1 producer, batch 10",
+        ],
+    ));
+    assert!(
+        rows(&batch)
+            .iter()
+            .all(|row| row["system"] == "tidegate" || row["case"] != "1 producer, batch 10")
+    );
+}
+
+#[test]
+fn a_hanging_peer_is_killed_and_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    // Its child would outlive it: the whole group is killed.
+    let pid = directory.path().join("pid");
+    let script = format!(
+        "#!/bin/sh\nread -r hello\necho '{{\"systems\":[{{\"system\":\"slow\",\"version\":\"1\"}}]}}'\nread -r ask\nsleep 1000 &\necho $! > {}\nwait\n",
+        pid.display()
+    );
+    peer(directory.path(), "slow", &script);
+    let args = [
+        "queue",
+        "--peers",
+        "--json",
+        "--peer-timeout",
+        "2",
+        "--only",
+        "1 producer, single",
+    ];
+    let document = document(&bench(directory.path(), &args));
+    let note = row(&document, "slow")["note"].as_str().unwrap();
+    assert!(
+        note.starts_with("hung: no answer to `queue system=slow ") && note.ends_with("within 2 s"),
+        "{note}"
+    );
+    assert!(row(&document, "tidegate")["ops_per_s"].is_f64());
+    let pid = std::fs::read_to_string(pid).unwrap();
+    let stat = format!("/proc/{}/stat", pid.trim());
+    // It is killed already, but dies when it next runs.
+    let gone = (0..1_000_000).any(|_| {
+        std::thread::yield_now();
+        std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    });
+    assert!(gone, "its child is still there");
+}
+
+#[test]
+fn a_peer_that_is_not_built_names_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    peer(
+        directory.path(),
+        "absent",
+        "#!/bin/sh\necho 'not built: run bench/peers/install.sh absent' >&2\nexit 3\n",
+    );
+    let args = ["queue", "--peers", "--json", "--only", "1 producer, single"];
+    let output = bench(directory.path(), &args);
+    let document = document(&output);
+    assert_eq!(
+        row(&document, "absent")["note"],
+        "not built: run bench/peers/install.sh absent"
+    );
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.contains("absent: not built: run bench/peers/install.sh absent"),
+        "{errors}"
+    );
+    // And none at all.
+    let empty = tempfile::tempdir().unwrap();
+    let output = bench(empty.path(), &args);
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("bench/peers/install.sh")
+    );
+}
+
+#[test]
+fn finished_cells_are_kept_and_skipped() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = [
+        "queue",
+        "--json",
+        "--resume",
+        "kept.jsonl",
+        "--only",
+        "single",
+    ];
+    let first = document(&bench(directory.path(), &args));
+    assert_eq!(rows(&first).len(), 2);
+    // A run cut short in the middle of a line.
+    let path = directory.path().join("kept.jsonl");
+    let kept = std::fs::read_to_string(&path).unwrap();
+    let half = kept.rfind("2 producers, single").unwrap() + 10;
+    std::fs::write(&path, &kept[..half]).unwrap();
+    let second = document(&bench(directory.path(), &args));
+    assert_eq!(rows(&first)[0], rows(&second)[0], "measured once");
+    assert_eq!(rows(&second).len(), 2);
+    let third = document(&bench(directory.path(), &args));
+    assert_eq!(rows(&third), rows(&second));
+}
+
+/// A client of Redis that answers without asking it; what it is asked is kept in `asked`.
+fn redis_client(directory: &Path, measure: &str) {
+    let script = format!(
+        r#"#!/bin/sh
+while read -r verb rest; do
+    echo "$verb $rest" >>{}/asked
+    case "$verb" in
+        hello) echo '{{"systems":[{{"system":"rueidis","version":"1.2"}}]}}' ;;
+        load) echo '{{}}' ;;
+        measure) {measure} ;;
+        rest) echo '{{}}' ;;
+    esac
+done
+"#,
+        directory.display()
+    );
+    peer(directory, "scripted", &script);
+}
+
+fn asked(directory: &Path) -> Vec<String> {
+    let asked = std::fs::read_to_string(directory.join("asked")).unwrap_or_default();
+    asked.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn redis_clients_are_loaded_measured_and_rested() {
+    let directory = tempfile::tempdir().unwrap();
+    let answer = r#"echo '{"ops":1000,"ops_per_s":5e4,"elapsed_s":0.02,"cpu_s":0.004,"allocs":2000,"alloc_bytes":64000,"p50_us":3}'"#;
+    redis_client(directory.path(), answer);
+    let case = "GET 64 B, RTT 1 ms, 16 callers";
+    let args = ["redis", "--peers", "--json", "--only", case];
+    let document = document(&bench(directory.path(), &args));
+    assert_eq!(document["bench"], "redis");
+    let rivals: Vec<_> = rows(&document)
+        .iter()
+        .filter(|row| row["system"] == "rueidis")
+        .collect();
+    let settings: Vec<_> = rivals
+        .iter()
+        .map(|row| row["controller"].as_str())
+        .collect();
+    assert_eq!(settings, [Some("no delay"), Some("20 us"), Some("100 us")]);
+    for row in rivals {
+        for (key, value) in [
+            ("ops_per_s", 5e4),
+            ("client_cpu_us", 4.0),
+            ("allocs_per_op", 2.0),
+            ("alloc_bytes_per_op", 64.0),
+            ("p50_us", 3.0),
+            ("rounds", 2.0),
+        ] {
+            assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
+        }
+        // It never called Redis: what Redis did are the bench's own questions, one after the other. They may take too
+        // little for its clock, and now and then it reads where nothing is.
+        assert!(row["redis_cpu_us"].is_f64(), "{row}");
+        let commands = row["commands_per_read"].as_f64().unwrap();
+        assert!(commands > 0.0 && commands <= 1.0, "{row}");
+    }
+    let asked = asked(directory.path());
+    let loads: Vec<_> = asked
+        .iter()
+        .filter(|line| line.starts_with("load"))
+        .collect();
+    assert_eq!(loads.len(), 6, "three settings, two rounds: {asked:?}");
+    for (load, rest) in loads
+        .iter()
+        .zip(asked.iter().filter(|line| line.starts_with("rest")))
+    {
+        assert!(
+            load.contains(" command=get value=64 callers=16 rate=0 delay_us="),
+            "{load}"
+        );
+        assert_eq!(rest.trim_end(), "rest");
+    }
+}
+
+#[test]
+fn a_redis_client_that_fails_is_rested_and_noted() {
+    let directory = tempfile::tempdir().unwrap();
+    redis_client(directory.path(), r#"echo '{"error":"WRONGTYPE of it"}'"#);
+    let args = [
+        "redis",
+        "--peers",
+        "--json",
+        "--only",
+        "SET 64 B, RTT 0, 2 callers",
+    ];
+    let document = document(&bench(directory.path(), &args));
+    assert_eq!(row(&document, "rueidis")["note"], "WRONGTYPE of it");
+    let verbs: Vec<_> = asked(directory.path())
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    let turn = ["load", "measure", "rest"];
+    assert_eq!(verbs, [&["hello"][..], &turn, &turn, &turn].concat());
+}
+
+#[test]
+fn without_a_redis_server_the_command_that_installs_it_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(["redis", "--effort", "smoke"])
+        .current_dir(directory.path())
+        .env("PATH", directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("apt-get install redis-server"), "{errors}");
+}
+
+#[test]
+fn the_redis_server_ends_with_the_bench_even_if_that_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    // It never answers, so the bench is in the middle of a cell; it ends with its input.
+    redis_client(directory.path(), "read -r _");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(["redis", "--peers", "--effort", "smoke"])
+        .args(["--only", "GET 64 B, RTT 0, 2 callers"])
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let addr = loop {
+        let asked = asked(directory.path());
+        if asked.iter().any(|line| line.starts_with("measure")) {
+            let load = asked.iter().find(|line| line.starts_with("load")).unwrap();
+            let addr = load.split(' ').find_map(|word| word.strip_prefix("addr="));
+            break addr.unwrap().to_owned();
+        }
+        assert!(
+            Instant::now() < until,
+            "it did not get to measuring: {asked:?}"
+        );
+        std::thread::yield_now();
+    };
+    assert!(TcpStream::connect(&addr).is_ok());
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    while TcpStream::connect(&addr).is_ok() {
+        assert!(Instant::now() < until, "Redis is still there");
+        std::thread::yield_now();
+    }
+}

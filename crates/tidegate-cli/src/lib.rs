@@ -1,0 +1,113 @@
+//! The commands of the program `tidegate`, as a library: the program calls [`main`], and `tidegate-bench` uses the parts
+//! that both have: the word count topology, the tables of results, the server's flags.
+
+mod args;
+mod client;
+mod cluster;
+mod count;
+mod input;
+pub mod interrupt;
+mod log;
+pub mod report;
+pub mod serve;
+mod ship;
+mod sim;
+pub mod topology;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+
+/// A request that cannot be met as it stands: exit code 2, as for any other wrong argument.
+#[derive(Debug)]
+pub struct Usage(String);
+
+impl Usage {
+    /// Takes the text of `error`, which says what was expected.
+    pub fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Parses the command line, runs the command and returns the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse_from(serve::with_two_dashes(std::env::args_os()));
+    exit_code("tidegate", || match &cli.command {
+        Command::Count(args) => count::run(args),
+        Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Receive(args) => ship::receive(args),
+        Command::Send(args) => ship::send(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Cluster(args) => cluster::run(args),
+        Command::Log(command) => log::run(command),
+        Command::Pub(args) => client::publish::run(args),
+        Command::Sub(args) => client::subscribe::run(args),
+        Command::Stream(command) => client::stream::run(command),
+        Command::Consume(args) => client::consume::run(args),
+    })
+}
+
+/// Runs a command of `program` with Ctrl-C as a flag, and turns its outcome into an exit code: an error is one line on
+/// standard error, a closed output is none.
+pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
+    let outcome = interrupt::listen()
+        .map_err(Into::into)
+        .and_then(|()| command());
+    match outcome {
+        Ok(code) => code,
+        // The reader of our output has enough.
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{program}: {}", line(&e));
+            ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// An error and its causes in one line. Many say their cause themselves: those are not said twice.
+fn line(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let inner = anyhow!("address in use");
+        let outer = inner.context("cannot listen on x: address in use");
+        let outermost = outer.context("the server does not start");
+        let said = super::line(&outermost);
+        assert_eq!(
+            said,
+            "the server does not start: cannot listen on x: address in use"
+        );
+    }
+}

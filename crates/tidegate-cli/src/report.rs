@@ -1,0 +1,366 @@
+//! The one form of every result of the simulator and the benches: rows in one JSON document, or tables of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The name of our own system in every row.
+pub const OURS: &str = "tidegate";
+
+/// What a bench found. Every later bench and `tidegate sim` print this.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    /// The bench, or `sim`.
+    pub bench: String,
+    /// Processor and cores.
+    pub machine: String,
+    /// The commit of the working tree it ran in, if it is one.
+    pub commit: Option<String>,
+    /// One for each system of each case.
+    pub rows: Vec<Row>,
+}
+
+impl Document {
+    /// An empty one, for this machine and commit.
+    pub fn new(bench: &str) -> Self {
+        Self {
+            bench: bench.into(),
+            machine: machine(),
+            commit: commit(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// As one line of JSON.
+    pub fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+}
+
+/// One system in one case: medians over the rounds. What was not measured is null.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// `tidegate`, or the rival.
+    pub system: String,
+    /// The version of that system.
+    pub version: Option<String>,
+    /// The cell it belongs to: rows of one case are comparable.
+    pub case: String,
+    /// Who decides the batches, or how they are made.
+    pub controller: Option<String>,
+    /// Operations a second.
+    pub ops_per_s: Option<f64>,
+    /// First quartile of `ops_per_s`.
+    pub q1: Option<f64>,
+    /// Third quartile of `ops_per_s`.
+    pub q3: Option<f64>,
+    /// Rounds behind the medians.
+    pub rounds: Option<u64>,
+    /// Median latency, microseconds.
+    pub p50_us: Option<f64>,
+    /// 99th percentile of latency, microseconds.
+    pub p99_us: Option<f64>,
+    /// Mean latency, microseconds.
+    pub mean_us: Option<f64>,
+    /// Batches.
+    pub batches: Option<f64>,
+    /// Items of a batch, mean.
+    pub batch_mean: Option<f64>,
+    /// Items of the largest batch.
+    pub batch_max: Option<f64>,
+    /// Processor time of the whole process during one measurement, seconds.
+    pub cpu_s: Option<f64>,
+    /// Allocations during one measurement.
+    pub allocs: Option<f64>,
+    /// Resident memory after it, MiB.
+    pub rss_mb: Option<f64>,
+    /// What only some benches have: `ratio` (to others of the case), `note`, percentiles of batches, ...
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, Value>,
+}
+
+impl Row {
+    /// Who this is within its case.
+    pub fn label(&self) -> String {
+        match &self.controller {
+            Some(controller) => format!("{} {controller}", self.system),
+            None => self.system.clone(),
+        }
+    }
+
+    /// Why there are no numbers.
+    pub fn note(&self) -> Option<&str> {
+        self.extra.get("note").and_then(Value::as_str)
+    }
+
+    /// A further number.
+    pub fn extra(&self, key: &str) -> Option<f64> {
+        self.extra.get(key).and_then(Value::as_f64)
+    }
+}
+
+/// A table in which columns without a value in any row are left out. The first column is set to the left.
+#[derive(Debug, Default)]
+pub struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            heads: heads.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Appends a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The text, a line a row.
+    pub fn print(&self) -> String {
+        let width = |column: usize| {
+            let cells = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count());
+            cells
+                .max()
+                .filter(|&width| width > 0)
+                .map(|width| width.max(self.heads[column].chars().count()))
+        };
+        let widths: Vec<_> = (0..self.heads.len()).map(width).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&self.heads).chain(&self.rows) {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let Some(width) = widths[column] else {
+                    continue;
+                };
+                let gap = if line.is_empty() { "" } else { "  " };
+                let _ = if column == 0 {
+                    write!(line, "{gap}{cell:<width$}")
+                } else {
+                    write!(line, "{gap}{cell:>width$}")
+                };
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A head, and a row's cell below it.
+pub type Column = (&'static str, fn(&Row) -> Option<String>);
+
+/// The rows of one case as a table, with a column of ratios for every row that has them.
+pub fn case_table(rows: &[&Row]) -> String {
+    let columns: [Column; 29] = [
+        ("ops/s", |row| row.ops_per_s.map(count)),
+        ("q1", |row| row.q1.map(count)),
+        ("q3", |row| row.q3.map(count)),
+        ("mean us", |row| row.mean_us.map(number)),
+        ("p50 us", |row| row.p50_us.map(number)),
+        ("p99 us", |row| row.p99_us.map(number)),
+        ("batches", |row| row.batches.map(count)),
+        ("batch mean", |row| row.batch_mean.map(number)),
+        ("batch max", |row| row.batch_max.map(number)),
+        ("cpu s", |row| row.cpu_s.map(number)),
+        ("allocs", |row| row.allocs.map(count)),
+        ("rss MiB", |row| row.rss_mb.map(number)),
+        ("messages", |row| row.extra("messages").map(count)),
+        ("to (a)", |row| row.extra("factor").map(number)),
+        ("published", |row| row.extra("published_factor").map(number)),
+        ("cmds/entry", |row| {
+            row.extra("commands_per_entry").map(number)
+        }),
+        ("entries/sync", |row| {
+            row.extra("entries_per_sync").map(number)
+        }),
+        ("KiB/sync", |row| row.extra("kib_per_sync").map(number)),
+        ("syncs/s", |row| row.extra("syncs_per_s").map(number)),
+        ("MB/s", |row| row.extra("mb_per_s").map(number)),
+        ("server us/msg", |row| {
+            row.extra("server_cpu_us").map(number)
+        }),
+        ("by node", |row| costs_by_node(row)),
+        ("cpu us/op", |row| row.extra("client_cpu_us").map(number)),
+        ("redis us/op", |row| row.extra("redis_cpu_us").map(number)),
+        ("proxy us/op", |row| row.extra("proxy_cpu_us").map(number)),
+        ("cmds/read", |row| {
+            row.extra("commands_per_read").map(number)
+        }),
+        ("allocs/op", |row| row.extra("allocs_per_op").map(number)),
+        ("bytes/op", |row| {
+            row.extra("alloc_bytes_per_op").map(number)
+        }),
+        ("rounds", |row| row.rounds.map(|n| n.to_string())),
+    ];
+    // The share of throughput, and of latency where both have one.
+    let kinds = [
+        ("ratio", ""),
+        ("mean_ratio", "mean: "),
+        ("p99_ratio", "p99: "),
+        ("cpu_ratio", "cpu: "),
+        ("server_cpu_ratio", "server cpu: "),
+    ];
+    let mut subjects = Vec::new();
+    for row in rows {
+        let name = row.controller.as_ref().unwrap_or(&row.system);
+        for (key, of) in kinds {
+            if let Some(ratios) = row.extra.get(key) {
+                subjects.push((ratios, format!("{of}{name} / it")));
+            }
+        }
+    }
+    let heads = std::iter::once("")
+        .chain(columns.iter().map(|(head, _)| *head))
+        .chain(subjects.iter().map(|(_, head)| head.as_str()));
+    let mut table = Table::new(heads.chain([""]));
+    for row in rows {
+        let name = match &row.version {
+            Some(version) if row.system != OURS => format!("{} ({version})", row.label()),
+            _ => row.label(),
+        };
+        let cells = columns
+            .iter()
+            .map(|(_, cell)| cell(row).unwrap_or_default());
+        let ratios = subjects.iter().map(|(ratios, _)| {
+            let ratio = ratios.get(row.label()).and_then(Value::as_f64);
+            ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
+        });
+        let note = row.note().unwrap_or_default().to_owned();
+        table.row([name].into_iter().chain(cells).chain(ratios).chain([note]));
+    }
+    table.print()
+}
+
+/// What a message cost each node of a cluster, the leader first where there is one.
+fn costs_by_node(row: &Row) -> Option<String> {
+    let others = ["follower", "node"].iter().flat_map(|role| {
+        let cost = move |n| row.extra(&format!("{role}_{n}_cpu_us"));
+        (1..).map_while(cost)
+    });
+    let costs = row.extra("leader_cpu_us").into_iter().chain(others);
+    let costs: Vec<_> = costs.map(number).collect();
+    (!costs.is_empty()).then(|| costs.join(" / "))
+}
+
+/// A number with three or four significant digits.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// A count, in thousands or millions where it is long.
+pub fn count(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{:.2}G", value / 1e9),
+        v if v >= 1e6 => format!("{:.2}M", value / 1e6),
+        v if v >= 1e5 => format!("{:.1}k", value / 1e3),
+        _ => number(value),
+    }
+}
+
+/// Processor model and cores.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
+    format!("{model}, {cores} cores")
+}
+
+/// The commit checked out around the current directory.
+fn commit() -> Option<String> {
+    let git = Command::new("git")
+        .args(["rev-parse", "--short", "HEAD"])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let hash = String::from_utf8(git.stdout).ok()?.trim().to_owned();
+    (git.status.success() && !hash.is_empty()).then_some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_key_is_there() {
+        let mut row = Row {
+            system: "tidegate".into(),
+            case: "c".into(),
+            ..Row::default()
+        };
+        row.extra.insert("note".into(), json!("hung"));
+        let value = serde_json::to_value(&row).unwrap();
+        for key in [
+            "system",
+            "version",
+            "case",
+            "controller",
+            "ops_per_s",
+            "q1",
+            "q3",
+            "rounds",
+            "p50_us",
+            "p99_us",
+            "mean_us",
+            "batches",
+            "batch_mean",
+            "batch_max",
+            "cpu_s",
+            "allocs",
+            "rss_mb",
+            "note",
+        ] {
+            assert!(value.get(key).is_some(), "{key}");
+        }
+        assert_eq!(serde_json::from_value::<Row>(value).unwrap(), row);
+    }
+
+    #[test]
+    fn a_document_names_the_machine() {
+        assert!(Document::new("x").machine.ends_with("cores"));
+    }
+
+    #[test]
+    fn columns_without_values_are_left_out() {
+        let mut fast = Row {
+            system: "tidegate".into(),
+            ops_per_s: Some(2e6),
+            ..Row::default()
+        };
+        fast.extra.insert("ratio".into(), json!({"slow x": 2.0}));
+        let slow = Row {
+            system: "slow".into(),
+            controller: Some("x".into()),
+            ops_per_s: Some(1e6),
+            ..Row::default()
+        };
+        let text = case_table(&[&fast, &slow]);
+        assert_eq!(
+            text,
+            "          ops/s  tidegate / it\n\
+             tidegate  2.00M\n\
+             slow x    1.00M          2.000\n"
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! Ways of writing replicated streams that only measurements take, behind the feature `lab`.
+//!
+//! Owns the steps from how nats-server 2.12 writes a replicated stream to how this server does, which `tidegate-bench raft`
+//! compares: the parts of the product that each step goes without, and why that stands for nats-server. Without the feature
+//! [`Lab`] has no field, and each of its answers is the product's, known to the compiler.
+//!
+//! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: there a message that arrives is
+//! proposed under the lock that its Raft node holds while it writes and syncs its log, so hardly more than one message can enter
+//! between two writes.
+
+#[cfg(feature = "lab")]
+mod step;
+
+#[cfg(feature = "lab")]
+use std::time::Duration;
+
+#[cfg(feature = "lab")]
+pub use step::{RaftStep, RaftStepError};
+
+/// How far this server writes differently from the product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lab {
+    /// How entries are made, written and sent in a cluster.
+    #[cfg(feature = "lab")]
+    pub raft_step: RaftStep,
+    /// How much longer each sync of the log takes than the disk does.
+    #[cfg(feature = "lab")]
+    pub sync_delay: Duration,
+}
+
+impl Lab {
+    /// The product.
+    pub const NONE: Self = Self {
+        #[cfg(feature = "lab")]
+        raft_step: RaftStep::All,
+        #[cfg(feature = "lab")]
+        sync_delay: Duration::ZERO,
+    };
+}
+
+#[cfg(not(feature = "lab"))]
+impl Lab {
+    pub(crate) const fn entry_limit(self) -> Option<(u64, u64)> {
+        None
+    }
+
+    pub(crate) const fn carries_over(self) -> bool {
+        true
+    }
+
+    pub(crate) const fn one_at_a_time(self) -> bool {
+        false
+    }
+
+    pub(crate) const fn anticipates(self) -> bool {
+        true
+    }
+}
+
+#[cfg(feature = "lab")]
+impl Lab {
+    pub(crate) const fn entry_limit(self) -> Option<(u64, u64)> {
+        self.raft_step.entry_limit()
+    }
+
+    pub(crate) const fn carries_over(self) -> bool {
+        self.raft_step.carries_over()
+    }
+
+    pub(crate) const fn one_at_a_time(self) -> bool {
+        self.raft_step.one_at_a_time()
+    }
+
+    pub(crate) const fn anticipates(self) -> bool {
+        self.raft_step.anticipates()
+    }
+
+    pub(crate) const fn writes_twice(self) -> bool {
+        self.raft_step.writes_twice()
+    }
+}

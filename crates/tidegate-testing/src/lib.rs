@@ -1,0 +1,66 @@
+//! Tools that tests need: where they are, and a count of the tests that miss one.
+//!
+//! The harness of Rust's tests cannot ignore a test while it runs, so a test without its tool would pass in silence.
+//! [`missing`] makes it fail where `TIDEGATE_TESTS=all`, as in `.ci/run`. Elsewhere the test ends early, and
+//! `make test` prints each of them, and their number, at its end.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Notes that the running test needs a tool that is not here; `tool` names it and how to get it.
+///
+/// # Panics
+/// If `TIDEGATE_TESTS` is `all`: there each test has to run.
+pub fn missing(tool: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    assert!(
+        std::env::var_os("TIDEGATE_TESTS").is_none_or(|tests| tests != "all"),
+        "{test} needs {tool}"
+    );
+    println!("{test} is ignored: it needs {tool}");
+    if let Some(path) = std::env::var_os("TIDEGATE_TESTS_IGNORED") {
+        // A line in one write: several test programs append at once.
+        let line = format!("{test}: {tool}\n");
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let noted = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        assert!(noted.is_ok(), "the ignored test cannot be noted: {noted:?}");
+    }
+}
+
+/// The repository's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The `nats` program, a client of the servers under test. Notes it as [`missing`] if it is not built.
+#[must_use]
+pub fn nats() -> Option<PathBuf> {
+    let path = root().join("bench/peers/go-nats/bin/nats");
+    if path.is_file() {
+        return Some(path);
+    }
+    missing("the `nats` program (make deps-nats)");
+    None
+}
+
+/// A Python with the client nats.py. Notes it as [`missing`] if there is none.
+#[must_use]
+pub fn python_with_nats() -> Option<PathBuf> {
+    let candidates = [
+        root().join("target/nats-py/bin/python3"),
+        PathBuf::from("python3"),
+    ];
+    let has_it = |python: &PathBuf| {
+        let asked = Command::new(python).args(["-c", "import nats"]).output();
+        asked.is_ok_and(|output| output.status.success())
+    };
+    let found = candidates.into_iter().find(has_it);
+    if found.is_none() {
+        missing("nats.py (make deps-python)");
+    }
+    found
+}
