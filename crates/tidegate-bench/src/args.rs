@@ -34,6 +34,8 @@ pub(crate) enum Bench {
     /// The gain of each step of nats-server's PR 7355 on such streams, and of two more: on this disk, and on a disk whose syncs
     /// take 5 ms longer.
     Raft(BenchArgs),
+    /// Two binaries of `tidegate` as stream servers, in interleaved pairs: is NEW worse than OLD?
+    Compare(crate::compare::CompareArgs),
     /// A server with further flags: the ways of writing that `raft` and the slowed cells compare.
     #[command(hide = true)]
     Serve(Box<tidegate_cli::serve::ServeArgs>),

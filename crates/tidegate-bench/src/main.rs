@@ -4,6 +4,7 @@
 //! every bench. The program counts its own allocations; the product it starts as a server does not.
 
 mod args;
+mod compare;
 mod latency;
 mod link;
 mod machine;
@@ -75,6 +76,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
             stream::run_clusters(&mut session)?;
             session
         }
+        Bench::Compare(args) => return compare::run(args),
         Bench::Serve(args) => return tidegate_cli::serve::run(args),
         Bench::Raft(args) => {
             let mut session = Session::open("raft", &stream::defaults_of_steps(args))?;

@@ -29,7 +29,7 @@ pub(super) struct Directory(PathBuf);
 
 impl Directory {
     /// Below `TIDEGATE_BENCH_DIR`, or in the build directory, which is on a disk where the system's own may not be.
-    fn make() -> anyhow::Result<Self> {
+    pub(super) fn make() -> anyhow::Result<Self> {
         let parent = match std::env::var_os("TIDEGATE_BENCH_DIR") {
             Some(directory) => PathBuf::from(directory),
             None => machine::upwards("target")
@@ -40,7 +40,11 @@ impl Directory {
         Ok(Self(path))
     }
 
-    fn is_in_memory(&self) -> bool {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn is_in_memory(&self) -> bool {
         const TMPFS: u64 = 0x0102_1994;
         rustix::fs::statfs(&self.0).is_ok_and(|fs| fs.f_type as u64 == TMPFS)
     }

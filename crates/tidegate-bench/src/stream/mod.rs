@@ -9,6 +9,7 @@ mod bare;
 mod cell;
 mod field;
 mod load;
+mod pair;
 mod program;
 mod server;
 mod servers;
@@ -25,6 +26,7 @@ use super::session::Session;
 use crate::args::{BenchArgs, Effort};
 use cell::{Cell, Work, cells, cells_of_clusters, cells_of_steps};
 use field::Field;
+pub(crate) use pair::{Measured, Pair, Traffic};
 use server::{Kind, Programs};
 
 /// Nodes of a cluster, and replicas of each stream there.

@@ -89,20 +89,39 @@ impl Server {
         (addr, http): (SocketAddr, SocketAddr),
         membership: Option<Membership<'_>>,
     ) -> anyhow::Result<Self> {
-        let context = || directory.display().to_string();
-        if directory.exists() {
-            std::fs::remove_dir_all(directory).with_context(context)?;
-        }
-        std::fs::create_dir_all(directory).with_context(context)?;
-        let log = directory.join("log");
-        let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "sh"]).arg(&log);
+        let mut command = guarded(directory)?;
         arguments(&mut command, kind, directory, nats_server)?;
+        command.args(membership.map(|m| m.arguments()).unwrap_or_default());
+        Self::run(command, directory, (addr, http))
+    }
+
+    /// Starts this binary of the product with its files in `directory`, which is emptied.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start_product(
+        program: &Path,
+        directory: &Path,
+        addresses: (SocketAddr, SocketAddr),
+    ) -> anyhow::Result<Self> {
+        let mut command = guarded(directory)?;
         command
+            .arg(program)
+            .arg("serve")
+            .arg("--data")
+            .arg(directory.join("data"));
+        Self::run(command, directory, addresses)
+    }
+
+    fn run(
+        mut command: Command,
+        directory: &Path,
+        (addr, http): (SocketAddr, SocketAddr),
+    ) -> anyhow::Result<Self> {
+        let log = directory.join("log");
+        let mut guard = command
             .args(["-a", "127.0.0.1", "-p", &addr.port().to_string()])
             .args(["-m", &http.port().to_string()])
-            .args(membership.map(|m| m.arguments()).unwrap_or_default());
-        let mut guard = command
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -150,6 +169,22 @@ impl Server {
     pub(super) fn cpu_s(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
+    }
+
+    /// Its process id.
+    pub(super) const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Processor time of the threads it has now, in nanoseconds.
+    pub(super) fn cpu_ns(&self) -> anyhow::Result<u64> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid))?;
+        let of = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task?.path().join("schedstat"))?;
+            let first = stat.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
+            first.context("/proc/PID/task/TID/schedstat cannot be read")
+        };
+        tasks.map(of).sum()
     }
 
     /// Resident memory, MiB.
@@ -235,6 +270,18 @@ impl Drop for Server {
         }
         let _ = self.guard.wait();
     }
+}
+
+/// A command that runs its further words as a server, with the log in `directory`, which is emptied.
+fn guarded(directory: &Path) -> anyhow::Result<Command> {
+    let context = || directory.display().to_string();
+    if directory.exists() {
+        std::fs::remove_dir_all(directory).with_context(context)?;
+    }
+    std::fs::create_dir_all(directory).with_context(context)?;
+    let mut command = Command::new("sh");
+    command.args(["-c", GUARD, "sh"]).arg(directory.join("log"));
+    Ok(command)
 }
 
 fn arguments(

@@ -1,0 +1,150 @@
+//! The median of ratios with its interval, and the verdict on a bound. Pure.
+//!
+//! The interval needs no assumption about the distribution: between the k-th smallest and the k-th largest of n values lies the
+//! median of their source with a probability that the binomial distribution gives (David and Nagaraja, *Order Statistics*, 7.1).
+
+/// The smallest number of pairs for which an interval of 95 % exists that is not widened to the extremes by lack of data.
+pub(crate) const PAIRS_MIN: usize = 7;
+const CONFIDENCE: f64 = 0.95;
+
+/// A median and the interval around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Interval {
+    /// The median of `values` with its interval of at least 95 %, or `None` where there are fewer than six values: then no
+    /// interval of values covers as much.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        // The largest rank whose interval still covers enough.
+        let rank = (1..=n / 2)
+            .rev()
+            .find(|rank| covers(n, *rank) >= CONFIDENCE)?;
+        let middle = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0;
+        Some(Self {
+            median: middle,
+            low: sorted[rank - 1],
+            high: sorted[n - rank],
+        })
+    }
+
+    /// Half the interval's width as a share of its median.
+    pub(crate) fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0 / self.median
+    }
+}
+
+/// The probability that the median lies between the `rank`-th smallest and the `rank`-th largest of `n` values.
+fn covers(n: usize, rank: usize) -> f64 {
+    let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let mut tail = 0.0;
+    for i in 0..rank {
+        tail += term;
+        term *= (n - i) as f64 / (i + 1) as f64;
+    }
+    1.0 - 2.0 * tail
+}
+
+/// The outcome of one row against a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The whole interval is within the bound.
+    NotWorse,
+    /// The whole interval is beyond the bound.
+    Worse,
+    /// The interval is wider than the bound, or lies across it.
+    NotResolved,
+}
+
+impl Verdict {
+    /// Judges a ratio NEW / OLD. `within` is the share that NEW may be worse; `more_is_better` says in which direction.
+    pub(crate) fn of(ratio: Interval, within: f64, more_is_better: bool) -> Self {
+        let (worst, best) = match more_is_better {
+            true => (1.0 - ratio.low, 1.0 - ratio.high),
+            false => (ratio.high - 1.0, ratio.low - 1.0),
+        };
+        if worst <= within {
+            Self::NotWorse
+        } else if best > within {
+            Self::Worse
+        } else {
+            Self::NotResolved
+        }
+    }
+
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::NotWorse => "not worse",
+            Self::Worse => "worse",
+            Self::NotResolved => "not resolved",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_those_of_the_binomial_distribution() {
+        assert!((covers(7, 1) - 0.984_375).abs() < 1e-9);
+        assert!((covers(9, 2) - 0.960_937_5).abs() < 1e-9);
+        assert!((covers(15, 4) - 0.964_843_75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_interval_leaves_out_as_many_extremes_as_it_may() {
+        let seven = [3.0, 1.0, 2.0, 5.0, 4.0, 7.0, 6.0];
+        let of = Interval::of(&seven).unwrap();
+        assert_eq!((of.low, of.median, of.high), (1.0, 4.0, 7.0));
+        let fifteen: Vec<f64> = (1..=15).map(f64::from).collect();
+        let of = Interval::of(&fifteen).unwrap();
+        assert_eq!((of.low, of.median, of.high), (4.0, 8.0, 12.0));
+        assert_eq!(Interval::of(&seven[..5]), None);
+    }
+
+    /// Of a source whose median is known, the interval covers it as often as it says.
+    #[test]
+    fn the_interval_covers_the_median() {
+        let mut state = 7_u64;
+        let mut dice = move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        for n in [7, 9, 15, 31] {
+            let covered = (0..2000).filter(|_| {
+                // Skewed: its median is 0.25.
+                let values: Vec<f64> = (0..n).map(|_| dice().powi(2)).collect();
+                let of = Interval::of(&values).unwrap();
+                of.low <= 0.25 && 0.25 <= of.high
+            });
+            let covered = covered.count();
+            assert!(covered >= 1880, "{n}: {covered} of 2000");
+        }
+    }
+
+    #[test]
+    fn a_verdict_wants_the_whole_interval_on_one_side() {
+        let ratio = |low, high| Interval {
+            median: (low + high) / 2.0,
+            low,
+            high,
+        };
+        let more = |low, high| Verdict::of(ratio(low, high), 0.03, true);
+        assert_eq!(more(0.98, 1.01), Verdict::NotWorse);
+        assert_eq!(more(0.90, 0.96), Verdict::Worse);
+        assert_eq!(more(0.90, 1.10), Verdict::NotResolved);
+        let less = |low, high| Verdict::of(ratio(low, high), 0.03, false);
+        assert_eq!(less(0.5, 1.03), Verdict::NotWorse);
+        assert_eq!(less(1.04, 1.2), Verdict::Worse);
+        assert_eq!(less(0.99, 1.2), Verdict::NotResolved);
+    }
+}

@@ -1,0 +1,208 @@
+//! Two binaries of the product side by side, each a server with a directory of its own, under a load of our own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+
+use super::field::Directory;
+use super::load::Load;
+use super::server::Server;
+
+/// Bytes of a message.
+const BYTES: usize = 1024;
+/// Messages of the run under strace, which is slow.
+const TRACED: u64 = 2000;
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    clients: usize,
+    /// Messages a client has on the way; 1 waits for each.
+    window: usize,
+}
+
+impl Traffic {
+    pub(crate) const ALL: [Self; 4] = [
+        Self {
+            clients: 1,
+            window: 1,
+        },
+        Self {
+            clients: 10,
+            window: 1,
+        },
+        Self {
+            clients: 100,
+            window: 1,
+        },
+        Self {
+            clients: 10,
+            window: 500,
+        },
+    ];
+
+    pub(crate) fn name(self) -> String {
+        match (self.clients, self.window) {
+            (1, 1) => "1 caller".into(),
+            (clients, 1) => format!("{clients} callers"),
+            (clients, window) => format!("{clients} clients, {window} on the way"),
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    /// Messages a second.
+    pub(crate) per_s: f64,
+    /// The server's processor time a message, nanoseconds.
+    pub(crate) cpu_ns: f64,
+}
+
+/// Two servers. They come before the directory: dropped first.
+pub(crate) struct Pair {
+    servers: [Server; 2],
+    _directory: Directory,
+}
+
+impl Pair {
+    /// Starts both.
+    ///
+    /// # Errors
+    /// One does not come up.
+    pub(crate) fn start(old: &Path, new: &Path) -> anyhow::Result<Self> {
+        let directory = Directory::make()?;
+        if directory.is_in_memory() {
+            eprintln!(
+                "tidegate-bench: the data is in memory, where syncs cost nothing; set TIDEGATE_BENCH_DIR"
+            );
+        }
+        let start = |program: &Path, name: &str| {
+            let [client, http] = free_addresses()?;
+            let mut server =
+                Server::start_product(program, &directory.path().join(name), (client, http))?;
+            server.wait_ready()?;
+            anyhow::Ok(server)
+        };
+        Ok(Self {
+            servers: [start(old, "old")?, start(new, "new")?],
+            _directory: directory,
+        })
+    }
+
+    /// The number of messages that take the window; warms both up.
+    pub(crate) fn calibrate(&mut self, traffic: Traffic, window_ms: u64) -> anyhow::Result<u64> {
+        let mut messages = 20 * traffic.clients as u64;
+        for side in [1, 0] {
+            let rate = self.measure(side, traffic, messages)?.per_s;
+            messages = messages.max((rate * window_ms as f64 / 1e3) as u64);
+        }
+        Ok(messages)
+    }
+
+    /// Publishes so many messages to one of them.
+    pub(crate) fn measure(
+        &mut self,
+        side: usize,
+        traffic: Traffic,
+        messages: u64,
+    ) -> anyhow::Result<Measured> {
+        let server = &self.servers[side];
+        // Writes that the other server left in the cache would end up in the first sync of this one.
+        rustix::fs::sync();
+        let before = server.cpu_ns()?;
+        let sample = load(traffic, messages).run(&[server.addr()])?;
+        let cpu_ns = (server.cpu_ns()? - before) as f64 / messages as f64;
+        Ok(Measured {
+            per_s: sample.ops_per_s,
+            cpu_ns,
+        })
+    }
+
+    /// System calls a message of one of them, counted by strace in a run of their own; `None` where strace is missing or may not
+    /// trace.
+    pub(crate) fn syscalls(
+        &mut self,
+        side: usize,
+        traffic: Traffic,
+    ) -> anyhow::Result<Option<f64>> {
+        let server = &self.servers[side];
+        let counted = tempfile_beside(&self._directory);
+        let tracer = Command::new("strace")
+            .args(["-f", "-c", "-U", "calls,name", "-o"])
+            .arg(&counted)
+            .args(["-p", &server.pid().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut tracer) = tracer else {
+            return Ok(None);
+        };
+        let said = tracer.stderr.take().context("no pipe")?;
+        let mut said = std::io::BufReader::new(said);
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line)?;
+        if !line.contains("attached") {
+            tracer.wait()?;
+            return Ok(None);
+        }
+        // Its further words must not fill the pipe.
+        let rest = std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        let outcome = load(traffic, TRACED).run(&[server.addr()]);
+        let pid = i32::try_from(tracer.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.context("no process id")?, rustix::process::Signal::INT)?;
+        tracer.wait()?;
+        let _ = rest.join();
+        outcome?;
+        let counted = std::fs::read_to_string(&counted)?;
+        Ok(calls(&counted).map(|calls| calls as f64 / TRACED as f64))
+    }
+}
+
+fn load(traffic: Traffic, messages: u64) -> Load {
+    Load {
+        clients: traffic.clients,
+        bytes: BYTES,
+        streams: 1,
+        replicas: 1,
+        window: traffic.window,
+        messages,
+    }
+}
+
+fn tempfile_beside(directory: &Directory) -> std::path::PathBuf {
+    directory.path().join("syscalls")
+}
+
+/// The sum of the first column of strace's table.
+fn calls(table: &str) -> Option<u64> {
+    let rows = table.lines().filter_map(|line| {
+        let (calls, name) = line.trim().split_once(' ')?;
+        (name.trim() != "total").then(|| calls.parse::<u64>().ok())?
+    });
+    let sum = rows.sum();
+    (sum > 0).then_some(sum)
+}
+
+fn free_addresses() -> anyhow::Result<[SocketAddr; 2]> {
+    let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let [a, b] = ports;
+    Ok([a?.local_addr()?, b?.local_addr()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_of_strace_is_not_counted_twice() {
+        let table = "    calls syscall\n--------- ----------------\n      120 writev\n       30 epoll_wait\n--------- ----------------\n      150 total\n";
+        assert_eq!(calls(table), Some(150));
+        assert_eq!(calls("strace: no leave"), None);
+    }
+}
