@@ -2,53 +2,86 @@
 
 CARGO ?= cargo
 LOOM_DIR := $(CURDIR)/target/loom
+# What tests need beyond the default: no way of writing that only measurements take (the feature `lab`).
+FEATURES := tidegate/sim,tidegate/tokio,tidegate/futures,tidegate-log/sim,tidegate-server/sim
+PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
+# Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
+export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-peers deps-python deps-strace test check loom prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers test test-all loom ignored compare compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
-deps: ## what tests and peers need: crates, Debian packages, the rivals' builds
+deps: ## what tests need: crates, Debian packages (as root), the `nats` program, nats.py; no rival
 	$(CARGO) fetch --locked
-	@$(MAKE) --no-print-directory deps-redis
-	@$(MAKE) --no-print-directory deps-peers
-	@$(MAKE) --no-print-directory deps-python deps-strace
+	@$(MAKE) --no-print-directory deps-system deps-redis deps-nats deps-python
 
 # The Redis client is tested against a real server.
 deps-redis:
 	@bench/peers/install.sh redis </dev/null >target-redis-server.log 2>&1 && rm -f target-redis-server.log; \
 	command -v redis-server >/dev/null || { echo "missing: redis-server (apt-get install redis-server)"; exit 1; }
 
-# Tests do without the rivals, so their absence is told and does not stop anything.
-deps-peers:
+# A client that streams and clusters are tested with.
+deps-nats:
+	@test -x bench/peers/go-nats/bin/nats \
+	  || { bench/peers/install.sh nats </dev/null >target-nats.log 2>&1 && rm -f target-nats.log; } \
+	  || echo "missing: the nats program (see target-nats.log); by hand: bench/peers/install.sh nats"
+
+# Another client.
+NATS_PY := target/nats-py
+deps-python:
+	@$(NATS_PY)/bin/python3 -c 'import nats' 2>/dev/null \
+	  || { python3 -m venv $(NATS_PY) && $(NATS_PY)/bin/pip install -q 'nats-py==2.16.0'; } >target-nats-py.log 2>&1 </dev/null \
+	  || echo "missing: nats.py (see target-nats-py.log)"
+
+# Traces of system calls, disks of a node's own, networks of a node's own.
+deps-system:
+	@command -v strace ip mkfs.ext4 fsfreeze >/dev/null && test "$$(command -v strace ip mkfs.ext4 fsfreeze | wc -l)" = 4 \
+	  || { apt-get update -q && apt-get install -y -q --no-install-recommends strace iproute2 e2fsprogs util-linux; } >target-system.log 2>&1 </dev/null \
+	  || echo "missing: strace, iproute2, e2fsprogs or util-linux (see target-system.log)"
+
+deps-peers: ## the rivals that benches run beside us, and nats-server
 	@for peer in rust java erlang go redis-rs go-nats; do \
 	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
 	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
 	done
 
-# A client the streams are tested with; without it those tests say so and pass.
-NATS_PY := target/nats-py
-deps-python:
-	@$(NATS_PY)/bin/python3 -c 'import nats' 2>/dev/null \
-	  || { python3 -m venv $(NATS_PY) && $(NATS_PY)/bin/pip install -q 'nats-py==2.16.0'; } >target-nats-py.log 2>&1 </dev/null \
-	  || echo "nats.py: not installed (see target-nats-py.log)"
+test: deps ## every test but those of test-all (installs what is missing when run as root)
+	@mkdir -p target && rm -f $(TIDEGATE_TESTS_IGNORED)
+	$(CARGO) test --locked $(PRODUCT) --lib --bins --tests
+	$(CARGO) test --locked $(PRODUCT) --doc
+	$(CARGO) test --locked -p tidegate-bench --bins --test bench
+	@$(MAKE) --no-print-directory loom ignored
 
-# What proves the order of syncs and acknowledgements; without it that test says so and passes.
-deps-strace:
-	@command -v strace >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends strace; } >target-strace.log 2>&1 </dev/null \
-	  || echo "strace: not installed (see target-strace.log)"
+test-all: test deps-peers ## test, and what takes longer: rivals, steps of the replication, ten minutes each of the proofs
+	$(CARGO) test --locked -p tidegate-server --features sim,lab --lib --test store
+	$(CARGO) test --locked -p tidegate-cli --features lab --test cluster -- steps nats_server
+	$(CARGO) build --locked -p tidegate-cli
+	$(CARGO) test --locked -p tidegate-bench --features peers --test peers
+	@$(MAKE) --no-print-directory prove-kill prove-failover prove-partitions prove-away prove-power
+	@$(MAKE) --no-print-directory soak-sim SEEDS_MAX=10000
+	@$(MAKE) --no-print-directory ignored
 
-test: ## every test (installs what is missing when run as root)
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory deps; else $(MAKE) --no-print-directory deps-redis || exit 1; \
-	  for peer in rust java erlang go redis-rs; do \
-	    echo hello | bench/peers/$$peer/start >/dev/null 2>&1 || echo "missing: peer $$peer (bench/peers/install.sh $$peer)"; \
-	  done; fi
-	$(CARGO) test --locked --workspace --all-features
-	@$(MAKE) --no-print-directory loom
+ignored:
+	@if [ -s $(TIDEGATE_TESTS_IGNORED) ]; then sort -u $(TIDEGATE_TESTS_IGNORED); \
+	  echo "tests ignored for want of a tool: $$(sort -u $(TIDEGATE_TESTS_IGNORED) | wc -l)"; \
+	else echo "tests ignored for want of a tool: 0"; fi
 
 loom: ## the ring and the buffers under every interleaving loom finds
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(LOOM_DIR) $(CARGO) test --locked -p tidegate --release --test loom_queue
+
+PAIRS ?= 15
+WITHIN ?= 3
+compare: ## OLD=FILE NEW=FILE: two release binaries of tidegate in PAIRS (15) interleaved pairs; NEW may be WITHIN (3) per cent worse
+	@test -n "$(OLD)" && test -n "$(NEW)" || { echo "expected OLD=FILE and NEW=FILE, two release binaries of tidegate"; exit 2; }
+	$(CARGO) build --locked --release -p tidegate-bench
+	target/release/tidegate-bench compare "$(OLD)" "$(NEW)" --pairs $(PAIRS) --within $(WITHIN)
+
+compare-self: ## today's binary compared with itself: the noise of this machine
+	$(CARGO) build --locked --release -p tidegate-cli
+	@$(MAKE) --no-print-directory compare OLD=target/release/tidegate NEW=target/release/tidegate
 
 prove-sync: ## under strace: no acknowledgement before the sync that covers it
 	$(CARGO) test --locked -p tidegate-cli --test stream sync -- --nocapture
@@ -83,10 +116,13 @@ stream-oracle: ## the tests of streams against nats-server instead of ours: they
 cluster-oracle: ## the same for the tests of clusters
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test cluster
 
-check: ## formatting, clippy and doc with warnings denied
+check: language ## formatting, clippy, doc with warnings denied, and the language's ceiling
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --all-features --no-deps
+
+language: ## counts of riddles, openers, wide comments and long commit subjects, below a ceiling that only falls
+	@scripts/language.py --check
 
 bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the peers need and builds them; `install.sh rust|java|erlang|go|redis-rs|redis|go-nats` does one. May be run again at any time.
+# Installs what the peers need and builds them; `install.sh rust|java|erlang|go|redis-rs|redis|nats|go-nats` does one. May be run again at any time.
 # Only apt-get wants root, and only where a package is missing.
 set -eu
 cd "$(dirname "$0")"
@@ -59,18 +59,23 @@ redis() {
     command -v redis-server >/dev/null || packages redis-server
 }
 
-# nats-server and the `nats` program, at the versions of go-nats/go.mod. The latter cannot be had by `go install`.
-go_nats() {
-    command -v go >/dev/null || { echo "go-nats: needs go 1.25 or later" >&2; return 1; }
+# Not a rival: the `nats` program, a client, at the version of go-nats/go.mod. `go install` cannot build it.
+nats() {
+    command -v go >/dev/null || { echo "nats: needs go 1.25 or later" >&2; return 1; }
     mkdir -p go-nats/bin
-    (cd go-nats && go build -o bin/ github.com/nats-io/nats-server/v2 github.com/nats-io/natscli/nats)
+    (cd go-nats && go build -o bin/ github.com/nats-io/natscli/nats)
+}
+
+# nats-server and the `nats` program, at the versions of go-nats/go.mod.
+go_nats() {
+    nats && (cd go-nats && go build -o bin/ github.com/nats-io/nats-server/v2)
 }
 
 case "${1:-all}" in
-    rust | java | erlang | redis) "$1" ;;
+    rust | java | erlang | redis | nats) "$1" ;;
     go) go_ ;;
     redis-rs) redis_rs ;;
     go-nats) go_nats ;;
     all) rust && java && erlang && redis && go_ && redis_rs && go_nats ;;
-    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|go-nats]" >&2; exit 2 ;;
+    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|nats|go-nats]" >&2; exit 2 ;;
 esac

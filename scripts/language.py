@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Counts the language of comments, docs, help, messages and commits, and holds it below a ceiling that only falls.
+
+A riddle is a word or phrase that hides the actor of a sentence behind a pronoun (*whoever*, *what is*, *nobody*, *one that*):
+CONTRIBUTING.md, Plain English. The areas:
+
+  comments   comments of all Rust files: documentation, the help of flags among it, and plain ones
+  messages   string literals of the product: errors, log lines, output
+  docs       Markdown outside of code
+  openers    sentences of comments and docs that open with What, Whether, Who, Whoever, When or Of
+  long       comment lines wider than 110 columns
+  commits    subjects of commits longer than 72 characters
+
+`scripts/language.py` prints the counts. `--check` compares them with scripts/language.ceiling, which may name lower numbers than
+an earlier version of it, and never higher ones. `--lower` writes today's counts there where they are lower. `--show AREA` prints
+each finding.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CEILING = ROOT / "scripts" / "language.ceiling"
+RIDDLE = re.compile(
+    r"\b(whoever|whatever|whose|somebody|nobody|anybody|everybody|anew|one that"
+    r"|what (?:is|was|it|comes|waits|they|others|follows))\b",
+    re.IGNORECASE,
+)
+OPENER = re.compile(r"^(What|Whether|Who|Whoever|When|Of)\b")
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+COLUMNS = 110
+SUBJECT = 72
+# These name the riddles to say that they are none of ours.
+EXEMPT = {"CONTRIBUTING.md"}
+
+
+def tracked(*patterns):
+    out = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [ROOT / name for name in out.split("\0") if name and (ROOT / name).is_file()]
+
+
+def comment_blocks(text):
+    """Each run of comment lines as (number of its first line, its text)."""
+    block, first = [], 0
+    for number, line in enumerate(text.splitlines(), 1):
+        found = re.match(r"\s*//[/!]?\s?(.*)", line)
+        if found:
+            first = first or number
+            block.append(found.group(1))
+        elif block:
+            yield first, "\n".join(block)
+            block, first = [], 0
+    if block:
+        yield first, "\n".join(block)
+
+
+def prose(markdown):
+    """Markdown without fenced and inline code, with as many lines as before."""
+    fenced = False
+    lines = []
+    for line in markdown.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            line = ""
+        lines.append("" if fenced else re.sub(r"`[^`]*`", "`code`", line))
+    return "\n".join(lines)
+
+
+def sentences(text):
+    text = re.sub(r"```.*?```", " ", text, flags=re.DOTALL)
+    return [s.strip(" *|-#\n") for s in re.split(r"[.!?:;]\s|\n\s*\n", text) if s.strip(" *|-#\n")]
+
+
+def is_test(path):
+    parts = path.relative_to(ROOT).parts
+    return bool({"tests", "benches", "examples", "fuzz"} & set(parts)) or path.name in ("tests.rs", "model.rs")
+
+
+def gather():
+    """Words by area, and findings by area as (place, text)."""
+    words = dict.fromkeys(["comments", "messages", "docs", "openers"], 0)
+    found = {area: [] for area in ["comments", "messages", "docs", "openers", "long", "commits"]}
+
+    def read(area, name, first, text):
+        words[area] += len(re.findall(r"[A-Za-z']+", text))
+        for match in RIDDLE.finditer(text):
+            line = first + text.count("\n", 0, match.start())
+            found[area].append((f"{name}:{line}", match.group(0)))
+
+    def open_sentences(name, first, text):
+        for sentence in sentences(text):
+            words["openers"] += 1
+            if OPENER.match(sentence):
+                line = first + text.count("\n", 0, max(text.find(sentence[:40]), 0))
+                found["openers"].append((f"{name}:{line}", sentence[:70].replace("\n", " ")))
+
+    for path in tracked("*.rs"):
+        name, text = str(path.relative_to(ROOT)), path.read_text()
+        for first, block in comment_blocks(text):
+            read("comments", name, first, block)
+            open_sentences(name, first, block)
+        for number, line in enumerate(text.splitlines(), 1):
+            bare = line.lstrip()
+            if bare.startswith("//"):
+                if len(line) > COLUMNS:
+                    found["long"].append((f"{name}:{number}", f"{len(line)} columns"))
+            elif not is_test(path):
+                for literal in STRING.findall(line):
+                    read("messages", name, number, literal)
+    for path in tracked("*.md"):
+        name = str(path.relative_to(ROOT))
+        if name not in EXEMPT:
+            text = prose(path.read_text())
+            read("docs", name, 1, text)
+            open_sentences(name, 1, text)
+    log = subprocess.run(["git", "log", "--no-merges", "--format=%h %s"], cwd=ROOT, capture_output=True, text=True).stdout
+    for line in log.splitlines():
+        commit, _, subject = line.partition(" ")
+        if len(subject) > SUBJECT:
+            found["commits"].append((commit, f"{len(subject)} characters: {subject[:60]}"))
+    return words, found
+
+
+def parse(text):
+    lines = (line.split("#")[0].split() for line in text.splitlines())
+    return {line[0]: int(line[1]) for line in lines if len(line) == 2}
+
+
+def earlier_ceilings():
+    """Each version of the ceiling that the history has."""
+    name = str(CEILING.relative_to(ROOT))
+    log = subprocess.run(["git", "log", "--format=%H", "--", name], cwd=ROOT, capture_output=True, text=True).stdout
+    for commit in log.split():
+        shown = subprocess.run(["git", "show", f"{commit}:{name}"], cwd=ROOT, capture_output=True, text=True)
+        if shown.returncode == 0:
+            yield commit[:9], parse(shown.stdout)
+
+
+def main(arguments):
+    words, found = gather()
+    now = {area: len(all_) for area, all_ in found.items()}
+    if arguments[:1] == ["--show"]:
+        if arguments[1:] and arguments[1] in found:
+            for place, text in found[arguments[1]]:
+                print(f"{place}: {text}")
+            return 0
+        print(f"language: expected --show and one of {', '.join(found)}", file=sys.stderr)
+        return 2
+    for area, value in now.items():
+        rate = ""
+        if area == "openers":
+            rate = f"{100 * value / words[area]:.1f} % of the sentences"
+        elif area in words:
+            rate = f"{1000 * value / words[area]:.1f} in 1000 words"
+        print(f"{area:9} {value:>6}   {rate}".rstrip())
+    if arguments == ["--lower"]:
+        ceiling = parse(CEILING.read_text()) if CEILING.exists() else {}
+        lower = {area: min(value, ceiling.get(area, value)) for area, value in now.items()}
+        lines = [f"{area} {value}" for area, value in lower.items()]
+        head = "# The most that scripts/language.py may count. Numbers here only fall: scripts/language.py --lower\n"
+        CEILING.write_text(head + "\n".join(lines) + "\n")
+        return 0
+    if arguments == ["--check"]:
+        ceiling, wrong = parse(CEILING.read_text()), []
+        for area, value in now.items():
+            if value > ceiling.get(area, -1):
+                wrong.append(f"{area}: {value}, and the ceiling is {ceiling.get(area, -1)} (--show {area})")
+        for commit, earlier in earlier_ceilings():
+            for area, value in ceiling.items():
+                if value > earlier.get(area, value):
+                    wrong.append(f"{area}: the ceiling rose to {value}, and was {earlier[area]} in {commit}")
+        for line in wrong:
+            print(f"language: {line}", file=sys.stderr)
+        return 1 if wrong else 0
+    if arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
