@@ -32,8 +32,6 @@ OPENER = re.compile(r"^(What|Whether|Who|Whoever|When|Of)\b")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 COLUMNS = 110
 SUBJECT = 72
-# These name the riddles to say that they are none of ours.
-EXEMPT = {"CONTRIBUTING.md"}
 
 
 def tracked(*patterns):
@@ -57,14 +55,15 @@ def comment_blocks(text):
 
 
 def prose(markdown):
-    """Markdown without fenced and inline code, with as many lines as before."""
+    """Markdown without code and without words in italics, which are quoted, with as many lines as before."""
     fenced = False
     lines = []
     for line in markdown.splitlines():
         if line.lstrip().startswith("```"):
             fenced = not fenced
             line = ""
-        lines.append("" if fenced else re.sub(r"`[^`]*`", "`code`", line))
+        line = re.sub(r"`[^`]*`", "`code`", line)
+        lines.append("" if fenced else re.sub(r"(?<!\*)\*[^*]+\*(?!\*)", "*quoted*", line))
     return "\n".join(lines)
 
 
@@ -111,10 +110,9 @@ def gather():
                     read("messages", name, number, literal)
     for path in tracked("*.md"):
         name = str(path.relative_to(ROOT))
-        if name not in EXEMPT:
-            text = prose(path.read_text())
-            read("docs", name, 1, text)
-            open_sentences(name, 1, text)
+        text = prose(path.read_text())
+        read("docs", name, 1, text)
+        open_sentences(name, 1, text)
     log = subprocess.run(["git", "log", "--no-merges", "--format=%h %s"], cwd=ROOT, capture_output=True, text=True).stdout
     for line in log.splitlines():
         commit, _, subject = line.partition(" ")

@@ -121,7 +121,7 @@ impl Cell {
 /// Of all messages of one measurement, on all disks.
 const BYTES_MAX: u64 = 3 << 30;
 
-/// Those of a call of `bench stream`; the first matter most should time run out.
+/// Those of a call of `tidegate-bench stream`; the first matter most should time run out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(1);
     cells.push(Cell::new(1, Work::Lone, 1, 1024));
@@ -137,7 +137,7 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     each_once(cells)
 }
 
-/// Those of a call of `bench cluster`.
+/// Those of a call of `tidegate-bench cluster`.
 pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(replicas);
     if !full {
@@ -150,7 +150,7 @@ pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
     each_once(cells)
 }
 
-/// Those of a call of `bench raft`: the pull request's workload.
+/// Those of a call of `tidegate-bench raft`: the pull request's workload.
 pub(super) fn cells_of_steps(replicas: usize) -> [Cell; 2] {
     [false, true].map(|slow| Cell::new(replicas, Work::Steps { slow }, 10, 1024))
 }
