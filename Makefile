@@ -108,7 +108,7 @@ prove-power: ## ten minutes of power lost on one node, two, all, and the cluster
 
 SEEDS_MAX ?= 100000
 soak-sim: ## the simulated cluster on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/sim-seeds has what is done)
-	SEEDS=1..=$(SEEDS_MAX) SEEDS_DONE=$(CURDIR)/target/sim-seeds $(CARGO) test --locked --release -p tidegate-server --all-features --test sim seeds -- --nocapture
+	SEEDS=1..=$(SEEDS_MAX) SEEDS_DONE=$(CURDIR)/target/sim-seeds $(CARGO) test --locked --release -p tidegate-server --features sim --test sim seeds -- --nocapture
 
 stream-oracle: ## the tests of streams against nats-server instead of ours: they ask for nothing it does not do
 	STREAM_SERVER=$(CURDIR)/bench/peers/go-nats/bin/nats-server $(CARGO) test --locked -p tidegate-cli --test stream

@@ -62,9 +62,9 @@ def prose(markdown):
         if line.lstrip().startswith("```"):
             fenced = not fenced
             line = ""
-        line = re.sub(r"`[^`]*`", "`code`", line)
-        lines.append("" if fenced else re.sub(r"(?<!\*)\*[^*]+\*(?!\*)", "*quoted*", line))
-    return "\n".join(lines)
+        lines.append("" if fenced else re.sub(r"`[^`]*`", "`code`", line))
+    quoted = re.compile(r"(?<![*\w])\*(?![*\s])([^*]+)\*(?!\*)")
+    return quoted.sub(lambda found: "*" + "\n" * found.group(1).count("\n") + "*", "\n".join(lines))
 
 
 def sentences(text):
