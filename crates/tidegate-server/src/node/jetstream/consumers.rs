@@ -74,6 +74,8 @@ pub(super) struct Live {
     armed: Time,
     /// Its end was asked for.
     pub(super) ending: bool,
+    /// Its deletion is proposed because it was not used: it ends, even if it is used meanwhile.
+    pub(super) deleted: bool,
 }
 
 impl Consumers {
@@ -97,6 +99,18 @@ impl Consumers {
 
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Live> {
         self.live.get_mut(&key)
+    }
+
+    /// Whether the deletion of one is proposed.
+    fn is_deleted(&self, key: Key) -> bool {
+        self.live.get(&key).is_some_and(|live| live.deleted)
+    }
+
+    /// The deletion of one is proposed.
+    fn note_deleted(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key) {
+            live.deleted = true;
+        }
     }
 
     /// Those of a stream, by name.
@@ -396,6 +410,7 @@ impl JetStream {
                 listed: false,
                 armed: Time::NEVER,
                 ending: false,
+                deleted: false,
             },
         );
         all.wake(key);
@@ -760,10 +775,13 @@ impl JetStream {
         }
         if ends {
             match told {
+                // A second deletion could meet another consumer of this name.
+                true if self.consumers.is_deleted(key) => {}
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
                     // Like a delta it must not be lost if it is refused; once it is applied there is no consumer to be told.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
+                    self.consumers.note_deleted(key);
                 }
                 false => {
                     if let Some(stream) = self.streams.get(id).map(|s| s.name().to_owned()) {

@@ -134,7 +134,7 @@ impl JetStream {
         }
     }
 
-    /// Which group is to keep a stream: the smallest that has enough members, and of several of that size the one with the fewest streams.
+    /// Which group is to keep a new stream: the smallest that has enough members, and of several of that size the one with the fewest streams.
     /// Somebody has to be there; of all nodes enough are, or there would be no directory.
     pub(super) fn place(
         &mut self,
@@ -143,10 +143,6 @@ impl JetStream {
     ) -> Result<Kept, ApiError> {
         if !self.is_split() {
             return Ok(Kept::Here);
-        }
-        let there = self.streams.by_name(&config.name);
-        if let Some(there) = there.and_then(|id| self.streams.get(id)) {
-            return Ok(there.kept());
         }
         let chosen = self.choose(node, config)?;
         self.directory.making += 1;

@@ -65,7 +65,7 @@ impl JetStream {
                 Outcome::Refused { .. } => {
                     live.lasts_us = Some(now_us.saturating_add(AGAIN_US));
                     // Its end may have been told to the log, too, which knows of nothing to end.
-                    live.ending = false;
+                    (live.ending, live.deleted) = (false, false);
                 }
                 _ => live.logged = true,
             }
@@ -75,6 +75,11 @@ impl JetStream {
 }
 
 impl Live {
+    /// Whether the log is to hear of it, or of its end, by a proposal of the server's own that is not applied yet.
+    pub(super) const fn is_proposed(&self) -> bool {
+        self.deleted || self.told
+    }
+
     /// Whether the log knows it, or was told of it: what becomes of it is the log's affair.
     pub(super) const fn is_told(&self) -> bool {
         self.logged || self.told

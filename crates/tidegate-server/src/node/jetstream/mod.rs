@@ -9,6 +9,7 @@
 //! [`Node::handle_refused`]), [`Node::handle_committed`] for what the group hands out, [`Node::serve_streams`].
 
 mod acks;
+mod admission;
 mod batches;
 mod consumers;
 mod directory;
@@ -41,6 +42,7 @@ use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
 
+use self::admission::Admissions;
 use self::consumers::{Consumers, Live};
 use self::directory::Directory;
 use self::keeping::Keeping;
@@ -137,6 +139,8 @@ pub struct JetStream {
     gauge: Gauge,
     in_flight: InFlight<Then>,
     consumers: Consumers,
+    /// Proposed changes, and the requests that wait for them.
+    admissions: Admissions,
     /// Consumers as this node served them until its lead ended, until whoever pulled from them or listens to them is told.
     orphans: Vec<Live>,
     /// Who pulled while nobody led.
@@ -222,6 +226,7 @@ impl JetStream {
             gauge: Gauge::new(settings.lab.entry_limit()),
             in_flight: InFlight::default(),
             consumers: Consumers::default(),
+            admissions: Admissions::default(),
             orphans: Vec::new(),
             parked: Vec::new(),
             settles: None,
@@ -414,6 +419,7 @@ impl JetStream {
             self.tell(node, now, reply, then, &outcome);
         }
         self.durable.recycle(sealed.waiters);
+        self.serve_waiting(node, now);
     }
 
     /// Applies an entry of the log.
@@ -432,7 +438,8 @@ impl JetStream {
         let lsn = committed.lsn.get();
         self.streams
             .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
-        let waiters = self.in_flight.take(committed.index, committed.term);
+        let lost = |waiters| self.admissions.forget(waiters);
+        let waiters = self.in_flight.take(committed.index, committed.term, lost);
         self.conclude(node, now, waiters);
         Ok(())
     }
@@ -459,9 +466,14 @@ impl JetStream {
         self.note_interest(&effects);
         self.tell_consumers(node, now, &effects);
         self.effects = effects;
-        let Some(mut waiters) = waiters else {
-            return;
-        };
+        if let Some(waiters) = waiters {
+            self.tell_all(node, now, waiters);
+        }
+        self.serve_waiting(node, now);
+    }
+
+    /// Tells each waiter of an entry what its command came to.
+    fn tell_all(&mut self, node: &mut Node, now: Time, mut waiters: Waiters<Then>) {
         let outcomes = std::mem::take(&mut self.outcomes);
         for (command, reply, then) in waiters.drain() {
             match outcomes.get(command) {
@@ -502,6 +514,10 @@ impl JetStream {
         self.serve_exports(node, now, messages);
         self.serve_reads(node, now, messages);
         self.serve_consumers(node, now, messages);
+        if self.admissions.is_due() {
+            // A consumer that no log knows began again.
+            self.serve_waiting(node, now);
+        }
         self.take_said(now);
         self.apply_volatile(node, now)
     }
@@ -582,6 +598,7 @@ impl JetStream {
             && self.volatile.is_empty()
             && self.sealed.is_empty()
             && self.in_flight.len() == 0
+            && self.admissions.is_idle()
     }
 
     /// The node ends: consumers' pulls are told, and what they did since the last delta is kept.

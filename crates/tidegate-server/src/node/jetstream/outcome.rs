@@ -2,6 +2,7 @@
 
 use tidegate::Time;
 
+use super::admission::ChangeId;
 use super::{JetStream, consumers};
 use crate::api::answer::{self, Kind};
 use crate::api::error::ApiError;
@@ -19,6 +20,8 @@ pub(super) enum Then {
     Publish,
     /// Who asked for it through the API.
     Api(Kind),
+    /// A change that other requests may wait for, and the answer to its own.
+    Admitted(ChangeId, Box<Self>),
     /// Who made a consumer of this name.
     Consumer(Box<str>),
     /// Who paused or resumed a consumer, until then.
@@ -55,11 +58,18 @@ impl JetStream {
         then: Then,
         outcome: &Outcome,
     ) {
+        let then = match then {
+            Then::Admitted(id, then) => {
+                self.admissions.conclude(id);
+                if matches!(*then, Then::Api(Kind::StreamCreate)) {
+                    self.directory.handle_made();
+                }
+                *then
+            }
+            then => then,
+        };
         let mut body = std::mem::take(&mut self.body);
         body.clear();
-        if matches!(then, Then::Api(Kind::StreamCreate)) {
-            self.directory.handle_made();
-        }
         match then {
             Then::Publish => self.published(outcome, &mut body),
             Then::Atomic(id) => self.batch_stored(outcome, &id, &mut body),
@@ -86,7 +96,8 @@ impl JetStream {
                 self.body = body;
                 return self.handle_import(now, of, outcome);
             }
-            Then::Noted => {
+            // Unwrapped above.
+            Then::Admitted(..) | Then::Noted => {
                 self.body = body;
                 return;
             }

@@ -312,8 +312,14 @@ impl<T> InFlight<T> {
         self.0.push_back((at, waiters));
     }
 
-    /// Who waits for the committed entry that is there; `None` if it was not proposed here. An entry of another term is another entry.
-    pub(super) fn take(&mut self, index: u64, term: u64) -> Option<Waiters<T>> {
+    /// Returns the waiters of the committed entry that is there; `None` if it was not proposed here. An entry of another term is another
+    /// entry. The waiters of entries before it that are not going to be committed are handed to `lost`.
+    pub(super) fn take(
+        &mut self,
+        index: u64,
+        term: u64,
+        mut lost: impl FnMut(Waiters<T>),
+    ) -> Option<Waiters<T>> {
         while let Some((first, _)) = self.0.front() {
             if (first.term, first.index) > (term, index) {
                 return None;
@@ -322,6 +328,7 @@ impl<T> InFlight<T> {
             if (first.term, first.index) == (term, index) {
                 return Some(waiters);
             }
+            lost(waiters);
         }
         None
     }
@@ -362,12 +369,18 @@ mod tests {
         flight.push(at(3, 1), sealed.waiters);
         flight.push(at(5, 1), Waiters::default());
         flight.push(at(5, 3), Waiters::default());
-        assert!(flight.take(2, 1).is_none() && flight.take(3, 1).is_some());
+        let lost = std::cell::Cell::new(0);
+        let mut take = |flight: &mut InFlight<u32>, index, term| {
+            let count = |_| lost.set(lost.get() + 1);
+            flight.take(index, term, count).is_some()
+        };
+        assert!(!take(&mut flight, 2, 1) && take(&mut flight, 3, 1));
         // 4 was somebody else's; so was 5 of the first term, which another took the place of.
-        assert!(flight.take(4, 2).is_none() && flight.take(5, 3).is_some());
+        assert!(!take(&mut flight, 4, 2) && take(&mut flight, 5, 3));
+        assert_eq!(lost.get(), 1);
         flight.push(at(6, 3), Waiters::default());
         // It was lost.
-        assert!(flight.take(7, 4).is_none());
-        assert_eq!(flight.len(), 0);
+        assert!(!take(&mut flight, 7, 4));
+        assert_eq!((flight.len(), lost.get()), (0, 2));
     }
 }

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use tidegate::Time;
 
+use super::admission::Change;
 use super::consumers::{Key, Known, Live};
 use super::lasting::is_logged;
 use super::outcome::Then;
@@ -84,10 +85,22 @@ impl JetStream {
         let (kind, outcome) = match Request::parse(asked, message.header_block(), message.payload) {
             Ok(request) => {
                 let kind = kind_of(&request);
-                (
-                    kind.as_str(),
-                    self.answer(node, now, message, reply, request),
-                )
+                let change = Change::of(&request);
+                let outcome = match change {
+                    Some(change) if self.must_wait(&change) => {
+                        let kept = self.wait(change, kind, message);
+                        if kept.is_ok() {
+                            // Counted once it is judged.
+                            return Taken::Yes;
+                        }
+                        kept.map(|()| Reply::Later).into()
+                    }
+                    Some(change) => self
+                        .change(node, now, reply, (kind, change), request)
+                        .into(),
+                    None => self.answer(node, now, message, reply, request),
+                };
+                (kind.as_str(), outcome)
             }
             Err(Refusal::Status(headers)) => {
                 self.stats.api_requests += 1;
@@ -204,23 +217,69 @@ impl JetStream {
                     Err(_) => self.pulled_in_vain(stream, reply),
                 }
             }
-            change => self.change(node, now, reply, kind, change).into(),
+            decided => self.propose_decided(now, reply, kind, decided).into(),
         }
     }
 
-    /// What changes something: proposed, and answered once it is done.
-    fn change(
+    /// A request that is judged when it is applied: proposed, and answered then. Or one that another leader is asked for by.
+    fn propose_decided(
         &mut self,
-        node: &mut Node,
         now: Time,
         reply: &[u8],
         kind: Answer,
         request: Request<'_>,
     ) -> Result<Reply, ApiError> {
+        self.check_room()?;
+        let waiter = (reply, Then::Api(kind));
+        match request {
+            Request::StreamPurge { stream, purge } => {
+                let purge = PurgeRequest {
+                    filter: purge.filter,
+                    seq: purge.seq,
+                    keep: purge.keep,
+                };
+                let id = self.stream(stream)?.id();
+                self.propose(now, Kind::Purge, id, b"", &purge, waiter)?;
+            }
+            Request::MessageDelete { stream, delete } => {
+                let delete = DeleteRequest {
+                    seq: delete.seq,
+                    no_erase: delete.no_erase,
+                };
+                let id = self.stream(stream)?.id();
+                self.propose(now, Kind::DeleteMessage, id, b"", &delete, waiter)?;
+            }
+            Request::StepDown {
+                kind,
+                stream,
+                consumer,
+                to,
+            } => return self.step_down(kind, stream, consumer, to),
+            _ => return Err(ApiError::BAD_REQUEST),
+        }
+        Ok(Reply::Later)
+    }
+
+    /// Whether the log takes another request.
+    fn check_room(&mut self) -> Result<(), ApiError> {
         if self.is_full() {
             self.stats.refused += 1;
             return Err(ApiError::TOO_MANY_REQUESTS);
         }
+        Ok(())
+    }
+
+    /// A request that is judged by the streams and consumers as applied: proposed if it is granted, and answered once it is applied.
+    /// `change` says which other requests have to wait until then.
+    fn change(
+        &mut self,
+        node: &mut Node,
+        now: Time,
+        reply: &[u8],
+        (kind, change): (Answer, Change),
+        request: Request<'_>,
+    ) -> Result<Reply, ApiError> {
+        self.check_room()?;
         match request {
             Request::StreamCreate { config, pedantic } => {
                 if pedantic {
@@ -228,9 +287,16 @@ impl JetStream {
                 }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
+                if let Some(stream) = self.streams.by_name(&config.name) {
+                    // Just so, as checked: nothing changes.
+                    let there = Outcome::Exists { stream };
+                    self.tell(node, now, reply, Then::Api(kind), &there);
+                    return Ok(Reply::Later);
+                }
                 let kept = self.place(node, &config)?.encode();
-                let waiter = (reply, Then::Api(kind));
-                let proposed = self.propose(now, Kind::CreateStream, 0, &kept, &config, waiter);
+                let then = self.admitted(Some(change), Then::Api(kind));
+                let proposed =
+                    self.propose(now, Kind::CreateStream, 0, &kept, &config, (reply, then));
                 if proposed.is_err() {
                     self.directory.handle_made();
                 }
@@ -243,15 +309,11 @@ impl JetStream {
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
                 let course = self.course(node, &config)?;
-                let id = self.entry(&config.name)?.id();
-                self.propose(
-                    now,
-                    Kind::UpdateStream,
-                    id,
-                    &course,
-                    &config,
-                    (reply, Then::Api(kind)),
-                )?;
+                let of = self.entry(&config.name)?;
+                let (id, differs) = (of.id(), *of.config() != config);
+                // An update to what the stream is changes nothing: nothing waits for that.
+                let then = self.admitted(Some(change).filter(|_| differs), Then::Api(kind));
+                self.propose(now, Kind::UpdateStream, id, &course, &config, (reply, then))?;
             }
             Request::StreamDelete { stream } => {
                 let of = self.entry(stream)?;
@@ -260,31 +322,8 @@ impl JetStream {
                     _ => Then::Api(kind),
                 };
                 let id = of.id();
+                let then = self.admitted(Some(change), then);
                 self.propose(now, Kind::DeleteStream, id, b"", &(), (reply, then))?;
-            }
-            Request::StreamPurge { stream, purge } => {
-                let purge = PurgeRequest {
-                    filter: purge.filter,
-                    seq: purge.seq,
-                    keep: purge.keep,
-                };
-                let id = self.stream(stream)?.id();
-                self.propose(now, Kind::Purge, id, b"", &purge, (reply, Then::Api(kind)))?;
-            }
-            Request::MessageDelete { stream, delete } => {
-                let delete = DeleteRequest {
-                    seq: delete.seq,
-                    no_erase: delete.no_erase,
-                };
-                let id = self.stream(stream)?.id();
-                self.propose(
-                    now,
-                    Kind::DeleteMessage,
-                    id,
-                    b"",
-                    &delete,
-                    (reply, Then::Api(kind)),
-                )?;
             }
             Request::ConsumerCreate {
                 stream,
@@ -295,7 +334,7 @@ impl JetStream {
                 if pedantic {
                     pedantic::consumer(&config, self.stream(stream)?.config())?;
                 }
-                return self.create_consumer(node, now, reply, stream, *config, action);
+                return self.create_consumer(node, now, reply, (stream, change), *config, action);
             }
             Request::ConsumerDelete { stream, consumer } => {
                 let id = self.stream(stream)?.id();
@@ -307,37 +346,33 @@ impl JetStream {
                     return Ok(Reply::Now(answer::success(kind)));
                 }
                 let name = consumer.as_bytes();
-                self.propose(
-                    now,
-                    Kind::DeleteConsumer,
-                    id,
-                    name,
-                    &(),
-                    (reply, Then::Api(kind)),
-                )?;
+                let then = self.admitted(Some(change), Then::Api(kind));
+                self.propose(now, Kind::DeleteConsumer, id, name, &(), (reply, then))?;
             }
             Request::ConsumerPause {
                 stream,
                 consumer,
                 until,
-            } => return self.pause(now, reply, stream, consumer, until),
+            } => return self.pause(now, reply, change, (stream, consumer), until),
             Request::ConsumerReset {
                 stream,
                 consumer,
                 seq,
             } => {
                 let key = self.find_consumer(stream, consumer)?;
-                self.reset_consumer(key, reply, seq)?;
+                self.reset_consumer(key, reply, seq, change)?;
             }
-            Request::StepDown {
-                kind,
-                stream,
-                consumer,
-                to,
-            } => return self.step_down(kind, stream, consumer, to),
             _ => return Err(ApiError::BAD_REQUEST),
         }
         Ok(Reply::Later)
+    }
+
+    /// The answer `then` to a change, which other requests wait for until it is given.
+    fn admitted(&mut self, change: Option<Change>, then: Then) -> Then {
+        match change {
+            Some(change) => Then::Admitted(self.admissions.propose(change), Box::new(then)),
+            None => then,
+        }
     }
 
     /// Proposes a command with a JSON payload, none for `()`; not if what is left of the disk is for others.
@@ -352,6 +387,9 @@ impl JetStream {
     ) -> Result<(), ApiError> {
         if self.space == Space::Scarce && !kind.makes_space() {
             self.stats.refused += 1;
+            if let Then::Admitted(id, _) = waiter.1 {
+                self.admissions.conclude(id);
+            }
             return Err(ApiError::STORAGE_EXCEEDED);
         }
         let payload = match serde_json::to_vec(payload) {
@@ -491,7 +529,7 @@ impl JetStream {
         node: &mut Node,
         now: Time,
         reply: &[u8],
-        stream: &str,
+        (stream, change): (&str, Change),
         mut config: ConsumerConfig,
         action: Action,
     ) -> Result<Reply, ApiError> {
@@ -547,14 +585,15 @@ impl JetStream {
             action: action_text(action).to_owned(),
             start: None,
         };
-        let waiter = (reply, Then::Consumer(name.as_str().into()));
+        let then = self.admitted(Some(change), Then::Consumer(name.as_str().into()));
+        let subject = name.as_bytes();
         self.propose(
             now,
             Kind::CreateConsumer,
             id,
-            name.as_bytes(),
+            subject,
             &request,
-            waiter,
+            (reply, then),
         )?;
         Ok(Reply::Later)
     }
@@ -569,6 +608,8 @@ impl JetStream {
     ) -> Vec<u8> {
         let kind = Answer::ConsumerCreate;
         let made = match outcome {
+            // The leader that serves the consumer now knows it, this node does not.
+            _ if !self.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
             Outcome::ConsumerCreated { stream }
             | Outcome::ConsumerExists { stream }
             | Outcome::ConsumerUpdated { stream } => {
@@ -627,12 +668,17 @@ impl JetStream {
         Ok(Reply::Now(answer::success(kind)))
     }
 
-    fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
+    /// The most consumers a stream may have.
+    pub(super) fn consumers_max(&self, stream: u32) -> Option<usize> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream
             .and_then(|n| usize::try_from(n).ok())
             .filter(|n| *n > 0);
-        let most = most.into_iter().chain(self.settings.max_consumers).min();
+        most.into_iter().chain(self.settings.max_consumers).min()
+    }
+
+    fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
+        let most = self.consumers_max(stream);
         match most.is_some_and(|most| self.consumers.len_of(stream) >= most) {
             true => Err(ApiError::MAXIMUM_CONSUMERS),
             false => Ok(()),
@@ -643,8 +689,8 @@ impl JetStream {
         &mut self,
         now: Time,
         reply: &[u8],
-        stream: &str,
-        consumer: &str,
+        change: Change,
+        (stream, consumer): (&str, &str),
         until: Option<Timestamp>,
     ) -> Result<Reply, ApiError> {
         let id = self.stream(stream)?.id();
@@ -667,15 +713,9 @@ impl JetStream {
             action: "update".into(),
             start: None,
         };
-        let waiter = (reply, Then::Paused(until));
-        self.propose(
-            now,
-            Kind::CreateConsumer,
-            id,
-            consumer.as_bytes(),
-            &request,
-            waiter,
-        )?;
+        let then = self.admitted(Some(change), Then::Paused(until));
+        let name = consumer.as_bytes();
+        self.propose(now, Kind::CreateConsumer, id, name, &request, (reply, then))?;
         Ok(Reply::Later)
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 
+use super::admission::{Change, ChangeId};
 use super::consumers::{Key, Seen, Unread};
 use super::outcome::Then;
 use super::reads::Held;
@@ -37,6 +38,8 @@ pub(super) struct Resets {
 struct Asked {
     reply: Box<[u8]>,
     seq: u64,
+    /// Other requests wait for it.
+    change: ChangeId,
 }
 
 impl Resets {
@@ -56,6 +59,7 @@ impl JetStream {
         key: Key,
         reply: &[u8],
         seq: u64,
+        change: Change,
     ) -> Result<(), ApiError> {
         let live = self.consumers.get_mut(key);
         let live = live.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
@@ -63,7 +67,8 @@ impl JetStream {
             return Err(ApiError::TOO_MANY_REQUESTS);
         }
         let reply = reply.into();
-        live.resets.asked.push_back(Asked { reply, seq });
+        let change = self.admissions.propose(change);
+        live.resets.asked.push_back(Asked { reply, seq, change });
         self.consumers.wake(key);
         Ok(())
     }
@@ -180,6 +185,7 @@ impl JetStream {
         let body = answer::refused(Answer::ConsumerReset.as_str(), &error);
         for asked in resets.asked {
             self.stats.api_errors += 1;
+            self.admissions.conclude(asked.change);
             self.voice(node, now).answer_with(&asked.reply, &body);
         }
     }
@@ -194,6 +200,7 @@ impl JetStream {
     ) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let asked = live.resets.asked.pop_front()?;
+        self.admissions.conclude(asked.change);
         let body = match done {
             Ok(seq) => {
                 let live = self.consumers.get(key)?;

@@ -159,6 +159,7 @@ impl JetStream {
             return;
         }
         self.interest_changed = true;
+        self.close_admissions(node, now);
         self.close_keeping(node, now);
         self.close_directory(node, now);
         self.moves.close();
