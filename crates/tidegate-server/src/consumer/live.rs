@@ -272,16 +272,23 @@ impl Consumer {
         }
     }
 
-    /// Nobody listens to this inbox any more: pulls that would be answered there end.
-    pub fn handle_interest_lost(&mut self, now: u64, inbox: &[u8]) {
-        match &mut self.receiver {
-            Receiver::Pull(pulls) => pulls.drop_of(inbox),
-            Receiver::Push(push) => push.active &= *push.subject != *inbox,
+    /// Clients listen to what this pattern matches: pulls that no client listened for go on.
+    pub fn handle_subscribed(&mut self, pattern: &[u8]) {
+        if let Receiver::Pull(pulls) = &mut self.receiver {
+            pulls.handle_subscribed(pattern);
         }
-        self.used_us = now;
     }
 
-    /// Drops the pulls nobody listens for, so that they are not counted, and sees whether somebody listens to what is pushed.
+    /// The subjects of the pulls that no client listens for, if these have changed since this was asked last: the consumer is to be told of
+    /// subscriptions that match one ([`Consumer::handle_subscribed`]).
+    pub fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
+        match &mut self.receiver {
+            Receiver::Pull(pulls) => pulls.take_away(),
+            Receiver::Push(_) => None,
+        }
+    }
+
+    /// Sets the pulls apart that no client listens for, so that they are not counted, and sees whether one listens to what is pushed.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         let used = self.is_used();
         match &mut self.receiver {
@@ -295,7 +302,7 @@ impl Consumer {
         }
     }
 
-    /// Whether a pull waits, or somebody listens to what is pushed.
+    /// Whether a pull waits that a client listens for, or one listens to what is pushed.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0,

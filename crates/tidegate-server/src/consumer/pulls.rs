@@ -3,6 +3,10 @@
 //! Owns the queue: messages are dealt to the pulls one by one, in turn, and a pull ends with a status when it expires, is full, or
 //! cannot take the next message. Leaves what is dealt to [`super::Consumer`].
 //!
+//! A pull to whose subject no client listens is set apart: it is given nothing, does not count as a use of the consumer, and makes way
+//! for other pulls. A client that was disconnected for a moment listens again within [`AWAY_US`], and its pull goes on; after that, or
+//! when it expires, the pull ends. nats-server ends such a pull when it next looks for one, and looks less often.
+//!
 //! Bounded by the consumer's `max_waiting`, and by [`WAITING_MAX`] whatever that says.
 
 use std::collections::VecDeque;
@@ -10,9 +14,13 @@ use std::collections::VecDeque;
 use super::request::PullRequest;
 use super::seam::{Ready, Sink};
 use super::{duration, status};
+use crate::nats::subject;
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;
+/// How long a pull is kept to whose subject no client listens, in microseconds: clients wait for 2 s before they connect again to the
+/// server they were connected to, and some for longer where that failed.
+pub(super) const AWAY_US: u64 = 10_000_000;
 
 /// A consumer's limits on its pulls; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +70,8 @@ struct Pull {
     seen: u64,
     /// The turn in which it was found to be behind.
     behind: u64,
+    /// When it ends if no client listens until then; of use while it is apart.
+    gone_us: u64,
 }
 
 impl Pull {
@@ -85,6 +95,10 @@ impl Pull {
 pub(super) struct Pulls {
     limits: PullLimits,
     queue: VecDeque<Pull>,
+    /// Pulls to whose subjects no client listens, the longest so first.
+    away: VecDeque<Pull>,
+    /// `away` is not what it was when [`Pulls::take_away`] was last asked.
+    away_changed: bool,
     /// Not later than the first pull's deadline.
     deadline_us: u64,
     turn: u64,
@@ -110,6 +124,8 @@ impl Pulls {
         Self {
             limits,
             queue: VecDeque::new(),
+            away: VecDeque::new(),
+            away_changed: false,
             deadline_us: u64::MAX,
             // A pull that has met no turn has 0.
             turn: 1,
@@ -126,11 +142,12 @@ impl Pulls {
         &self.limits
     }
 
+    /// The pulls to whose subjects a client listens, as far as is known.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The messages all pulls together still take.
+    /// The messages these pulls together still take.
     pub(super) fn asked(&self) -> u64 {
         let add = |sum: u64, p: &Pull| sum.saturating_add(p.left);
         self.queue.iter().fold(0, add)
@@ -138,8 +155,14 @@ impl Pulls {
 
     /// Adds a pull at the end; false if there is no room.
     pub(super) fn push(&mut self, now: u64, reply: &[u8], request: &PullRequest) -> bool {
-        if self.queue.len() >= self.limits.waiting.min(WAITING_MAX) {
+        let most = self.limits.waiting.min(WAITING_MAX);
+        if self.queue.len() >= most {
             return false;
+        }
+        if self.queue.len() + self.away.len() >= most {
+            // The one that waits in vain for the longest time.
+            self.away.pop_front();
+            self.away_changed = true;
         }
         let at = |ns: u64| {
             if ns == 0 {
@@ -160,6 +183,7 @@ impl Pulls {
             beat_us: at(request.heartbeat_ns),
             seen: 0,
             behind: 0,
+            gone_us: u64::MAX,
         };
         self.deadline_us = self.deadline_us.min(pull.deadline());
         self.no_wait |= pull.no_wait;
@@ -178,7 +202,7 @@ impl Pulls {
         self.behind = 0;
     }
 
-    /// Brings a pull to the front that can be served, ending those that cannot.
+    /// Brings a pull to the front that can be served, ending those that have expired.
     pub(super) fn front(&mut self, now: u64, sink: &mut impl Sink) -> Front {
         loop {
             let Some(pull) = self.queue.front_mut() else {
@@ -199,10 +223,42 @@ impl Pulls {
                 Ready::Yes => pull.seen = self.turn,
                 Ready::Behind => self.set_behind(),
                 Ready::Nobody => {
-                    self.queue.pop_front();
+                    if let Some(pull) = self.queue.pop_front() {
+                        self.set_apart(now, pull);
+                    }
                 }
             }
         }
+    }
+
+    /// No client listens for this pull.
+    fn set_apart(&mut self, now: u64, mut pull: Pull) {
+        pull.gone_us = now.saturating_add(AWAY_US);
+        self.deadline_us = self.deadline_us.min(pull.gone_us.min(pull.expires_us));
+        self.away.push_back(pull);
+        self.away_changed = true;
+    }
+
+    /// Clients listen to what this pattern matches: pulls that were apart for want of that go on.
+    pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        let (back, away): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.away)
+            .into_iter()
+            .partition(|pull| subject::contains(pattern, &pull.reply));
+        self.away = away;
+        self.away_changed |= !back.is_empty();
+        for pull in back {
+            self.deadline_us = self.deadline_us.min(pull.deadline());
+            self.no_wait |= pull.no_wait;
+            // Those behind stay at the end.
+            let at = self.queue.len() - self.behind;
+            self.queue.insert(at, pull);
+        }
+    }
+
+    /// The subjects of the pulls that are apart, if these have changed since this was asked last.
+    pub(super) fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
+        let changed = std::mem::take(&mut self.away_changed);
+        changed.then(|| self.away.iter().map(|pull| pull.reply.clone()).collect())
     }
 
     /// Whether the first pull takes a message of so many bytes; if not, it is ended.
@@ -276,6 +332,13 @@ impl Pulls {
             !ends
         });
         self.no_wait = self.queue.iter().any(|p| p.no_wait);
+        self.retain_away(|pull| !pull.has_come_to_its_end());
+    }
+
+    fn retain_away(&mut self, keep: impl FnMut(&Pull) -> bool) {
+        let before = self.away.len();
+        self.away.retain(keep);
+        self.away_changed |= self.away.len() < before;
     }
 
     /// Ends what has expired, and gives signs of life where the silence was long, if somebody listens: `last` holds the last
@@ -305,6 +368,7 @@ impl Pulls {
                 !ends
             });
         }
+        let mut unheard = Vec::new();
         self.retain(|pull| {
             if pull.expires_us <= now {
                 pull.end(408, REQUEST_TIMEOUT, sink);
@@ -315,29 +379,38 @@ impl Pulls {
             }
             pull.beat_us = now.saturating_add(pull.heartbeat_us);
             let heard = sink.ready(&pull.reply, None) != Ready::Nobody;
-            if heard {
-                sink.status(&pull.reply, b"", &status::heartbeat(last.0, last.1, None));
+            match heard {
+                true => sink.status(&pull.reply, b"", &status::heartbeat(last.0, last.1, None)),
+                false => unheard.push(pull.clone()),
             }
             heard
         });
+        for pull in unheard {
+            self.set_apart(now, pull);
+        }
+        self.retain_away(|pull| pull.gone_us.min(pull.expires_us) > now);
         self.deadline_us = self.first_deadline();
         self.queue.len() < before
     }
 
-    /// Drops the pulls nobody listens for, and ends what has expired.
+    /// Sets the pulls apart for which no client listens, and ends those that have expired.
     pub(super) fn prune(&mut self, now: u64, sink: &mut impl Sink) {
+        let mut unheard = Vec::new();
         self.retain(|pull| {
             let expired = pull.expires_us <= now;
             if expired {
                 pull.end(408, REQUEST_TIMEOUT, sink);
+                return false;
             }
-            !expired && sink.ready(&pull.reply, None) != Ready::Nobody
+            let heard = sink.ready(&pull.reply, None) != Ready::Nobody;
+            if !heard {
+                unheard.push(pull.clone());
+            }
+            heard
         });
-    }
-
-    /// Drops the pulls of an inbox.
-    pub(super) fn drop_of(&mut self, reply: &[u8]) {
-        self.retain(|pull| *pull.reply != *reply);
+        for pull in unheard {
+            self.set_apart(now, pull);
+        }
     }
 
     /// Ends all pulls.
@@ -350,19 +423,20 @@ impl Pulls {
             }
         }
         self.behind = 0;
+        self.away_changed |= !self.away.is_empty();
+        self.away.clear();
     }
 
     /// When [`Pulls::handle_timeouts`] has something to do, or a little earlier.
     pub(super) fn deadline(&self) -> Option<u64> {
-        (!self.queue.is_empty() && self.deadline_us < u64::MAX).then_some(self.deadline_us)
+        let some = !self.queue.is_empty() || !self.away.is_empty();
+        (some && self.deadline_us < u64::MAX).then_some(self.deadline_us)
     }
 
     fn first_deadline(&self) -> u64 {
-        self.queue
-            .iter()
-            .map(Pull::deadline)
-            .min()
-            .unwrap_or(u64::MAX)
+        let waiting = self.queue.iter().map(Pull::deadline);
+        let away = self.away.iter().map(|p| p.gone_us.min(p.expires_us));
+        waiting.chain(away).min().unwrap_or(u64::MAX)
     }
 
     fn retain(&mut self, mut keep: impl FnMut(&mut Pull) -> bool) {

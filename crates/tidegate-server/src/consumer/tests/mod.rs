@@ -1,5 +1,6 @@
 //! A consumer against a stream and connections in memory, in virtual time: transcripts, and a model.
 
+mod away;
 mod model;
 mod script;
 mod transcripts;

@@ -163,8 +163,8 @@ impl World {
                 let inbox = format!("r{}", x % 3);
                 if x.is_multiple_of(2) {
                     self.net.nobody.insert(inbox);
-                } else {
-                    self.net.nobody.remove(&inbox);
+                } else if self.net.nobody.remove(&inbox) {
+                    self.consumer.handle_subscribed(inbox.as_bytes());
                 }
             }
             25 => self.net.room = x as usize % 4,
@@ -450,7 +450,9 @@ impl World {
 
     /// With receivers that take everything and acknowledge it, nothing is left.
     fn drain(&mut self) {
-        self.net.nobody.clear();
+        for inbox in std::mem::take(&mut self.net.nobody) {
+            self.consumer.handle_subscribed(inbox.as_bytes());
+        }
         self.net.room = 0;
         for _ in 0..400 {
             if self.known.ahead.is_empty() && self.known.pending.is_empty() {

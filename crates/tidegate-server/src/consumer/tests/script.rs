@@ -105,8 +105,11 @@ impl Script {
             "flow" => self.with(|c, _, _| c.handle_flow(rest.as_bytes())),
             "wait" => self.wait(duration::parse(rest).unwrap() as u64 / 1000),
             "nobody" => drop(self.net.nobody.insert(rest.to_owned())),
-            "left" => self.with(|c, _, now| c.handle_interest_lost(now, rest.as_bytes())),
-            "listens" => drop(self.net.nobody.remove(rest)),
+            "left" => self.with(|c, s, now| c.handle_interest(now, &mut s.net)),
+            "listens" => {
+                self.net.nobody.remove(rest);
+                self.with(|c, _, _| c.handle_subscribed(rest.as_bytes()));
+            }
             "behind" => drop(self.net.behind.insert(rest.to_owned())),
             "ready" => drop(self.net.behind.remove(rest)),
             "reading" => drop(self.stream.reading.insert(rest.parse().unwrap())),

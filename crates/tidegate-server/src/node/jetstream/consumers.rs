@@ -18,6 +18,7 @@ use crate::api::{answer, timestamp::Timestamp};
 use crate::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
+use crate::nats::subject::{contains, tokens};
 use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{Command, Effect, Filter, Kind, Stream, Transit, consumer_filter};
@@ -39,6 +40,8 @@ pub(super) struct Consumers {
     interests: HashMap<u32, Interest, RandomState>,
     /// Those that messages are pushed from, by where to.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
+    /// The subjects of pulls that no client listens for.
+    away: BTreeSet<(Box<[u8]>, Key)>,
     /// To be served in this turn.
     due: Vec<Key>,
     /// To be served when something was read, or written.
@@ -68,6 +71,8 @@ pub(super) struct Live {
     pub(super) lasts_us: Option<u64>,
     /// It is to begin again.
     pub(super) resets: Resets,
+    /// Its entries in `away`.
+    away: Vec<Box<[u8]>>,
     /// In `due`.
     listed: bool,
     /// Its entry in `timers`.
@@ -138,8 +143,11 @@ impl Consumers {
         }
     }
 
-    /// Somebody began to listen: whoever pushes there has a receiver.
+    /// A client listens to this pattern: consumers that push there have a receiver, and pulls that wait there go on.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        if !self.away.is_empty() {
+            self.listens_again(pattern);
+        }
         if self.pushed.is_empty() {
             return;
         }
@@ -148,13 +156,49 @@ impl Consumers {
             true => self
                 .pushed
                 .iter()
-                .filter(|(to, _)| crate::nats::subject::contains(pattern, to))
+                .filter(|(to, _)| contains(pattern, to))
                 .flat_map(|(_, keys)| keys.iter().copied())
                 .collect(),
         };
         for key in keys {
             self.wake(key);
         }
+    }
+
+    /// A client listens to this pattern: consumers with pulls that no client listened for hear of it, and are served.
+    fn listens_again(&mut self, pattern: &[u8]) {
+        // All that the pattern matches begins like it, as far as it is literal.
+        let wild = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
+        let literal = wild.map(|t| t.len() + 1).sum::<usize>().min(pattern.len());
+        let from = (Box::from(&pattern[..literal]), 0);
+        let found = self
+            .away
+            .range(from..)
+            .take_while(|(to, _)| to.starts_with(&pattern[..literal]))
+            .filter(|(to, _)| contains(pattern, to));
+        let mut keys: Vec<Key> = found.map(|(_, key)| *key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for key in keys {
+            if let Some(live) = self.live.get_mut(&key) {
+                live.consumer.handle_subscribed(pattern);
+            }
+            self.wake(key);
+        }
+    }
+
+    /// Notes which pulls of a consumer no client listens for.
+    fn note_away(&mut self, key: Key) {
+        let Some(live) = self.live.get_mut(&key) else {
+            return;
+        };
+        let Some(away) = live.consumer.take_away() else {
+            return;
+        };
+        for old in std::mem::replace(&mut live.away, away.clone()) {
+            self.away.remove(&(old, key));
+        }
+        self.away.extend(away.into_iter().map(|to| (to, key)));
     }
 
     /// A message was stored: whoever it is for is to be served.
@@ -208,7 +252,10 @@ impl Consumers {
     /// Takes one out.
     pub(super) fn remove(&mut self, key: Key) -> Option<Live> {
         self.arm(key, Time::NEVER);
-        let live = self.live.remove(&key)?;
+        let mut live = self.live.remove(&key)?;
+        for to in std::mem::take(&mut live.away) {
+            self.away.remove(&(to, key));
+        }
         if let Some(names) = self.names.get_mut(&live.stream) {
             names.remove(&live.name);
             if names.is_empty() {
@@ -407,6 +454,7 @@ impl JetStream {
                 told: false,
                 lasts_us: lasts_us(config, wall_us).filter(|_| !logged),
                 resets: Resets::default(),
+                away: Vec::new(),
                 listed: false,
                 armed: Time::NEVER,
                 ending: false,
@@ -734,6 +782,7 @@ impl JetStream {
                 .deliver(wall_us, BUDGET, &mut source, &mut voice),
         };
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
+        self.consumers.note_away(key);
         // Deltas go in order: none before those that were refused.
         let free = !self.is_full() && self.space != Space::Scarce;
         let room = free && self.postponed.is_empty();
