@@ -411,6 +411,7 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
 /// The arguments or the configuration are refused, the server cannot listen, or its log failed.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
+    settings.check_credentials().map_err(Usage::new)?;
     settings.check_exposure().map_err(Usage::new)?;
     settings.check_cluster().map_err(Usage::new)?;
     if args.test {
@@ -501,6 +502,7 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
         SIGHUP => {
             tracing::info!("Reloading server configuration");
             let settings = args.settings().and_then(|s| {
+                s.check_credentials().map_err(Usage::new)?;
                 s.check_exposure().map_err(Usage::new)?;
                 s.check_cluster().map_err(Usage::new)?;
                 Ok(s)

@@ -281,6 +281,72 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
+fn empty_credentials_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (auth, pass) = (("TIDEGATE_AUTH", ""), ("TIDEGATE_PASS", ""));
+    let none = ("TIDEGATE_NONE", "");
+    let conf = |text: &str| file("a.conf", text);
+    let password = conf("authorization { user: u, password: \"\" }");
+    let token = file("b.conf", "authorization { token: '' }");
+    let users = file(
+        "c.conf",
+        "authorization { users: [{user: u, password: ''}] }",
+    );
+    let toml = file("d.toml", "[authorization]\ntoken = \"\"\n");
+    let cases: &[(&[&str], (&str, &str), &str)] = &[
+        (
+            &["--user", "u", "--pass", ""],
+            none,
+            "the password of the user `u` is empty",
+        ),
+        (
+            &["--user", "", "--pass", "p"],
+            none,
+            "the name of a user is empty",
+        ),
+        (&["--auth", ""], none, "the token is empty"),
+        (
+            &["--user", "u"],
+            pass,
+            "the password of the user `u` is empty",
+        ),
+        (&[], auth, "the token is empty"),
+        (
+            &["-c", &password],
+            none,
+            "line 1: `authorization.password` is empty",
+        ),
+        (
+            &["-c", &token],
+            none,
+            "line 1: `authorization.token` is empty",
+        ),
+        (&["-c", &users], none, "line 1: `users.password` is empty"),
+        (
+            &["-c", &toml],
+            none,
+            "line 2: `authorization.token` is empty",
+        ),
+    ];
+    for host in ["127.0.0.1", "0.0.0.0"] {
+        for (args, (name, value), part) in cases {
+            let mut all = vec!["serve", "-t", "-a", host];
+            all.extend_from_slice(args);
+            let output = tidegate(&all).env(name, value).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{all:?} {name}: {said}");
+            assert!(said.contains(part), "{all:?} {name}: {said}");
+            assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        }
+    }
+}
+
+#[test]
 fn credentials_monitor_and_signals() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("a.conf");

@@ -130,9 +130,9 @@ fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxE
     (s.token, s.users) = (None, Vec::new());
     for (key, item) in entries(key, item)? {
         match key.as_str() {
-            "user" | "username" => user = Some(text(key, item)?),
-            "pass" | "password" => password = Some(text(key, item)?),
-            "token" => s.token = Some(Secret::new(&text(key, item)?)),
+            "user" | "username" => user = Some(credential("authorization", key, item)?),
+            "pass" | "password" => password = Some(credential("authorization", key, item)?),
+            "token" => s.token = Some(Secret::new(&credential("authorization", key, item)?)),
             "timeout" => s.auth_timeout = positive(key, item)?,
             "default_permissions" => default = Some(permissions(key, item)?),
             "users" => {
@@ -241,8 +241,8 @@ fn one_user(key: &str, item: &Item) -> Result<User, SyntaxError> {
     let (mut name, mut password, mut rules) = (None, None, None);
     for (key, item) in entries(key, item)? {
         match key.as_str() {
-            "user" | "username" => name = Some(text(key, item)?),
-            "pass" | "password" => password = Some(text(key, item)?),
+            "user" | "username" => name = Some(credential("users", key, item)?),
+            "pass" | "password" => password = Some(credential("users", key, item)?),
             "permissions" | "permission" | "authorization" => rules = Some(permissions(key, item)?),
             _ => unknown(&format!("users.{key}"), item)?,
         }
@@ -416,6 +416,18 @@ pub(super) fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
         Value::Integer(n) => Ok(n.to_string()),
         _ => Err(wrong(key, item, "text")),
     }
+}
+
+/// Text that admits a client, as a setting of `of`: empty, it would admit every client or none.
+pub(super) fn credential(of: &str, key: &str, item: &Item) -> Result<String, SyntaxError> {
+    let text = text(key, item)?;
+    if text.is_empty() {
+        let message = format!(
+            "`{of}.{key}` is empty, so it is no credential: fill it in (a variable may be unset), or remove it"
+        );
+        return Err(error(item, message));
+    }
+    Ok(text)
 }
 
 pub(super) fn name(key: &str, item: &Item) -> Result<String, SyntaxError> {
@@ -621,6 +633,38 @@ mod tests {
             ("max_payload: 65MB", "at most 64MB"),
             ("authorization { user: a }", "needs a password"),
             (
+                "port: 1\nauthorization { user: a, password: \"\" }",
+                "line 2: `authorization.password` is empty",
+            ),
+            (
+                "authorization { user: '', password: b }",
+                "`authorization.user` is empty",
+            ),
+            (
+                "authorization { token: \"\" }",
+                "`authorization.token` is empty",
+            ),
+            (
+                "authorization { users: [{user: a, password: b}, {user: c, password: \"\"}] }",
+                "`users.password` is empty",
+            ),
+            (
+                "authorization { users: [{user: \"\", password: b}] }",
+                "`users.user` is empty",
+            ),
+            (
+                "EMPTY: ''\nauthorization { token: $EMPTY }",
+                "line 2: `authorization.token` is empty",
+            ),
+            (
+                "cluster { authorization { user: a, password: \"\" } }",
+                "`cluster.authorization.password` is empty",
+            ),
+            (
+                "cluster { authorization { token: \"\" } }",
+                "`cluster.authorization.token` is empty",
+            ),
+            (
                 "authorization { users: [{user: a, password: b}, {user: a, password: c}] }",
                 "named twice",
             ),
@@ -635,6 +679,20 @@ mod tests {
         ] {
             let e = read(text).unwrap_err();
             assert!(e.contains(part), "{text:?}: {e}");
+        }
+    }
+
+    #[test]
+    fn empty_credentials_are_refused_in_toml_too() {
+        for text in [
+            "[authorization]\nuser = \"a\"\npassword = \"\"",
+            "[authorization]\ntoken = \"\"",
+            "[authorization]\nusers = [{ user = \"a\", password = \"\" }]",
+            "[[authorization.users]]\nuser = \"\"\npassword = \"b\"",
+        ] {
+            let map = tree::read_toml(text).unwrap();
+            let e = apply(&map, &mut Settings::default()).unwrap_err();
+            assert!(e.message.contains("is empty"), "{text}: {e}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
-use super::apply::{boolean, entries, error, list, name, port, text, unknown, wrong};
+use super::apply::{boolean, credential, entries, error, list, name, port, text, unknown, wrong};
 use super::cluster_tls::{ClusterTls, cluster_tls};
 use super::tree::{Item, SyntaxError, Value};
 use super::{Secret, is_loopback};
@@ -312,11 +312,12 @@ pub(super) fn cluster(
                 }
             }
             "authorization" => {
+                let of = "cluster.authorization";
                 for (key, item) in entries(key, item)? {
                     match key.as_str() {
-                        "user" | "username" => user = Some(text(key, item)?),
-                        "pass" | "password" => password = Some(text(key, item)?),
-                        "token" => token = Some(text(key, item)?),
+                        "user" | "username" => user = Some(credential(of, key, item)?),
+                        "pass" | "password" => password = Some(credential(of, key, item)?),
+                        "token" => token = Some(credential(of, key, item)?),
                         _ => unknown(&format!("cluster.authorization.{key}"), item)?,
                     }
                 }

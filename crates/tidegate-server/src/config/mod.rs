@@ -193,6 +193,14 @@ impl Secret {
     }
 }
 
+impl Secret {
+    /// Whether it is empty: it keeps no client out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Plain(text) if text.is_empty())
+    }
+}
+
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
@@ -260,6 +268,23 @@ pub enum Credentials {
 }
 
 impl Settings {
+    /// Whether each credential is one.
+    ///
+    /// # Errors
+    /// A name, a password or a token is empty.
+    pub fn check_credentials(&self) -> Result<(), CredentialsError> {
+        if self.token.as_ref().is_some_and(Secret::is_empty) {
+            return Err(CredentialsError::Token);
+        }
+        if self.users.iter().any(|u| u.name.is_empty()) {
+            return Err(CredentialsError::Name);
+        }
+        match self.users.iter().find(|u| u.secret.is_empty()) {
+            Some(user) => Err(CredentialsError::Password(user.name.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Whether what is listened on beyond this machine is guarded.
     ///
     /// # Errors
@@ -268,7 +293,8 @@ impl Settings {
         if self.insecure {
             return Ok(());
         }
-        let guarded = self.needs_credentials() && self.no_auth_user.is_none()
+        let has_credentials = self.needs_credentials() && self.check_credentials().is_ok();
+        let guarded = has_credentials && self.no_auth_user.is_none()
             || self.tls.as_ref().is_some_and(|t| t.verify) && !self.allow_non_tls;
         if !guarded && !is_loopback(&self.host) {
             return Err(ExposureError::Clients(self.host.clone()));
@@ -350,6 +376,27 @@ impl Settings {
         let at = (since + self.ping_interval).as_nanos();
         Time::from_nanos(at.checked_next_multiple_of(grid).unwrap_or(u64::MAX))
     }
+}
+
+/// A credential that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// The token is empty.
+    #[error(
+        "the token is empty, so it is no credential: give one (--auth, TIDEGATE_AUTH, authorization.token), or leave it out"
+    )]
+    Token,
+    /// The name of a user is empty.
+    #[error(
+        "the name of a user is empty, so it is no credential: give one (--user, authorization.user), or leave the user out"
+    )]
+    Name,
+    /// The password of this user is empty.
+    #[error(
+        "the password of the user `{0}` is empty, so it is no credential: give one (--pass, TIDEGATE_PASS, authorization.password), or leave the user out"
+    )]
+    Password(String),
 }
 
 /// An address the world can reach, with nothing to guard it.
