@@ -11,6 +11,21 @@ pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
 }
 
+/// Whether a message with these headers is published only to trace its way, and is not to be delivered.
+#[must_use]
+pub fn asks_only_for_trace(block: &[u8]) -> bool {
+    // A search of the bytes costs less than reading the lines, and nearly no message has the header.
+    memchr::memmem::find(block, TRACE_ONLY).is_some()
+        && get(block, TRACE_ONLY).is_some_and(|value| {
+            [&b"1"[..], b"true", b"on"]
+                .iter()
+                .any(|on| value.eq_ignore_ascii_case(on))
+        })
+}
+
+/// The header that says so, in nats-server's spelling.
+const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
+
 /// `block` without the headers called `name`; `None` where it holds none.
 #[must_use]
 pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
@@ -73,6 +88,25 @@ mod tests {
             assert_eq!(without(block, b"A"), None);
         }
         assert_eq!(get(b"NATS/1.0\r\nA:b", b"A"), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn only_traced() {
+        let with =
+            |line: &str| asks_only_for_trace(format!("NATS/1.0\r\n{line}\r\n\r\n").as_bytes());
+        for line in ["true", "TRUE", "1", "on"] {
+            assert!(with(&format!("A: b\r\nNats-Trace-Only: {line}")), "{line}");
+        }
+        for line in [
+            "Nats-Trace-Only: false",
+            "Nats-Trace-Only:",
+            "nats-trace-only: true",
+            "A: Nats-Trace-Only: true",
+            "Nats-Trace-Dest: x",
+        ] {
+            assert!(!with(line), "{line}");
+        }
+        assert!(!asks_only_for_trace(b""));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod queue_groups;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod view;
 
 use std::collections::VecDeque;
@@ -46,6 +47,7 @@ use super::timers::Timers;
 use crate::cluster::wire::Routed;
 use crate::config::Settings;
 use crate::nats::connect::Info;
+use crate::nats::headers::asks_only_for_trace;
 use crate::nats::op::{self, Delivery};
 use crate::nats::outbox::{Outbox, Pool};
 use crate::nats::parse::Publish;
@@ -501,6 +503,9 @@ impl Node {
     fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
+        if message.headers.is_some_and(asks_only_for_trace) {
+            return self.refuse_trace(now, message);
+        }
         // What leaders say to each other is not for clients to say.
         let own = self.is_leaders_own(message.subject);
         let delivered = !own
