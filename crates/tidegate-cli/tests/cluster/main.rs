@@ -14,6 +14,10 @@ mod nodes;
 #[allow(dead_code)] // Shared; some of it is for a server alone.
 mod raw;
 
+#[path = "../stream/race.rs"]
+mod race;
+
+mod admit;
 mod away;
 mod command;
 mod conditional;

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
+mod admit;
 mod commands;
 mod crowd;
 mod features;
@@ -15,6 +16,7 @@ mod kill;
 mod library;
 mod program;
 mod python;
+mod race;
 mod raw;
 mod reset;
 mod scrub;

@@ -1,0 +1,54 @@
+//! Requests in flight at once, pulls across connections, and messages that are only to be traced, against a server of its own.
+
+use serde_json::json;
+
+use super::race;
+use super::raw::Raw;
+use super::server::Server;
+
+/// A server with the stream `S` that takes `s`.
+fn server() -> (Server, Raw) {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.url).unwrap();
+    let made = raw.api("STREAM.CREATE.S", &json!({"name": "S", "subjects": ["s"]}));
+    assert_eq!(made.get("error"), None, "{made}");
+    (server, raw)
+}
+
+#[test]
+fn of_members_that_make_one_durable_at_once_none_is_deaf() {
+    let (server, _raw) = server();
+    let urls = [(); 3].map(|()| server.url.clone());
+    race::no_member_is_deaf(&urls, "S", "s", 100);
+}
+
+#[test]
+fn a_pull_outlasts_its_connection() {
+    let (server, _raw) = server();
+    race::a_pull_outlasts_its_connection([&server.url; 2], "S", "s");
+}
+
+#[test]
+fn a_message_that_is_only_to_be_traced_is_neither_stored_nor_delivered() {
+    let (server, mut raw) = server();
+    let mut listener = Raw::connect(&server.url).unwrap();
+    listener.send(b"SUB s 2\r\n").unwrap();
+    listener.api("STREAM.INFO.S", &json!({}));
+    let trace = format!("Nats-Trace-Dest: {}trace", raw.inbox);
+    raw.publish_with("s", "ack", &[&trace, "Nats-Trace-Only: true"]);
+    if super::server::other().is_none() {
+        let refused = raw.message().unwrap();
+        assert!(refused.subject.ends_with(".ack"), "{refused:?}");
+        let refused = refused.json();
+        assert_eq!(refused["error"]["err_code"], 10003, "{refused}");
+        let why = refused["error"]["description"].as_str().unwrap();
+        assert!(why.contains("Nats-Trace-Only"), "{why}");
+    } else {
+        let traced = raw.message().unwrap();
+        assert!(traced.subject.ends_with(".trace"), "{traced:?}");
+    }
+    raw.publish("s", "ack", b"after").unwrap();
+    let ack = raw.message().unwrap().json();
+    assert_eq!(ack["seq"], 1, "{ack}");
+    assert_eq!(listener.message().unwrap().payload, b"after");
+}
