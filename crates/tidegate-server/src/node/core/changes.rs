@@ -36,7 +36,8 @@ impl Node {
         }
     }
 
-    /// Puts changed settings in force: who is no longer admitted is closed, subscriptions no longer allowed end.
+    /// Puts changed settings in force: connections that are no longer admitted or too many are closed,
+    /// subscriptions that are no longer allowed end.
     pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
         self.settings = settings;
         self.info = Info {
@@ -56,7 +57,18 @@ impl Node {
                 self.review_subscriptions(key);
             }
         }
+        self.close_surplus(now);
         self.inform_all();
+    }
+
+    /// Closes the newest connections that are more than there may be.
+    fn close_surplus(&mut self, now: Time) {
+        let open = self.entries.iter().filter(|(_, e)| !e.session.is_closing());
+        let mut open: Vec<(u64, usize)> = open.map(|(key, e)| (e.session.cid, key)).collect();
+        open.sort_unstable();
+        for (_, key) in open.into_iter().skip(self.settings.max_connections) {
+            self.close(now, key, CloseReason::MaxConnections);
+        }
     }
 
     /// After permissions changed.
@@ -115,5 +127,42 @@ impl Node {
                 ..lame
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Time;
+
+    use super::*;
+    use crate::node::core::joined;
+
+    #[test]
+    fn a_lower_limit_closes_the_newest_connections() {
+        let now = Time::from_nanos(1);
+        let settings = |max_connections| Settings {
+            max_connections,
+            ..Settings::default()
+        };
+        let mut node = Node::new(settings(5), Info::default(), 1);
+        let keys: Vec<usize> = (0..4).map(|_| joined::client(&mut node, now)).collect();
+        // A key is used again: the newest connection has not the highest.
+        node.handle_closed(now, keys[0], CloseReason::ClientClosed);
+        while node.poll_closed().is_some() {}
+        let newest = joined::client(&mut node, now);
+        assert_eq!(newest, keys[0]);
+        node.reload(now, settings(3), Info::default());
+        let said = joined::heard(&mut node, now, newest);
+        assert!(
+            said.contains("-ERR 'maximum connections exceeded'"),
+            "{said}"
+        );
+        assert!(!node.contains(newest));
+        node.reload(now, settings(2), Info::default());
+        assert!(joined::heard(&mut node, now, keys[3]).contains("-ERR"));
+        for key in &keys[1..3] {
+            assert!(!joined::heard(&mut node, now, *key).contains("-ERR"));
+        }
+        node.check_invariants();
     }
 }
