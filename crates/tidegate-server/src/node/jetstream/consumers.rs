@@ -143,7 +143,8 @@ impl Consumers {
         }
     }
 
-    /// A client listens to this pattern: consumers that push there have a receiver, and pulls that wait there go on.
+    /// A client listens to this pattern: consumers that push there have a receiver, and pulls that wait there
+    /// go on.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         if !self.away.is_empty() {
             self.listens_again(pattern);
@@ -165,26 +166,32 @@ impl Consumers {
         }
     }
 
-    /// A client listens to this pattern: consumers with pulls that no client listened for hear of it, and are served.
+    /// A client listens to this pattern: consumers with pulls that no client listened for hear of it, and are
+    /// served.
     fn listens_again(&mut self, pattern: &[u8]) {
-        // All that the pattern matches begins like it, as far as it is literal.
-        let wild = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
-        let literal = wild.map(|t| t.len() + 1).sum::<usize>().min(pattern.len());
-        let from = (Box::from(&pattern[..literal]), 0);
-        let found = self
-            .away
-            .range(from..)
-            .take_while(|(to, _)| to.starts_with(&pattern[..literal]))
-            .filter(|(to, _)| contains(pattern, to));
-        let mut keys: Vec<Key> = found.map(|(_, key)| *key).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        for key in keys {
+        for key in self.awaiting(pattern) {
             if let Some(live) = self.live.get_mut(&key) {
                 live.consumer.handle_subscribed(pattern);
             }
             self.wake(key);
         }
+    }
+
+    /// The consumers with a pull that waits for a client to listen to what this pattern matches.
+    fn awaiting(&self, pattern: &[u8]) -> Vec<Key> {
+        // All that the pattern matches begins like it, as far as it is literal.
+        let literal = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
+        let len = literal.map(|t| t.len() + 1).sum::<usize>();
+        let start = &pattern[..len.min(pattern.len())];
+        let found = self
+            .away
+            .range((Box::from(start), 0)..)
+            .take_while(|(to, _)| to.starts_with(start))
+            .filter(|(to, _)| contains(pattern, to));
+        let mut keys: Vec<Key> = found.map(|(_, key)| *key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 
     /// Notes which pulls of a consumer no client listens for.
@@ -494,6 +501,8 @@ impl JetStream {
             advisories: &mut self.advisories,
         };
         let result = f(live, &mut voice);
+        // At once: a client may subscribe again before the consumer is served.
+        self.consumers.note_away(key);
         self.consumers.wake(key);
         Some(result)
     }
@@ -850,3 +859,6 @@ impl JetStream {
 fn yields_deltas(config: &ConsumerConfig) -> bool {
     config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
 }
+
+#[cfg(test)]
+mod tests;
