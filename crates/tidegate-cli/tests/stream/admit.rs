@@ -1,4 +1,5 @@
-//! Requests in flight at once, pulls across connections, and messages that are only to be traced, against a server of its own.
+//! Requests in flight at once, pulls across connections, and messages that are only to be traced, against a
+//! server of its own.
 
 use serde_json::json;
 

@@ -17,7 +17,8 @@ fn create(raw: &mut Raw, stream: &str, consumer: &str, to: &str) {
     raw.publish(&subject, "made", body.as_bytes()).unwrap();
 }
 
-/// Where the consumer delivers, if this member's request was granted; the member is to use what there is where it was refused with 10013.
+/// Where the consumer delivers, if this member's request was granted; the member is to use what there is
+/// where it was refused with 10013.
 fn granted(answer: &Value) -> Option<String> {
     match answer["error"]["err_code"].as_u64() {
         None => Some(answer["config"]["deliver_subject"].as_str().unwrap().into()),
@@ -28,8 +29,8 @@ fn granted(answer: &Value) -> Option<String> {
     }
 }
 
-/// Members of a queue group, one at each of these servers, make the durable they share at once, again and again. The one whose request is
-/// granted is given what is published then.
+/// Members of a queue group, one at each of these servers, make the durable they share at once, again and
+/// again. The one whose request is granted is given what is published then.
 pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, rounds: usize) {
     let mut members: Vec<Raw> = urls.iter().map(|url| Raw::connect(url).unwrap()).collect();
     let mut publisher = Raw::connect(&urls[0]).unwrap();
@@ -79,8 +80,8 @@ fn is_heard(raw: &mut Raw, to: &str) -> bool {
     false
 }
 
-/// A client that pulls through one server is disconnected, and back at the other while its pull lasts: it is given the message that is
-/// published then.
+/// A client that pulls through one server is disconnected, and back at the other while its pull lasts: it is
+/// given the message that is published then.
 pub(crate) fn a_pull_outlasts_its_connection(urls: [&str; 2], stream: &str, subject: &str) {
     let mut other = Raw::connect(urls[0]).unwrap();
     let config = json!({"durable_name": "C", "ack_policy": "explicit", "deliver_policy": "new"});

@@ -279,8 +279,8 @@ impl Consumer {
         }
     }
 
-    /// The subjects of the pulls that no client listens for, if these have changed since this was asked last: the consumer is to be told of
-    /// subscriptions that match one ([`Consumer::handle_subscribed`]).
+    /// The subjects of the pulls that no client listens for, if these have changed since this was asked last:
+    /// the consumer is to be told of subscriptions that match one ([`Consumer::handle_subscribed`]).
     pub fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.take_away(),
@@ -288,7 +288,8 @@ impl Consumer {
         }
     }
 
-    /// Sets the pulls apart that no client listens for, so that they are not counted, and sees whether one listens to what is pushed.
+    /// Sets the pulls apart that no client listens for, so that they are not counted, and sees whether one
+    /// listens to what is pushed.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         let used = self.is_used();
         match &mut self.receiver {

@@ -18,8 +18,8 @@ use crate::nats::subject;
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;
-/// How long a pull is kept to whose subject no client listens, in microseconds: clients wait for 2 s before they connect again to the
-/// server they were connected to, and some for longer where that failed.
+/// How long a pull is kept to whose subject no client listens, in microseconds: clients wait for 2 s before
+/// they connect again to the server they were connected to, and some for longer where that failed.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
 /// A consumer's limits on its pulls; 0: none.
@@ -160,7 +160,7 @@ impl Pulls {
             return false;
         }
         if self.queue.len() + self.away.len() >= most {
-            // The one that waits in vain for the longest time.
+            // The pull that has been apart for the longest time makes way.
             self.away.pop_front();
             self.away_changed = true;
         }

@@ -10,7 +10,8 @@ use crate::consumer::pulls::AWAY_US;
 enum Step {
     /// A message is stored.
     Store,
-    /// The client is away for so long, in microseconds, and the consumer looks for it at that moment or does not.
+    /// The client is away for so long, in microseconds, and the consumer looks for it at that moment or does
+    /// not.
     Away { us: u64, looks: bool },
     /// Time passes.
     Wait(u64),

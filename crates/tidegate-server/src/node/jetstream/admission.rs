@@ -1,15 +1,19 @@
-//! Requests that change streams and consumers: two of them that concern the same thing are judged one after the other.
+//! Requests that change streams and consumers: two of them that concern the same thing are judged one after
+//! the other.
 //!
-//! The leader judges a request by the streams and consumers as applied, and its own proposals are applied later. Two requests judged by
-//! the same state could both be granted where either one forbids the other. So the leader notes each change it proposes until the
-//! change is applied or lost, and a request that such a change may concern waits and is judged by the state after it:
+//! The leader judges a request by the streams and consumers as applied, and its own proposals are applied
+//! later. Two requests judged by the same state could both be granted where either one forbids the other. So
+//! the leader notes each change it proposes until the change is applied or lost, and a request that such a
+//! change may concern waits and is judged by the state after it:
 //!
 //! - a request about a stream waits for each proposed change of that stream and of its consumers;
 //! - a request about a consumer waits for each proposed change of that consumer and of its stream;
-//! - a request that adds a stream, a consumer or a reservation waits where a limit has room for it only if some proposed change fails.
+//! - a request that adds a stream, a consumer or a reservation waits where a limit has room for it only if
+//!   some proposed change fails.
 //!
-//! Requests wait in the order they came, and one never overtakes another that concerns the same thing. Purges, deleted messages and
-//! published messages do not wait: [`crate::stream::Streams`] judges those when it applies them.
+//! Requests wait in the order they came, and one never overtakes another that concerns the same thing.
+//! Purges, deleted messages and published messages do not wait: [`crate::stream::Streams`] judges those when
+//! it applies them.
 //!
 //! Bounded by [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together; more are refused.
 
@@ -266,7 +270,8 @@ impl Admissions {
         self.last_id
     }
 
-    /// A proposed change is applied, or is not going to be. Without effect for one that was proposed in an earlier lead.
+    /// A proposed change is applied, or is not going to be. Without effect for one that was proposed in an
+    /// earlier lead.
     pub(super) fn conclude(&mut self, id: ChangeId) {
         if let Some(change) = self.proposed.remove(&id) {
             self.in_flight.remove(&change);
@@ -417,7 +422,8 @@ impl JetStream {
         }
     }
 
-    /// This node does not lead any more: it judges no request that waits, and forgets the changes it proposed.
+    /// This node does not lead any more: it judges no request that waits, and forgets the changes it
+    /// proposed.
     pub(super) fn close_admissions(&mut self, node: &mut Node, now: Time) {
         for waiting in self.admissions.take_waiting() {
             self.stats.api_requests += 1;

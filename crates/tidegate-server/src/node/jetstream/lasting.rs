@@ -75,7 +75,8 @@ impl JetStream {
 }
 
 impl Live {
-    /// Whether the log is to hear of it, or of its end, by a proposal of the server's own that is not applied yet.
+    /// Whether the log is to hear of it, or of its end, by a proposal of the server's own that is not applied
+    /// yet.
     pub(super) const fn is_proposed(&self) -> bool {
         self.deleted || self.told
     }

@@ -20,7 +20,7 @@ pub(super) enum Then {
     Publish,
     /// Who asked for it through the API.
     Api(Kind),
-    /// A change that other requests may wait for, and the answer to its own.
+    /// A change that other requests may wait for, and the answer to the request that asked for it.
     Admitted(ChangeId, Box<Self>),
     /// Who made a consumer of this name.
     Consumer(Box<str>),

@@ -312,8 +312,9 @@ impl<T> InFlight<T> {
         self.0.push_back((at, waiters));
     }
 
-    /// Returns the waiters of the committed entry that is there; `None` if it was not proposed here. An entry of another term is another
-    /// entry. The waiters of entries before it that are not going to be committed are handed to `lost`.
+    /// Returns the waiters of the committed entry that is there; `None` if it was not proposed here. An entry
+    /// of another term is another entry. The waiters of entries before it that are not going to be committed
+    /// are handed to `lost`.
     pub(super) fn take(
         &mut self,
         index: u64,

@@ -221,7 +221,8 @@ impl JetStream {
         }
     }
 
-    /// A request that is judged when it is applied: proposed, and answered then. Or one that another leader is asked for by.
+    /// Proposes a request that the streams judge when they apply it. A request for another leader is answered
+    /// at once.
     fn propose_decided(
         &mut self,
         now: Time,
@@ -269,8 +270,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// A request that is judged by the streams and consumers as applied: proposed if it is granted, and answered once it is applied.
-    /// `change` says which other requests have to wait until then.
+    /// Judges a request by the streams and consumers as applied, proposes it if it is granted, and answers it
+    /// once it is applied. `change` says which other requests wait until then.
     fn change(
         &mut self,
         node: &mut Node,

@@ -1,5 +1,5 @@
-//! Requests in flight at once: what each is answered, and what streams and consumers there are then, has to be possible one after the
-//! other.
+//! Requests in flight at once: what each is answered, and what streams and consumers there are then, has to
+//! be possible one after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
