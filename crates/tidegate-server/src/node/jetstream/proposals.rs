@@ -371,7 +371,7 @@ mod tests {
         flight.push(at(5, 1), Waiters::default());
         flight.push(at(5, 3), Waiters::default());
         let lost = std::cell::Cell::new(0);
-        let mut take = |flight: &mut InFlight<u32>, index, term| {
+        let take = |flight: &mut InFlight<u32>, index, term| {
             let count = |_| lost.set(lost.get() + 1);
             flight.take(index, term, count).is_some()
         };
