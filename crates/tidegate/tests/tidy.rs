@@ -137,6 +137,8 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/stream/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/jetstream",
+        "crates/tidegate-server/src/node/fair.rs",
+        "crates/tidegate-server/src/node/handshakes.rs",
         "crates/tidegate-server/src/node/timers.rs",
         "crates/tidegate-server/src/replica/",
         "crates/tidegate-server/src/store/checkpoint.rs",

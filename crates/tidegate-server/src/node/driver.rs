@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
 
 mod damage;
+mod handshaking;
 mod members;
 mod opening;
 pub(super) mod peers;
@@ -34,6 +36,7 @@ use super::core::Node;
 use super::descriptors::bound_clients;
 use super::flow::Flow;
 use super::handle::{Command, Handle};
+use super::handshakes::{Handshakes, Place};
 use super::seldom::Seldom;
 use super::socket::Socket;
 use super::tls::PeerTls;
@@ -81,6 +84,13 @@ pub struct Server {
     not_admitted: Seldom,
     /// Connections that get their INFO then if they have not begun with TLS, in order.
     hellos: VecDeque<(Time, usize)>,
+    /// TLS handshakes that wait for their turn.
+    handshakes: Handshakes,
+    /// Tests say how long going on with a handshake takes, and count them.
+    #[cfg(test)]
+    handshake_cost: Option<Duration>,
+    #[cfg(test)]
+    handshakes_gone_on_with: usize,
     /// Where streams are kept.
     store: Option<Store>,
     /// Streams are opened once the members of the cluster are fixed.
@@ -118,6 +128,8 @@ struct Conn {
     /// In `ready`.
     listed: bool,
     opening: Opening,
+    /// Where its handshake waits for its turn: it is not read meanwhile.
+    place: Option<Place>,
 }
 
 impl Conn {
@@ -183,6 +195,11 @@ impl Server {
             not_accepted: Seldom::default(),
             not_admitted: Seldom::default(),
             hellos: VecDeque::new(),
+            handshakes: Handshakes::default(),
+            #[cfg(test)]
+            handshake_cost: None,
+            #[cfg(test)]
+            handshakes_gone_on_with: 0,
             store: None,
             waiting,
             replication: None,
@@ -223,45 +240,59 @@ impl Server {
     /// See [`RunError`]: nothing can be served any more.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_LEN);
-        // Routes are dialled without waiting for anything.
+        // The first turn dials routes at once.
         let mut wait = Some(Duration::ZERO);
-        loop {
-            match self.poll.poll(&mut events, wait) {
-                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
-                _ => {}
-            }
-            self.turns += 1;
-            let now = self.clock.now();
-            for event in &events {
-                self.take_event(now, event);
-            }
-            self.accept_later(now);
-            self.read_ready(now);
-            self.read_peers(now);
-            let now = self.clock.now();
-            self.node.handle_timeouts(now);
-            self.turn_peers(now);
-            self.open_streams(now)?;
-            self.turn_streams(now)?;
-            self.go_on(now);
-            let hold = self.flow.wait(now, self.node.gathered());
-            if hold.is_none() {
-                self.flush(now, Reason::Drained);
-            }
-            if let Some(peers) = &mut self.peers {
-                peers.flush(now, &mut self.node);
-            }
-            self.drop_closed();
-            if self.is_over(now) {
-                return self.close_streams();
-            }
-            wait = self.wait(now, hold);
+        while let ControlFlow::Continue(next) = self.turn(&mut events, wait)? {
+            wait = next;
         }
+        self.close_streams()
+    }
+
+    /// One turn, which waits so long for events; how long the next one may wait, unless this was the last.
+    fn turn(
+        &mut self,
+        events: &mut Events,
+        wait: Option<Duration>,
+    ) -> Result<ControlFlow<(), Option<Duration>>, RunError> {
+        match self.poll.poll(events, wait) {
+            Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
+            _ => {}
+        }
+        self.turns += 1;
+        let now = self.clock.now();
+        for event in &*events {
+            self.take_event(now, event);
+        }
+        self.accept_later(now);
+        self.read_ready(now);
+        self.read_peers(now);
+        let now = self.clock.now();
+        self.node.handle_timeouts(now);
+        self.turn_peers(now);
+        // Timeouts come first: a handshake whose time is over costs nothing more.
+        self.go_on_with_handshakes();
+        let now = self.clock.now();
+        self.open_streams(now)?;
+        self.turn_streams(now)?;
+        self.go_on(now);
+        let hold = self.flow.wait(now, self.node.gathered());
+        if hold.is_none() {
+            self.flush(now, Reason::Drained);
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.flush(now, &mut self.node);
+        }
+        self.drop_closed();
+        Ok(match self.is_over(now) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(self.wait(now, hold)),
+        })
     }
 
     /// How long to wait for events.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
-        if !self.ready.is_empty() || self.peers.as_ref().is_some_and(|p| p.is_busy()) {
+        let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
+        if !self.ready.is_empty() || !self.handshakes.is_empty() || busy {
             return Some(Duration::ZERO);
         }
         let hello = self.hellos.front().map(|(at, _)| *at);
@@ -315,6 +346,7 @@ impl Server {
     fn list(&mut self, key: usize) {
         if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut)
             && conn.readable
+            && conn.place.is_none()
             && !std::mem::replace(&mut conn.listed, true)
         {
             self.ready.push(key);
@@ -435,9 +467,13 @@ impl Server {
     }
 
     fn read(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
-        if !self.node.contains(key) || !self.node.reads(key) || !self.open(now, key, scratch) {
-            return;
+        if self.node.contains(key) && self.node.reads(key) && self.open(now, key, scratch) {
+            self.read_open(now, key, scratch);
         }
+    }
+
+    /// Reads a connection once, whether its handshake is over or goes on.
+    fn read_open(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
         let need = self.node.need(key);
         let Some(conn) = self.conns[key].as_mut() else {
             return;
@@ -543,13 +579,20 @@ impl Server {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         for key in ready {
-            while let Some(peers) = &mut self.peers
-                && peers.read(now, key, &mut self.node, &mut scratch, self.flow.limit())
-            {
-                self.flush(self.clock.now(), self.flow.reason());
+            if !self.postpone_peer(now, key) {
+                self.read_peer(now, key, &mut scratch);
             }
         }
         self.scratch = scratch;
+    }
+
+    /// Reads a channel of a peer once, writing whenever enough is gathered.
+    fn read_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+        while let Some(peers) = &mut self.peers
+            && peers.read(now, key, &mut self.node, scratch, self.flow.limit())
+        {
+            self.flush(self.clock.now(), self.flow.reason());
+        }
     }
 
     /// One turn's work for peers.
@@ -636,6 +679,9 @@ impl Server {
     fn drop_closed(&mut self) {
         while let Some((key, reason)) = self.node.poll_closed() {
             if let Some(mut conn) = self.conns.get_mut(key).and_then(Option::take) {
+                if let Some(place) = conn.place.take() {
+                    self.handshakes.withdraw(&place);
+                }
                 let _ = self.poll.registry().deregister(&mut conn.socket.stream);
                 conn.socket.close();
                 if reason.is_slow_consumer() {
@@ -654,7 +700,7 @@ impl Server {
     /// Whether there is nothing left to do.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
-            && ((self.ready.is_empty() && self.node.streams_idle() && self.has_handed_over(now))
+            && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
                 || until <= now)
         {
             self.draining = None;
@@ -664,6 +710,11 @@ impl Server {
             self.drop_closed();
         }
         self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
+    }
+
+    /// Whether nothing waits to be read.
+    fn has_read_all(&self) -> bool {
+        self.ready.is_empty() && self.handshakes.is_empty()
     }
 
     /// Whether another node leads, if others can, or they know that this one is away soon.

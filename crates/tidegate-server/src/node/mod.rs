@@ -4,8 +4,10 @@
 pub mod core;
 mod descriptors;
 mod driver;
+mod fair;
 mod flow;
 mod handle;
+mod handshakes;
 pub mod jetstream;
 mod seldom;
 mod socket;

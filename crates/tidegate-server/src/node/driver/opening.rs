@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Interest, Token};
-use rustls::ServerConnection;
 use tidegate::Time;
 
 use super::{Conn, Server};
@@ -25,6 +24,8 @@ pub(super) enum Opening {
     Done,
     /// INFO is out, or goes out if the client stays silent until then; the first byte tells what it speaks.
     FirstByte { info_at: Option<Time> },
+    /// The client begins with TLS, and nothing is done about that yet; INFO follows the handshake if it is not out yet.
+    Hello { info_after: bool },
     /// The handshake is going on; INFO follows it if it is not out yet.
     Handshake { info_after: bool },
 }
@@ -123,30 +124,31 @@ impl Server {
             ended: false,
             listed: false,
             opening,
+            place: None,
         });
     }
 
-    /// Brings a connection through its opening as far as it goes; whether it can be read.
+    /// Brings a connection through its opening as far as that costs nothing; whether it can be read. A handshake waits for its turn.
     pub(super) fn open(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns[key].as_mut() else {
             return false;
         };
-        let Opening::FirstByte { info_at } = conn.opening else {
-            return true;
+        let info_at = match conn.opening {
+            Opening::Done => return true,
+            Opening::FirstByte { info_at } => info_at,
+            Opening::Hello { .. } | Opening::Handshake { .. } => {
+                self.postpone(key);
+                return false;
+            }
         };
         match conn.socket.peek(&mut scratch[..1]) {
             // The record type of a ClientHello.
             Ok(1..) if scratch[0] == 0x16 => {
-                let tls = self.tls.clone().map(ServerConnection::new);
-                let Some(Ok(tls)) = tls else {
-                    self.node.handle_closed(now, key, CloseReason::Tls);
-                    return false;
-                };
-                conn.socket.tls = Some(Box::new(tls.into()));
-                conn.opening = Opening::Handshake {
+                conn.opening = Opening::Hello {
                     info_after: info_at.is_some(),
                 };
-                true
+                self.postpone(key);
+                false
             }
             Ok(1..) => {
                 conn.opening = Opening::Done;

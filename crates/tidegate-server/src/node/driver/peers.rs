@@ -44,6 +44,7 @@ use crate::cluster::roster::Roster;
 use crate::cluster::wire::{self, Frame};
 use crate::config::cluster::RouteAddress;
 use crate::nats::outbox::{Outbox, Pool};
+use crate::node::handshakes::Place;
 use crate::node::socket::Socket;
 use crate::node::tls::PeerTls;
 
@@ -93,6 +94,8 @@ pub struct Peers {
     ready: Vec<usize>,
     /// With something of their own to write.
     dirty: Vec<usize>,
+    /// Where handshakes waited whose connection is over.
+    withdrawn: Vec<Place>,
     raft: Inbox,
     fetches: Inbox,
     events: VecDeque<PeerEvent>,
@@ -131,6 +134,8 @@ struct Conn {
     listed: bool,
     /// In `dirty`.
     dirty: bool,
+    /// Where its handshake waits for its turn: it is not read meanwhile.
+    place: Option<Place>,
 }
 
 impl Peers {
@@ -230,6 +235,7 @@ impl Conn {
             ended: false,
             listed: false,
             dirty: false,
+            place: None,
         }
     }
 

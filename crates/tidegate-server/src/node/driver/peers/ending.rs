@@ -48,6 +48,7 @@ impl Peers {
         conn.socket.close();
         self.ready.retain(|k| *k != key);
         self.dirty.retain(|k| *k != key);
+        self.withdrawn.extend(conn.place.take());
         let refusal = match why {
             Why::Channel(e) => e.refusal(),
             _ => None,

@@ -123,6 +123,7 @@ impl Peers {
             heard: vec![[None; 2]; PEERS_MAX],
             ready: Vec::new(),
             dirty: Vec::new(),
+            withdrawn: Vec::new(),
             raft: Inbox::default(),
             fetches: Inbox::default(),
             events: VecDeque::new(),

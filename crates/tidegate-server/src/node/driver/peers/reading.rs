@@ -36,7 +36,7 @@ impl Peers {
         scratch: &mut [u8],
         limit: Load,
     ) -> bool {
-        if self.waits(key, node) || !self.begin_tls(now, key, node) {
+        if self.waits(key, node) {
             return false;
         }
         let Some(conn) = self.conns.get_mut(key) else {

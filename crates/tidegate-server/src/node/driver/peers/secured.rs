@@ -4,6 +4,7 @@
 //! Whoever listens looks at a connection's first bytes: a node that speaks no TLS is to hear so, in words it understands.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, Error};
@@ -16,6 +17,7 @@ use crate::cluster::greeting::GreetingError;
 use crate::cluster::proof::Side;
 use crate::cluster::refusal::Refusal;
 use crate::node::core::Node;
+use crate::node::handshakes::Place;
 use crate::node::tls::PeerTls;
 
 /// How far a connection is secured.
@@ -25,6 +27,8 @@ pub(super) enum Securing {
     Done,
     /// The first bytes of whoever dialled will tell whether it speaks TLS.
     FirstBytes,
+    /// The dialler begins with TLS, and nothing is done about that yet.
+    Hello,
     /// The handshake is going on.
     Handshake,
 }
@@ -49,11 +53,42 @@ impl Peers {
         self.tls.is_some()
     }
 
-    /// Begins TLS with whoever dialled, once its first bytes are there. Whether the connection can be read.
-    pub(super) fn begin_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
+    /// Whether the connection is not to be read now: its first bytes are not there yet, or it is over, or its handshake waits at the
+    /// place that `wait` gives to this address.
+    pub(in crate::node::driver) fn postpone(
+        &mut self,
+        now: Time,
+        key: usize,
+        node: &mut Node,
+        wait: impl FnOnce(SocketAddr) -> Place,
+    ) -> bool {
         let Some(conn) = self.conns.get_mut(key) else {
-            return false;
+            return true;
         };
+        if conn.connecting || !self.look_at_first_bytes(key) {
+            return true;
+        }
+        let conn = &mut self.conns[key];
+        // A dialler that sends nothing more cannot end its handshake.
+        if conn.securing == Securing::Hello && conn.ended {
+            self.end(now, key, node, &Why::Closed);
+            return true;
+        }
+        let waits = matches!(conn.securing, Securing::Hello | Securing::Handshake);
+        if waits && conn.place.is_none() {
+            conn.place = Some(wait(conn.address));
+        }
+        waits
+    }
+
+    /// The places of handshakes whose connection is over.
+    pub(in crate::node::driver) fn take_withdrawn(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// Looks whether a dialler speaks TLS; whether that is known.
+    fn look_at_first_bytes(&mut self, key: usize) -> bool {
+        let conn = &mut self.conns[key];
         if conn.securing != Securing::FirstBytes {
             return true;
         }
@@ -70,21 +105,42 @@ impl Peers {
             }
             _ => false,
         };
-        // Without it the greeting is refused, if it is one.
-        conn.securing = Securing::Done;
-        if let Some(tls) = self.tls.as_ref().filter(|_| spoken) {
-            match rustls::ServerConnection::new(tls.dialled.clone()) {
+        // Without TLS the greeting is refused, if it is one.
+        conn.securing = match spoken && self.tls.is_some() {
+            true => Securing::Hello,
+            false => Securing::Done,
+        };
+        true
+    }
+
+    /// The turn of a handshake has come: TLS begins if it has not. Whether the connection can be read.
+    pub(in crate::node::driver) fn begin_tls(
+        &mut self,
+        now: Time,
+        key: usize,
+        node: &mut Node,
+    ) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        conn.place = None;
+        if conn.securing != Securing::Hello {
+            return true;
+        }
+        let why = match &self.tls {
+            _ if conn.ended => Why::Closed,
+            None => Why::Tls("this node has no certificate any more".into()),
+            Some(tls) => match rustls::ServerConnection::new(tls.dialled.clone()) {
                 Ok(connection) => {
                     conn.socket.tls = Some(Box::new(connection.into()));
                     conn.securing = Securing::Handshake;
+                    return true;
                 }
-                Err(e) => {
-                    self.end(now, key, node, &Why::Tls(e.to_string()));
-                    return false;
-                }
-            }
-        }
-        true
+                Err(e) => Why::Tls(e.to_string()),
+            },
+        };
+        self.end(now, key, node, &why);
+        false
     }
 
     /// Notices the end of a handshake, and sees to it that what TLS itself has to say is written. Whether the connection goes on.

@@ -72,6 +72,7 @@ impl Peers {
         if let Some(conn) = self.conns.get_mut(key)
             && conn.readable
             && !conn.connecting
+            && conn.place.is_none()
             && !std::mem::replace(&mut conn.listed, true)
         {
             self.ready.push(key);

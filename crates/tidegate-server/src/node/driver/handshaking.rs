@@ -1,0 +1,124 @@
+//! The loop's part in TLS handshakes: which connections wait for their turn, and going on with those whose turn it is.
+//!
+//! Decides nothing: how many and which is [`Handshakes`]'s to say. The system tells once that a socket can be read, so a connection
+//! that waits stays `readable`, and the loop does not sleep while one waits.
+//!
+//! [`Handshakes`]: crate::node::handshakes::Handshakes
+
+use std::time::Duration;
+
+use rustls::ServerConnection;
+use tidegate::Time;
+
+use super::Server;
+use super::opening::Opening;
+use crate::nats::session::CloseReason;
+use crate::node::handshakes::Class;
+
+impl Server {
+    /// A client's handshake waits for its turn.
+    pub(super) fn postpone(&mut self, key: usize) {
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        let class = match conn.opening {
+            Opening::Handshake { .. } => Class::Begun,
+            _ => Class::New,
+        };
+        if conn.place.is_none() {
+            let source = conn.address.ip().into();
+            conn.place = Some(self.handshakes.wait(class, source, key));
+        }
+    }
+
+    /// Whether a peer's channel is not to be read now, because its handshake waits for its turn, or it is over.
+    pub(super) fn postpone_peer(&mut self, now: Time, key: usize) -> bool {
+        let Some(peers) = &mut self.peers else {
+            return true;
+        };
+        let handshakes = &mut self.handshakes;
+        let wait = |address: std::net::SocketAddr| {
+            let source = address.ip().into();
+            handshakes.wait(Class::Peer, source, key)
+        };
+        peers.postpone(now, key, &mut self.node, wait)
+    }
+
+    /// Goes on with handshakes, as many as this turn may.
+    pub(super) fn go_on_with_handshakes(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            for place in peers.take_withdrawn() {
+                self.handshakes.withdraw(&place);
+            }
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut start = self.clock.now();
+        while let Some((class, key)) = self.handshakes.poll() {
+            let worked = match class {
+                Class::Peer => self.go_on_with_peer(start, key, &mut scratch),
+                Class::Begun | Class::New => self.go_on_with_client(start, key, &mut scratch),
+            };
+            let end = self.clock.now();
+            let cost = self.cost_of_handshake(worked, end - start);
+            self.handshakes.handle_done(cost);
+            start = end;
+        }
+        self.scratch = scratch;
+    }
+
+    #[cfg(not(test))]
+    const fn cost_of_handshake(&self, _worked: bool, measured: Duration) -> Duration {
+        measured
+    }
+
+    #[cfg(test)]
+    fn cost_of_handshake(&mut self, worked: bool, measured: Duration) -> Duration {
+        self.handshakes_gone_on_with += usize::from(worked);
+        let fake = self.handshake_cost;
+        fake.map_or(measured, |cost| cost * u32::from(worked))
+    }
+
+    /// Whether there was anything to do.
+    fn go_on_with_client(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
+        let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+            return false;
+        };
+        conn.place = None;
+        // It has timed out.
+        if !self.node.contains(key) || !self.node.reads(key) {
+            return false;
+        }
+        if let Opening::Hello { info_after } = conn.opening {
+            // A client that sends nothing more cannot end its handshake.
+            if conn.ended {
+                self.node.handle_closed(now, key, CloseReason::ClientClosed);
+                return false;
+            }
+            let tls = self.tls.clone().map(ServerConnection::new);
+            let Some(Ok(tls)) = tls else {
+                self.node.handle_closed(now, key, CloseReason::Tls);
+                return false;
+            };
+            conn.socket.tls = Some(Box::new(tls.into()));
+            conn.opening = Opening::Handshake { info_after };
+        }
+        self.read_open(now, key, scratch);
+        self.list_again(key);
+        true
+    }
+
+    /// Whether there was anything to do.
+    fn go_on_with_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
+        let Some(peers) = &mut self.peers else {
+            return false;
+        };
+        let begun = peers.begin_tls(now, key, &mut self.node);
+        if begun {
+            self.read_peer(now, key, scratch);
+        }
+        begun
+    }
+}
+
+#[cfg(test)]
+mod tests;
