@@ -23,6 +23,7 @@ mod model;
 mod moving;
 mod one;
 mod outcome;
+mod overlaps;
 mod publish;
 pub mod rules;
 mod snapshot;

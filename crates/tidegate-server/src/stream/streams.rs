@@ -7,6 +7,8 @@
 
 mod lifecycle;
 mod limits;
+mod patterns;
+mod tally;
 
 use std::collections::BTreeMap;
 
@@ -14,9 +16,10 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
-use slab::Slab;
 
 pub use limits::{AccountLimits, Held, Usage};
+use patterns::Patterns;
+use tally::Tally;
 
 use super::command::{
     Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
@@ -28,8 +31,6 @@ use super::publish::{Refusal, Stage};
 use super::rules;
 use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
-use crate::nats::subject;
-use crate::nats::sublist::Sublist;
 
 /// How many commands one round of expiry proposes, and a few more.
 const PROPOSED_MAX: usize = 4096;
@@ -68,9 +69,8 @@ pub struct Streams {
     pub(super) now_us: u64,
     memory_now_us: u64,
     held: Held,
-    patterns: Sublist,
-    /// The stream of each pattern.
-    owners: Slab<u32>,
+    tally: Tally,
+    patterns: Patterns,
     /// Nothing is due before.
     pub(super) due_us: u64,
     /// Streams made, changed, deleted, since they are in memory.
@@ -99,8 +99,8 @@ impl Streams {
             now_us: 0,
             memory_now_us: 0,
             held: Held::default(),
-            patterns: Sublist::new(),
-            owners: Slab::new(),
+            tally: Tally::default(),
+            patterns: Patterns::default(),
             due_us: u64::MAX,
             changes: 0,
         }
@@ -129,15 +129,13 @@ impl Streams {
     /// The stream that takes messages of this subject.
     #[inline]
     pub fn capture(&mut self, subject: &[u8]) -> Option<u32> {
-        let key = *self.patterns.matches(subject).plain.first()?;
-        self.owners.get(key as usize).copied()
+        self.patterns.capture(subject)
     }
 
     /// The stream that takes messages of this subject, found without a trace.
     #[must_use]
     pub fn taker(&self, subject: &[u8]) -> Option<&Stream> {
-        let key = self.patterns.first_wanting(subject)?;
-        self.get(*self.owners.get(key as usize)?)
+        self.get(self.patterns.taker(subject)?)
     }
 
     /// The number of the stream with this name.
@@ -177,11 +175,20 @@ impl Streams {
                 Storage::File => self.held.file_bytes,
                 Storage::Memory => self.held.memory_bytes,
             },
-            reserved: self
-                .iter()
-                .map(|stream| rules::reserved(stream.config(), storage))
-                .fold(0, u64::saturating_add),
+            reserved: self.tally.reserved(storage),
         }
+    }
+
+    /// How many streams this group of the directory keeps, or is to keep.
+    #[must_use]
+    pub fn placed_in(&self, group: u32) -> usize {
+        self.tally.placed_in(group)
+    }
+
+    /// Whether some stream of this directory is on its way to another group.
+    #[must_use]
+    pub const fn has_moving(&self) -> bool {
+        self.tally.has_moving()
     }
 
     /// Whether a stream may be made, before that is proposed; its configuration as it will be kept.
@@ -189,7 +196,7 @@ impl Streams {
     /// # Errors
     ///
     /// The error to answer with.
-    pub fn check_create(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+    pub fn check_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = self.may_create(config)?;
         if self.names.contains_key(&config.name) {
             return Ok(config);
@@ -206,13 +213,14 @@ impl Streams {
     /// # Errors
     ///
     /// The error to answer with.
-    pub fn check_update(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+    pub fn check_update(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let id = self.by_name(&config.name);
-        let old = id.and_then(|id| self.get(id));
-        let old = old.ok_or(ApiError::STREAM_NOT_FOUND)?;
+        let id = id.ok_or(ApiError::STREAM_NOT_FOUND)?;
+        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         // Another number of copies calls a move off.
         let calls_off = config.num_replicas != old.config().num_replicas;
-        let config = self.may_update(old, config, calls_off)?;
+        let config = self.may_update(id, config, calls_off)?;
+        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         rules::check_consumers(old, &config)?;
         let reserved = rules::reserved(old.config(), config.storage);
         self.check_reservation(&config, reserved)?;
@@ -431,17 +439,16 @@ impl Streams {
         Ok(accepted)
     }
 
-    fn check_overlap(&self, config: &StreamConfig) -> Result<(), ApiError> {
-        let others = self.iter().filter(|s| s.config.name != config.name);
-        let touch = |a: &String, b: &String| subject::overlaps(a.as_bytes(), b.as_bytes());
-        for other in others {
-            let mine = &config.subjects;
-            let theirs = &other.config.subjects;
-            if mine.iter().any(|a| theirs.iter().any(|b| touch(a, b))) {
-                return Err(ApiError::SUBJECT_OVERLAP);
-            }
+    /// No other stream than `except` may take messages that this one is to take.
+    fn check_overlap(
+        &mut self,
+        config: &StreamConfig,
+        except: Option<u32>,
+    ) -> Result<(), ApiError> {
+        match self.patterns.overlapping(&config.subjects, except) {
+            Some(_) => Err(ApiError::SUBJECT_OVERLAP),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn check_reservation(&self, config: &StreamConfig, had: u64) -> Result<(), ApiError> {
@@ -461,30 +468,10 @@ impl Streams {
         self.changes += 1;
         stream.changed = self.changes;
         self.names.insert(stream.config.name.clone(), stream.id);
-        self.add_patterns(&stream);
+        self.patterns.insert(stream.id, &stream.config.subjects);
         self.held.count(0, &stream);
+        self.tally.add(&stream);
         self.streams.insert(stream.id, Box::new(stream));
-    }
-
-    fn add_patterns(&mut self, stream: &Stream) {
-        for pattern in &stream.config.subjects {
-            // Fewer than 2^32: each takes more than a byte.
-            let key = self.owners.insert(stream.id) as u32;
-            self.patterns.insert(pattern.as_bytes(), None, key);
-        }
-    }
-
-    fn remove_patterns(&mut self, id: u32, patterns: &[String]) {
-        let mine: Vec<usize> = self
-            .owners
-            .iter()
-            .filter(|(_, o)| **o == id)
-            .map(|(k, _)| k)
-            .collect();
-        for (key, pattern) in mine.into_iter().zip(patterns) {
-            self.owners.remove(key);
-            self.patterns.remove(pattern.as_bytes(), key as u32);
-        }
     }
 
     /// Commands to a stream that is there, other than publishes.
@@ -595,13 +582,14 @@ impl Streams {
     /// Panics if something is not as it always should be: for tests.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.streams.len());
-        let (mut file, mut memory, mut patterns) = (0, 0, 0);
+        let (mut file, mut memory) = (0, 0);
+        let mut tally = Tally::default();
         for (name, id) in &self.names {
             let stream = &self.streams[id];
             stream.check_invariants();
             assert_eq!((stream.name(), stream.id()), (name.as_str(), *id));
             assert!(*id <= self.last_id);
-            patterns += stream.config.subjects.len();
+            tally.add(stream);
             if stream.in_memory() {
                 memory += stream.content.bytes;
             } else {
@@ -612,7 +600,10 @@ impl Streams {
             (file, memory),
             (self.held.file_bytes, self.held.memory_bytes)
         );
-        assert_eq!(patterns, self.owners.len());
+        assert_eq!(tally, self.tally);
+        let all = self.streams.iter();
+        let patterns = all.map(|(id, stream)| (*id, &stream.config.subjects[..]));
+        self.patterns.check_invariants(patterns);
     }
 }
 
@@ -674,3 +665,6 @@ fn entry_of<'s>(
 pub(super) fn parse<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(payload).map_err(ApiError::invalid_json)
 }
+
+#[cfg(test)]
+mod tests;

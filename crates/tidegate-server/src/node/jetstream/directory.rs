@@ -164,15 +164,10 @@ impl JetStream {
     fn choose(&self, node: &mut Node, config: &StreamConfig) -> Result<u32, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
-        let mut kept = self.directory.chosen.clone();
-        for stream in self.streams.iter() {
-            let group = match (stream.moving(), stream.kept()) {
-                (Some(moving), _) => moving.to,
-                (None, Kept::Elsewhere { group, .. }) => group,
-                _ => ALL,
-            };
-            *kept.entry(group).or_default() += 1;
-        }
+        let kept = |group: u32| {
+            let making = self.directory.chosen.get(&group).copied();
+            self.streams.placed_in(group) + making.unwrap_or(0)
+        };
         let groups = self.directory.groups.iter();
         let fitting = groups.filter(|g| Some(g.members.len()) == size);
         let there: Vec<&GroupOf> = fitting
@@ -182,7 +177,7 @@ impl JetStream {
             .into_iter()
             .min_by_key(|g| {
                 let full = g.members.iter().any(|id| node.is_full(*id));
-                (full, kept.get(&g.number).copied().unwrap_or(0), g.number)
+                (full, kept(g.number), g.number)
             })
             .map(|g| g.number);
         chosen.ok_or_else(|| {

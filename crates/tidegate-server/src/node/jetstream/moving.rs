@@ -202,7 +202,13 @@ fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arr
         let comes = !stream.is_frozen() && stream.moves() == moving.number;
         comes.then_some((number, arriving))
     };
-    own.iter().filter_map(of).collect()
+    movable(directory, own).filter_map(of).collect()
+}
+
+/// The streams of which some may be on their way: none, as long as the directory lets none move.
+fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'a Stream> {
+    let most = if directory.has_moving() { own.len() } else { 0 };
+    own.iter().take(most)
 }
 
 /// The streams of `group` that are frozen for moves which the directory has not ended.
@@ -223,7 +229,7 @@ fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeM
         };
         leaves.then_some((stream.id(), frozen))
     };
-    own.iter().filter_map(of).collect()
+    movable(directory, own).filter_map(of).collect()
 }
 
 impl JetStream {

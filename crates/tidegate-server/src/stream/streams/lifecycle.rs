@@ -41,6 +41,7 @@ impl Streams {
             return Ok(());
         };
         let before = stream.content.bytes;
+        self.tally.remove(stream);
         let keep = |stream: &Stream, command: &Command<'_>| context.keep(stream, command);
         let taken = stream.take_import(read, &messages, keep, effects);
         let outcome = match taken {
@@ -62,6 +63,7 @@ impl Streams {
             self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
         }
         self.held.count(before, stream);
+        self.tally.add(stream);
         Ok(())
     }
 
@@ -100,31 +102,32 @@ impl Streams {
 
     /// The configuration as it will be kept, unless other streams stand against it. A stream of this name is only allowed to
     /// be just so.
-    pub(super) fn may_create(&self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
+    pub(super) fn may_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         match self.by_name(&config.name).and_then(|id| self.get(id)) {
             Some(stream) if stream.config == config => Ok(config),
             Some(_) => Err(ApiError::STREAM_NAME_EXISTS),
             None => {
-                self.check_overlap(&config)?;
+                self.check_overlap(&config, None)?;
                 Ok(config)
             }
         }
     }
 
     pub(super) fn may_update(
-        &self,
-        old: &Stream,
+        &mut self,
+        id: u32,
         config: &StreamConfig,
         calls_off: bool,
     ) -> Result<StreamConfig, ApiError> {
+        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         if old.moving.is_some() && !calls_off {
             return Err(ApiError::stream_moving(
                 "change it once it is there, or call the move off by the number of replicas it had before",
             ));
         }
         let config = rules::check_update(&old.config, config)?;
-        self.check_overlap(&config)?;
+        self.check_overlap(&config, Some(id))?;
         Ok(config)
     }
 
@@ -136,14 +139,14 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let id = command.stream;
         entry_of(&mut self.streams, command, context.past_log)?;
-        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         let course = Course::of(command.subject)?;
         let (to, calls_off) = match course {
             Course::Same => (None, false),
             Course::To(to) => (Some(to), false),
             Course::Instead(to, _) => (to, true),
         };
-        let config = self.may_update(old, &parse(command.payload)?, calls_off)?;
+        let config = self.may_update(id, &parse(command.payload)?, calls_off)?;
+        let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         match course {
             Course::Instead(_, of) if old.moving().is_none_or(|m| m.number != of) => {
                 return Err(ApiError::stream_update(
@@ -154,11 +157,11 @@ impl Streams {
             _ => {}
         }
         let to = to.map(|to| old.may_move(to)).transpose()?;
-        let patterns = old.config.subjects.clone();
-        self.remove_patterns(id, &patterns);
         let Some(mut stream) = self.streams.remove(&id) else {
             return Err(ApiError::STREAM_NOT_FOUND.into());
         };
+        self.patterns.remove(id, &stream.config.subjects);
+        self.tally.remove(&stream);
         let before = stream.content.bytes;
         if calls_off {
             stream.call_off(effects);
@@ -169,7 +172,8 @@ impl Streams {
         }
         self.held.count(before, &stream);
         self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
-        self.add_patterns(&stream);
+        self.patterns.insert(id, &stream.config.subjects);
+        self.tally.add(&stream);
         self.changes += 1;
         stream.changed = self.changes;
         self.streams.insert(id, stream);
@@ -187,7 +191,10 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let stream = entry_of(&mut self.streams, command, context.past_log)?;
         let before = stream.content.bytes;
-        self.changes += u64::from(change(stream)?);
+        self.tally.remove(stream);
+        let changed = change(stream);
+        self.tally.add(stream);
+        self.changes += u64::from(changed?);
         self.held.count(before, stream);
         self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
         Ok(Outcome::Done)
@@ -303,8 +310,8 @@ impl Streams {
         if let Some(mut stream) = self.streams.remove(&id) {
             self.changes += 1;
             self.names.remove(&stream.config.name);
-            let patterns = std::mem::take(&mut stream.config.subjects);
-            self.remove_patterns(id, &patterns);
+            self.patterns.remove(id, &stream.config.subjects);
+            self.tally.remove(&stream);
             let before = stream.content.bytes;
             let messages = stream.content.remove_all();
             self.held.count(before, &stream);

@@ -1,0 +1,279 @@
+//! Whose patterns overlap a pattern, found without comparing it with all of them.
+//!
+//! Patterns are kept by *shape*: how many tokens they have, and which of those are wildcards. Two shapes decide at which positions two
+//! patterns of theirs both have a literal token; the patterns overlap if and only if the tokens there are the same. So for each shape
+//! and each such set of positions a table of the tokens there answers with one look. (Srinivasan, Suri, Varghese: Packet
+//! classification using tuple space search, 1999.) A look costs the logarithm of the table, and there are as many as there are shapes,
+//! whatever number of patterns has them: streams have few shapes.
+//!
+//! A table is made when it is first needed, which costs the patterns of its shape once. At most [`TABLES_MAX`] of a shape are kept;
+//! beyond that, patterns of the shape are compared one by one, until a table has not been used for long. What is answered depends on
+//! the patterns alone, not on which tables there are.
+
+use std::collections::BTreeMap;
+
+use super::super::nats::subject::tokens;
+
+/// Tables of one shape: streams whose patterns have so many shapes are rare.
+const TABLES_MAX: usize = 16;
+/// A table that so many searches have not used makes room for another.
+const UNUSED_MAX: u64 = 1024;
+
+/// A token's place in a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Slot {
+    Literal,
+    /// `*`
+    Any,
+    /// `>`
+    Rest,
+}
+
+type Shape = Box<[Slot]>;
+/// Positions of literal tokens, in order.
+type Positions = Box<[u32]>;
+/// The tokens at the positions of a table and the pattern's owner: how many of its patterns have them.
+type Table = BTreeMap<(Box<[u8]>, u32), u32>;
+
+/// Patterns, each of an owner.
+#[derive(Debug, Default)]
+pub(super) struct Overlaps {
+    shapes: BTreeMap<Shape, Patterns>,
+    /// Searches so far.
+    searches: u64,
+    /// Looks into tables, patterns compared and patterns put into new tables, so far.
+    #[cfg(test)]
+    cost: u64,
+}
+
+/// The patterns of one shape.
+#[derive(Debug)]
+struct Patterns {
+    /// All literal positions: their tokens are the whole pattern.
+    literals: Positions,
+    whole: Table,
+    /// By fewer positions, and when each was used last.
+    tables: BTreeMap<Positions, (Table, u64)>,
+}
+
+impl Overlaps {
+    /// Adds a pattern of an owner, whose patterns need not be different.
+    pub(super) fn insert(&mut self, pattern: &[u8], owner: u32) {
+        let of_shape = self.shapes.entry(shape(pattern));
+        let of_shape = of_shape.or_insert_with_key(Patterns::new);
+        for (positions, table) in of_shape.all_tables() {
+            *table.entry((key(pattern, positions), owner)).or_default() += 1;
+        }
+    }
+
+    /// Removes a pattern that was added for this owner.
+    pub(super) fn remove(&mut self, pattern: &[u8], owner: u32) {
+        let shape = shape(pattern);
+        let Some(of_shape) = self.shapes.get_mut(&shape) else {
+            return;
+        };
+        for (positions, table) in of_shape.all_tables() {
+            let entry = (key(pattern, positions), owner);
+            if let Some(count) = table.get_mut(&entry) {
+                *count -= 1;
+                if *count == 0 {
+                    table.remove(&entry);
+                }
+            }
+        }
+        if of_shape.whole.is_empty() {
+            self.shapes.remove(&shape);
+        }
+    }
+
+    /// The owner of a pattern that overlaps this one: the one with the lowest number, apart from `except`.
+    pub(super) fn find(&mut self, pattern: &[u8], except: Option<u32>) -> Option<u32> {
+        self.searches += 1;
+        let searches = self.searches;
+        let mine = shape(pattern);
+        let mut found: Option<u32> = None;
+        #[cfg(test)]
+        let mut cost = 0;
+        for (shape, theirs) in &mut self.shapes {
+            let Some(positions) = compared(&mine, shape) else {
+                continue;
+            };
+            let tokens = key(pattern, &positions);
+            let owner = match theirs.table(positions, searches) {
+                Ok((table, _made)) => {
+                    #[cfg(test)]
+                    (cost += 1 + _made);
+                    first(table, tokens, except)
+                }
+                Err(positions) => {
+                    #[cfg(test)]
+                    (cost += theirs.whole.len() as u64);
+                    theirs.compare(&positions, &tokens, except)
+                }
+            };
+            found = found.into_iter().chain(owner).min();
+        }
+        #[cfg(test)]
+        (self.cost += cost);
+        found
+    }
+
+    /// What searches have cost so far.
+    #[cfg(test)]
+    pub(super) const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Panics if something is not as it always should be: for tests.
+    pub(super) fn check_invariants(&self) {
+        for (shape, patterns) in &self.shapes {
+            assert!(!patterns.whole.is_empty(), "a shape without patterns");
+            assert_eq!(*patterns.literals, *literals(shape));
+            assert!(patterns.tables.len() <= TABLES_MAX);
+            for (positions, (table, _)) in &patterns.tables {
+                assert_eq!(*table, patterns.project(positions));
+            }
+        }
+    }
+
+    /// All patterns, as often as each owner has them.
+    pub(super) fn len(&self) -> usize {
+        let counts = self.shapes.values().flat_map(|p| p.whole.values());
+        counts.map(|count| *count as usize).sum()
+    }
+}
+
+impl Patterns {
+    fn new(shape: &Shape) -> Self {
+        Self {
+            literals: literals(shape),
+            whole: Table::new(),
+            tables: BTreeMap::new(),
+        }
+    }
+
+    fn all_tables(&mut self) -> impl Iterator<Item = (&Positions, &mut Table)> {
+        let fewer = self.tables.iter_mut();
+        let fewer = fewer.map(|(positions, (table, _))| (positions, table));
+        fewer.chain(std::iter::once((&self.literals, &mut self.whole)))
+    }
+
+    /// The table by these positions, and how many patterns were put into it now, because it is new. The positions, where there is no
+    /// room for it.
+    fn table(&mut self, positions: Positions, now: u64) -> Result<(&Table, u64), Positions> {
+        if positions == self.literals {
+            return Ok((&self.whole, 0));
+        }
+        let mut made = 0;
+        if !self.tables.contains_key(&positions) {
+            if self.tables.len() >= TABLES_MAX && !self.make_room(now) {
+                return Err(positions);
+            }
+            let table = self.project(&positions);
+            made = self.whole.len() as u64;
+            self.tables.insert(positions.clone(), (table, now));
+        }
+        match self.tables.get_mut(&positions) {
+            Some((table, used)) => {
+                *used = now;
+                Ok((table, made))
+            }
+            None => Err(positions),
+        }
+    }
+
+    /// Lets go of the table that was not used for longest, if that is long; whether it did.
+    fn make_room(&mut self, now: u64) -> bool {
+        let oldest = self.tables.iter().min_by_key(|(_, (_, used))| *used);
+        let unused = oldest.filter(|(_, (_, used))| used + UNUSED_MAX < now);
+        let unused = unused.map(|(positions, _)| positions.clone());
+        unused.is_some_and(|positions| self.tables.remove(&positions).is_some())
+    }
+
+    /// All patterns by these positions only.
+    fn project(&self, positions: &Positions) -> Table {
+        let mut table = Table::new();
+        for ((literals, owner), count) in &self.whole {
+            let key = self.part(literals, positions);
+            *table.entry((key, *owner)).or_default() += count;
+        }
+        table
+    }
+
+    /// Of a pattern's literal tokens those at these positions.
+    fn part(&self, literals: &[u8], positions: &Positions) -> Box<[u8]> {
+        let at = self.literals.iter().zip(tokens(literals));
+        let wanted = at.filter(|(at, _)| positions.binary_search(at).is_ok());
+        join(wanted.map(|(_, token)| token))
+    }
+
+    /// The first owner of a pattern that has these tokens at these positions, by comparing all.
+    fn compare(&self, positions: &Positions, tokens: &[u8], except: Option<u32>) -> Option<u32> {
+        let others = self.whole.keys().filter(|(_, of)| Some(*of) != except);
+        let same = others.filter(|(literals, _)| *self.part(literals, positions) == *tokens);
+        same.map(|(_, owner)| *owner).min()
+    }
+}
+
+/// The first owner with these tokens.
+fn first(table: &Table, tokens: Box<[u8]>, except: Option<u32>) -> Option<u32> {
+    let from = (tokens, 0);
+    let owners = table.range(&from..);
+    let mut same = owners.take_while(|((other, _), _)| *other == from.0);
+    let other = same.find(|((_, owner), _)| Some(*owner) != except);
+    other.map(|((_, owner), _)| *owner)
+}
+
+fn shape(pattern: &[u8]) -> Shape {
+    let slot = |token: &[u8]| match token {
+        b"*" => Slot::Any,
+        b">" => Slot::Rest,
+        _ => Slot::Literal,
+    };
+    tokens(pattern).map(slot).collect()
+}
+
+fn literals(shape: &Shape) -> Positions {
+    let literal = |(at, slot): (u32, &Slot)| (*slot == Slot::Literal).then_some(at);
+    (0..).zip(shape).filter_map(literal).collect()
+}
+
+/// Where patterns of two shapes both have a literal token, and must have the same to overlap; `None` if they never overlap.
+fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
+    let open = |shape: &Shape| shape.last() == Some(&Slot::Rest);
+    if a.len() != b.len() && !open(a) && !open(b) {
+        return None;
+    }
+    let mut positions = Vec::new();
+    for at in 0_u32.. {
+        match (a.get(at as usize), b.get(at as usize)) {
+            (None, None) | (Some(Slot::Rest), Some(_)) | (Some(_), Some(Slot::Rest)) => break,
+            (Some(Slot::Literal), Some(Slot::Literal)) => positions.push(at),
+            (Some(_), Some(_)) => {}
+            (None, Some(_)) | (Some(_), None) => return None,
+        }
+    }
+    Some(positions.into())
+}
+
+/// The tokens of a pattern at these positions.
+fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
+    let mut positions = positions.iter().copied().peekable();
+    let at = (0_u32..).zip(tokens(pattern));
+    join(at.filter_map(|(at, token)| positions.next_if_eq(&at).map(|_| token)))
+}
+
+/// Tokens hold no dot, and none is empty.
+fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
+    let mut all = Vec::new();
+    for token in tokens {
+        if !all.is_empty() {
+            all.push(b'.');
+        }
+        all.extend_from_slice(token);
+    }
+    all.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! The index against the plain reading of the rules, and what a search costs.
+
+use proptest::prelude::*;
+
+use super::super::super::nats::subject::{is_pattern, overlaps};
+use super::*;
+
+fn pattern() -> impl Strategy<Value = String> {
+    let token = prop::sample::select(vec!["a", "b", "ab", "*", "*", ">"]);
+    prop::collection::vec(token, 1..6)
+        .prop_map(|tokens| tokens.join("."))
+        .prop_filter("a pattern", |p| is_pattern(p.as_bytes()))
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Insert(String, u32),
+    Remove(prop::sample::Index),
+    Find(String, Option<u32>),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (pattern(), 0..6_u32).prop_map(|(p, owner)| Act::Insert(p, owner)),
+        1 => any::<prop::sample::Index>().prop_map(Act::Remove),
+        4 => (pattern(), prop::option::of(0..6_u32)).prop_map(|(p, except)| Act::Find(p, except)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Patterns of few tokens, so that they share many, with wildcards on both sides.
+    #[test]
+    fn as_comparing_with_all(acts in prop::collection::vec(act(), 1..80)) {
+        let mut index = Overlaps::default();
+        let mut model: Vec<(String, u32)> = Vec::new();
+        for act in acts {
+            match act {
+                Act::Insert(pattern, owner) => {
+                    index.insert(pattern.as_bytes(), owner);
+                    model.push((pattern, owner));
+                }
+                Act::Remove(_) if model.is_empty() => {}
+                Act::Remove(at) => {
+                    let (pattern, owner) = model.swap_remove(at.index(model.len()));
+                    index.remove(pattern.as_bytes(), owner);
+                }
+                Act::Find(pattern, except) => {
+                    let others = model.iter().filter(|(_, owner)| Some(*owner) != except);
+                    let hits = others.filter(|(p, _)| overlaps(p.as_bytes(), pattern.as_bytes()));
+                    let lowest = hits.map(|(_, owner)| *owner).min();
+                    prop_assert_eq!(index.find(pattern.as_bytes(), except), lowest, "{}", pattern);
+                }
+            }
+            index.check_invariants();
+            prop_assert_eq!(index.len(), model.len());
+        }
+        for (pattern, owner) in model {
+            index.remove(pattern.as_bytes(), owner);
+        }
+        prop_assert!(index.shapes.is_empty(), "nothing is left behind");
+    }
+}
+
+/// Searches by more sets of positions than there are tables for, again and again, are right; and tables that are not used go.
+#[test]
+fn more_tables_than_are_kept() {
+    let mut index = Overlaps::default();
+    for n in 0..50_u32 {
+        index.insert(format!("a{n}.b{n}.c{n}.d{n}.e{n}.f{n}").as_bytes(), n);
+    }
+    for round in 0..40_u32 {
+        for stars in 0..64_u32 {
+            let n = round % 50;
+            let token = |(at, letter): (u32, char)| match stars >> at & 1 {
+                0 => format!("{letter}{n}"),
+                _ => "*".to_owned(),
+            };
+            let tokens: Vec<_> = (0..).zip("abcdef".chars()).map(token).collect();
+            let lowest = if stars == 63 { 0 } else { n };
+            let pattern = tokens.join(".");
+            assert_eq!(
+                index.find(pattern.as_bytes(), None),
+                Some(lowest),
+                "{pattern}"
+            );
+        }
+        index.check_invariants();
+    }
+    let of_shape = index.shapes.values().next().unwrap();
+    assert_eq!(of_shape.tables.len(), TABLES_MAX);
+    for _ in 0..2 * UNUSED_MAX {
+        index.find(b"a7.*.*.*.*.>", None);
+    }
+    // What was beyond the bound has room now.
+    let before = index.cost();
+    for _ in 0..100 {
+        index.find(b"*.*.*.d7.e7.f7", None);
+    }
+    assert!(
+        index.cost() - before <= 50 + 100,
+        "{}",
+        index.cost() - before
+    );
+}
+
+/// What the second half of `count` patterns costs to look for, and the first half.
+fn halves(count: u32, pattern: impl Fn(u32) -> String) -> (u64, u64) {
+    let mut index = Overlaps::default();
+    let mut costs = Vec::new();
+    for half in 0..2 {
+        let before = index.cost();
+        for n in half * count / 2..(half + 1) * count / 2 {
+            let pattern = pattern(n);
+            assert_eq!(index.find(pattern.as_bytes(), None), None, "{pattern}");
+            index.insert(pattern.as_bytes(), n);
+        }
+        costs.push(index.cost() - before);
+    }
+    (costs[0], costs[1])
+}
+
+#[test]
+fn the_second_ten_thousand_cost_as_much_as_the_first() {
+    // Subjects of their own, of one space, with wildcards behind, before and between, and of two shapes none of which prunes the other.
+    let spaces: [&dyn Fn(u32) -> String; 6] = [
+        &|n| format!("S{n}"),
+        &|n| format!("orders.{n}.>"),
+        &|n| format!("*.tenant{n}.>"),
+        &|n| format!("a.*.{n}.*.z"),
+        &|n| match n % 2 {
+            0 => format!("{n}.y"),
+            _ => format!("*.{n}"),
+        },
+        &|n| match n % 3 {
+            0 => format!("a{n}.y.*.*"),
+            1 => format!("b{n}.*.z.*"),
+            _ => format!("*.x.w.{n}"),
+        },
+    ];
+    for (i, space) in spaces.iter().enumerate() {
+        let (first, second) = halves(20_000, space);
+        assert!(second <= first + 10, "space {i}: {first}, then {second}");
+        // A look into one table of each shape.
+        assert!(second <= 3 * 10_000, "space {i}: {second}");
+    }
+}

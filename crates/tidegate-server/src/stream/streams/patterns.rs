@@ -1,0 +1,89 @@
+//! The subjects of all streams: whose a message is, and whose patterns overlap others.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::super::overlaps::Overlaps;
+use crate::nats::sublist::{SubKey, Sublist};
+
+/// The patterns of streams, by stream.
+#[derive(Debug, Default)]
+pub(super) struct Patterns {
+    list: Sublist,
+    /// The stream of each pattern.
+    owners: Slab<u32>,
+    /// The keys of each stream's patterns, in the order of its configuration.
+    keys: HashMap<u32, Vec<SubKey>, RandomState>,
+    overlaps: Overlaps,
+}
+
+impl Patterns {
+    /// Adds the patterns of a stream, which has none here.
+    pub(super) fn insert(&mut self, stream: u32, patterns: &[String]) {
+        let keys = patterns.iter().map(|pattern| {
+            // Fewer than 2^32: each takes more than a byte.
+            let key = self.owners.insert(stream) as u32;
+            self.list.insert(pattern.as_bytes(), None, key);
+            self.overlaps.insert(pattern.as_bytes(), stream);
+            key
+        });
+        let keys = keys.collect();
+        self.keys.insert(stream, keys);
+    }
+
+    /// Removes the patterns of a stream: those it was added with.
+    pub(super) fn remove(&mut self, stream: u32, patterns: &[String]) {
+        let keys = self.keys.remove(&stream).unwrap_or_default();
+        for (key, pattern) in keys.into_iter().zip(patterns) {
+            self.owners.remove(key as usize);
+            self.list.remove(pattern.as_bytes(), key);
+            self.overlaps.remove(pattern.as_bytes(), stream);
+        }
+    }
+
+    /// The stream that takes messages of this subject.
+    #[inline]
+    pub(super) fn capture(&mut self, subject: &[u8]) -> Option<u32> {
+        let key = *self.list.matches(subject).plain.first()?;
+        self.owners.get(key as usize).copied()
+    }
+
+    /// The stream that takes messages of this subject, found without a trace.
+    pub(super) fn taker(&self, subject: &[u8]) -> Option<u32> {
+        let key = self.list.first_wanting(subject)?;
+        self.owners.get(key as usize).copied()
+    }
+
+    /// The first stream, apart from `except`, that would take some of the messages these patterns take.
+    pub(super) fn overlapping(&mut self, patterns: &[String], except: Option<u32>) -> Option<u32> {
+        let overlaps = &mut self.overlaps;
+        let found = patterns
+            .iter()
+            .filter_map(|pattern| overlaps.find(pattern.as_bytes(), except));
+        found.min()
+    }
+
+    /// What it has cost so far to look for overlaps.
+    #[cfg(test)]
+    pub(super) const fn cost(&self) -> u64 {
+        self.overlaps.cost()
+    }
+
+    /// Panics if something is not as it always should be: for tests. `patterns` are those of all streams.
+    pub(super) fn check_invariants<'a>(&self, streams: impl Iterator<Item = (u32, &'a [String])>) {
+        self.overlaps.check_invariants();
+        let (mut known, mut all) = (0, 0);
+        for (stream, patterns) in streams {
+            let keys = &self.keys[&stream];
+            assert_eq!(keys.len(), patterns.len());
+            assert!(keys.iter().all(|k| self.owners[*k as usize] == stream));
+            known += 1;
+            all += patterns.len();
+        }
+        assert_eq!(known, self.keys.len());
+        assert_eq!(all, self.owners.len());
+        assert_eq!(all, self.overlaps.len());
+        assert_eq!(all, self.list.stats().len);
+    }
+}

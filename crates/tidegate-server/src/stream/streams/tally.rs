@@ -1,0 +1,74 @@
+//! Sums over all streams, kept as streams come, change and go: asking for one costs the same however many streams there are.
+
+use std::collections::BTreeMap;
+
+use super::super::kept::Kept;
+use super::super::one::Stream;
+use super::super::rules;
+use crate::api::config::Storage;
+use crate::cluster::groups::ALL;
+
+/// See the [module](self). A stream is taken out before its configuration or its keeper changes, and added again afterwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Bytes that limits of streams reserve: their sum may be more than fits into 64 bits.
+    file_bytes: u128,
+    memory_bytes: u128,
+    /// How many streams each group keeps, or is to keep.
+    placed: BTreeMap<u32, usize>,
+    /// How many are on their way to another group.
+    moving: usize,
+}
+
+impl Tally {
+    /// Counts a stream.
+    pub(super) fn add(&mut self, stream: &Stream) {
+        let reserved = |storage| u128::from(rules::reserved(stream.config(), storage));
+        self.file_bytes += reserved(Storage::File);
+        self.memory_bytes += reserved(Storage::Memory);
+        *self.placed.entry(group_of(stream)).or_default() += 1;
+        self.moving += usize::from(stream.moving().is_some());
+    }
+
+    /// Uncounts a stream that was counted as it is now.
+    pub(super) fn remove(&mut self, stream: &Stream) {
+        let reserved = |storage| u128::from(rules::reserved(stream.config(), storage));
+        self.file_bytes -= reserved(Storage::File);
+        self.memory_bytes -= reserved(Storage::Memory);
+        let group = group_of(stream);
+        let placed = self.placed.entry(group).or_default();
+        *placed -= 1;
+        if *placed == 0 {
+            self.placed.remove(&group);
+        }
+        self.moving -= usize::from(stream.moving().is_some());
+    }
+
+    /// What limits of streams of this kind of storage reserve.
+    pub(super) fn reserved(&self, storage: Storage) -> u64 {
+        let bytes = match storage {
+            Storage::File => self.file_bytes,
+            Storage::Memory => self.memory_bytes,
+        };
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// How many streams this group keeps, or is to keep.
+    pub(super) fn placed_in(&self, group: u32) -> usize {
+        self.placed.get(&group).copied().unwrap_or(0)
+    }
+
+    /// Whether some stream is on its way to another group.
+    pub(super) const fn has_moving(&self) -> bool {
+        self.moving > 0
+    }
+}
+
+/// The group of the directory that keeps a stream, or is to keep it.
+fn group_of(stream: &Stream) -> u32 {
+    match (stream.moving(), stream.kept()) {
+        (Some(moving), _) => moving.to,
+        (None, Kept::Elsewhere { group, .. }) => group,
+        _ => ALL,
+    }
+}

@@ -1,0 +1,96 @@
+//! Many streams: what making, changing and deleting one costs, counted.
+
+use bytes::{Bytes, BytesMut};
+
+use super::*;
+
+/// Streams made as a leader makes them: asked about first, then applied.
+struct World {
+    streams: Streams,
+    lsn: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            streams: Streams::new(AccountLimits::NONE),
+            lsn: 0,
+        }
+    }
+
+    fn apply(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Outcome {
+        let mut bytes = BytesMut::new();
+        let mut entry = Encoder::begin(&mut bytes, 1);
+        entry
+            .command(&Command::new(kind, stream, b"", payload))
+            .unwrap();
+        let entry: Bytes = bytes.freeze();
+        let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
+        self.lsn += 1;
+        self.streams
+            .apply(self.lsn, &entry, &mut outcomes, &mut effects)
+            .unwrap();
+        outcomes.pop().unwrap()
+    }
+
+    fn create(&mut self, config: &StreamConfig) -> Result<u32, ApiError> {
+        let config = self.streams.check_create(config)?;
+        let payload = serde_json::to_vec(&config).unwrap();
+        match self.apply(Kind::CreateStream, 0, &payload) {
+            Outcome::Created { stream } => Ok(stream),
+            Outcome::Refused { error, .. } => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn config(n: u32) -> StreamConfig {
+    // Every fourth takes what a wildcard within matches, every fifth has two subjects.
+    let first = match n % 4 {
+        0 => format!("wide.*.{n}"),
+        _ => format!("orders.{n}.>"),
+    };
+    let second = n.is_multiple_of(5).then(|| format!("more.{n}.*.*"));
+    StreamConfig {
+        name: format!("S{n}"),
+        subjects: std::iter::once(first).chain(second).collect(),
+        max_bytes: 1 << 20,
+        ..StreamConfig::default()
+    }
+}
+
+#[test]
+fn the_second_ten_thousand_streams_cost_as_much_as_the_first() {
+    let mut world = World::new();
+    let mut costs = Vec::new();
+    for half in 0..2 {
+        let before = world.streams.patterns.cost();
+        for n in half * 10_000..(half + 1) * 10_000 {
+            let id = world.create(&config(n)).unwrap();
+            let mut changed = config(n);
+            changed.max_msgs = 7;
+            let changed = world.streams.check_update(&changed).unwrap();
+            let payload = serde_json::to_vec(&changed).unwrap();
+            let updated = world.apply(Kind::UpdateStream, id, &payload);
+            assert_eq!(updated, Outcome::Updated { stream: id });
+        }
+        costs.push(world.streams.patterns.cost() - before);
+    }
+    // The very first searches meet fewer shapes.
+    assert!(
+        costs[1] <= costs[0] + 100 && costs[1] < 200_000,
+        "{costs:?}"
+    );
+    world.streams.check_invariants();
+    let overlapping = StreamConfig {
+        name: "T".into(),
+        subjects: vec!["orders.19999.x".into()],
+        ..StreamConfig::default()
+    };
+    let refused = world.create(&overlapping).unwrap_err();
+    assert_eq!(refused, ApiError::SUBJECT_OVERLAP);
+    let id = world.streams.by_name("S19999").unwrap();
+    world.apply(Kind::DeleteStream, id, b"");
+    world.create(&overlapping).unwrap();
+    world.streams.check_invariants();
+}
