@@ -18,6 +18,7 @@ mod fanout;
 #[cfg(test)]
 pub(super) mod joined;
 mod leaders;
+mod passwords;
 pub mod peers;
 mod queue_groups;
 mod streams;
@@ -26,7 +27,6 @@ mod tests;
 mod traces;
 mod view;
 
-use std::collections::VecDeque;
 // An address is data: `core` has it, without any socket.
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ use tidegate::controller::Load;
 use self::announced::Announced;
 pub(in crate::node) use self::asking::Way;
 use self::fanout::{Entry, Fanout, Subscription};
+use self::passwords::Passwords;
 use self::peers::Peers;
 pub(in crate::node) use self::streams::INBOX;
 pub use self::view::SubscriptionView;
@@ -117,7 +118,7 @@ pub struct Node {
     dirty: Vec<usize>,
     closed: Vec<(usize, CloseReason)>,
     resumed: Vec<usize>,
-    verify: VecDeque<Verify>,
+    passwords: Passwords,
     /// Scratch of one fan-out.
     ended: Vec<SubKey>,
     slow: Vec<usize>,
@@ -164,7 +165,7 @@ impl Node {
             dirty: Vec::new(),
             closed: Vec::new(),
             resumed: Vec::new(),
-            verify: VecDeque::new(),
+            passwords: Passwords::default(),
             ended: Vec::new(),
             slow: Vec::new(),
             gathered: Load::default(),
@@ -375,9 +376,10 @@ impl Node {
         &self.entries[key].session.out
     }
 
-    /// The next password to check.
+    /// The next password to check, of a connection that waits for it. Ask once there is nothing else to check: until then others may
+    /// have to go first, or the connection may be over.
     pub fn poll_verify(&mut self) -> Option<Verify> {
-        self.verify.pop_front()
+        self.passwords.pop()
     }
 
     /// The next connection that may be read from again: what was received of it and not used comes first.
@@ -432,13 +434,18 @@ impl Node {
             } => self.subscribe(key, subject, queue, sid),
             Step::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
             Step::Verify { password, hash } => {
-                let cid = self.entries[key].session.cid;
-                self.verify.push_back(Verify {
+                let session = &self.entries[key].session;
+                let verify = Verify {
                     key,
-                    cid,
+                    cid: session.cid,
                     password,
                     hash,
-                });
+                };
+                let displaced = self.passwords.push(session.address.ip(), verify);
+                if let Some(displaced) = displaced {
+                    // Its check would come too late.
+                    self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
+                }
             }
             Step::Close(reason) => self.close(now, key, reason),
         }
@@ -662,6 +669,7 @@ impl Node {
         if !entry.session.is_closing() {
             entry.reason = reason;
             entry.session.close(now, reason);
+            self.passwords.remove(entry.session.cid);
             self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
             self.stats.slow_pending += u64::from(reason == CloseReason::SlowPending);
             self.stats.auth_failures += u64::from(matches!(
@@ -693,8 +701,7 @@ impl Node {
         entry.session.out.clear(&mut self.pool);
         self.timers.arm(key, Time::NEVER);
         self.dirty.retain(|k| *k != key);
-        // One a connection at most, or those that come and go would fill it.
-        self.verify.retain(|v| v.cid != entry.session.cid);
+        self.passwords.remove(entry.session.cid);
         self.closed.push((key, entry.reason));
     }
 

@@ -356,9 +356,6 @@ impl Server {
     fn take_commands(&mut self, now: Time) {
         for command in self.handle.take() {
             match command {
-                Command::Verified { key, cid, good } => {
-                    self.node.handle_verified(now, key, cid, good)
-                }
                 Command::Report(query, to) => {
                     let store = self.store.as_ref();
                     let streams =
@@ -605,8 +602,7 @@ impl Server {
     /// What the node asks for besides writing.
     fn go_on(&mut self, now: Time) {
         self.greet_late(now);
-        let node = &mut self.node;
-        self.verifier.feed(|| node.poll_verify());
+        self.verifier.turn(now, &mut self.node);
         while let Some(peers) = &mut self.peers
             && let Some(slot) = self.node.poll_resumed_peer()
         {

@@ -19,12 +19,6 @@ pub(super) enum Command {
     LameDuck,
     Reload(Box<Settings>),
     Report(Query, SyncSender<Report>),
-    /// The outcome of checking a password.
-    Verified {
-        key: usize,
-        cid: u64,
-        good: bool,
-    },
 }
 
 /// A running server, seen from other threads. Clones are the same handle.
