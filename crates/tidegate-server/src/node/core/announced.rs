@@ -1,13 +1,16 @@
-//! What other nodes were told that streams here want to hear: for each stream, so that a change of one costs what that one is.
+//! What other nodes were told that streams here want to hear: for each stream, so that a change of one costs what that one is,
+//! however many streams there are.
+
+use std::collections::BTreeSet;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use crate::node::jetstream::JetStream;
+use crate::node::jetstream::{InterestChanged, JetStream};
 
 /// What was announced, by group and stream, and as of which change.
 #[derive(Debug, Default)]
-pub(super) struct Announced(HashMap<(u32, u32), (u64, Patterns), RandomState>);
+pub(super) struct Announced(HashMap<u32, HashMap<u32, (u64, Patterns), RandomState>, RandomState>);
 
 type Patterns = Vec<Box<[u8]>>;
 
@@ -19,29 +22,50 @@ pub(super) struct Changed {
 }
 
 impl Announced {
-    /// What has changed since this was asked last, as of now.
-    pub(super) fn compare<'a>(&mut self, all: impl Iterator<Item = &'a JetStream>) -> Changed {
-        let mut changed = Changed::default();
-        let mut before = std::mem::take(&mut self.0);
-        for streams in all {
-            for (stream, version) in streams.reasons() {
-                let key = (streams.group(), stream);
-                let known = match before.remove(&key) {
-                    Some(same) if same.0 == version => {
-                        self.0.insert(key, same);
-                        continue;
-                    }
-                    known => known.into_iter().flat_map(|(_, patterns)| patterns),
-                };
-                let patterns = streams.interest_for(stream);
-                changed.wanted.extend(patterns.iter().cloned());
-                changed.unwanted.extend(known);
-                self.0.insert(key, (version, patterns));
+    /// Adds what has changed of these streams since they were compared last.
+    pub(super) fn compare(
+        &mut self,
+        streams: &JetStream,
+        of: &InterestChanged,
+        changed: &mut Changed,
+    ) {
+        let known = self.0.entry(streams.group()).or_default();
+        let mut look = |stream: u32, version: Option<u64>| {
+            let before = known.get(&stream);
+            if before.map(|(version, _)| *version) == version {
+                return;
+            }
+            let patterns = version.map(|version| (version, streams.interest_for(stream)));
+            let wanted = patterns.iter().flat_map(|(_, patterns)| patterns);
+            changed.wanted.extend(wanted.cloned());
+            let before = match patterns {
+                Some(patterns) => known.insert(stream, patterns),
+                None => known.remove(&stream),
+            };
+            changed
+                .unwanted
+                .extend(before.into_iter().flat_map(|(_, patterns)| patterns));
+        };
+        match of {
+            InterestChanged::Of(some) => {
+                for stream in some {
+                    look(*stream, streams.reason_of(*stream));
+                }
+            }
+            InterestChanged::All => {
+                let reasons = streams.reasons();
+                for (stream, version) in &reasons {
+                    look(*stream, Some(*version));
+                }
+                let heard: BTreeSet<u32> = reasons.iter().map(|(stream, _)| *stream).collect();
+                let over = |stream: &u32| !heard.contains(stream);
+                let over: Vec<u32> = known.keys().copied().filter(over).collect();
+                for stream in over {
+                    let before = known.remove(&stream);
+                    let patterns = before.into_iter().flat_map(|(_, patterns)| patterns);
+                    changed.unwanted.extend(patterns);
+                }
             }
         }
-        changed
-            .unwanted
-            .extend(before.into_values().flat_map(|(_, p)| p));
-        changed
     }
 }

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use tidegate::Time;
 
+use super::announced::Changed;
 use super::asking::Way;
 use super::fanout::Subscription;
 use super::{NOBODY, Node, peers};
@@ -249,16 +250,16 @@ impl Node {
 
     /// Lets the other nodes know what streams here want to hear, if that is news.
     pub fn announce_streams(&mut self) {
-        let changed = |changed, s: &mut JetStream| changed | s.take_interest_changed();
-        if !self.all_streams_mut().fold(false, changed) {
-            return;
-        }
         let mut announced = std::mem::take(&mut self.announced);
-        let changed = announced.compare(self.all_streams());
+        let mut changed = Changed::default();
+        for streams in self.all_streams_mut() {
+            let of = streams.take_interest_changed();
+            announced.compare(streams, &of, &mut changed);
+        }
+        self.announced = announced;
         // In this order: what stays is never withdrawn.
         self.announce(changed.wanted.iter().map(|p| &**p));
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
-        self.announced = announced;
     }
 
     /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.

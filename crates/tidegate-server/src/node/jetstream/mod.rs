@@ -33,7 +33,7 @@ mod unled;
 mod views;
 mod wall;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,6 +51,7 @@ use self::outcome::Then;
 use self::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 pub(in crate::node) use self::publish::Taken;
 use self::reads::Reads;
+pub(in crate::node) use self::roles::InterestChanged;
 use self::roles::StepDown;
 use self::speak::{Said, Voice};
 use self::unled::Unled;
@@ -183,6 +184,8 @@ pub struct JetStream {
     behind: Option<String>,
     /// What other nodes are to send here is not what it was.
     interest_changed: bool,
+    /// The same of these streams only, where it is not of any.
+    interest_changed_of: BTreeSet<u32>,
     /// What other groups' streams hold here.
     beside: Held,
     /// Of the group of all nodes: who keeps which streams.
@@ -252,6 +255,7 @@ impl JetStream {
             cluster: ClusterInfo::default(),
             behind: None,
             interest_changed: false,
+            interest_changed_of: BTreeSet::new(),
             beside: Held::default(),
             directory: Directory::default(),
             keeping: Keeping::default(),

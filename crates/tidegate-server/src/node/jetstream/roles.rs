@@ -4,6 +4,7 @@
 //! the others know that it leads and which streams it serves (`interest`). Whoever becomes leader serves once it has applied everything
 //! committed before; whoever stops being it forgets what only a leader knows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate::Time;
@@ -24,6 +25,8 @@ use super::outcome::Then;
 const SETTLING: Duration = Duration::from_millis(50);
 /// Pulls that wait for somebody to lead, at most.
 const PARKED_MAX: usize = 4096;
+/// Streams whose changes are kept apart for other nodes to be told.
+const CHANGED_MAX: usize = 4096;
 /// What ends a pull that another node is to be asked for.
 const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 /// How long who was told that a consumer is lost has to ask for another through this node, if it ends: a few round trips.
@@ -83,6 +86,13 @@ impl JetStream {
         all
     }
 
+    /// The number [`JetStream::reasons`] has for this stream.
+    pub(in crate::node) fn reason_of(&self, stream: u32) -> Option<u64> {
+        let speaks = self.serves && self.parting.is_none();
+        let stream = self.streams.get(stream).filter(|_| speaks)?;
+        self.is_open_here(stream).then(|| stream.changed())
+    }
+
     /// What they are to send for one of these.
     pub(in crate::node) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
@@ -101,9 +111,13 @@ impl JetStream {
         node.is_led_by_peer(self.group)
     }
 
-    /// Whether what other nodes are to send has changed since it was last asked.
-    pub fn take_interest_changed(&mut self) -> bool {
-        std::mem::take(&mut self.interest_changed)
+    /// Of which streams what other nodes are to send may have changed since this was last asked.
+    pub(in crate::node) fn take_interest_changed(&mut self) -> InterestChanged {
+        let streams = std::mem::take(&mut self.interest_changed_of);
+        match std::mem::take(&mut self.interest_changed) {
+            true => InterestChanged::All,
+            false => InterestChanged::Of(streams),
+        }
     }
 
     /// What somebody asked for who wants another leader, once.
@@ -249,20 +263,26 @@ impl JetStream {
 
     /// Notes what an entry means for what other nodes are to send.
     pub(super) fn note_interest(&mut self, effects: &[Effect]) {
-        let changes = |e: &Effect| {
-            matches!(
-                e,
-                Effect::StreamCreated { .. }
-                    | Effect::StreamUpdated { .. }
-                    | Effect::StreamDeleted { .. }
-                    | Effect::StreamFrozen { .. }
-                    | Effect::StreamThawed { .. }
-                    | Effect::StreamStays { .. }
-                    | Effect::StreamFilled { .. }
-                    | Effect::StreamMoved { .. }
-            )
-        };
-        self.interest_changed |= self.serves && effects.iter().any(changes);
+        if !self.serves {
+            return;
+        }
+        let changed = effects.iter().filter_map(|effect| match effect {
+            Effect::StreamCreated { stream }
+            | Effect::StreamUpdated { stream }
+            | Effect::StreamDeleted { stream, .. }
+            | Effect::StreamFrozen { stream }
+            | Effect::StreamThawed { stream }
+            | Effect::StreamStays { stream }
+            | Effect::StreamFilled { stream }
+            | Effect::StreamMoved { stream } => Some(*stream),
+            _ => None,
+        });
+        self.interest_changed_of.extend(changed);
+        if self.interest_changed_of.len() > CHANGED_MAX {
+            // Nobody has asked for long: looking at all costs no more.
+            self.interest_changed = true;
+            self.interest_changed_of.clear();
+        }
     }
 
     /// Whether so many copies can be kept.
@@ -276,6 +296,15 @@ impl JetStream {
             ))),
         }
     }
+}
+
+/// Of which streams what other nodes are to send may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::node) enum InterestChanged {
+    /// Any of them, or the group itself.
+    All,
+    /// Those with these numbers.
+    Of(BTreeSet<u32>),
 }
 
 /// Another node is to lead.
