@@ -27,6 +27,7 @@ mod faults;
 mod flood;
 mod form;
 mod handover;
+mod hellos;
 mod history;
 mod lasting;
 mod load;
