@@ -1,8 +1,12 @@
 //! The sender's spool: what came from standard input, on disk until it is acked, so that it survives the sender.
 //!
-//! A directory with the session it belongs to (`session`, which also carries the lock) and segments, each named by the number
-//! of its first record. Records are written at the end of the newest, and synced, before anything of them is sent; segments
-//! whose records are all acked are removed, the oldest first, and never the newest: its name is what remembers the numbering.
+//! A directory with segments, each named by the number of its first record, and the file `session`: it carries the lock and
+//! the manifest, which says to which session the records belong and how far they are durable. The writer puts records at
+//! the end of the newest segment and syncs them, then writes and syncs the manifest; only then may they be sent. So a
+//! start tells a crash from damage: what the manifest covers is there, or the spool is refused (`recover`).
+//!
+//! Segments whose records are all acked are removed, never the newest one, and only after both slots of the manifest say
+//! that they may go.
 //!
 //! [`Writer`] changes files, one thread alone. [`Reader`] follows behind it, at its own pace, so that a receiver that is
 //! away costs disk and not memory. [`Acks`] tells the writer what may go. The three share a list of segments, under one lock
@@ -10,6 +14,7 @@
 
 mod codec;
 mod reader;
+mod recover;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -21,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::disk::{Bytes, Disk};
-use codec::Owner;
+use codec::{Extent, Manifest, Owner};
 pub(super) use reader::{Read, Reader};
 pub(super) use writer::Writer;
 
@@ -46,6 +51,8 @@ pub(super) struct Opened {
     pub(super) first: u64,
     /// The record that comes next.
     pub(super) next: u64,
+    /// Bytes of an unfinished batch, left by a crash, that were cut off.
+    pub(super) cut_bytes: u64,
 }
 
 /// A spool that cannot be used.
@@ -66,13 +73,51 @@ pub(super) enum SpoolError {
     /// It belongs to another session.
     #[error("{}: the spool of another session: send under its name, or give another directory", .0.display())]
     OtherSession(PathBuf),
-    /// It is not as it was written.
-    #[error("{}: damaged {place}, so that records would be lost: bring it back, or remove the spool", path.display())]
+    /// Durable records are missing or changed.
+    #[error("{}: {what}, so {lost} would be lost: bring the file back from a copy, or give up all the spool holds ({held}): \
+        remove {} and send under another --session", path.display(), shown(directory))]
     Damaged {
         /// Which file.
         path: PathBuf,
-        /// Where.
-        place: String,
+        /// What is wrong with it.
+        what: String,
+        /// The records that are not readable.
+        lost: String,
+        /// The records the spool holds.
+        held: String,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// Its manifest is missing or changed.
+    #[error("{}: missing or damaged, so the session and the numbers of the records beside it are not known: bring the file \
+        back from a copy, or give the records up: remove {} and send under another --session",
+        path.display(), shown(directory))]
+    Unreadable {
+        /// The manifest's file.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// A later version of this program wrote it.
+    #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
+    Later {
+        /// The manifest's file.
+        path: PathBuf,
+        /// Its version.
+        version: char,
+    },
+    /// Another program changed a file while this one used it.
+    #[error("{}: {} while it was written to: another program uses the spool", path.display(), match bytes {
+        Some(bytes) => format!("came to have {bytes} bytes instead of {expected}"),
+        None => "was removed".to_owned(),
+    })]
+    Changed {
+        /// Which file.
+        path: PathBuf,
+        /// What it has, if it still is there.
+        bytes: Option<u64>,
+        /// What was written.
+        expected: u64,
     },
     /// The receiver has records this spool never had.
     #[error(
@@ -136,8 +181,28 @@ impl<F> State<F> {
         self.segments.back_mut().expect("never empty")
     }
 
+    /// What the manifest is to say of it.
+    fn extent(&self) -> Extent {
+        let (oldest, newest) = (self.segments.front(), self.segments.back());
+        let (oldest, newest) = oldest.zip(newest).expect("never empty");
+        Extent {
+            first: oldest.first,
+            segment: newest.first,
+            bytes: newest.bytes,
+            next: newest.next,
+        }
+    }
+
     fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+}
+
+/// A directory in a message: the working directory has no name of its own.
+fn shown(directory: &Path) -> std::path::Display<'_> {
+    match directory.as_os_str().is_empty() {
+        true => Path::new(".").display(),
+        false => directory.display(),
     }
 }
 
@@ -167,37 +232,52 @@ pub(super) fn open<D: Disk>(
     let mut firsts = Vec::new();
     for entry in disk.names().map_err(on)? {
         let first = entry.to_str().and_then(|entry| entry.strip_suffix(SUFFIX));
-        firsts.extend(first.and_then(|first| first.parse::<u64>().ok()));
+        let first = first.and_then(|first| first.parse().ok());
+        firsts.extend(first.filter(|first| entry == OsStr::new(&name(*first))));
     }
     firsts.sort_unstable();
-    let owner = owner(&lock, session, fresh, firsts.is_empty(), &path)?;
+    let mut file = ManifestFile {
+        path: path.clone(),
+        file: lock,
+        generation: codec::GENERATION,
+    };
+    let (owner, extent) = load(&mut file, session, fresh, &firsts)?;
     // Before the first segment: one without its session is not readable.
     disk.sync_names().map_err(on)?;
-    if firsts.is_empty() {
-        firsts.push(1);
-    }
-    let segments = recover(&disk, &firsts)?;
+    let recovered = recover::recover(&disk, firsts, &owner, extent.as_ref())?;
     disk.sync_names().map_err(on)?;
+    let mut state = State {
+        segments: recovered.segments,
+        acked: 0,
+        ended: false,
+    };
+    let extent = state.extent();
+    state.acked = extent.first - 1;
+    // The numbers that are told from here on stay given.
+    file.write_both(owner, extent)?;
+    for first in &recovered.released {
+        disk.remove(OsStr::new(&name(*first))).map_err(on)?;
+    }
+    if !recovered.released.is_empty() {
+        disk.sync_names().map_err(on)?;
+    }
     let opened = Opened {
         session: owner.session,
         base: owner.base,
-        first: firsts[0],
-        next: segments.back().map_or(1, |segment| segment.next),
+        first: extent.first,
+        next: extent.next,
+        cut_bytes: recovered.cut_bytes,
     };
     let shared = Arc::new(Shared {
-        state: Mutex::new(State {
-            segments,
-            acked: firsts[0] - 1,
-            ended: false,
-        }),
+        state: Mutex::new(state),
         acked: Condvar::new(),
         grown: Condvar::new(),
     });
     let reader = Reader {
-        path: path.clone(),
+        directory: disk.path(OsStr::new("")),
         shared: Arc::clone(&shared),
         at: None,
-        next: firsts[0],
+        next: extent.first,
         buffer: Vec::new(),
     };
     let acks = Acks(Arc::clone(&shared));
@@ -209,100 +289,95 @@ pub(super) fn open<D: Disk>(
         buffer: Vec::new(),
         poisoned: false,
         owner,
-        file: lock,
+        file,
     };
     Ok((writer, reader, acks, opened))
 }
 
-/// Whose the spool is; written, if it is new.
-fn owner(
-    file: &impl Bytes,
+/// Which session the spool belongs to, and how far it goes unless the first format says so. Written, if it is new.
+fn load<F: Bytes>(
+    file: &mut ManifestFile<F>,
     session: Option<u128>,
     fresh: u128,
-    empty: bool,
-    path: &Path,
-) -> Result<Owner, SpoolError> {
+    firsts: &[u64],
+) -> Result<(Owner, Option<Extent>), SpoolError> {
     let on = |error| SpoolError::Io {
-        path: path.to_owned(),
+        path: file.path.clone(),
         error,
     };
-    let bytes = file.bytes().map_err(on)?.unwrap_or_default();
-    let mut found = vec![0; bytes.min(2 * codec::OWNER as u64) as usize];
-    file.read_at(0, &mut found).map_err(on)?;
-    let owner = match Owner::find(&found) {
-        Some(owner) if session.is_none_or(|session| session == owner.name) => owner,
-        Some(_) => return Err(SpoolError::OtherSession(path.to_owned())),
-        // Its creation was cut short: segments come later.
-        None if empty => {
+    let bytes = file.file.bytes().map_err(on)?.unwrap_or_default();
+    let mut found = vec![0; bytes.min(codec::MANIFEST as u64) as usize];
+    file.file.read_at(0, &mut found).map_err(on)?;
+    let (owner, extent) = match codec::find(&found) {
+        codec::Found::Manifest(found) => {
+            file.generation = found.generation + 1;
+            (found.owner, Some(found.extent))
+        }
+        codec::Found::Old(owner) => (owner, None),
+        codec::Found::Later(version) => {
+            let path = file.path.clone();
+            return Err(SpoolError::Later { path, version });
+        }
+        // A crash cut its creation short: segments come later.
+        codec::Found::Nothing if firsts.is_empty() => {
             let name = session.unwrap_or(fresh);
             let owner = Owner {
-                generation: 0,
                 name,
                 session: name,
                 base: 0,
             };
-            file.write_at(owner.offset(), &owner.encode()).map_err(on)?;
-            owner
+            let extent = Extent {
+                first: 1,
+                segment: 1,
+                bytes: 0,
+                next: 1,
+            };
+            file.write_both(owner, extent)?;
+            (owner, Some(extent))
         }
-        None => {
-            return Err(SpoolError::Damaged {
-                path: path.to_owned(),
-                place: "throughout".into(),
-            });
+        codec::Found::Nothing => {
+            let path = file.path.clone();
+            let directory = path.parent().map(PathBuf::from).unwrap_or_default();
+            return Err(SpoolError::Unreadable { path, directory });
         }
     };
-    file.sync().map_err(on)?;
-    Ok(owner)
+    if session.is_some_and(|session| session != owner.name) {
+        return Err(SpoolError::OtherSession(file.path.clone()));
+    }
+    Ok((owner, extent))
 }
 
-/// Opens every segment and cuts the newest behind its last whole record. What is left is durable.
-fn recover<D: Disk>(disk: &D, firsts: &[u64]) -> Result<VecDeque<Segment<D::File>>, SpoolError> {
-    let mut segments = VecDeque::<Segment<D::File>>::new();
-    for (at, &first) in firsts.iter().enumerate() {
-        let name = name(first);
-        let path = disk.path(OsStr::new(&name));
+/// The file with the manifest; it carries the lock.
+struct ManifestFile<F> {
+    path: PathBuf,
+    file: F,
+    /// The generation that is written next.
+    generation: u64,
+}
+
+impl<F: Bytes> ManifestFile<F> {
+    /// Writes a manifest into one slot, durably.
+    fn write(&mut self, owner: Owner, extent: Extent) -> Result<(), SpoolError> {
+        let manifest = Manifest {
+            generation: self.generation,
+            owner,
+            extent,
+        };
         let on = |error| SpoolError::Io {
-            path: path.clone(),
+            path: self.path.clone(),
             error,
         };
-        let damaged = |place: String| SpoolError::Damaged {
-            path: path.clone(),
-            place,
-        };
-        let file = Arc::new(disk.open(OsStr::new(&name)).map_err(on)?);
-        let bytes = file.bytes().map_err(on)?.unwrap_or_default();
-        if segments.back().is_some_and(|before| before.next != first) {
-            return Err(damaged("or the segment before it is missing".into()));
-        }
-        let (mut next, mut offset, mut buffer) = (first, 0, Vec::new());
-        while offset < bytes {
-            let block = read_block(&*file, offset, bytes, &mut buffer).map_err(on)?;
-            let mut rest = block;
-            while let Some((_, left)) = codec::decode(next, rest) {
-                next += 1;
-                rest = left;
-            }
-            if rest.len() == block.len() {
-                break;
-            }
-            offset += (block.len() - rest.len()) as u64;
-        }
-        if offset < bytes {
-            // Segments are synced before they get a successor.
-            if at + 1 < firsts.len() {
-                return Err(damaged(format!("at byte {offset}")));
-            }
-            file.set_bytes(offset).map_err(on)?;
-        }
-        file.sync().map_err(on)?;
-        segments.push_back(Segment {
-            first,
-            next,
-            bytes: offset,
-            file,
-        });
+        let written = self.file.write_at(manifest.offset(), &manifest.encode());
+        written.and_then(|()| self.file.sync()).map_err(on)?;
+        self.generation += 1;
+        Ok(())
     }
-    Ok(segments)
+
+    /// Writes it into both slots: then either of them alone says so, whatever happens to the other.
+    fn write_both(&mut self, owner: Owner, extent: Extent) -> Result<(), SpoolError> {
+        self.write(owner, extent)?;
+        self.write(owner, extent)
+    }
 }
 
 /// A block from `offset` on, or more if the record there has more; nothing beyond `end`.

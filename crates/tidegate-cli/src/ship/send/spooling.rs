@@ -54,8 +54,12 @@ impl Spooling {
         let (writer, reader, acks, opened) =
             spool::open(Folder::new(path), named.map(key), key(random), limit_bytes)?;
         let Opened { first, next, .. } = opened;
+        let cut = match opened.cut_bytes {
+            0 => String::new(),
+            bytes => format!(" ({bytes} bytes of a batch a crash left unfinished are cut off)"),
+        };
         eprintln!(
-            "tidegate: spool {}: {} records from before; standard input goes on with record {next}",
+            "tidegate: spool {}: {} records from before{cut}; standard input goes on with record {next}",
             path.display(),
             next - first
         );

@@ -1,70 +1,184 @@
-//! The bytes of a spool. A record: its length, u32; the CRC32C of its number (u64) and its payload, u32; the payload. Whose
-//! they are, in two slots written in turn of which the newest that is whole counts: "TGSPOOL1"; generation, u64; the session
-//! the spool was begun for, u128; the session its records travel in, u128; base, u64; the CRC32C of all that, u32.
-//! All little-endian.
+//! The bytes of a spool, all little-endian.
+//!
+//! A segment holds records, one after the other: the length of the payload, u32; the CRC32C of the record's number (u64) and
+//! its payload, u32; the payload.
+//!
+//! The manifest says which session the records belong to and how far they are durable. It lies in `session`, in two slots
+//! of fixed places. The writer fills them in turn, and the newest whole one counts, so a torn write costs the other one
+//! nothing. Generation g lies in slot g % 2.
+//!
+//! ```text
+//! slot   0  "TGSPOOL2"               56  number of the oldest record, u64
+//!        8  generation, u64          64  first record of the newest segment, u64
+//!       16  session of the name      72  durable bytes of that segment, u64
+//!       32  session on the wire      80  number of the next record, u64
+//!       48  base, u64                88  CRC32C of everything before, u32; zeros up to 128
+//! ```
+//!
+//! The first format has "TGSPOOL1", two slots of 60 bytes side by side, and nothing between the base and the CRC32C. The
+//! first manifest of the new format gets an odd generation: it lies behind both old slots, so they count until it is durable.
 
-/// Bytes of one slot.
-pub(super) const OWNER: usize = 60;
+/// The bytes between the two slots' beginnings: each has a page of its own.
+const STRIDE: u64 = 4096;
+/// Bytes of one slot. They cover both slots of the first format.
+const SLOT: usize = 128;
+/// Bytes of `session` that say something.
+pub(super) const MANIFEST: usize = STRIDE as usize + SLOT;
+/// The generation of the first manifest.
+pub(super) const GENERATION: u64 = 1;
 
-const MAGIC: &[u8; 8] = b"TGSPOOL1";
+const MAGIC: &[u8; 7] = b"TGSPOOL";
+const VERSION: u8 = b'2';
+const CRC_AT: usize = 88;
+const OLD_SLOT: usize = 60;
+const OLD_CRC_AT: usize = 56;
 const HEAD: usize = 8;
 
-/// Whose records they are.
+/// Which session the records belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    pub(super) generation: u64,
-    /// The session it was begun for.
+    /// The session the spool was begun for.
     pub(super) name: u128,
-    /// The session its records travel in: another one, if a receiver forgot that.
+    /// The session its records travel in: another one after a receiver forgot the first.
     pub(super) session: u128,
     /// Record n travels under the number n - base.
     pub(super) base: u64,
 }
 
-impl Owner {
+/// Which records are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The oldest record; segments before it may be removed.
+    pub(super) first: u64,
+    /// The newest segment, by its first record.
+    pub(super) segment: u64,
+    /// The bytes of that segment that are durable.
+    pub(super) bytes: u64,
+    /// The number after the last durable record.
+    pub(super) next: u64,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Manifest {
+    pub(super) generation: u64,
+    pub(super) owner: Owner,
+    pub(super) extent: Extent,
+}
+
+/// What `session` says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The newest whole manifest.
+    Manifest(Manifest),
+    /// The newest whole slot of the first format, which does not know how far the records go.
+    Old(Owner),
+    /// A later version of the program wrote it.
+    Later(char),
+    /// No slot is whole.
+    Nothing,
+}
+
+impl Manifest {
     /// Where it is written.
     pub(super) const fn offset(&self) -> u64 {
-        self.generation % 2 * OWNER as u64
+        self.generation % 2 * STRIDE
     }
 
     /// Its bytes.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&self.generation.to_le_bytes());
-        bytes.extend_from_slice(&self.name.to_le_bytes());
-        bytes.extend_from_slice(&self.session.to_le_bytes());
-        bytes.extend_from_slice(&self.base.to_le_bytes());
+    pub(super) fn encode(&self) -> [u8; SLOT] {
+        let Self {
+            generation,
+            owner,
+            extent,
+        } = self;
+        let mut bytes = Vec::with_capacity(SLOT);
+        bytes.extend_from_slice(MAGIC);
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&generation.to_le_bytes());
+        bytes.extend_from_slice(&owner.name.to_le_bytes());
+        bytes.extend_from_slice(&owner.session.to_le_bytes());
+        for number in [
+            owner.base,
+            extent.first,
+            extent.segment,
+            extent.bytes,
+            extent.next,
+        ] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
         bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-        bytes
+        let mut slot = [0; SLOT];
+        slot[..bytes.len()].copy_from_slice(&bytes);
+        slot
     }
 
     fn decode(slot: &[u8]) -> Option<Self> {
-        let (magic, rest) = slot.split_first_chunk::<8>()?;
-        let (generation, rest) = rest.split_first_chunk()?;
-        let (name, rest) = rest.split_first_chunk()?;
-        let (session, rest) = rest.split_first_chunk()?;
-        let (base, rest) = rest.split_first_chunk()?;
-        let crc = u32::from_le_bytes(*rest.first_chunk()?);
-        let whole = magic == MAGIC && crc == crc32c::crc32c(&slot[..OWNER - 4]);
-        whole.then(|| Self {
-            generation: u64::from_le_bytes(*generation),
-            name: u128::from_le_bytes(*name),
-            session: u128::from_le_bytes(*session),
-            base: u64::from_le_bytes(*base),
+        let mut rest = whole(slot, VERSION, CRC_AT)?;
+        Some(Self {
+            generation: number(&mut rest)?,
+            owner: owner(&mut rest)?,
+            extent: Extent {
+                first: number(&mut rest)?,
+                segment: number(&mut rest)?,
+                bytes: number(&mut rest)?,
+                next: number(&mut rest)?,
+            },
         })
     }
+}
 
-    /// The newest whole one.
-    pub(super) fn find(bytes: &[u8]) -> Option<Self> {
-        let (first, second) = bytes.split_at(bytes.len().min(OWNER));
-        let both = Self::decode(first).into_iter().chain(Self::decode(second));
-        both.max_by_key(|owner| owner.generation)
+/// Reads the first [`MANIFEST`] bytes of `session`, or as many as it has.
+pub(super) fn find(bytes: &[u8]) -> Found {
+    let slots = [bytes, bytes.get(STRIDE as usize..).unwrap_or_default()];
+    let manifests = slots.iter().filter_map(|slot| Manifest::decode(slot));
+    if let Some(newest) = manifests.max_by_key(|manifest| manifest.generation) {
+        return Found::Manifest(newest);
     }
+    let old = [bytes, bytes.get(OLD_SLOT..).unwrap_or_default()];
+    let owners = old.iter().filter_map(|slot| {
+        let mut rest = whole(slot, b'1', OLD_CRC_AT)?;
+        Some((number(&mut rest)?, owner(&mut rest)?))
+    });
+    if let Some((_, newest)) = owners.max_by_key(|(generation, _)| *generation) {
+        return Found::Old(newest);
+    }
+    let later = slots.iter().find_map(|slot| {
+        let version = *slot.strip_prefix(MAGIC)?.first()?;
+        (version > VERSION && version.is_ascii_digit()).then_some(char::from(version))
+    });
+    later.map_or(Found::Nothing, Found::Later)
+}
+
+/// The fields of a slot of this version, if its CRC32C at `crc_at` says that it is whole.
+fn whole(slot: &[u8], version: u8, crc_at: usize) -> Option<&[u8]> {
+    let (body, rest) = slot.split_at_checked(crc_at)?;
+    let crc = u32::from_le_bytes(*rest.first_chunk()?);
+    let fields = body.strip_prefix(MAGIC)?.strip_prefix(&[version])?;
+    (crc == crc32c::crc32c(body)).then_some(fields)
+}
+
+fn owner(rest: &mut &[u8]) -> Option<Owner> {
+    Some(Owner {
+        name: u128::from_le_bytes(take(rest)?),
+        session: u128::from_le_bytes(take(rest)?),
+        base: number(rest)?,
+    })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, left) = rest.split_first_chunk()?;
+    *rest = left;
+    Some(*taken)
+}
+
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_le_bytes)
 }
 
 /// Adds record `number`.
 pub(super) fn encode(number: u64, payload: &[u8], out: &mut Vec<u8>) {
-    // No record is larger than a frame may be, whose length is a u32.
+    // No record is larger than a frame may be, and a frame's length is a u32.
     out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     out.extend_from_slice(&crc(number, payload).to_le_bytes());
     out.extend_from_slice(payload);
@@ -78,7 +192,7 @@ pub(super) fn decode(number: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (crc(number, payload) == u32::from_le_bytes(*sum)).then_some((payload, rest))
 }
 
-/// How many bytes the record in front has, by what it says itself.
+/// The bytes of the record in front, by what it says itself.
 pub(super) fn bytes(bytes: &[u8]) -> Option<u64> {
     let len = u32::from_le_bytes(*bytes.first_chunk()?);
     Some(HEAD as u64 + u64::from(len))

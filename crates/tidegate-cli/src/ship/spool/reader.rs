@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use super::{Shared, SpoolError, codec, read_block};
+use super::{Shared, SpoolError, codec, name, read_block};
 use crate::ship::disk::Bytes;
 
 /// Reads what is durable, in order. See the module.
 pub(in crate::ship) struct Reader<F> {
-    pub(super) path: PathBuf,
+    /// Where the segments are.
+    pub(super) directory: PathBuf,
     pub(super) shared: Arc<Shared<F>>,
     /// The segment it is in, by its first record, and how far.
     pub(super) at: Option<(u64, u64)>,
@@ -73,8 +74,9 @@ impl<F: Bytes> Reader<F> {
                 self.next = segment;
                 wanted = wanted.max(segment);
             }
+            let path = self.directory.join(name(segment));
             let on = |error| SpoolError::Io {
-                path: self.path.clone(),
+                path: path.clone(),
                 error,
             };
             let block = read_block(&*file, offset, end, &mut self.buffer).map_err(on)?;
@@ -91,8 +93,11 @@ impl<F: Bytes> Reader<F> {
             let taken = bytes - rest.len();
             if taken == 0 {
                 return Err(SpoolError::Damaged {
-                    path: self.path.clone(),
-                    place: format!("at record {}", self.next),
+                    path,
+                    what: format!("record {} at byte {offset} is damaged", self.next),
+                    lost: format!("records from {} on", self.next),
+                    held: format!("records from {} on", self.next),
+                    directory: self.directory.clone(),
                 });
             }
             self.at = Some((segment, offset + taken as u64));

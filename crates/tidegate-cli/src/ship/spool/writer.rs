@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use super::codec::{self, Owner};
-use super::{SESSION, Segment, Shared, SpoolError, name};
+use super::codec::{self, Extent, Owner};
+use super::{ManifestFile, SESSION, Segment, Shared, SpoolError, name};
 use crate::ship::disk::{Bytes as _, Disk};
 
 /// Room kept between two writes.
@@ -22,12 +22,12 @@ pub(in crate::ship) struct Writer<D: Disk> {
     /// A write failed: what is on the disk is not known any more.
     pub(super) poisoned: bool,
     pub(super) owner: Owner,
-    /// Where that is written; it carries the lock.
-    pub(super) file: D::File,
+    /// Where that is written.
+    pub(super) file: ManifestFile<D::File>,
 }
 
 impl<D: Disk> Writer<D> {
-    /// Appends records and returns when they are durable. Waits while there is no room, until something is acked.
+    /// Appends records and returns when they are durable and the manifest covers them. Waits while there is no room, until something is acked.
     pub(in crate::ship) fn append<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a [u8]>,
@@ -42,16 +42,30 @@ impl<D: Disk> Writer<D> {
             }
             let bytes = writer.buffer.len() as u64;
             writer.make_room(bytes)?;
-            let (file, offset) = {
+            let (file, extent) = {
                 let mut state = writer.shared.lock();
-                let newest = state.newest();
-                (Arc::clone(&newest.file), newest.bytes)
+                (Arc::clone(&state.newest().file), state.extent())
             };
-            let written = file.write_at(offset, &writer.buffer);
-            written
-                .and_then(|()| file.sync())
-                .map_err(|error| writer.io(first, error))?;
+            let segment = extent.segment;
+            let on = |error| writer.io(segment, error);
+            let found = file.bytes().map_err(on)?;
+            if found != Some(extent.bytes) {
+                return Err(SpoolError::Changed {
+                    path: writer.disk.path(OsStr::new(&name(segment))),
+                    bytes: found,
+                    expected: extent.bytes,
+                });
+            }
+            let written = file.write_at(extent.bytes, &writer.buffer);
+            written.and_then(|()| file.sync()).map_err(on)?;
             writer.buffer.shrink_to(KEPT);
+            // Only now: a manifest that is ahead of its records would make a crash look like damage.
+            let extent = Extent {
+                bytes: extent.bytes + bytes,
+                next,
+                ..extent
+            };
+            writer.file.write(writer.owner, extent)?;
             let mut state = writer.shared.lock();
             let newest = state.newest();
             newest.next = next;
@@ -66,15 +80,12 @@ impl<D: Disk> Writer<D> {
     pub(in crate::ship) fn restart(&mut self, session: u128, base: u64) -> Result<(), SpoolError> {
         self.guarded(|writer| {
             let owner = Owner {
-                generation: writer.owner.generation + 1,
                 session,
                 base,
                 ..writer.owner
             };
-            let written = writer.file.write_at(owner.offset(), &owner.encode());
-            let synced = written.and_then(|()| writer.file.sync());
-            let path = writer.disk.path(OsStr::new(SESSION));
-            synced.map_err(|error| SpoolError::Io { path, error })?;
+            let extent = writer.shared.lock().extent();
+            writer.file.write_both(owner, extent)?;
             writer.owner = owner;
             Ok(())
         })
@@ -159,22 +170,31 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// In order, each for good before the next, so that there never is a gap.
+    /// Removes them once the manifest says so twice: then one bad slot does not ask for them.
     fn remove_acked(&mut self) -> Result<(), SpoolError> {
-        loop {
-            let first = {
-                let state = self.shared.lock();
-                match (state.segments.front(), state.segments.len()) {
-                    (Some(oldest), 2..) if oldest.next <= state.acked + 1 => oldest.first,
-                    _ => return Ok(()),
-                }
-            };
+        let mut removable = Vec::new();
+        let extent = {
+            let state = self.shared.lock();
+            let old = state.segments.iter().take(state.segments.len() - 1);
+            let acked = old.take_while(|segment| segment.next <= state.acked + 1);
+            removable.extend(acked.map(|segment| segment.first));
+            let kept = &state.segments[removable.len()];
+            Extent {
+                first: kept.first,
+                ..state.extent()
+            }
+        };
+        if removable.is_empty() {
+            return Ok(());
+        }
+        self.file.write_both(self.owner, extent)?;
+        for first in removable {
             let removed = self.disk.remove(OsStr::new(&name(first)));
-            removed
-                .and_then(|()| self.disk.sync_names())
-                .map_err(|error| self.io(first, error))?;
+            removed.map_err(|error| self.io(first, error))?;
             self.shared.lock().segments.pop_front();
         }
+        let synced = self.disk.sync_names();
+        synced.map_err(|error| self.io(extent.segment, error))
     }
 
     fn io(&self, first: u64, error: io::Error) -> SpoolError {
