@@ -2,12 +2,15 @@
 //! how far each is, and how much of the file counts.
 //!
 //! The order makes it atomic: the records are written and synced, then the state that covers them is; only then may an ack
-//! leave. What a crash leaves behind the length the newest state names was never acked, and is cut off at the next start. A
-//! file that is shorter than that, or ends otherwise, was changed by somebody, and nothing is appended to it.
+//! leave. What a crash leaves behind the length the newest state names is no acked record, but another program may have
+//! written it: the next start moves it to a file of its own (`aside`). After an orderly end the file has no such bytes: if
+//! there are some, another program wrote them, and nothing is appended. The same holds for a file that is shorter than the
+//! state says, or ends otherwise. Bytes before the last 64 KiB are not checked.
 //!
 //! One process at a time: the state file carries a lock. After a failed write or sync nothing is accepted any more: what is
 //! on the disk is not known then, and the next start finds out.
 
+mod aside;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -43,12 +46,23 @@ pub(super) struct Append<F> {
 const KEPT: usize = 16 << 20;
 
 /// What was found at the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
     /// Bytes that were there and count.
     pub(super) bytes: u64,
-    /// Bytes cut off because no ack covered them.
-    pub(super) cut_bytes: u64,
+    /// Bytes behind them, which no ack covers that the state knows of.
+    pub(super) cut: Option<Cut>,
+}
+
+/// Bytes that were moved out of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// How many.
+    pub(super) bytes: u64,
+    /// Where they are now.
+    pub(super) path: PathBuf,
+    /// The newest state is not readable: it may have covered them.
+    pub(super) in_doubt: bool,
 }
 
 /// Records as they are to lie in the file.
@@ -105,6 +119,20 @@ pub(super) enum OpenError {
         /// Where they end.
         expected: u64,
     },
+    /// It has more than when its receiver ended.
+    #[error("{0}: has {bytes} bytes, but had {expected} when its receiver ended: another program appended to it; take that \
+        out (tail -c +{1} {0} > OTHER; truncate -s {expected} {0}) and start again, or remove {2}: then every session \
+        begins again behind it", path.display(), expected + 1, sidecar.display())]
+    Grown {
+        /// The file.
+        path: PathBuf,
+        /// Its state.
+        sidecar: PathBuf,
+        /// What it has.
+        bytes: u64,
+        /// What it had.
+        expected: u64,
+    },
     /// Its state is not readable.
     #[error("{}: damaged, so nobody knows which records are in the file: bring it back, or remove it", .0.display())]
     Damaged(PathBuf),
@@ -158,6 +186,9 @@ pub(super) enum AppendError {
     /// An earlier append failed.
     #[error("{}: not written, because an earlier write failed", .0.display())]
     Poisoned(PathBuf),
+    /// It was closed.
+    #[error("{}: not written, because the receiver is ending", .0.display())]
+    Closed(PathBuf),
 }
 
 /// A session that cannot begin.
@@ -175,7 +206,8 @@ pub(super) enum BeginError {
 }
 
 impl<F: Bytes> Append<F> {
-    /// Opens or creates `name` and its state in `disk`, checks one against the other and cuts off what was never acked.
+    /// Opens or creates `name` and its state in `disk`, checks one against the other and moves aside the bytes that no ack
+    /// covers.
     pub(super) fn open<D: Disk<File = F>>(
         disk: &D,
         name: &OsStr,
@@ -235,14 +267,30 @@ impl<F: Bytes> Append<F> {
                 expected: state.bytes,
             });
         }
+        if had > state.bytes && state.closed {
+            return Err(OpenError::Grown {
+                path,
+                sidecar: sidecar_path,
+                bytes: had,
+                expected: state.bytes,
+            });
+        }
+        let mut cut = None;
         if had > state.bytes {
+            let kept = aside::keep(disk, name, &data, state.bytes, had);
+            let kept = kept.map_err(|(path, error)| OpenError::Io { path, error })?;
+            cut = Some(Cut {
+                bytes: had - state.bytes,
+                path: kept,
+                in_doubt: state::is_doubtful(&found),
+            });
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // Whoever wrote this may not have come to its sync: what is told from here on must be durable.
+        // The process that wrote this may have ended before its sync: what is told from here on must be durable.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,
-            cut_bytes: had - state.bytes,
+            cut,
         };
         let mut append = Self {
             path,
@@ -257,7 +305,9 @@ impl<F: Bytes> Append<F> {
         let begun = if new {
             append.create()
         } else {
-            append.sidecar.sync()
+            append.state.closed = false;
+            append.state.generation += 1;
+            append.write_state()
         };
         begun
             .and_then(|()| disk.sync_names())
@@ -275,6 +325,26 @@ impl<F: Bytes> Append<F> {
     fn write_state(&mut self) -> io::Result<()> {
         self.state.encode(&mut self.slot);
         self.sidecar.write_at(self.state.offset(), &self.slot)?;
+        self.sidecar.sync()?;
+        // The next sync covers the copy. Until then the other slot is whole.
+        self.sidecar.write_at(self.state.copy_offset(), &self.slot)
+    }
+
+    /// Ends in order: from now on a byte behind those that count is another program's.
+    pub(super) fn close(&mut self) -> Result<(), AppendError> {
+        if self.poisoned || self.state.closed {
+            return Ok(());
+        }
+        self.write_closed().map_err(|error| AppendError::Io {
+            path: self.path.clone(),
+            error,
+        })
+    }
+
+    fn write_closed(&mut self) -> io::Result<()> {
+        self.state.closed = true;
+        self.state.generation += 1;
+        self.write_state()?;
         self.sidecar.sync()
     }
 
@@ -340,6 +410,9 @@ impl<F: Bytes> Append<F> {
         if self.poisoned {
             return Err(AppendError::Poisoned(self.path.clone()));
         }
+        if self.state.closed {
+            return Err(AppendError::Closed(self.path.clone()));
+        }
         // The state in memory runs ahead of the disk until this is through.
         self.poisoned = true;
         let path = &self.path;
@@ -349,8 +422,11 @@ impl<F: Bytes> Append<F> {
         };
         let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
         if bytes != Some(start) {
+            let path = path.clone();
+            // The next start refuses the file, too. If this fails, that start moves the bytes aside.
+            let _ = self.write_closed();
             return Err(AppendError::Changed {
-                path: path.clone(),
+                path,
                 bytes,
                 expected: start,
             });

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::append::Append;
+use super::append::{Append, Cut};
 use super::disk::Folder;
 use super::{frame_max, identity};
 use crate::args::ReceiveArgs;
@@ -38,7 +38,7 @@ const COMPLAINTS: Duration = Duration::from_secs(1);
 /// How long connections and the writing thread may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Receives until Ctrl-C.
+/// Receives until Ctrl-C or a request to terminate.
 pub(crate) fn run(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -49,6 +49,7 @@ pub(crate) fn run(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
 
 async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let tls = tls(args)?;
     let token = identity::token(args.token_file.as_deref())?;
     let listener = listen(args, tls.is_some() && token.is_some()).await?;
@@ -91,7 +92,8 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let outcome = loop {
         tokio::select! {
             error = &mut failure => break Err(error),
-            _ = interrupted.recv() => break Ok(()),
+            _ = interrupted.recv() => break Ok(ExitCode::from(interrupt::EXIT_CODE)),
+            _ = terminated.recv() => break Ok(ExitCode::SUCCESS),
             _ = drawn.tick(), if !bar.is_hidden() => {
                 let (records, bytes) = (counters.records(), counters.bytes());
                 bar.set_position(bytes);
@@ -105,11 +107,15 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         }
     };
     bar.finish_and_clear();
-    if let Err(error) = outcome {
+    let code = match outcome {
+        Ok(code) => code,
         // Acks of what was written may still leave; nothing else will.
-        return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
-    }
+        Err(error) => {
+            return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
+        }
+    };
     server.drain(GRACE).await;
+    sink.close();
     sink.drain(GRACE)
         .context("not everything received was written, and none of that acknowledged")?;
     eprintln!(
@@ -118,7 +124,7 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         HumanBytes(counters.bytes()),
         start.elapsed().as_secs_f64()
     );
-    Ok(ExitCode::from(interrupt::EXIT_CODE))
+    Ok(code)
 }
 
 /// Senders that did something wrong, a line each, but at most one a second: what is said must not be what hurts.
@@ -202,11 +208,20 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
         HumanBytes(opened.bytes),
         file.sessions().count()
     );
-    if opened.cut_bytes > 0 {
-        let cut = HumanBytes(opened.cut_bytes);
-        note.push_str(&format!(
-            "; cut off {cut} behind it that was never acknowledged"
-        ));
+    if let Some(cut) = &opened.cut {
+        note.push_str(&said(cut, opened.bytes));
     }
     Ok((Output::File(Box::new(file)), note))
+}
+
+/// What there is to say about bytes that were moved out of the file.
+fn said(cut: &Cut, at: u64) -> String {
+    let (bytes, path) = (cut.bytes, cut.path.display());
+    let why = match cut.in_doubt {
+        false => "no acknowledgement covers them",
+        true => {
+            "its newest state is damaged or was cut short, so it is not known whether they were acknowledged"
+        }
+    };
+    format!("; moved the {bytes} bytes from byte {at} on to {path}: {why}")
 }

@@ -1,19 +1,22 @@
 //! What the receiver knows besides the records themselves, and its bytes: how far the file counts, how its end looks, and
 //! how far each session is.
 //!
-//! It is kept in two slots of fixed places, written in turn: the newest that is whole counts, so a torn write costs the
-//! other one nothing. Slots rather than a journal, because a write in place changes no file's length (its sync waits for the
-//! data alone), needs no compaction, and keeps the file that carries the lock. Pure: bytes in, bytes out.
+//! It is kept in two slots of fixed places; the newest whole one counts. A new state goes into one slot and is synced, then
+//! a copy of it into the other. So a torn write costs nothing, and at rest one bad slot costs nothing either. Slots rather
+//! than a journal, because a write in place changes no file's length (its sync waits for the data alone), needs no
+//! compaction, and keeps the file that carries the lock. Pure: bytes in, bytes out.
 //!
 //! ```text
 //! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
 //!        8  version, u32       32  how many of its last bytes were checked, u32
 //!       12  sessions, u32      36  their CRC32C, u32
-//!       16  generation, u64    40  each session: id u128, epoch u64, position u64, generation of its last change u64
+//!       16  generation, u64    40  1 if the receiver ended in order, else 0, u32
+//!                              44  each session: id u128, epoch u64, position u64, generation of its last change u64
 //!                               .  CRC32C of everything before, u32
 //! ```
 //!
-//! All numbers are little-endian. Generation g lies in slot g % 2.
+//! All numbers are little-endian. Generation g is written into slot g % 2 first. Version 1 has no field at 40: its sessions
+//! begin there, and its other slot holds the state before.
 
 use std::collections::HashMap;
 
@@ -23,8 +26,10 @@ pub(crate) const SESSIONS_MAX: usize = 1024;
 pub(crate) const TAIL_MAX: usize = 64 * 1024;
 
 const MAGIC: &[u8; 8] = b"TGAPPEND";
-const VERSION: u32 = 1;
-const HEAD: usize = 40;
+const VERSION: u32 = 2;
+const HEAD: usize = 44;
+/// Of version 1.
+const OLD_HEAD: usize = 40;
 const ENTRY: usize = 40;
 const CRC: usize = 4;
 /// Whole pages of 4096 bytes.
@@ -37,6 +42,8 @@ pub(super) struct State {
     /// Bytes of the file that count.
     pub(super) bytes: u64,
     pub(super) tail: Tail,
+    /// The receiver ended in order: the file has no byte more than those that count.
+    pub(super) closed: bool,
     pub(super) sessions: HashMap<u128, Progress>,
 }
 
@@ -82,9 +89,14 @@ pub(super) enum Found {
 }
 
 impl State {
-    /// Where it belongs in the state file.
+    /// Where it is written first.
     pub(super) const fn offset(&self) -> u64 {
         self.generation % 2 * SLOT as u64
+    }
+
+    /// Where its copy goes, once it is durable.
+    pub(super) const fn copy_offset(&self) -> u64 {
+        (self.generation + 1) % 2 * SLOT as u64
     }
 
     /// Its bytes, at most [`SLOT`].
@@ -98,6 +110,7 @@ impl State {
         out.extend_from_slice(&self.bytes.to_le_bytes());
         out.extend_from_slice(&self.tail.bytes.to_le_bytes());
         out.extend_from_slice(&self.tail.crc.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.closed).to_le_bytes());
         for (session, progress) in &self.sessions {
             out.extend_from_slice(&session.to_le_bytes());
             out.extend_from_slice(&progress.epoch.to_le_bytes());
@@ -118,9 +131,10 @@ impl State {
         if version > VERSION {
             return Err(Flaw::Later(version));
         }
-        let end = HEAD + ENTRY * count.min(SESSIONS_MAX);
+        let head = if version == 1 { OLD_HEAD } else { HEAD };
+        let end = head + ENTRY * count.min(SESSIONS_MAX);
         let mut crc = slot.get(end..).ok_or(Flaw::Torn)?;
-        if version != VERSION
+        if version == 0
             || count > SESSIONS_MAX
             || crc32c::crc32c(&slot[..end]) != number32(&mut crc)?
         {
@@ -133,6 +147,7 @@ impl State {
                 bytes: number32(&mut rest)?,
                 crc: number32(&mut rest)?,
             },
+            closed: version > 1 && number32(&mut rest)? == 1,
             sessions: (0..count)
                 .map(|_| {
                     let session = u128::from_le_bytes(take(&mut rest)?);
@@ -149,7 +164,8 @@ impl State {
 }
 
 /// Reads both slots. The first state goes into the first slot before anything is received, so that nothing readable in
-/// either means that it never got there only while the second slot was never written. (A later version has to convert both.)
+/// either means that it never got there only while the second slot was never written. (A new version of the format reaches both
+/// slots with its first state.)
 pub(super) fn find(bytes: &[u8]) -> Found {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     match (State::decode(first), State::decode(second)) {
@@ -159,6 +175,15 @@ pub(super) fn find(bytes: &[u8]) -> Found {
         _ if second.iter().all(|byte| *byte == 0) => Found::Nothing,
         _ => Found::Damaged,
     }
+}
+
+/// Whether one slot was written and is not whole: a crash tore the newest state, or it was damaged later.
+pub(super) fn is_doubtful(bytes: &[u8]) -> bool {
+    let (first, second) = bytes.split_at(bytes.len().min(SLOT));
+    let blank = |slot: &[u8]| slot.len() == SLOT && slot.iter().all(|byte| *byte == 0);
+    [first, second]
+        .iter()
+        .any(|slot| State::decode(slot).is_err() && !blank(slot))
 }
 
 enum Flaw {
@@ -194,6 +219,7 @@ mod tests {
             generation,
             bytes: 100 + generation,
             tail: Tail::of(b"the end"),
+            closed: generation.is_multiple_of(3),
             sessions: (0..sessions)
                 .map(|s| (s as u128, progress(s as u64)))
                 .collect(),
@@ -235,7 +261,34 @@ mod tests {
         both[HEAD] ^= 1;
         both[SLOT + HEAD] ^= 1;
         assert_eq!(find(&both), Found::Damaged);
-        both[8] = 2;
-        assert_eq!(find(&both), Found::Later(2));
+        both[8] = VERSION as u8 + 1;
+        assert_eq!(find(&both), Found::Later(VERSION + 1));
+    }
+    /// The bytes of a state in version 1.
+    fn old(state: &State) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        state.encode(&mut bytes);
+        bytes.truncate(bytes.len() - CRC);
+        bytes.drain(OLD_HEAD..HEAD);
+        bytes[8] = 1;
+        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_first_version_is_read() {
+        let (older, mut newer) = (state(8, 2), state(9, SESSIONS_MAX));
+        let mut file = vec![0; 2 * SLOT];
+        for state in [&older, &newer] {
+            let (at, bytes) = (state.offset() as usize, old(state));
+            file[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        // It does not say how the receiver ended.
+        newer.closed = false;
+        assert_eq!(find(&file), Found::State(newer));
+        assert!(!is_doubtful(&file));
+        file[SLOT + 20] ^= 1;
+        assert_eq!(find(&file), Found::State(older));
+        assert!(is_doubtful(&file));
     }
 }

@@ -11,6 +11,19 @@ use super::*;
 const FILE: &str = "out";
 const SIDECAR: &str = "out.tidegate";
 
+/// The file for bytes that were moved out of the file at this place.
+fn aside(at: usize) -> String {
+    format!("{FILE}.tidegate-cut-{at}")
+}
+
+fn cut(at: usize, bytes: u64, in_doubt: bool) -> Cut {
+    Cut {
+        bytes,
+        path: aside(at).into(),
+        in_doubt,
+    }
+}
+
 fn open(disk: &Image) -> Result<(Append<<Image as Disk>::File>, Opened), OpenError> {
     Append::open(disk, OsStr::new(FILE))
 }
@@ -197,17 +210,18 @@ fn a_changed_file_is_not_appended_to() {
         open(&disk),
         Err(OpenError::Shorter { bytes: 0, .. })
     ));
-    // Bytes after the end are a batch that was never acked, for all anybody knows.
+    // No acknowledgement covers the bytes behind the end, but another program may have written them.
     disk.overwrite(FILE, &[&good[..], b"torn"].concat());
     let (_, opened) = open(&disk).unwrap();
     assert_eq!(
         opened,
         Opened {
             bytes: good.len() as u64,
-            cut_bytes: 4
+            cut: Some(cut(good.len(), 4, false)),
         }
     );
     assert_eq!(disk.read(FILE).unwrap(), good);
+    assert_eq!(disk.read(&aside(good.len())).unwrap(), b"torn");
 }
 
 #[test]
@@ -234,7 +248,7 @@ fn what_was_there_before_stays() {
         opened,
         Opened {
             bytes: 6,
-            cut_bytes: 0
+            cut: None,
         }
     );
     append(&mut file, &[(1, 1, 1)]).unwrap();
@@ -368,5 +382,190 @@ fn large_batches_are_checked_too() {
         drop(file);
         file = open(&disk).unwrap().0;
         assert_eq!(disk.read(FILE).unwrap(), written);
+    }
+}
+
+/// After an orderly end another program's bytes are known for what they are, whatever crashes meanwhile.
+#[test]
+fn a_line_another_program_appends_after_the_end_is_refused() {
+    let begun = || {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        append(&mut file, &[(1, 1, 3)]).unwrap();
+        (disk, file)
+    };
+    let (disk, mut file) = begun();
+    let before = disk.changes();
+    file.close().unwrap();
+    let closed = disk.changes();
+    assert!(matches!(
+        append(&mut file, &[(1, 4, 1)]),
+        Err(AppendError::Closed(_))
+    ));
+    drop(file);
+    let good = disk.read(FILE).unwrap();
+    let grown = [&good[..], b"precious\n"].concat();
+    disk.overwrite(FILE, &grown);
+    for _ in 0..2 {
+        let error = open(&disk).err().unwrap();
+        assert!(matches!(error, OpenError::Grown { .. }), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains(&format!("truncate -s {} {FILE}", good.len())),
+            "{said}"
+        );
+        assert_eq!(disk.read(FILE).unwrap(), grown);
+    }
+    disk.overwrite(FILE, &good);
+    let (mut file, opened) = open(&disk).unwrap();
+    assert_eq!(opened.cut, None);
+    append(&mut file, &[(1, 4, 1)]).unwrap();
+    // Where the end itself crashes, the file opens; it is closed or not.
+    for change in before..closed {
+        let (disk, mut file) = begun();
+        disk.crash_at(change);
+        assert!(file.close().is_err());
+        for torn in (0..=disk.crashed_write().unwrap_or(0)).chain([usize::MAX]) {
+            for seed in 0..4 {
+                let left = disk.crash(torn, &mut Any(seed));
+                let (file, opened) = open(&left).unwrap();
+                assert_eq!(
+                    (opened.cut, positions(&file)),
+                    (None, BTreeMap::from([(1, 3)]))
+                );
+            }
+        }
+    }
+}
+
+/// A receiver that notices another program ends, and the next one does not take that program's bytes for its own.
+#[test]
+fn a_line_another_program_appends_meanwhile_is_refused_at_the_next_start_too() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 1)]).unwrap();
+    let grown = [&disk.read(FILE).unwrap()[..], b"precious\n"].concat();
+    disk.overwrite(FILE, &grown);
+    let error = append(&mut file, &[(1, 2, 1)]).unwrap_err();
+    assert!(matches!(error, AppendError::Changed { .. }), "{error}");
+    drop(file);
+    assert!(matches!(open(&disk), Err(OpenError::Grown { .. })));
+    assert_eq!(disk.read(FILE).unwrap(), grown);
+}
+
+/// Both slots say the same at rest: no bit of either is missed.
+#[test]
+fn damage_to_one_slot_loses_no_acked_record() {
+    for closed in [false, true] {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        for batch in &script() {
+            append(&mut file, batch).unwrap();
+        }
+        if closed {
+            file.close().unwrap();
+        }
+        drop(file);
+        let (models, content) = (models(&script()), disk.read(FILE).unwrap());
+        let sidecar = disk.read(SIDECAR).unwrap();
+        let said = HEAD_AND_SESSIONS;
+        let all = |disk: &Image, what: &str| {
+            let (file, opened) = open(disk).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(opened.cut, None, "{what}");
+            assert_eq!(positions(&file), models.last().unwrap().1, "{what}");
+            assert_eq!(disk.read(FILE).unwrap(), content, "{what}");
+        };
+        for slot in [0, SLOT] {
+            for at in slot..slot + said {
+                for bit in 0..8 {
+                    let mut changed = sidecar.clone();
+                    changed[at] ^= 1 << bit;
+                    let copy = disk.kill(0);
+                    copy.overwrite(SIDECAR, &changed);
+                    all(&copy, &format!("bit {bit} of byte {at}"));
+                }
+            }
+        }
+        let copy = disk.kill(0);
+        copy.overwrite(SIDECAR, &sidecar[..SLOT]);
+        all(&copy, "half");
+    }
+}
+
+/// More bytes than a state of three sessions has.
+const HEAD_AND_SESSIONS: usize = 200;
+
+/// The newest state is gone: what it covered leaves the file, but not the disk, and nothing false is said of it.
+#[test]
+fn output_that_may_have_been_acked_is_kept() {
+    let disk = Image::default();
+    let (mut file, _) = open(&disk).unwrap();
+    append(&mut file, &[(1, 1, 3)]).unwrap();
+    let older = disk.read(SIDECAR).unwrap();
+    let kept = disk.read(FILE).unwrap().len();
+    append(&mut file, &[(1, 4, 2)]).unwrap();
+    drop(file);
+    let content = disk.read(FILE).unwrap();
+    // As version 1 has it: one slot with the state before, the other with the newest, which is damaged.
+    let (generation, newest) = (generation_of(&older), disk.read(SIDECAR).unwrap());
+    assert_eq!(generation + 1, generation_of(&newest));
+    let other = (generation as usize + 1) % 2 * SLOT;
+    let mut bytes = older;
+    bytes[other..other + SLOT].copy_from_slice(&newest[other..other + SLOT]);
+    bytes[other] ^= 1;
+    disk.overwrite(SIDECAR, &bytes);
+    // Another file is in the way, and a copy that was cut short.
+    disk.overwrite(&aside(kept), b"in the way");
+    disk.overwrite(&format!("{}-2", aside(kept)), &content[kept..kept + 5]);
+    let (_, opened) = open(&disk).unwrap();
+    let cut = opened.cut.unwrap();
+    assert_eq!(cut.path, PathBuf::from(format!("{}-2", aside(kept))));
+    assert!(
+        cut.in_doubt && cut.bytes == (content.len() - kept) as u64,
+        "{cut:?}"
+    );
+    assert_eq!(
+        disk.read(cut.path.to_str().unwrap()).unwrap(),
+        content[kept..]
+    );
+    assert_eq!(disk.read(&aside(kept)).unwrap(), b"in the way");
+    assert_eq!(disk.read(FILE).unwrap(), content[..kept]);
+}
+
+/// The newest whole state's.
+fn generation_of(sidecar: &[u8]) -> u64 {
+    match state::find(sidecar) {
+        Found::State(state) => state.generation,
+        _ => panic!("no state"),
+    }
+}
+
+/// Whatever crashes while bytes are moved aside, they are in one of the two files.
+#[test]
+fn bytes_that_leave_the_file_are_durable_first() {
+    let start = || {
+        let disk = Image::default();
+        let (mut file, _) = open(&disk).unwrap();
+        append(&mut file, &[(1, 1, 1)]).unwrap();
+        drop(file);
+        let good = disk.read(FILE).unwrap();
+        disk.overwrite(FILE, &[&good[..], b"precious\n"].concat());
+        (disk, good)
+    };
+    let (disk, good) = start();
+    let before = disk.changes();
+    drop(open(&disk).unwrap());
+    for change in before..disk.changes() {
+        let (disk, _) = start();
+        disk.crash_at(change);
+        assert!(open(&disk).is_err());
+        for torn in 0..=disk.crashed_write().unwrap_or(0) {
+            for seed in 0..8 {
+                let left = disk.crash(torn, &mut Any(seed));
+                drop(open(&left).unwrap());
+                assert_eq!(left.read(FILE).unwrap(), good);
+                assert_eq!(left.read(&aside(good.len())).unwrap(), b"precious\n");
+            }
+        }
     }
 }

@@ -68,6 +68,8 @@ pub(super) enum Work {
     },
     /// A session that will not come back without opening again.
     Release(u128),
+    /// The end of all work.
+    Close,
 }
 
 /// Records of one session, as they are written.
@@ -144,7 +146,7 @@ impl Sink {
             .capacity_bytes(CAPACITY_BYTES)
             .weigh(|work| match work {
                 Work::Records(records) => records.bytes.len() as u64,
-                Work::Begin { .. } | Work::Release(_) => 0,
+                Work::Begin { .. } | Work::Release(_) | Work::Close => 0,
             })
             .bounds(Bounds {
                 bytes_max: BATCH_BYTES,
@@ -174,6 +176,12 @@ impl Sink {
     /// as in use.
     pub(super) fn release(&self, session: u128) {
         let _ = self.0.try_cast(Work::Release(session));
+    }
+
+    /// Nothing more comes: [`Sink::drain`] waits until the file says so.
+    pub(super) fn close(&self) {
+        // A thread that has ended has nothing to close.
+        let _ = self.0.cast(Work::Close);
     }
 
     /// Writes what was handed in, and ends.
@@ -240,6 +248,12 @@ impl Writing {
                 }
             }
             (Work::Release(session), Output::File(file)) => file.release(session),
+            (Work::Close, _) => {
+                self.write()?;
+                if let Output::File(file) = &mut self.output {
+                    file.close()?;
+                }
+            }
             (Work::Release(_), Output::Stdout(_)) => {}
         }
         Ok(())
