@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::jetstream::{self, ConsumerInfo, StreamInfo};
 use super::publish::OPEN_LINE;
-use super::{Client, Message, PATIENCE, ServerArgs};
+use super::{CLOSED, Client, Message, PATIENCE, ServerArgs, names};
 use crate::interrupt;
 
 /// Messages of one pull ...
@@ -57,6 +57,13 @@ pub(crate) struct ConsumeArgs {
 }
 
 pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
+    names::stream("STREAM", &args.stream)?;
+    if let Some(durable) = &args.durable {
+        names::consumer("--durable", durable)?;
+    }
+    for filter in &args.filter {
+        names::pattern("--filter", filter)?;
+    }
     let mut client = Client::connect(&args.server)?;
     let info = jetstream::ask(
         &mut client,
@@ -252,7 +259,7 @@ impl Run<'_> {
                     end = Pull::End;
                     break;
                 }
-                bail!("the server closed the connection");
+                bail!(CLOSED);
             };
             if message.subject == reply && message.status().is_some() {
                 match message.status() {

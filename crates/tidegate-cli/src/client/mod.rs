@@ -6,19 +6,23 @@
 pub(crate) mod consume;
 mod jetstream;
 mod lines;
+mod names;
 pub(crate) mod publish;
 pub(crate) mod stream;
 pub(crate) mod subscribe;
+#[cfg(test)]
+mod tests;
 mod url;
 
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
+use tidegate_server::nats::subject::is_literal;
 
 use crate::interrupt;
 
@@ -26,6 +30,8 @@ use crate::interrupt;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wait looks whether Ctrl-C was pressed.
 const LOOK: Duration = Duration::from_millis(100);
+/// Said when the server ends a connection that is still needed.
+const CLOSED: &str = "the server closed the connection";
 /// The longest line a server may send.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -112,9 +118,7 @@ impl Client {
             listening: false,
             asked: 0,
         };
-        let line = client
-            .line(PATIENCE)?
-            .context("the server closed the connection")?;
+        let line = client.line(PATIENCE)?.context(CLOSED)?;
         let info = line
             .strip_prefix("INFO ")
             .with_context(|| format!("{address} does not speak NATS"))?;
@@ -128,17 +132,14 @@ impl Client {
             "lang": "rust", "version": env!("CARGO_PKG_VERSION"), "name": "tidegate",
             "user": user, "pass": pass, "auth_token": token,
         });
-        write!(client.writer, "CONNECT {connect}\r\n")?;
+        client.write(format!("CONNECT {connect}\r\n").as_bytes())?;
         client.sync()?;
         Ok(client)
     }
 
     /// Writes a message; [`Client::sync`] makes sure of it.
     pub(crate) fn publish(&mut self, subject: &str, payload: &[u8]) -> anyhow::Result<()> {
-        write!(self.writer, "PUB {subject} {}\r\n", payload.len())?;
-        self.writer.write_all(payload)?;
-        self.writer.write_all(b"\r\n")?;
-        Ok(())
+        self.put(subject, None, b"", payload)
     }
 
     /// Writes a message with a reply subject and, unless it is empty, a block of headers.
@@ -149,23 +150,54 @@ impl Client {
         headers: &[u8],
         payload: &[u8],
     ) -> anyhow::Result<()> {
-        let bytes = headers.len() + payload.len();
-        if headers.is_empty() {
-            write!(self.writer, "PUB {subject} {reply} {bytes}\r\n")?;
-        } else {
-            let headers = headers.len();
-            write!(self.writer, "HPUB {subject} {reply} {headers} {bytes}\r\n")?;
+        self.put(subject, Some(reply), headers, payload)
+    }
+
+    fn put(
+        &mut self,
+        subject: &str,
+        reply: Option<&str>,
+        headers: &[u8],
+        payload: &[u8],
+    ) -> anyhow::Result<()> {
+        // The commands check what the user gives; a part of these may come from the server.
+        for subject in [Some(subject), reply].into_iter().flatten() {
+            if !is_literal(subject.as_bytes()) {
+                bail!(
+                    "`{}` is not a subject: nothing is sent to it",
+                    subject.escape_debug()
+                );
+            }
         }
-        self.writer.write_all(headers)?;
-        self.writer.write_all(payload)?;
-        self.writer.write_all(b"\r\n")?;
+        let mut line = if headers.is_empty() { "PUB " } else { "HPUB " }.to_owned();
+        line.push_str(subject);
+        if let Some(reply) = reply {
+            line.push(' ');
+            line.push_str(reply);
+        }
+        if !headers.is_empty() {
+            line.push_str(&format!(" {}", headers.len()));
+        }
+        line.push_str(&format!(" {}\r\n", headers.len() + payload.len()));
+        for part in [line.as_bytes(), headers, payload, b"\r\n"] {
+            self.write(part)?;
+        }
         Ok(())
     }
 
     /// Subscribes under the only name this client uses.
     pub(crate) fn subscribe(&mut self, subject: &str, queue: Option<&str>) -> anyhow::Result<()> {
-        write!(self.writer, "SUB {subject} {} 1\r\n", queue.unwrap_or(""))?;
+        names::pattern("the subject to subscribe to", subject)?;
+        let queue = queue.unwrap_or_default();
+        if !queue.is_empty() {
+            names::queue_group("the queue group", queue)?;
+        }
+        self.write(format!("SUB {subject} {queue} 1\r\n").as_bytes())?;
         self.sync()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.writer.write_all(bytes).map_err(written)
     }
 
     /// The prefix, closed by a dot, of subjects that only this client listens to; from now on it does.
@@ -188,7 +220,8 @@ impl Client {
             match self.message_within(PATIENCE)? {
                 Some(message) if message.subject == reply => return Ok(message),
                 Some(_) => {}
-                None => bail!("no answer: the connection is closed"),
+                None if interrupt::asked() => bail!("interrupted before the server answered"),
+                None => bail!("no answer: {CLOSED}"),
             }
         }
     }
@@ -200,18 +233,18 @@ impl Client {
 
     /// Hands what was written to the network.
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
-        Ok(self.writer.flush()?)
+        self.writer.flush().map_err(written)
     }
 
     /// Waits until the server has taken everything written so far.
     pub(crate) fn sync(&mut self) -> anyhow::Result<()> {
-        self.writer.write_all(b"PING\r\n")?;
-        self.writer.flush()?;
+        self.write(b"PING\r\n")?;
+        self.flush()?;
         loop {
             match self.next(PATIENCE)? {
                 Some(Line::Pong) => return Ok(()),
                 Some(Line::Message(_)) => {}
-                None => bail!("the server closed the connection"),
+                None => bail!(CLOSED),
             }
         }
     }
@@ -241,8 +274,8 @@ impl Client {
             match words.next().unwrap_or("") {
                 "PONG" => return Ok(Some(Line::Pong)),
                 "PING" => {
-                    self.writer.write_all(b"PONG\r\n")?;
-                    self.writer.flush()?;
+                    self.write(b"PONG\r\n")?;
+                    self.flush()?;
                 }
                 "INFO" | "+OK" => {}
                 "-ERR" => bail!(
@@ -284,7 +317,7 @@ impl Client {
         let mut waited = Duration::ZERO;
         while filled < payload.len() {
             match self.reader.read(&mut payload[filled..]) {
-                Ok(0) => bail!("the server closed the connection"),
+                Ok(0) => bail!(CLOSED),
                 Ok(n) => filled += n,
                 Err(e) => wait_more(e, &mut waited, patience.min(PATIENCE))?,
             }
@@ -327,6 +360,15 @@ impl Client {
     }
 }
 
+/// Why a write to the server failed. A broken pipe is not passed on as one: `main` takes that for a reader of standard output
+/// that has enough.
+fn written(error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => anyhow!(CLOSED),
+        _ => anyhow!(error).context("cannot write to the server"),
+    }
+}
+
 /// A subject prefix nobody else has.
 fn inbox() -> anyhow::Result<String> {
     let mut bytes = [0; 8];
@@ -349,6 +391,7 @@ fn wait_more(
             }
             Ok(())
         }
+        ErrorKind::ConnectionReset => bail!(CLOSED),
         _ => Err(error.into()),
     }
 }

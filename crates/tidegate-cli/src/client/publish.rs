@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::jetstream::{self, ApiError};
 use super::lines::{self, Line};
-use super::{Client, Message, PATIENCE, ServerArgs};
+use super::{CLOSED, Client, Message, PATIENCE, ServerArgs, names};
 use crate::Usage;
 use crate::interrupt;
 
@@ -51,20 +51,23 @@ pub(crate) struct PubArgs {
 
 pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     let subject = &args.subject;
-    if !tidegate_server::nats::subject::is_literal(subject.as_bytes()) {
-        return Err(Usage::new(format!("`{subject}` is not a subject one can publish to")).into());
+    names::literal("SUBJECT", subject)?;
+    if let Some(stream) = &args.stream {
+        names::stream("--stream", stream)?;
     }
     let id = args.id.as_deref().unwrap_or_default();
     if id.contains(|c: char| c.is_control()) || id.starts_with(' ') {
         return Err(Usage::new("--id: give visible characters").into());
     }
     let mut source = match (&args.lines, &args.message) {
-        (Some(path), _) if path.as_os_str() == "-" => {
-            Source::Lines(Box::new(std::io::stdin().lock()))
-        }
+        (Some(path), _) if path.as_os_str() == "-" => Source::Lines(
+            "standard input".to_owned(),
+            Box::new(std::io::stdin().lock()),
+        ),
         (Some(path), _) => {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
-            Source::Lines(Box::new(BufReader::with_capacity(256 << 10, file)))
+            let name = path.display().to_string();
+            let file = File::open(path).with_context(|| name.clone())?;
+            Source::Lines(name, Box::new(BufReader::with_capacity(256 << 10, file)))
         }
         (None, message) => Source::One(message.clone()),
     };
@@ -92,17 +95,20 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
 /// What is to be published.
 enum Source {
     One(Option<String>),
-    Lines(Box<dyn BufRead>),
+    /// What to call them in an error, and where they come from.
+    Lines(String, Box<dyn BufRead>),
 }
 
 impl Source {
     /// Puts the next message into `line`.
-    fn next(&mut self, line: &mut Vec<u8>, bytes_max: usize) -> std::io::Result<Line> {
+    fn next(&mut self, line: &mut Vec<u8>, bytes_max: usize) -> anyhow::Result<Line> {
         if interrupt::asked() {
             return Ok(Line::End);
         }
         match self {
-            Self::Lines(input) => lines::read(&mut **input, line, bytes_max),
+            Self::Lines(name, input) => {
+                lines::read(&mut **input, line, bytes_max).with_context(|| name.clone())
+            }
             Self::One(message) => Ok(match message.take() {
                 // The server refuses what is too long, in its own words.
                 Some(message) => {
@@ -121,25 +127,43 @@ fn too_long(bytes_max: usize) -> String {
 
 /// Publishes where no stream listens: done when the server has taken everything.
 fn taken(client: &mut Client, subject: &str, source: &mut Source) -> anyhow::Result<String> {
-    let (mut line, mut published) = (Vec::new(), 0_u64);
+    let (mut published, mut synced) = (0, 0);
+    let outcome = take(client, subject, source, &mut published, &mut synced);
+    if matches!(source, Source::Lines(..)) && synced < published {
+        outcome.with_context(|| format!("the server took {synced} lines of {published} sent"))?;
+    } else {
+        outcome?;
+    }
+    Ok(format!("published {published} to {subject}"))
+}
+
+fn take(
+    client: &mut Client,
+    subject: &str,
+    source: &mut Source,
+    published: &mut u64,
+    synced: &mut u64,
+) -> anyhow::Result<()> {
+    let mut line = Vec::new();
     let bytes_max = client.max_payload;
     loop {
         match source.next(&mut line, bytes_max)? {
             Line::End => break,
             Line::TooLong => {
                 client.sync()?;
-                let (line, what) = (published + 1, too_long(bytes_max));
+                *synced = *published;
+                let (line, what) = (*published + 1, too_long(bytes_max));
                 bail!("line {line} is {what}; the {published} lines before it are published");
             }
             Line::Closed | Line::Open => client.publish(subject, &line)?,
         }
-        published += 1;
+        *published += 1;
         if published.is_multiple_of(UNACKED_MAX as u64) {
             client.sync()?;
+            *synced = *published;
         }
     }
-    client.sync()?;
-    Ok(format!("published {published} to {subject}"))
+    client.sync()
 }
 
 /// What a stream answers to a message.
@@ -196,6 +220,9 @@ impl<'a> Acked<'a> {
         let sent = self.done + self.window.len() as u64;
         let lost = match (outcome, self.refused) {
             (Err(e), _) => format!("{e:#}"),
+            (Ok(()), Some((_, why))) if matches!(source, Source::One(_)) => {
+                bail!("{why}: the message is not stored")
+            }
             (Ok(()), Some((line, why))) => format!("line {line}: {why}"),
             (Ok(()), None) if self.acked == sent => {
                 let mut said = format!("published {sent} to {}", self.subject);
@@ -233,7 +260,7 @@ impl<'a> Acked<'a> {
                     bail!(if interrupt::asked() {
                         "interrupted"
                     } else {
-                        "the server closed the connection"
+                        CLOSED
                     });
                 };
                 self.handle_answer(&message)?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Client, ServerArgs};
+use super::{Client, ServerArgs, names};
 use crate::interrupt;
 
 /// What `tidegate sub` takes.
@@ -27,11 +27,9 @@ pub(crate) struct SubArgs {
 }
 
 pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
-    let word = |w: &str| tidegate_server::nats::subject::is_pattern(w.as_bytes());
-    if !word(&args.subject) || !args.queue.as_deref().is_none_or(word) {
-        return Err(
-            crate::Usage::new(format!("`{}` is not a subject or pattern", args.subject)).into(),
-        );
+    names::pattern("SUBJECT", &args.subject)?;
+    if let Some(queue) = &args.queue {
+        names::queue_group("--queue", queue)?;
     }
     let mut client = Client::connect(&args.server)?;
     client.subscribe(&args.subject, args.queue.as_deref())?;

@@ -19,6 +19,10 @@ pub(super) fn parse(url: &str) -> anyhow::Result<Parts> {
         .rsplit_once('@')
         .map_or((None, rest), |(c, h)| (Some(c), h));
     let host = host.trim_end_matches('/');
+    if host.is_empty() || host.starts_with(':') {
+        let what = "--server or NATS_URL names no host: expected [nats://]HOST[:PORT]";
+        return Err(anyhow!(crate::Usage::new(what)));
+    }
     let has_port = host
         .rsplit_once(':')
         .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
@@ -52,6 +56,8 @@ mod tests {
             text("nats://u:p@[::1]:5"),
             r#"(Some("u"), Some("p"), None, "[::1]:5")"#
         );
-        assert!(parse("tls://h").is_err());
+        for bad in ["tls://h", "", "nats://", ":4222", "u:p@"] {
+            assert!(parse(bad).unwrap_err().is::<crate::Usage>(), "{bad}");
+        }
     }
 }

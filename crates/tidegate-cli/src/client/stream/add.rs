@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::Common;
+use super::{Common, names};
 use crate::args;
 
 /// What `tidegate stream add` takes. What is not said is left to the server.
@@ -104,6 +104,9 @@ enum Discard {
 impl AddArgs {
     /// The configuration to ask for.
     pub(super) fn config(&self) -> anyhow::Result<Value> {
+        for subject in &self.subjects {
+            names::word("--subjects", subject)?;
+        }
         let mut config = match &self.config {
             None => json!({}),
             Some(path) => {

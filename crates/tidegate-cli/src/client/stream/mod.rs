@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::jetstream::{self, StreamInfo};
-use super::{Client, ServerArgs};
+use super::{Client, ServerArgs, names};
 use crate::Usage;
 
 /// What `tidegate stream` can be asked.
@@ -104,6 +104,9 @@ pub(crate) fn run(command: &StreamCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn ls(args: &LsArgs) -> anyhow::Result<()> {
+    if let Some(subject) = &args.subject {
+        names::pattern("--subject", subject)?;
+    }
     let mut client = Client::connect(&args.common.server)?;
     let streams = jetstream::streams(&mut client, args.subject.as_deref())?;
     if args.common.json {
@@ -159,6 +162,7 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
     let name = checked(&args.name)?;
     let mut body = json!({});
     if let Some(subject) = &args.subject {
+        names::pattern("--subject", subject)?;
         body["filter"] = json!(subject);
     }
     if let Some(seq) = args.before {
@@ -187,13 +191,9 @@ fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
     print(show::one(&info).trim_end())
 }
 
-/// A name that is one word of a subject, or the request would be another one.
+/// The name of a stream, given as an argument.
 fn checked(name: &str) -> anyhow::Result<&str> {
-    let bad = |c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c);
-    if name.is_empty() || name.len() > 255 || name.contains(bad) {
-        let what = "a stream's name has 1 to 255 bytes, none of them . * > / \\ or blank";
-        return Err(Usage::new(what).into());
-    }
+    names::stream("NAME", name)?;
     Ok(name)
 }
 

@@ -1,0 +1,83 @@
+//! Names that go into a subject or a protocol line, checked before anything is sent: a blank or a line feed in one would
+//! make another operation of the line.
+//!
+//! Each check takes what the user calls the name, a flag or an argument, so that the error blames the right one.
+
+use tidegate_server::nats::subject;
+
+use crate::Usage;
+
+/// The longest name of a stream or a consumer.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A subject without wildcards.
+pub(super) fn literal(what: &str, name: &str) -> Result<(), Usage> {
+    let good = subject::is_literal(name.as_bytes()) && is_visible(name);
+    check(good, what, name, "a subject one can publish to")
+}
+
+/// A subject, perhaps with wildcards.
+pub(super) fn pattern(what: &str, name: &str) -> Result<(), Usage> {
+    let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
+    check(good, what, name, "a subject or pattern")
+}
+
+/// The name of a queue group.
+pub(super) fn queue_group(what: &str, name: &str) -> Result<(), Usage> {
+    let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
+    check(good, what, name, "the name of a queue group")
+}
+
+/// What a stream may take. Only the server knows which patterns it allows; this is one word.
+pub(super) fn word(what: &str, name: &str) -> Result<(), Usage> {
+    let good = !name.is_empty() && !name.contains(is_blank);
+    check(good, what, name, "a subject or pattern")
+}
+
+/// The name of a stream.
+pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
+    check(
+        is_token(name),
+        what,
+        name,
+        &format!("a stream's name: {TOKEN}"),
+    )
+}
+
+/// The name of a consumer.
+pub(super) fn consumer(what: &str, name: &str) -> Result<(), Usage> {
+    check(
+        is_token(name),
+        what,
+        name,
+        &format!("a consumer's name: {TOKEN}"),
+    )
+}
+
+/// What a name of one token is.
+const TOKEN: &str = "1 to 255 bytes, none of them . * > / \\ or blank";
+
+fn is_token(name: &str) -> bool {
+    let bad = |c: char| is_blank(c) || ".*>/\\".contains(c);
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(bad)
+}
+
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || c.is_control()
+}
+
+fn is_visible(name: &str) -> bool {
+    !name.contains(is_blank)
+}
+
+fn check(good: bool, what: &str, name: &str, wanted: &str) -> Result<(), Usage> {
+    if good {
+        return Ok(());
+    }
+    // Escaped, and no longer than a line: the name may be anything.
+    let mut shown: String = name.escape_debug().take(60).collect();
+    if name.chars().count() > 60 {
+        shown.push_str("...");
+    }
+    Err(Usage::new(format!("{what}: `{shown}` is not {wanted}")))
+}
