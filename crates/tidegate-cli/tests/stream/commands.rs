@@ -1,7 +1,9 @@
 //! `tidegate stream`, `consume`, and `pub` where a stream takes the subject.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use serde_json::{Value, json};
 
@@ -291,7 +293,7 @@ fn waiting_for_more() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
     assert_eq!(line, "first\n");
@@ -340,5 +342,64 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
         );
         let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
         assert_eq!(info["num_pending"], json!(pending), "{info}");
+    }
+}
+
+/// A server that ends, in order or not, takes its subscribers with it: they say so, and fail.
+#[test]
+fn a_subscriber_whose_server_goes_fails() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let server = Server::start();
+        let mut child = tidegate(&server.url, &["sub", "s"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        err.read_line(&mut said).unwrap();
+        assert_eq!(said, "subscribed to s\n");
+        server.good(&["pub", "s", "one"]);
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "one\n");
+        let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        said.clear();
+        std::io::Read::read_to_string(&mut err, &mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{signal:?}: {said}");
+        assert!(
+            said.starts_with("tidegate: ") && said.lines().count() == 1,
+            "{signal:?}: {said}"
+        );
+    }
+}
+
+/// A stream's waiting reader, too.
+#[test]
+fn a_consumer_whose_server_goes_fails() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let server = Server::start();
+        server.good(&["stream", "add", "S", "--subjects", "s"]);
+        server.good(&["pub", "s", "one"]);
+        let mut child = tidegate(&server.url, &["consume", "S"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "one\n");
+        let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{signal:?}: {said}");
+        assert!(
+            said.starts_with("tidegate: ") && said.lines().count() == 1,
+            "{signal:?}: {said}"
+        );
     }
 }
