@@ -42,7 +42,10 @@ impl std::error::Error for Usage {}
 /// Parses the command line, runs the command and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse_from(serve::with_two_dashes(std::env::args_os()));
+    let cli = match Cli::try_parse_from(serve::with_two_dashes(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(said) => return explained(&said),
+    };
     exit_code("tidegate", || match &cli.command {
         Command::Count(args) => count::run(args),
         Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
@@ -72,6 +75,19 @@ pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCod
             eprintln!("{program}: {}", line(&e));
             ExitCode::from(if e.is::<Usage>() { 2 } else { 1 })
         }
+    }
+}
+
+/// Help, the version, or what is wrong with the arguments. Help that cannot be written is a failure.
+fn explained(said: &clap::Error) -> ExitCode {
+    use std::io::Write as _;
+    let written = said.print().and_then(|()| std::io::stdout().flush());
+    match written {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("tidegate: standard output: {e}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(2)),
     }
 }
 

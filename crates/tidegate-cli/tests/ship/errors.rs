@@ -195,3 +195,15 @@ fn somebody_else_answers() {
     let proxy = Proxy::new(NOBODY);
     Program::send(proxy.address, &["/dev/null"]).fail();
 }
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for args in [&["--help"][..], &["--version"], &["send", "--help"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output = command.args(args).stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("No space left"), "{args:?}: {said}");
+    }
+}
