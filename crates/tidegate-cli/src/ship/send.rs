@@ -152,6 +152,14 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
 /// In the words of this program.
 fn explain(error: LinkError) -> anyhow::Error {
     match error {
+        // Most refusals have the words of their code.
+        LinkError::Refused { code, text } if text == code.to_string() => {
+            anyhow::anyhow!("the receiver refused the connection: {text}")
+        }
+        LinkError::Refused { code, text } => {
+            anyhow::anyhow!("the receiver refused the connection: {text} ({code})")
+        }
+        LinkError::Bye(code) => anyhow::anyhow!("the receiver ended the connection: {code}"),
         LinkError::Displaced => anyhow::anyhow!(
             "the session is in use by another sender, which came later: give each its own --session"
         ),
