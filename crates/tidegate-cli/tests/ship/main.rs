@@ -5,6 +5,7 @@
 
 mod basics;
 mod chaos;
+mod damage;
 mod errors;
 mod program;
 mod proxy;

@@ -150,6 +150,11 @@ impl Program {
         kill_process(self.pid, Signal::INT).unwrap();
     }
 
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        kill_process(self.pid, Signal::TERM).unwrap();
+    }
+
     /// Waits for its end: the exit code, standard output, standard error.
     pub(crate) fn wait(mut self) -> (i32, Vec<u8>, String) {
         drop(self.stdin.take());

@@ -1,0 +1,148 @@
+//! Files that another program or a bad disk changed between two runs: nothing is lost without a word.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::program::{Program, until};
+use super::proxy::NOBODY;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A spool with `lines`, whose sender was killed before it reached a receiver.
+fn spooled(directory: &Path, lines: &str) -> (PathBuf, PathBuf) {
+    let spool = directory.join("spool");
+    let args = ["--session", "s", "--spool", text(&spool), "--wait", "100s"];
+    let mut sender = Program::send(NOBODY, &args);
+    sender.line("standard input goes on");
+    sender.feed(lines.as_bytes());
+    let segment = spool.join("00000000000000000001.spool");
+    // The manifest covers them: the number of the next record is at byte 80 of one of its slots.
+    let next = (lines.lines().count() as u64 + 1).to_le_bytes();
+    until("spooled", || {
+        let manifest = fs::read(spool.join("session")).unwrap_or_default();
+        let covers = |slot: usize| manifest.get(slot + 80..slot + 88) == Some(&next[..]);
+        covers(0) || covers(4096)
+    });
+    sender.kill();
+    (spool, segment)
+}
+
+#[test]
+fn a_damaged_spool_is_refused_until_it_is_brought_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines: String = (1..=200).map(|at| format!("line {at}\n")).collect();
+    let (spool, segment) = spooled(directory.path(), &lines);
+    let good = fs::read(&segment).unwrap();
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    let to = directory.path().join("to");
+    let (_receiver, address) = Program::append(&to);
+    let send = || Program::send(address, &["--session", "s", "--spool", text(&spool)]);
+    for (changed, said) in [
+        (Some(&flipped[..]), "is damaged"),
+        (Some(b""), "ends after 0 of"),
+        (Some(&good[..good.len() - 1]), "is damaged"),
+        (None, "is missing"),
+    ] {
+        match changed {
+            Some(changed) => fs::write(&segment, changed).unwrap(),
+            None => fs::remove_file(&segment).unwrap(),
+        }
+        let line = send().fail();
+        assert!(
+            line.contains(text(&segment)) && line.contains(said) && line.contains("to 200"),
+            "{line}"
+        );
+    }
+    fs::write(&segment, &good).unwrap();
+    let mut sender = send();
+    let line = sender.line("standard input goes on");
+    assert!(line.ends_with("with record 201"), "{line}");
+    sender.feed(b"more\n");
+    sender.succeed();
+    assert_eq!(fs::read_to_string(&to).unwrap(), format!("{lines}more\n"));
+}
+
+#[test]
+fn a_line_appended_after_a_clean_end_is_not_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    fs::write(&from, "one\ntwo\n").unwrap();
+    for terminate in [false, true] {
+        let _ = fs::remove_file(&to);
+        let _ = fs::remove_file(directory.path().join("to.tidegate"));
+        let (receiver, address) = Program::append(&to);
+        Program::send(address, &["--session", "s", text(&from)]).succeed();
+        match terminate {
+            true => receiver.terminate(),
+            false => receiver.interrupt(),
+        }
+        let (code, _, stderr) = receiver.wait();
+        assert_eq!(code, if terminate { 0 } else { 130 }, "{stderr}");
+        assert!(stderr.contains("received 2 records"), "{stderr}");
+        fs::write(&to, "one\ntwo\nprecious\n").unwrap();
+        for _ in 0..2 {
+            let args = ["receive", "--listen", "127.0.0.1:0", "--append", text(&to)];
+            let line = Program::start(&args).fail();
+            assert!(line.contains("another program appended to it"), "{line}");
+            assert!(
+                line.contains(&format!("truncate -s 8 {}", text(&to))),
+                "{line}"
+            );
+            assert_eq!(fs::read_to_string(&to).unwrap(), "one\ntwo\nprecious\n");
+        }
+        fs::write(&to, "one\ntwo\n").unwrap();
+        let (_receiver, address) = Program::append(&to);
+        fs::write(&from, "one\ntwo\nthree\n").unwrap();
+        Program::send(address, &["--session", "s", text(&from)]).succeed();
+        assert_eq!(fs::read_to_string(&to).unwrap(), "one\ntwo\nthree\n");
+        fs::write(&from, "one\ntwo\n").unwrap();
+    }
+}
+
+/// A receiver that was killed cannot tell its own bytes from another program's: they are kept.
+#[test]
+fn bytes_behind_a_killed_receiver_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("to");
+    let (mut receiver, address) = Program::append(&to);
+    let mut sender = Program::send(address, &["--session", "s"]);
+    sender.feed(b"one\n");
+    sender.succeed();
+    receiver.kill();
+    fs::write(&to, "one\nprecious\n").unwrap();
+    let (receiver, _) = Program::append(&to);
+    let kept = directory.path().join("to.tidegate-cut-4");
+    let line = receiver.line("listening");
+    assert!(line.contains(text(&kept)), "{line}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "precious\n");
+    assert_eq!(fs::read_to_string(&to).unwrap(), "one\n");
+}
+
+#[test]
+fn one_bad_bit_of_the_state_costs_no_acknowledged_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    let state = directory.path().join("to.tidegate");
+    let mut lines = String::new();
+    for at in 0..4 {
+        let (mut receiver, address) = Program::append(&to);
+        for more in 0..3 {
+            lines.push_str(&format!("line {at} {more}\n"));
+            fs::write(&from, &lines).unwrap();
+            Program::send(address, &["--session", "s", text(&from)]).succeed();
+        }
+        receiver.kill();
+        // The first byte of each slot, and one of its generation.
+        let mut bytes = fs::read(&state).unwrap();
+        let place = [0, bytes.len() / 2, 16, bytes.len() / 2 + 16][at];
+        bytes[place] ^= 1;
+        fs::write(&state, &bytes).unwrap();
+        let (receiver, _) = Program::append(&to);
+        let line = receiver.line("listening");
+        assert!(!line.contains("moved"), "{line}");
+        assert_eq!(fs::read_to_string(&to).unwrap(), lines, "byte {place}");
+    }
+}
