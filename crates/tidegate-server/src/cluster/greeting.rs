@@ -71,14 +71,20 @@ impl Introduction {
     }
 
     /// What follows the known fields is a later version's.
-    fn decode(body: &[u8]) -> Result<Self, GreetingError> {
+    fn decode(body: &[u8], judge: &dyn Judge) -> Result<Self, GreetingError> {
         let mut f = Fields(body);
         if f.array() != Ok(MAGIC) {
             return Err(GreetingError::Stranger);
         }
         let version = f.u16()?;
         if version != VERSION {
-            return Err(Refusal::Version(version).into());
+            let theirs = Self::name_in_any_version(f).filter(|name| is_name(name));
+            let refusal = Refusal::Version {
+                theirs: theirs.map_or("the other node".into(), |name| format!("`{name}`")),
+                version,
+                ours: judge.introduction(Kind::Route).name,
+            };
+            return Err(refusal.into());
         }
         let [raft, flags, shards] = *f.array()?;
         let (id, life, digest) = (f.u64()?, f.u64()?, f.u64()?);
@@ -105,6 +111,16 @@ impl Introduction {
             name,
             client_url,
         })
+    }
+}
+
+impl Introduction {
+    /// The node's name, where `f` is behind the version: every version has it at this place, so that a refusal can name the node.
+    fn name_in_any_version(mut f: Fields<'_>) -> Option<String> {
+        // What the channel is for, flags, shards; id, life, digest; the nonce; the cluster.
+        f.array::<{ 3 + 3 * 8 + 32 }>().ok()?;
+        f.text().ok()?;
+        String::from_utf8(f.text().ok()?.to_vec()).ok()
     }
 }
 
@@ -245,7 +261,7 @@ impl Greeting {
         match (std::mem::replace(&mut self.state, State::Over), frame) {
             (_, Frame::Refused { code, text }) => Err(Refusal::theirs(*code, text).into()),
             (State::Hello, Frame::Hello(hello)) => {
-                let theirs = Introduction::decode(hello)?;
+                let theirs = Introduction::decode(hello, judge)?;
                 if self.wants_tls && binding.is_none() {
                     return Err(Refusal::NoTls.into());
                 }
@@ -258,7 +274,7 @@ impl Greeting {
                 Ok(None)
             }
             (State::Challenge(hello), Frame::Challenge(challenge)) => {
-                let theirs = Introduction::decode(challenge)?;
+                let theirs = Introduction::decode(challenge, judge)?;
                 judge.suits(&theirs)?;
                 if theirs.kind() != self.kind {
                     return Err(GreetingError::Stranger);
@@ -448,12 +464,25 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_so() {
+    fn nodes_of_different_versions_refuse_each_other_by_name() {
         let (a, mut b) = (node("n1", 1, "s"), node("n2", 2, "s"));
         b.me.version = VERSION + 1;
+        let refusal = Refusal::Version {
+            theirs: "`n2`".into(),
+            version: VERSION + 1,
+            ours: "n1".into(),
+        };
+        let theirs = Refusal::Theirs {
+            code: refusal.code(),
+            text: refusal.to_string(),
+        };
+        // Either may be the one that refuses: both say the same line.
         let (of_b, of_a) = greet(&b, &a);
-        assert_eq!(of_a, Some(Err(Refusal::Version(VERSION + 1).into())));
-        assert!(matches!(of_b, Some(Err(GreetingError::Refused(_)))));
+        assert_eq!(of_a, Some(Err(refusal.clone().into())));
+        assert_eq!(of_b, Some(Err(theirs.clone().into())));
+        let (of_a, of_b) = greet(&a, &b);
+        assert_eq!(of_a, Some(Err(refusal.into())));
+        assert_eq!(of_b, Some(Err(theirs.into())));
     }
 
     #[test]

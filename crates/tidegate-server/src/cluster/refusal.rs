@@ -7,11 +7,20 @@ use super::wire::Frame;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It speaks another version.
+    /// It speaks another version of the protocol.
     #[error(
-        "one node speaks version {0} of the protocol between nodes, the other version {VERSION}: use versions of tidegate that go together"
+        "{theirs} speaks version {version} of the protocol between nodes, `{ours}` (tidegate {}) version {VERSION}: \
+         run the same version of tidegate on all nodes of a cluster, and stop them all to change it",
+        env!("CARGO_PKG_VERSION")
     )]
-    Version(u16),
+    Version {
+        /// Its name in backquotes, or what stands for it where that cannot be read.
+        theirs: String,
+        /// The version it speaks.
+        version: u16,
+        /// This node's name.
+        ours: String,
+    },
     /// It belongs to another cluster.
     #[error(
         "a node of cluster `{theirs}` and one of cluster `{ours}`: give both the same --cluster_name, or other --routes"
@@ -122,7 +131,7 @@ impl Refusal {
     #[must_use]
     pub const fn code(&self) -> u16 {
         match self {
-            Self::Version(_) => 1,
+            Self::Version { .. } => 1,
             Self::Cluster { .. } => 2,
             Self::Secret(_) => 3,
             Self::Myself => MYSELF,
