@@ -31,6 +31,9 @@ pub const KIND_INSTALLED: u8 = 5;
 /// A message of another member, of whose state it is a part.
 pub const KIND_FETCHED: u8 = 6;
 
+/// The last kind there is: a record of a higher one is a newer program's.
+pub const KIND_LAST: u8 = KIND_FETCHED;
+
 /// What a member of a group must not forget, besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {

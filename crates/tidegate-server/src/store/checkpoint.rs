@@ -18,7 +18,7 @@ use crate::replica::records::HardState;
 const MAGIC: u32 = u32::from_le_bytes(*b"TgP1");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"TgPE");
 /// The one version there is.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 const HEADER: usize = 64;
 const SEGMENT: usize = 16;
 const END: usize = 16;

@@ -347,7 +347,14 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
                 bytes: bytes.len() as u64,
                 file,
             }),
-            Err(CheckpointError::Newer { version }) => return Err(OpenError::Newer { version }),
+            Err(CheckpointError::Newer { version }) => {
+                let reads = checkpoint::VERSION;
+                return Err(OpenError::NewerFile {
+                    file,
+                    version,
+                    reads,
+                });
+            }
             Err(error) => tracing::warn!("{file} is passed over: {error}"),
         }
     }

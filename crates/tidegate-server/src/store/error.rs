@@ -23,6 +23,31 @@ pub enum OpenError {
         /// Its format.
         version: u32,
     },
+    /// A newer version wrote one of its files.
+    #[error(
+        "the file `{file}` of the data directory has format {version}, this version reads up to {reads}: \
+         use the version that wrote it, or a later one"
+    )]
+    NewerFile {
+        /// The file's name.
+        file: String,
+        /// Its format.
+        version: u32,
+        /// The format this version writes.
+        reads: u32,
+    },
+    /// A newer version wrote a record of the log.
+    #[error(
+        "the log has a record of kind {kind} at {at}, this version reads up to {}: \
+         use the version that wrote it, or a later one",
+        crate::replica::records::KIND_LAST
+    )]
+    NewerRecord {
+        /// Its kind.
+        kind: u8,
+        /// Where it is.
+        at: tidegate_log::Lsn,
+    },
     /// The file that says its format does not.
     #[error(
         "the file `version` of the data directory holds no version: restore it; this version writes {}",

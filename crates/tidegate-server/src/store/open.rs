@@ -40,7 +40,7 @@ use super::worker::By;
 use super::{Due, Relocated, Store, Waker};
 use crate::cluster::groups::{ALL, GroupOf};
 use crate::lab::Lab;
-use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_RELOCATED};
+use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
@@ -258,7 +258,11 @@ impl Opening {
             log_options = log_options.controller(Box::new(knee));
         }
         let mut stranger = None;
+        let mut newer = None;
         let opened = open(log_options, &mut |record| {
+            if record.kind > KIND_LAST && record.kind != KIND_LOST {
+                newer = newer.or(Some((record.kind, record.lsn)));
+            }
             if record.kind == KIND_LOST {
                 // Whose it was is not known.
                 let end = record.lsn.after(1);
@@ -271,6 +275,10 @@ impl Opening {
                 None => stranger = Some(record.group),
             }
         })?;
+        if let Some((kind, at)) = newer {
+            // To pass over it would be to forget it.
+            return Err(OpenError::NewerRecord { kind, at });
+        }
         if let Some(group) = stranger {
             return Err(OpenError::Stranger { group });
         }

@@ -141,7 +141,11 @@ fn open(
     let store = store.map_err(failed)?;
     let mut entries = 0;
     for (at, (streams, replaying)) in groups.into_iter().enumerate() {
-        entries += replaying.finish().map_err(|e| unreadable(e.to_string()))?;
+        entries += replaying.finish().map_err(|e| {
+            unreadable(format!(
+                "{e}; use the version that wrote it, or a later one"
+            ))
+        })?;
         let number = store.group_number(at);
         let seed = super::super::seed();
         let streams = JetStream::new(now, kept.clone(), streams, seed).of_group(number);
