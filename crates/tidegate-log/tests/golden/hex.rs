@@ -68,7 +68,10 @@ impl Text {
     /// Text, which stands in full beside its bytes.
     pub(crate) fn text(&mut self, bytes: &[u8], what: &str) {
         for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
-            self.comment(&format!("{what}: {}", line.escape_debug()));
+            self.comment(&format!(
+                "{what}: {}",
+                line.replace('\r', "\\r").replace('\n', "\\n")
+            ));
         }
         self.lines(bytes, "");
     }

@@ -1,0 +1,213 @@
+//! Every fixture, damaged: cut, and with bytes changed, its checksum made to fit again. Whatever comes of it, nothing
+//! panics, and what is refused is refused with words.
+//!
+//! The same bytes are seeds for fuzzing: `GOLDEN_SEEDS=fuzz/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture,
+//! whole and damaged, into the folder of the target that reads it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use tidegate_server::cluster::members::MembersFile;
+use tidegate_server::cluster::wire::{FRAME_BYTES_MAX, read};
+use tidegate_server::store::checkpoint;
+use tidegate_server::stream::{AccountLimits, Entry, Streams};
+use tidegate_server::{catchup, replica};
+
+use super::{fixture, hex};
+
+/// Where a checksum stands, and of what it is.
+#[derive(Clone, Copy)]
+enum Sum {
+    None,
+    /// At the end, of everything before it.
+    Last,
+    /// At the front, of everything behind it.
+    First,
+}
+
+impl Sum {
+    fn fit(self, bytes: &mut [u8]) {
+        match self {
+            Self::None => {}
+            Self::Last => {
+                if let Some((body, sum)) = bytes.split_last_chunk_mut() {
+                    *sum = crc32c::crc32c(body).to_le_bytes();
+                }
+            }
+            Self::First => {
+                if let Some((sum, body)) = bytes.split_first_chunk_mut() {
+                    *sum = crc32c::crc32c(body).to_le_bytes();
+                }
+            }
+        }
+    }
+}
+
+/// A format: its fixtures, and what reads them; `None` if it is taken.
+struct Format {
+    /// The fuzz target that reads it.
+    target: &'static str,
+    fixture: PathBuf,
+    sum: Sum,
+    read: fn(&[u8]) -> Option<String>,
+}
+
+fn formats() -> Vec<Format> {
+    let format = |target, fixture, sum, read| Format {
+        target,
+        fixture,
+        sum,
+        read,
+    };
+    let mut all = vec![
+        format(
+            "entry",
+            fixture("entries", 1, "entries.hex"),
+            Sum::None,
+            |bytes| {
+                // Taken or refused, the streams are in order.
+                let mut streams = Streams::new(AccountLimits::NONE);
+                let bytes = Bytes::copy_from_slice(bytes);
+                let decoded = Entry::decode(&bytes).map(|e| e.commands().find_map(Result::err));
+                let done = streams.apply(64, &bytes, &mut Vec::new(), &mut Vec::new());
+                streams.check_invariants();
+                assert_eq!(done.is_err(), !matches!(decoded, Ok(None)));
+                Some(done.err()?.to_string())
+            },
+        ),
+        format(
+            "raft_message",
+            fixture("raft", 1, "messages.hex"),
+            Sum::First,
+            |bytes| {
+                let read = replica::wire::decode(&Bytes::copy_from_slice(bytes));
+                Some(read.err()?.to_string())
+            },
+        ),
+        format(
+            "catch_up",
+            fixture("cluster", 3, "catch_up.hex"),
+            Sum::Last,
+            |bytes| {
+                let read = catchup::wire::decode(&Bytes::copy_from_slice(bytes));
+                Some(read.err()?.to_string())
+            },
+        ),
+        format(
+            "checkpoint",
+            fixture("checkpoint", 1, "checkpoint.hex"),
+            Sum::Last,
+            |bytes| Some(checkpoint::decode(bytes).err()?.to_string()),
+        ),
+    ];
+    for name in ["frames.hex", "greeting.hex"] {
+        let path = fixture("cluster", 3, name);
+        all.push(format("cluster_wire", path, Sum::Last, |bytes| {
+            Some(read(bytes, FRAME_BYTES_MAX).err()?.to_string())
+        }));
+    }
+    for number in ["1.hex", "4097.hex", "4098.hex"] {
+        let path = fixture("state", 3, number);
+        all.push(format("checkpoint", path, Sum::None, |bytes| {
+            Some(
+                Streams::restore(bytes, AccountLimits::NONE)
+                    .err()?
+                    .to_string(),
+            )
+        }));
+    }
+    all
+}
+
+/// Each section of a fixture.
+fn sections(format: &Format) -> Vec<Vec<u8>> {
+    let text = fs::read_to_string(&format.fixture).unwrap();
+    hex::read(&text).iter().map(hex::Section::bytes).collect()
+}
+
+/// Cut at each byte, then with each byte changed in three ways; of one that is long, at some of them.
+fn damaged(whole: &[u8], sum: Sum, each: &mut dyn FnMut(&[u8])) {
+    let step = 1 + whole.len() / 256;
+    for cut in (0..whole.len()).step_by(step) {
+        let mut bytes = whole[..cut].to_vec();
+        each(&bytes);
+        sum.fit(&mut bytes);
+        each(&bytes);
+    }
+    for at in (0..whole.len()).step_by(step) {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bytes = whole.to_vec();
+            bytes[at] ^= flip;
+            each(&bytes);
+            sum.fit(&mut bytes);
+            each(&bytes);
+        }
+    }
+}
+
+#[test]
+fn damaged_fixtures_are_refused_with_words_or_taken_and_nothing_panics() {
+    for format in formats() {
+        let (mut refused, mut all) = (0, 0);
+        for whole in sections(&format) {
+            damaged(&whole, format.sum, &mut |bytes| {
+                all += 1;
+                if let Some(words) = (format.read)(bytes) {
+                    assert!(!words.is_empty());
+                    refused += 1;
+                }
+            });
+        }
+        assert!(
+            refused > all / 10,
+            "{}: {refused} of {all} refused",
+            format.fixture.display()
+        );
+    }
+}
+
+#[test]
+fn damaged_members_are_refused() {
+    let whole = fs::read(fixture("members", 2, "members")).unwrap();
+    damaged(&whole, Sum::None, &mut |bytes| {
+        assert!(MembersFile::decode(bytes).is_err());
+    });
+}
+
+#[test]
+fn seeds_are_written_where_they_are_asked_for() {
+    let Some(corpus) = std::env::var_os("GOLDEN_SEEDS") else {
+        // Every target there is a seed for is a target.
+        let targets = include_str!("../../../../fuzz/Cargo.toml");
+        for format in formats() {
+            assert!(
+                targets.contains(&format!("name = \"{}\"", format.target)),
+                "{}",
+                format.target
+            );
+        }
+        return;
+    };
+    for format in formats() {
+        let folder = PathBuf::from(&corpus).join(format.target);
+        fs::create_dir_all(&folder).unwrap();
+        let name = format
+            .fixture
+            .file_stem()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        for (n, whole) in sections(&format).iter().enumerate() {
+            fs::write(folder.join(format!("{name}-{n}")), whole).unwrap();
+            // Of the damaged ones a few: the fuzzer finds the others from there.
+            let mut at = 0;
+            damaged(whole, format.sum, &mut |bytes| {
+                at += 1;
+                if at % 97 == 0 {
+                    fs::write(folder.join(format!("{name}-{n}-damaged-{at}")), bytes).unwrap();
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Formats that stay: what is on disk and between nodes, byte by byte, as the version wrote it that is on it; each field stands on a line
+//! of its own, so that a difference says which it is.
+//!
+//! Each folder is a version of a format: `entries`, `state`, `checkpoint`, `members`, `raft`, and `cluster` for everything that nodes
+//! have to agree on. `v1` is a data directory of the first version (`tests/store/golden.rs`). A change of bytes needs a new number
+//! of its version; then `GOLDEN=write cargo test -p tidegate-server --test golden` adds that folder, and never changes one that is there.
+
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
+mod agreed;
+mod catch_up;
+mod commands;
+mod consensus;
+mod damaged;
+mod disk;
+mod entry;
+mod frames;
+mod greeting;
+#[path = "../../../tidegate-log/tests/golden/hex.rs"]
+mod hex;
+mod listing;
+
+use std::path::{Path, PathBuf};
+
+/// A fixture of this format in this version.
+fn fixture(format: &str, version: impl std::fmt::Display, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(format)
+        .join(format!("v{version}"))
+        .join(name)
+}
