@@ -189,6 +189,8 @@ impl JetStream {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,114 @@
+//! What leaders say to each other has the bytes of its version: `tests/golden/cluster`, a folder for each version of the protocol.
+
+use super::{Change, Told};
+use crate::cluster::VERSION;
+use crate::stream::{Cursor, Moving, Stage};
+
+const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
+
+/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it has a sample; both belong
+/// to a new version of the protocol.
+const fn name_of(told: &Told) -> &'static str {
+    match told {
+        Told::Changed { change, .. } => match change {
+            Change::Created => "changed: created",
+            Change::Updated => "changed: updated",
+            Change::Deleted => "changed: deleted",
+        },
+        Told::Made(_) => "made",
+        Told::Report { .. } => "report",
+        Told::Reported(_) => "reported",
+        Told::Export { from, .. } => match from.stage {
+            Stage::Messages => "export: messages",
+            Stage::Gone => "export: gone",
+            Stage::Ids => "export: ids",
+            Stage::Consumers => "export: consumers",
+            Stage::Rest => "export: rest",
+            Stage::Done => "export: done",
+        },
+        Told::Exported { .. } => "exported",
+        Told::Stalled { .. } => "stalled",
+        Told::Moved { .. } => "moved",
+    }
+}
+
+fn samples() -> Vec<Told> {
+    let (stream, moving) = (
+        7,
+        Moving {
+            to: 4098,
+            number: 2,
+        },
+    );
+    let mut all = Vec::new();
+    for (change, index) in [Change::Created, Change::Updated, Change::Deleted]
+        .into_iter()
+        .zip(12..)
+    {
+        all.push(Told::Changed {
+            change,
+            stream,
+            index,
+        });
+    }
+    all.push(Told::Made(vec![7, 9]));
+    all.push(Told::Report {
+        question: 1,
+        streams: vec![7],
+    });
+    // Its fields are another module's: what is read is written again.
+    let reported = r#"{"question":1,"group":4097,"streams":[[7,{"config":{"name":"S"}}]],"file_bytes":100,"memory_bytes":0,"consumers":2}"#;
+    all.push(Told::Reported(serde_json::from_str(reported).unwrap()));
+    for stage in [
+        Stage::Messages,
+        Stage::Gone,
+        Stage::Ids,
+        Stage::Consumers,
+        Stage::Rest,
+        Stage::Done,
+    ] {
+        let from = Cursor { stage, at: 512 };
+        all.push(Told::Export {
+            stream,
+            moving,
+            from,
+        });
+    }
+    let from = Cursor::START;
+    all.push(Told::Exported {
+        stream,
+        moving,
+        from,
+        entry: b"(an entry)".to_vec(),
+    });
+    all.push(Told::Stalled { stream, moving });
+    all.push(Told::Moved { stream, moving });
+    all
+}
+
+#[test]
+fn what_leaders_say_is_said_as_its_version_says_it() {
+    assert_eq!(
+        VERSION, 3,
+        "a new version of the protocol has fixtures of its own"
+    );
+    let today: String = samples()
+        .iter()
+        .map(|told| {
+            let payload = String::from_utf8(told.encode().unwrap()).unwrap();
+            format!("{}\n  {payload}\n", name_of(told))
+        })
+        .collect();
+    assert_eq!(today, KEPT, "today's is\n{today}");
+}
+
+#[test]
+fn what_leaders_said_is_read() {
+    let mut lines = KEPT.lines();
+    while let (Some(name), Some(payload)) = (lines.next(), lines.next()) {
+        let payload = payload.trim().as_bytes();
+        let told = Told::decode(payload).unwrap_or_else(|| panic!("{name} is not read"));
+        assert_eq!(name_of(&told), name);
+        assert_eq!(told.encode().unwrap(), payload);
+    }
+}
