@@ -1,0 +1,124 @@
+//! Directories as fixtures: each file as text, restored at its full length.
+
+use std::fs;
+use std::path::Path;
+
+use super::hex::{self, Fields, Text};
+use super::{entry, segment};
+
+/// Writes a fixture of each file in `from`.
+pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        if file.file_type().unwrap().is_dir() {
+            keep(&file.path(), &to.join(&name), how);
+            continue;
+        }
+        let bytes = fs::read(file.path()).unwrap();
+        let mut text = Text::new(how);
+        text.section(&name);
+        match &*name {
+            // Made by whoever opens the directory.
+            "lock" => continue,
+            "version" | "members" => {
+                fs::write(to.join(&name), bytes).unwrap();
+                continue;
+            }
+            "catalog" => segment::catalog(&bytes, &mut text),
+            _ if name.ends_with(".seg") => segment::segment(&bytes, &mut text, &entry::record),
+            _ if name.starts_with("state-") => entry::checkpoint(&bytes, &mut text),
+            "session" => session(&bytes, &mut text),
+            _ if name.ends_with(".spool") => spooled(&bytes, &mut text),
+            _ if name.ends_with(".tidegate") => received(&bytes, &mut text),
+            _ => {
+                text.length(bytes.len() as u64);
+                text.sparse(&bytes, 0, bytes.len(), "");
+            }
+        }
+        let sections = hex::read(&text.0);
+        assert!(sections[0].bytes() == bytes, "{name} as text is not whole");
+        fs::write(to.join(format!("{name}.hex")), text.0).unwrap();
+    }
+}
+
+/// Whose records a spool has: slots of 60 bytes.
+fn session(bytes: &[u8], text: &mut Text) {
+    text.length(bytes.len() as u64);
+    for slot in bytes.chunks(60) {
+        let mut f = Fields::new(slot, text);
+        f.bytes(8, "magic and version");
+        f.number(8, "generation");
+        f.bytes(16, "session it was begun for");
+        f.bytes(16, "session its records travel in");
+        f.number(8, "base");
+        f.bytes(4, "CRC32C");
+    }
+}
+
+/// A segment of a spool.
+fn spooled(bytes: &[u8], text: &mut Text) {
+    text.length(bytes.len() as u64);
+    let mut f = Fields::new(bytes, text);
+    while !f.rest.is_empty() {
+        let len = f.number(4, "record: length") as usize;
+        f.bytes(4, "CRC32C of number and payload");
+        f.bytes(len, "payload");
+    }
+}
+
+/// A receiver's state: two slots.
+fn received(bytes: &[u8], text: &mut Text) {
+    text.length(bytes.len() as u64);
+    let slot = bytes.len() / 2;
+    for at in [0, slot] {
+        text.at(at as u64);
+        let mut f = Fields::new(&bytes[at..at + slot], text);
+        f.bytes(8, "magic");
+        f.number(4, "version");
+        let sessions = f.number(4, "sessions");
+        f.number(8, "generation");
+        f.number(8, "bytes of the file that count");
+        f.number(4, "how many of its last bytes were checked");
+        f.bytes(4, "their CRC32C");
+        for _ in 0..sessions {
+            f.bytes(16, "session");
+            f.bytes(8, "epoch");
+            f.number(8, "position");
+            f.number(8, "generation of its last change");
+        }
+        f.bytes(4, "CRC32C of everything before");
+    }
+}
+
+/// Makes the files again.
+pub(crate) fn restore(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        if file.file_type().unwrap().is_dir() {
+            restore(&file.path(), &to.join(&name));
+        } else if let Some(name) = name.strip_suffix(".hex") {
+            let text = fs::read_to_string(file.path()).unwrap();
+            hex::read(&text)[0].restore(&to.join(name));
+        } else {
+            fs::copy(file.path(), to.join(name)).unwrap();
+        }
+    }
+}
+
+/// Copies a directory as it is, but for its lock.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        let to = to.join(file.file_name());
+        if file.file_type().unwrap().is_dir() {
+            copy(&file.path(), &to);
+        } else if file.file_name() != "lock" {
+            fs::copy(file.path(), to).unwrap();
+        }
+    }
+}

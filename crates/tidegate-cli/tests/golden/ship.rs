@@ -1,0 +1,159 @@
+//! A spool and a receiver's file with its state, left by a sender and a receiver that were killed.
+
+use std::fs;
+use std::path::Path;
+
+use super::program::{Program, today, until};
+use super::{VERSIONS, fixtures, hex, image};
+
+const SPOOL: &str = "spool";
+const FILE: &str = "records";
+
+fn receive(program: &Path, file: &Path) -> (Program, String) {
+    let file = file.to_str().unwrap();
+    let receiver = Program::start(
+        program,
+        &["receive", "--listen", "127.0.0.1:0", "--append", file],
+    );
+    let line = receiver.line("listening on ");
+    let address = line.split("listening on ").nth(1).unwrap();
+    let address = address.split([',', ' ']).next().unwrap().to_owned();
+    (receiver, address)
+}
+
+fn send(program: &Path, address: &str, spool: &Path) -> Program {
+    let spool = spool.to_str().unwrap();
+    let args = [
+        "send",
+        address,
+        "--session",
+        "tides",
+        "--wait",
+        "1h",
+        "--spool",
+        spool,
+    ];
+    Program::start(program, &args)
+}
+
+fn spooled(spool: &Path) -> u64 {
+    let segments = fs::read_dir(spool)
+        .into_iter()
+        .flatten()
+        .map(Result::unwrap);
+    segments.map(|s| s.metadata().unwrap().len()).sum()
+}
+
+pub(crate) fn record(program: &Path, to: &Path) {
+    let directory = tempfile::tempdir().unwrap();
+    let all = directory.path().join("all");
+    fs::create_dir(&all).unwrap();
+    let (spool, file) = (all.join(SPOOL), all.join(FILE));
+    fs::write(&file, "before\n").unwrap();
+    let (receiver, address) = receive(program, &file);
+    let mut sender = send(program, &address, &spool);
+    sender.feed("one\ntwo\nthree\n");
+    // The state says so too: 21 bytes count, in the slot that was written last.
+    let state = all.join(format!("{FILE}.tidegate"));
+    until("three records", || {
+        let bytes = fs::read(&state).unwrap();
+        let counted = |slot: &[u8]| hex::number(&slot[24..32]) == 21;
+        bytes.chunks(bytes.len() / 2).any(counted).then_some(())
+    });
+    receiver.kill();
+    let before = spooled(&spool);
+    sender.feed("four\nfive\n");
+    until("two more in the spool", || {
+        (spooled(&spool) >= before + 2 * 8 + 8).then_some(())
+    });
+    sender.kill();
+    let how = "Left by record() in tests/golden/ship.rs: three records are in the file, five in the spool.";
+    image::keep(&all, to, how);
+}
+
+/// Changes bytes of a file, each place where they stand.
+fn change(file: &Path, from: &[u8], to: &[u8]) {
+    let mut bytes = fs::read(file).unwrap();
+    let places: Vec<usize> = (0..bytes.len() - from.len())
+        .filter(|at| bytes[*at..].starts_with(from))
+        .collect();
+    assert!(!places.is_empty(), "{}", file.display());
+    for at in places {
+        bytes[at..at + to.len()].copy_from_slice(to);
+    }
+    fs::write(file, bytes).unwrap();
+}
+
+/// What a program says last that refuses to start.
+fn refusal(args: &[&str]) -> String {
+    let mut program = Program::start(today(), args);
+    let status = program.finish();
+    assert_eq!(status.code(), Some(1), "{}", program.log());
+    program.line("tidegate: ")
+}
+
+#[test]
+fn files_of_a_later_version_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    image::restore(&fixtures("v1").join("ship"), directory.path());
+    let (spool, file) = (directory.path().join(SPOOL), directory.path().join(FILE));
+    let state = directory.path().join(format!("{FILE}.tidegate"));
+    change(&state, b"TGAPPEND\x01", b"TGAPPEND\x02");
+    let (file, listen) = (file.to_str().unwrap(), "127.0.0.1:0");
+    let says = refusal(&["receive", "--listen", listen, "--append", file]);
+    let later = "written by a later version of tidegate (format 2";
+    assert!(
+        says.contains("records.tidegate") && says.contains(later),
+        "{says}"
+    );
+    let session = spool.join("session");
+    change(&session, b"TGSPOOL1", b"TGSPOOL2");
+    let kept = fs::read(&session).unwrap();
+    let spool = spool.to_str().unwrap();
+    let says = refusal(&[
+        "send",
+        "127.0.0.1:9",
+        "--session",
+        "tides",
+        "--spool",
+        spool,
+    ]);
+    assert!(says.contains("session") && says.contains(later), "{says}");
+    // A spool without records is no reason to take it for a new one.
+    for segment in fs::read_dir(spool).unwrap().map(|s| s.unwrap().path()) {
+        if segment.extension().is_some() {
+            fs::remove_file(segment).unwrap();
+        }
+    }
+    let says = refusal(&[
+        "send",
+        "127.0.0.1:9",
+        "--session",
+        "tides",
+        "--spool",
+        spool,
+    ]);
+    assert!(says.contains(later), "{says}");
+    assert!(fs::read(&session).unwrap() == kept, "it was changed");
+}
+
+#[test]
+fn a_sender_and_a_receiver_go_on_with_the_files_of_each_version() {
+    for version in VERSIONS {
+        let directory = tempfile::tempdir().unwrap();
+        image::restore(&fixtures(version).join("ship"), directory.path());
+        let (spool, file) = (directory.path().join(SPOOL), directory.path().join(FILE));
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "before\none\ntwo\nthree\n"
+        );
+        let (receiver, address) = receive(today(), &file);
+        assert!(receiver.line("listening").contains("1 sessions"));
+        let mut sender = send(today(), &address, &spool);
+        sender.feed("six\n");
+        let status = sender.finish();
+        assert!(status.success(), "{version}: {}", sender.log());
+        let whole = "before\none\ntwo\nthree\nfour\nfive\nsix\n";
+        assert_eq!(fs::read_to_string(&file).unwrap(), whole, "{version}");
+    }
+}
