@@ -104,7 +104,7 @@ fn formats() -> Vec<Format> {
             let restored = Streams::restore(bytes, AccountLimits::NONE);
             Some(restored.err()?.to_string())
         };
-        all.push(format("checkpoint", path, Sum::None, Box::new(states)));
+        all.push(format("streams", path, Sum::None, Box::new(states)));
     }
     all
 }
