@@ -181,7 +181,10 @@ impl Section {
     /// Its bytes, where they are few.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let end = |(at, bytes): &(u64, Vec<u8>)| *at + bytes.len() as u64;
-        let len = self.length.or(self.runs.iter().map(end).max()).unwrap_or(0);
+        let len = self
+            .length
+            .or_else(|| self.runs.iter().map(end).max())
+            .unwrap_or(0);
         let mut all = vec![0; usize::try_from(len).unwrap()];
         for (at, bytes) in &self.runs {
             let at = usize::try_from(*at).unwrap();

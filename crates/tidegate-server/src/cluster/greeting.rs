@@ -80,7 +80,7 @@ impl Introduction {
         if version != VERSION {
             let theirs = Self::name_in_any_version(f).filter(|name| is_name(name));
             let refusal = Refusal::Version {
-                theirs: theirs.map_or("the other node".into(), |name| format!("`{name}`")),
+                theirs: theirs.map_or_else(|| "the other node".into(), |name| format!("`{name}`")),
                 version,
                 ours: judge.introduction(Kind::Route).name,
             };

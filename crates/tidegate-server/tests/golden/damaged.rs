@@ -44,13 +44,16 @@ impl Sum {
     }
 }
 
-/// A format: its fixtures, and what reads them; `None` if it is taken.
+/// Reads bytes: why they are refused, if they are.
+type Reader = Box<dyn FnMut(&[u8]) -> Option<String>>;
+
+/// A format: its fixtures, and what reads them.
 struct Format {
     /// The fuzz target that reads it.
     target: &'static str,
     fixture: PathBuf,
     sum: Sum,
-    read: Box<dyn FnMut(&[u8]) -> Option<String>>,
+    read: Reader,
 }
 
 fn formats() -> Vec<Format> {
