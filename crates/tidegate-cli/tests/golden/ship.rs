@@ -107,7 +107,8 @@ fn files_of_a_later_version_are_refused_by_name() {
         "{says}"
     );
     let session = spool.join("session");
-    change(&session, b"TGSPOOL1", b"TGSPOOL2");
+    change(&session, b"TGSPOOL1", b"TGSPOOL3");
+    let later = "written by a later version of tidegate (format 3";
     let kept = fs::read(&session).unwrap();
     let spool = spool.to_str().unwrap();
     let says = refusal(&[
