@@ -78,7 +78,7 @@ pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCod
     }
 }
 
-/// Help, the version, or what is wrong with the arguments. Help that cannot be written is a failure.
+/// Prints help, the version, or the mistake in the arguments. Help that cannot be written is a failure.
 fn explained(said: &clap::Error) -> ExitCode {
     use std::io::Write as _;
     let written = said.print().and_then(|()| std::io::stdout().flush());

@@ -360,8 +360,8 @@ impl Client {
     }
 }
 
-/// Why a write to the server failed. A broken pipe is not passed on as one: `main` takes that for a reader of standard output
-/// that has enough.
+/// Why a write to the server failed. A broken pipe is not passed on as one: `main` takes that for a reader of
+/// standard output that has enough.
 fn written(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => anyhow!(CLOSED),

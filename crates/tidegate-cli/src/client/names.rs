@@ -1,7 +1,8 @@
-//! Names that go into a subject or a protocol line, checked before anything is sent: a blank or a line feed in one would
-//! make another operation of the line.
+//! Names that go into a subject or a protocol line, checked before anything is sent: a blank or a line feed
+//! in one would make another operation of the line.
 //!
-//! Each check takes what the user calls the name, a flag or an argument, so that the error blames the right one.
+//! Each check takes what the user calls the name, a flag or an argument, so that the error blames the right
+//! one.
 
 use tidegate_server::nats::subject;
 

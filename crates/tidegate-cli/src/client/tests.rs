@@ -1,4 +1,5 @@
-//! The commands against a server of the test that records every operation: hostile names, and a server that goes away.
+//! The commands against a server of the test that records every operation: hostile names, and a server that
+//! goes away.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -190,7 +191,8 @@ fn subjects(operations: &[Operation]) -> Vec<String> {
         .collect()
 }
 
-/// Runs a command with a name in it: refused with the right word and without a byte sent, or sent as it was meant.
+/// Runs a command with a name in it: refused with the right word and without a byte sent, or sent as it was
+/// meant.
 #[track_caller]
 fn check(name: &str, good: bool, blamed: &str, args: &[&str], meant: &[&str]) {
     let (outcome, operations) = Recorder::start(api).run(args);

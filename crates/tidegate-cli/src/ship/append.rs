@@ -1,11 +1,12 @@
 //! The receiver's file: records at its end, and beside it `FILE.tidegate` with what they mean: which sessions they are of,
 //! how far each is, and how much of the file counts.
 //!
-//! The order makes it atomic: the records are written and synced, then the state that covers them is; only then may an ack
-//! leave. What a crash leaves behind the length the newest state names is no acked record, but another program may have
-//! written it: the next start moves it to a file of its own (`aside`). After an orderly end the file has no such bytes: if
-//! there are some, another program wrote them, and nothing is appended. The same holds for a file that is shorter than the
-//! state says, or ends otherwise. Bytes before the last 64 KiB are not checked.
+//! The order makes it atomic: the records are written and synced, then the state that covers them is; only
+//! then may an ack leave. What a crash leaves behind the length the newest state names is no acked record,
+//! but another program may have written it: the next start moves it to a file of its own (`aside`). After an
+//! orderly end the file has no such bytes: if there are some, another program wrote them, and nothing is
+//! appended. The same holds for a file that is shorter than the state says, or ends otherwise. Bytes before
+//! the last 64 KiB are not checked.
 //!
 //! One process at a time: the state file carries a lock. After a failed write or sync nothing is accepted any more: what is
 //! on the disk is not known then, and the next start finds out.
@@ -101,9 +102,9 @@ pub(super) enum OpenError {
         path: PathBuf,
         /// Its state.
         sidecar: PathBuf,
-        /// What it has.
+        /// Its bytes.
         bytes: u64,
-        /// What it had.
+        /// The bytes that were acknowledged.
         expected: u64,
     },
     /// Its acknowledged end is another one.
@@ -128,9 +129,9 @@ pub(super) enum OpenError {
         path: PathBuf,
         /// Its state.
         sidecar: PathBuf,
-        /// What it has.
+        /// Its bytes.
         bytes: u64,
-        /// What it had.
+        /// Its bytes when its receiver ended.
         expected: u64,
     },
     /// Its state is not readable.
@@ -206,8 +207,8 @@ pub(super) enum BeginError {
 }
 
 impl<F: Bytes> Append<F> {
-    /// Opens or creates `name` and its state in `disk`, checks one against the other and moves aside the bytes that no ack
-    /// covers.
+    /// Opens or creates `name` and its state in `disk`, checks one against the other and moves aside the
+    /// bytes that no ack covers.
     pub(super) fn open<D: Disk<File = F>>(
         disk: &D,
         name: &OsStr,
@@ -286,7 +287,8 @@ impl<F: Bytes> Append<F> {
             });
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // The process that wrote this may have ended before its sync: what is told from here on must be durable.
+        // The process that wrote this may have ended before its sync: what is told from here on must be
+        // durable.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,

@@ -1,12 +1,13 @@
 //! The sender's spool: what came from standard input, on disk until it is acked, so that it survives the sender.
 //!
-//! A directory with segments, each named by the number of its first record, and the file `session`: it carries the lock and
-//! the manifest, which says to which session the records belong and how far they are durable. The writer puts records at
-//! the end of the newest segment and syncs them, then writes and syncs the manifest; only then may they be sent. So a
-//! start tells a crash from damage: what the manifest covers is there, or the spool is refused (`recover`).
+//! A directory with segments, each named by the number of its first record, and the file `session`: it
+//! carries the lock and the manifest, which says to which session the records belong and how far they are
+//! durable. The writer puts records at the end of the newest segment and syncs them, then writes and syncs
+//! the manifest; only then may they be sent. So a start tells a crash from damage: what the manifest covers
+//! is there, or the spool is refused (`recover`).
 //!
-//! Segments whose records are all acked are removed, never the newest one, and only after both slots of the manifest say
-//! that they may go.
+//! Segments whose records are all acked are removed, never the newest one, and only after both slots of the
+//! manifest say that they may go.
 //!
 //! [`Writer`] changes files, one thread alone. [`Reader`] follows behind it, at its own pace, so that a receiver that is
 //! away costs disk and not memory. [`Acks`] tells the writer what may go. The three share a list of segments, under one lock
@@ -79,7 +80,7 @@ pub(super) enum SpoolError {
     Damaged {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         what: String,
         /// The records that are not readable.
         lost: String,
@@ -114,9 +115,9 @@ pub(super) enum SpoolError {
     Changed {
         /// Which file.
         path: PathBuf,
-        /// What it has, if it still is there.
+        /// Its bytes, if it still is there.
         bytes: Option<u64>,
-        /// What was written.
+        /// The bytes the writer left.
         expected: u64,
     },
     /// The receiver has records this spool never had.
@@ -294,7 +295,8 @@ pub(super) fn open<D: Disk>(
     Ok((writer, reader, acks, opened))
 }
 
-/// Which session the spool belongs to, and how far it goes unless the first format says so. Written, if it is new.
+/// Which session the spool belongs to, and how far it goes unless the first format says so. Written, if it is
+/// new.
 fn load<F: Bytes>(
     file: &mut ManifestFile<F>,
     session: Option<u128>,
@@ -373,7 +375,7 @@ impl<F: Bytes> ManifestFile<F> {
         Ok(())
     }
 
-    /// Writes it into both slots: then either of them alone says so, whatever happens to the other.
+    /// Writes it into both slots: then each of them alone says so, if the other one is damaged.
     fn write_both(&mut self, owner: Owner, extent: Extent) -> Result<(), SpoolError> {
         self.write(owner, extent)?;
         self.write(owner, extent)

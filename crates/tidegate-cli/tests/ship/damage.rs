@@ -10,7 +10,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A spool with `lines`, whose sender was killed before it reached a receiver.
+/// A spool with `lines`; its sender was killed before it reached a receiver.
 fn spooled(directory: &Path, lines: &str) -> (PathBuf, PathBuf) {
     let spool = directory.join("spool");
     let args = ["--session", "s", "--spool", text(&spool), "--wait", "100s"];

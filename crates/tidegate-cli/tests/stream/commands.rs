@@ -347,7 +347,7 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
 
 /// A server that ends, in order or not, takes its subscribers with it: they say so, and fail.
 #[test]
-fn a_subscriber_whose_server_goes_fails() {
+fn a_subscriber_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {
         let server = Server::start();
         let mut child = tidegate(&server.url, &["sub", "s"])
@@ -378,7 +378,7 @@ fn a_subscriber_whose_server_goes_fails() {
 
 /// A stream's waiting reader, too.
 #[test]
-fn a_consumer_whose_server_goes_fails() {
+fn a_reader_of_a_stream_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {
         let server = Server::start();
         server.good(&["stream", "add", "S", "--subjects", "s"]);

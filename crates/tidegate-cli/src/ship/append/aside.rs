@@ -1,4 +1,5 @@
-//! Bytes that leave the receiver's file: kept in a file beside it, because another program may have written them.
+//! Bytes that leave the receiver's file: kept in a file beside it, because another program may have written
+//! them.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,8 +12,9 @@ const BLOCK: u64 = 64 * 1024;
 /// Files for bytes cut at one and the same place.
 const NAMES_MAX: u32 = 100;
 
-/// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns where. A copy that a
-/// crash cut short is completed; a file with other bytes stays as it is, and the copy gets another name.
+/// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns where. A
+/// copy that a crash cut short is completed; a file with other bytes stays as it is, and the copy gets
+/// another name.
 pub(super) fn keep<D: Disk>(
     disk: &D,
     name: &OsStr,

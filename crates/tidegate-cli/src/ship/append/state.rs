@@ -1,10 +1,11 @@
 //! What the receiver knows besides the records themselves, and its bytes: how far the file counts, how its end looks, and
 //! how far each session is.
 //!
-//! It is kept in two slots of fixed places; the newest whole one counts. A new state goes into one slot and is synced, then
-//! a copy of it into the other. So a torn write costs nothing, and at rest one bad slot costs nothing either. Slots rather
-//! than a journal, because a write in place changes no file's length (its sync waits for the data alone), needs no
-//! compaction, and keeps the file that carries the lock. Pure: bytes in, bytes out.
+//! It is kept in two slots of fixed places; the newest whole one counts. A new state goes into one slot and
+//! is synced, then a copy of it into the other. So a torn write costs nothing, and at rest one bad slot costs
+//! nothing either. Slots rather than a journal, because a write in place changes no file's length (its sync
+//! waits for the data alone), needs no compaction, and keeps the file that carries the lock. Pure: bytes in,
+//! bytes out.
 //!
 //! ```text
 //! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
@@ -15,8 +16,8 @@
 //!                               .  CRC32C of everything before, u32
 //! ```
 //!
-//! All numbers are little-endian. Generation g is written into slot g % 2 first. Version 1 has no field at 40: its sessions
-//! begin there, and its other slot holds the state before.
+//! All numbers are little-endian. Generation g is written into slot g % 2 first. Version 1 has no field at
+//! 40: its sessions begin there, and its other slot holds the state before.
 
 use std::collections::HashMap;
 
@@ -163,9 +164,9 @@ impl State {
     }
 }
 
-/// Reads both slots. The first state goes into the first slot before anything is received, so that nothing readable in
-/// either means that it never got there only while the second slot was never written. (A new version of the format reaches both
-/// slots with its first state.)
+/// Reads both slots. The first state goes into the first slot before anything is received, so that nothing
+/// readable in either means that it never got there only while the second slot was never written. (A new
+/// version of the format reaches both slots with its first state.)
 pub(super) fn find(bytes: &[u8]) -> Found {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     match (State::decode(first), State::decode(second)) {

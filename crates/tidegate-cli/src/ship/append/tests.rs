@@ -385,7 +385,7 @@ fn large_batches_are_checked_too() {
     }
 }
 
-/// After an orderly end another program's bytes are known for what they are, whatever crashes meanwhile.
+/// After an orderly end another program's bytes are known as such, at every crash in between.
 #[test]
 fn a_line_another_program_appends_after_the_end_is_refused() {
     let begun = || {
@@ -438,7 +438,8 @@ fn a_line_another_program_appends_after_the_end_is_refused() {
     }
 }
 
-/// A receiver that notices another program ends, and the next one does not take that program's bytes for its own.
+/// A receiver that notices another program ends, and the next one does not take that program's bytes for its
+/// own.
 #[test]
 fn a_line_another_program_appends_meanwhile_is_refused_at_the_next_start_too() {
     let disk = Image::default();
@@ -495,7 +496,8 @@ fn damage_to_one_slot_loses_no_acked_record() {
 /// More bytes than a state of three sessions has.
 const HEAD_AND_SESSIONS: usize = 200;
 
-/// The newest state is gone: what it covered leaves the file, but not the disk, and nothing false is said of it.
+/// The newest state is gone: what it covered leaves the file, but not the disk, and nothing false is said of
+/// it.
 #[test]
 fn output_that_may_have_been_acked_is_kept() {
     let disk = Image::default();
@@ -540,7 +542,7 @@ fn generation_of(sidecar: &[u8]) -> u64 {
     }
 }
 
-/// Whatever crashes while bytes are moved aside, they are in one of the two files.
+/// At every crash while bytes are moved aside, they are in one of the two files.
 #[test]
 fn bytes_that_leave_the_file_are_durable_first() {
     let start = || {

@@ -1,11 +1,11 @@
 //! The bytes of a spool, all little-endian.
 //!
-//! A segment holds records, one after the other: the length of the payload, u32; the CRC32C of the record's number (u64) and
-//! its payload, u32; the payload.
+//! A segment holds records, one after the other: the length of the payload, u32; the CRC32C of the record's
+//! number (u64) and its payload, u32; the payload.
 //!
-//! The manifest says which session the records belong to and how far they are durable. It lies in `session`, in two slots
-//! of fixed places. The writer fills them in turn, and the newest whole one counts, so a torn write costs the other one
-//! nothing. Generation g lies in slot g % 2.
+//! The manifest says which session the records belong to and how far they are durable. It lies in `session`,
+//! in two slots of fixed places. The writer fills them in turn, and the newest whole one counts, so a torn
+//! write costs the other one nothing. Generation g lies in slot g % 2.
 //!
 //! ```text
 //! slot   0  "TGSPOOL2"               56  number of the oldest record, u64
@@ -15,8 +15,9 @@
 //!       48  base, u64                88  CRC32C of everything before, u32; zeros up to 128
 //! ```
 //!
-//! The first format has "TGSPOOL1", two slots of 60 bytes side by side, and nothing between the base and the CRC32C. The
-//! first manifest of the new format gets an odd generation: it lies behind both old slots, so they count until it is durable.
+//! The first format has "TGSPOOL1", two slots of 60 bytes side by side, and nothing between the base and the
+//! CRC32C. The first manifest of the new format gets an odd generation: it lies behind both old slots, so
+//! they count until it is durable.
 
 /// The bytes between the two slots' beginnings: each has a page of its own.
 const STRIDE: u64 = 4096;
@@ -192,7 +193,7 @@ pub(super) fn decode(number: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (crc(number, payload) == u32::from_le_bytes(*sum)).then_some((payload, rest))
 }
 
-/// The bytes of the record in front, by what it says itself.
+/// The bytes of the record in front, by its own length field.
 pub(super) fn bytes(bytes: &[u8]) -> Option<u64> {
     let len = u32::from_le_bytes(*bytes.first_chunk()?);
     Some(HEAD as u64 + u64::from(len))

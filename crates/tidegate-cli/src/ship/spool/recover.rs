@@ -1,8 +1,8 @@
 //! A spool at rest: what its manifest promises against what its segments hold.
 //!
-//! A crash may leave an unfinished batch at the end of the newest segment, behind the bytes the manifest names. That tail is
-//! cut off. Everything else that is missing or changed is damage, and the spool is refused: a number that was given to one
-//! record is never given to another.
+//! A crash may leave an unfinished batch at the end of the newest segment, behind the bytes the manifest
+//! names. That tail is cut off. Everything else that is missing or changed is damage, and the spool is
+//! refused: a number that was given to one record is never given to another.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -26,8 +26,8 @@ pub(super) struct Recovered<F> {
 
 /// Opens every segment, checks it, and cuts the newest behind its last whole record.
 ///
-/// `extent` is `None` for a spool of the first format. Then the newest segment ends where its whole records end, unless a
-/// whole record lies behind a bad one.
+/// `extent` is `None` for a spool of the first format. Then the newest segment ends where its whole records
+/// end, unless a whole record lies behind a bad one.
 pub(super) fn recover<D: Disk>(
     disk: &D,
     mut firsts: Vec<u64>,
@@ -43,7 +43,7 @@ pub(super) fn recover<D: Disk>(
     match extent {
         Some(extent) => {
             released.extend(firsts.extract_if(.., |first| *first < extent.first));
-            // An empty segment holds nothing: one that is missing is created again.
+            // An empty segment holds nothing: a missing one is created again.
             if extent.bytes == 0 && firsts.last().is_none_or(|last| *last < extent.segment) {
                 firsts.push(extent.segment);
             }
@@ -84,7 +84,8 @@ struct Check<'a, D> {
 }
 
 impl<D: Disk> Check<'_, D> {
-    /// Opens one segment and makes it durable, cut behind its last whole record; also says how many bytes were cut off.
+    /// Opens one segment and makes it durable, cut behind its last whole record; also says how many bytes
+    /// were cut off.
     fn segment(
         &self,
         first: u64,
@@ -151,7 +152,8 @@ impl<D: Disk> Check<'_, D> {
         self.damaged(self.path(first), "is missing".into(), first, last)
     }
 
-    /// The segment that begins with `before` ends with record `next` - 1, and the one behind it begins with another record.
+    /// The segment that begins with `before` ends with record `next` - 1, and the one behind it begins with
+    /// another record.
     fn gap(&self, before: u64, next: u64, first: u64) -> SpoolError {
         let behind = self.path(first);
         let what = match next < first {
@@ -230,7 +232,8 @@ fn walk(file: &impl Bytes, first: u64, bytes: u64, floor: u64) -> io::Result<Wal
     Ok(walk)
 }
 
-/// Whether a whole record follows the bad record `number` at byte `at`. A cut that a crash made has none behind it.
+/// Whether a whole record follows the bad record `number` at byte `at`. A cut that a crash made has none
+/// behind it.
 fn whole_behind(file: &impl Bytes, number: u64, at: u64, end: u64) -> io::Result<bool> {
     // No more than one segment and one batch.
     let mut rest = vec![0; (end - at) as usize];

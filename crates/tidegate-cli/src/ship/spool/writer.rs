@@ -27,7 +27,8 @@ pub(in crate::ship) struct Writer<D: Disk> {
 }
 
 impl<D: Disk> Writer<D> {
-    /// Appends records and returns when they are durable and the manifest covers them. Waits while there is no room, until something is acked.
+    /// Appends records and returns when they are durable and the manifest covers them. Waits while there is
+    /// no room, until something is acked.
     pub(in crate::ship) fn append<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a [u8]>,

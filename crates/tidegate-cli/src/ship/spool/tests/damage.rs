@@ -1,5 +1,6 @@
-//! Damage of every kind to every file of a spool, against an oracle: the spool opens with every durable record, or the
-//! error names the damaged file. No record is lost without a word, and no number is given a second time.
+//! Damage of every kind to every file of a spool, against an oracle: the spool opens with every durable
+//! record, or the error names the damaged file. No record is lost without a word, and no number is given a
+//! second time.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +86,8 @@ fn files(disk: &Image) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Opens the spool, and finds every durable record in it, or an error that names `damaged`. Says whether it opened.
+/// Opens the spool, and finds every durable record in it, or an error that names `damaged`. Says whether it
+/// opened.
 fn check(disk: &Image, done: &Done, damaged: Option<&str>, what: &str) -> bool {
     let before = files(disk);
     let (writer, mut reader, _, opened) = match open(disk) {
@@ -127,7 +129,7 @@ fn check(disk: &Image, done: &Done, damaged: Option<&str>, what: &str) -> bool {
     true
 }
 
-/// Every single-bit flip, cut, emptying and removal of every file of what is left on `disk`.
+/// Every single-bit flip, cut, emptying and removal of every file left on `disk`.
 fn damage(disk: &Image, done: &Done) -> (u64, u64) {
     let (mut opened, mut refused) = (0, 0);
     for (name, bytes) in files(disk) {
@@ -175,7 +177,7 @@ fn damage_to_a_durable_record_is_refused_and_named() {
     assert!(opened > 5000 && refused > 5000, "{opened} {refused}");
 }
 
-/// A crash may come first: an unfinished tail is cut off, what was durable is still there or missed by name.
+/// A crash may come first: an unfinished tail is cut off, a durable record is still there or missed by name.
 #[test]
 fn damage_after_a_crash_is_refused_and_named() {
     let (mut opened, mut refused) = (0, 0);

@@ -1,5 +1,5 @@
-//! Spools of the first format: they open with every record, become the new format whatever crashes, and are refused where
-//! damage shows.
+//! Spools of the first format: they open with every record, become the new format at every crash, and are
+//! refused where damage shows.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn a_spool_of_the_first_format_opens() {
 }
 
 #[test]
-fn it_becomes_the_new_format_whatever_crashes() {
+fn it_becomes_the_new_format_at_every_crash() {
     let whole = spool(b"torn");
     drop(open(&whole).unwrap());
     assert!(whole.read(SESSION).unwrap().starts_with(b"TGSPOOL2"));
@@ -107,7 +107,7 @@ fn its_damage_is_refused_where_a_whole_record_follows() {
     for gone in [name(3), name(6)] {
         let disk = good.kill(0);
         disk.unlink(&gone);
-        // What is left looks like a spool whose other records were acked or never came: the first format cannot tell.
+        // The rest looks like a spool that never had more, or had it acked: the first format cannot tell.
         assert!(open(&disk).is_ok());
     }
 }
