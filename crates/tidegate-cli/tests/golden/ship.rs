@@ -98,17 +98,16 @@ fn files_of_a_later_version_are_refused_by_name() {
     image::restore(&fixtures("v1").join("ship"), directory.path());
     let (spool, file) = (directory.path().join(SPOOL), directory.path().join(FILE));
     let state = directory.path().join(format!("{FILE}.tidegate"));
-    change(&state, b"TGAPPEND\x01", b"TGAPPEND\x02");
+    change(&state, b"TGAPPEND\x01", b"TGAPPEND\x03");
     let (file, listen) = (file.to_str().unwrap(), "127.0.0.1:0");
     let says = refusal(&["receive", "--listen", listen, "--append", file]);
-    let later = "written by a later version of tidegate (format 2";
+    let later = "written by a later version of tidegate (format 3";
     assert!(
         says.contains("records.tidegate") && says.contains(later),
         "{says}"
     );
     let session = spool.join("session");
     change(&session, b"TGSPOOL1", b"TGSPOOL3");
-    let later = "written by a later version of tidegate (format 3";
     let kept = fs::read(&session).unwrap();
     let spool = spool.to_str().unwrap();
     let says = refusal(&[
