@@ -78,9 +78,12 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 .drain(self.consumer.is_finished() && self.stash.is_empty());
         }
         self.announce();
-        // Asked after the close was seen, so that no later item can be missed.
-        let items = (self.stash.len() + self.consumer.backlog()) as u64;
-        self.ages.mark(self.shared.stamp.take(), items);
+        // The actor counts after it saw the close, so that it misses no later item. A mark goes behind every claimed entry.
+        let claimed = (self.stash.len() + self.consumer.backlog()) as u64;
+        self.ages.mark(self.shared.stamp.take(), claimed);
+        // The batch can take published entries only. Counting the entry of a sender that is stopped between its claim and
+        // its publication would end a hold with a batch that is short of that entry.
+        let items = (self.stash.len() + self.consumer.available()) as u64;
         let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
         match self.core.poll(now, backlog, oldest) {
@@ -125,10 +128,6 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 }
             });
             self.ages.popped += popped.items as u64;
-            if popped.items == 0 && gathered.load.items == 0 {
-                // Claimed, but not published yet: its sender may be waiting for this core.
-                std::thread::yield_now();
-            }
             if popped.items < room {
                 break;
             }
@@ -457,6 +456,7 @@ impl Ages {
 mod tests {
     use super::super::{Builder, Handle};
     use super::*;
+    use crate::controller::Fixed;
 
     fn actor() -> (Handle<u64>, Actor<u64, (), std::convert::Infallible>) {
         Builder::new().weigh(|n| *n).build().unwrap()
@@ -515,6 +515,77 @@ mod tests {
         assert_eq!(handle.backlog(), Load::new(2, 13));
         drop(actor);
         assert_eq!(handle.stop("", std::time::Duration::ZERO).unwrap(), [6, 7]);
+    }
+
+    /// Takes a batch, and answers the items in it.
+    fn take(actor: &mut Actor<u64, (), std::convert::Infallible>, now: Time) -> Vec<u64> {
+        let mut taken = Vec::new();
+        assert!(matches!(actor.poll(now), Step::Take(_)));
+        actor.gather(now, Load::new(100, u64::MAX), |_, op| {
+            taken.extend(match op {
+                Op::Cast(n) => Some(n),
+                _ => None,
+            });
+            Append::Continue
+        });
+        taken
+    }
+
+    fn holding(limit: u64) -> (Handle<u64>, Actor<u64, (), std::convert::Infallible>) {
+        let fixed = Fixed::new(limit).with_linger(std::time::Duration::from_secs(1));
+        Builder::new()
+            .controller(fixed.controller())
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_first_look_does_not_count_the_entry_of_a_sender_stopped_before_its_publication() {
+        let (handle, mut actor) = holding(4);
+        let now = actor.clock().now();
+        handle.cast_many([1, 2, 3]).unwrap();
+        let queue = actor.shared.queue.clone();
+        let mut step = Step::End;
+        queue.push_stopped(Entry::Cast(0, 4), || step = actor.poll(now));
+        assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
+        assert_eq!(take(&mut actor, now), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_held_batch_waits_for_a_sender_stopped_before_its_publication() {
+        let (handle, mut actor) = holding(4);
+        let now = actor.clock().now();
+        handle.cast_many([1, 2]).unwrap();
+        let hold = actor.poll(now);
+        assert!(matches!(hold, Step::Hold { items: 3, .. }), "{hold:?}");
+        assert_ne!(actor.prepare_wait(hold, now), now);
+        handle.cast(3).unwrap();
+        let queue = actor.shared.queue.clone();
+        let mut step = Step::End;
+        queue.push_stopped(Entry::Cast(0, 4), || {
+            // The later sender is through, and its entry lies behind the stopped sender's.
+            handle.cast(5).unwrap();
+            actor.waited(hold, now, now);
+            step = actor.poll(now);
+        });
+        assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
+        assert_eq!(take(&mut actor, now), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_lone_entry_that_is_not_published_is_waited_for_and_survives_a_drain() {
+        let (handle, mut actor) = actor();
+        let now = actor.clock().now();
+        assert_eq!(actor.poll(now), Step::Idle);
+        let queue = actor.shared.queue.clone();
+        let mut steps = Vec::new();
+        queue.push_stopped(Entry::Cast(1, 1), || {
+            steps.push(actor.poll(now));
+            handle.drain(std::time::Duration::ZERO).unwrap_err();
+            steps.push(actor.poll(now));
+        });
+        assert_eq!(steps, [Step::Rest; 2], "the entry is still to come");
+        assert_eq!(take(&mut actor, now), [1]);
     }
 
     #[test]

@@ -223,6 +223,25 @@ impl<T: Send> Consumer<T> {
         waiting + self.hand.len() + lane
     }
 
+    /// Counts the items a drain would hand out now. The [backlog](Self::backlog) also counts the items of a producer that
+    /// claimed their places and did not publish them yet, and the published items behind them.
+    pub(crate) fn available(&mut self) -> usize {
+        let shared = &*self.shared;
+        let (published, head) = match (&mut self.reader, &shared.oldest) {
+            (Some(reader), _) => (reader.published(&shared.ring), reader.head()),
+            (None, Some(oldest)) => {
+                let mut reader = lock(oldest);
+                (reader.published(&shared.ring), reader.head())
+            }
+            (None, None) => (0, 0),
+        };
+        let lane = match &shared.lane {
+            Some(lane) if !lane.is_empty() => lane.due_at(head + published),
+            _ => 0,
+        };
+        published as usize + self.hand.len() + lane
+    }
+
     /// Whether the queue is closed and everything was handed out, as far as a drain or a wait has noticed.
     #[must_use]
     pub const fn is_finished(&self) -> bool {

@@ -86,6 +86,12 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
+    /// Takes `item` by a producer that stops between its claim and the publication, and runs `between` there.
+    #[cfg(test)]
+    pub(crate) fn push_stopped(&self, item: T, between: impl FnOnce()) {
+        assert!(self.shared.ring.push_stopped(item, between), "no room");
+    }
+
     /// Takes all of `items`, in order, by as few claims as the room allows; other producers' items may come in between.
     /// On an error what was not taken stays, in order.
     ///

@@ -91,6 +91,13 @@ impl<T> Lane<T> {
         taken
     }
 
+    /// Counts the items due at `head` or before it.
+    pub(super) fn due_at(&self, head: u64) -> usize {
+        lock(&self.inner)
+            .items
+            .partition_point(|item| item.0 <= head)
+    }
+
     /// Takes nothing more.
     pub(super) fn close(&self) {
         lock(&self.inner).closed = true;

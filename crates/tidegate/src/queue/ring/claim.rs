@@ -40,6 +40,19 @@ impl<T> Ring<T> {
         }
     }
 
+    /// Takes `item` in and runs `between` after the claim, before the publication: a producer that the scheduler stops there.
+    #[cfg(test)]
+    pub(in crate::queue) fn push_stopped(&self, item: T, between: impl FnOnce()) -> bool {
+        let Ok(claim) = self.claim(1) else {
+            return false;
+        };
+        between();
+        // SAFETY: the claim makes this slot ours until it is published.
+        unsafe { self.slots.write(claim.at, item) };
+        self.publish(&claim);
+        true
+    }
+
     /// Moves in as many items from the front of `items` as there is room for; the rest stays, in order.
     #[inline]
     pub(in crate::queue) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Claim, Refused> {
