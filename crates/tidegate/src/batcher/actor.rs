@@ -238,15 +238,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     pub(super) fn prepare_wait(&mut self, step: Step, now: Time) -> Time {
         match step {
             Step::Hold { items, until } => {
-                let room = (items + 1).saturating_sub(self.stash.len() as u64);
-                let stash = &mut self.stash;
-                let popped = self.consumer.drain(room as usize, |entry| {
-                    if !matches!(entry, Entry::Wake) {
-                        stash.push_back(entry);
-                    }
-                });
-                self.ages.popped += popped.items as u64;
-                self.settle();
+                self.set_aside(items);
                 // Those that came since the core was asked may be enough, and what a wake was for is not to be missed.
                 let enough = self.stash.len() as u64 > items;
                 if enough || self.is_pressed() || !self.shared.inbox.is_empty() {
@@ -260,8 +252,25 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
+    /// Moves published entries into the stash, until it has one more than `items`, and drops wakes.
+    fn set_aside(&mut self, items: u64) {
+        let room = (items + 1).saturating_sub(self.stash.len() as u64);
+        let stash = &mut self.stash;
+        let popped = self.consumer.drain(room as usize, |entry| {
+            if !matches!(entry, Entry::Wake) {
+                stash.push_back(entry);
+            }
+        });
+        self.ages.popped += popped.items as u64;
+        self.settle();
+    }
+
     /// After that wait.
     pub(super) fn waited(&mut self, step: Step, now: Time, until: Time) {
+        if let Step::Hold { items, .. } = step {
+            // The wake of a visitor ends a wait, and is no item that the next look may count.
+            self.set_aside(items);
+        }
         if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {
             self.batch.shrink(KEEP);
             self.stash.shrink_to(KEEP);
@@ -570,6 +579,22 @@ mod tests {
         });
         assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
         assert_eq!(take(&mut actor, now), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_visit_does_not_end_a_hold() {
+        let (handle, mut actor) = holding(4);
+        let now = actor.clock().now();
+        handle.cast_many([1, 2, 3]).unwrap();
+        let hold = actor.poll(now);
+        actor.prepare_wait(hold, now);
+        // A visitor leaves this behind its visit.
+        assert!(actor.shared.queue.try_push(Entry::Wake).is_ok());
+        actor.waited(hold, now, now);
+        let step = actor.poll(now);
+        assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
+        handle.cast(4).unwrap();
+        assert_eq!(take(&mut actor, now), [1, 2, 3, 4]);
     }
 
     #[test]
