@@ -65,7 +65,7 @@ pub(crate) struct BenchArgs {
     /// Only the cells whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
-    /// How long a peer may take for an answer, beyond what it was asked to take, before it counts as hung.
+    /// How long a peer may take for an answer, beyond the time of the measurement, before it counts as hung.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) peer_timeout: f64,
     /// How long each measurement is: `smoke` proves only that the bench works.

@@ -25,7 +25,7 @@ use args::{Cli, Command};
 pub struct Usage(String);
 
 impl Usage {
-    /// Takes the text of `error`, which says what was expected.
+    /// Takes the text of `error`, which names the expected form.
     pub fn new(error: impl std::fmt::Display) -> Self {
         Self(error.to_string())
     }

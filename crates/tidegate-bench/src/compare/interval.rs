@@ -22,7 +22,7 @@ impl Interval {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
-        // The largest rank whose interval still covers enough.
+        // The largest rank with an interval that still covers enough.
         let rank = (1..=n / 2)
             .rev()
             .find(|rank| covers(n, *rank) >= CONFIDENCE)?;
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(Interval::of(&seven[..5]), None);
     }
 
-    /// Of a source whose median is known, the interval covers it as often as it says.
+    /// The interval covers the known median of a source as often as it says.
     #[test]
     fn the_interval_covers_the_median() {
         let mut state = 7_u64;

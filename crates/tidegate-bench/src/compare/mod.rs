@@ -31,7 +31,7 @@ pub(crate) struct CompareArgs {
     /// By how many per cent NEW may be worse.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
-    /// Only the rows whose name contains this.
+    /// Only the rows with this in their name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// How long each measurement takes, milliseconds.

@@ -6,7 +6,7 @@
 //! the manifest; only then may they be sent. So a start tells a crash from damage: what the manifest covers
 //! is there, or the spool is refused (`recover`).
 //!
-//! Segments whose records are all acked are removed, never the newest one, and only after both slots of the
+//! Segments with acked records alone are removed, never the newest one, and only after both slots of the
 //! manifest say that they may go.
 //!
 //! [`Writer`] changes files, one thread alone. [`Reader`] follows behind it, at its own pace, so that a receiver that is

@@ -1,4 +1,4 @@
-//! The steps of the replication that `tidegate-bench raft` compares: what was acknowledged is there whatever the step, and each does
+//! The steps of the replication that `tidegate-bench raft` compares: each keeps its acknowledged messages, and does
 //! what it says, as far as counts can tell.
 
 use super::load::{Acked, Load, check, same_everywhere};

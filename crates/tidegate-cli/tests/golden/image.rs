@@ -20,7 +20,7 @@ pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
         let mut text = Text::new(how);
         text.section(&name);
         match &*name {
-            // Made by whoever opens the directory.
+            // The program that opens the directory makes it.
             "lock" => continue,
             "version" | "members" => {
                 fs::write(to.join(&name), bytes).unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
     }
 }
 
-/// Whose records a spool has: slots of 60 bytes.
+/// The owner of a spool: slots of 60 bytes.
 fn session(bytes: &[u8], text: &mut Text) {
     text.length(bytes.len() as u64);
     for slot in bytes.chunks(60) {

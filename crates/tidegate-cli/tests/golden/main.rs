@@ -2,7 +2,7 @@
 //! the nodes of a cluster, a spool with a receiver's file. The fixtures lie in `tests/golden/<version>`, as annotated hexadecimal.
 //!
 //! After a new version was released: `GOLDEN=write GOLDEN_VERSION=v2 GOLDEN_PROGRAM=path/to/its/tidegate cargo test -p tidegate-cli
-//! --test golden record` adds its folder, and refuses to change one that is there.
+//! --test golden record` adds its folder, and refuses to change an existing one.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -24,7 +24,7 @@ mod single;
 
 use std::path::{Path, PathBuf};
 
-/// The versions whose fixtures are kept.
+/// The versions with fixtures.
 const VERSIONS: [&str; 1] = ["v1"];
 
 /// The fixtures of a version.
@@ -41,7 +41,7 @@ fn recorded() -> Option<(PathBuf, PathBuf)> {
     hex::writes().then(|| (fixtures(&version), PathBuf::from(program)))
 }
 
-/// Each fixture is recorded by itself; one that is there is left alone.
+/// Each fixture is recorded by itself; an existing one is left alone.
 #[test]
 fn record_what_another_version_writes() {
     let Some((to, program)) = recorded() else {

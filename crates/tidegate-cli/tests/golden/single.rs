@@ -10,7 +10,7 @@ use super::program::{Program, today};
 use super::raw::Raw;
 use super::{VERSIONS, fixtures, image};
 
-/// In nanoseconds: what is kept for so long is there when the fixture is read.
+/// In nanoseconds: such an age outlives the fixture.
 const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000_000;
 
 fn good(answer: &Value) {

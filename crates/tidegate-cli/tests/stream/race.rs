@@ -30,7 +30,7 @@ fn granted(answer: &Value) -> Option<String> {
 }
 
 /// Members of a queue group, one at each of these servers, make the durable they share at once, again and
-/// again. The one whose request is granted is given what is published then.
+/// again. The granted one receives later messages.
 pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, rounds: usize) {
     let mut members: Vec<Raw> = urls.iter().map(|url| Raw::connect(url).unwrap()).collect();
     let mut publisher = Raw::connect(&urls[0]).unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, ro
     assert!(deaf.is_empty(), "{} of {rounds}: {}", deaf.len(), deaf[0]);
 }
 
-/// Whether a client listens at `to`: the server says if none does, before it answers what it is asked next.
+/// Whether a client listens at `to`: the server says if none does, before its next answer.
 fn is_heard(raw: &mut Raw, to: &str) -> bool {
     raw.publish(to, "nobody", b"").unwrap();
     raw.publish("$JS.API.STREAM.NAMES", "names", b"").unwrap();

@@ -204,7 +204,7 @@ impl Section {
     }
 }
 
-/// The sections of a fixture; what comes before the first has no name.
+/// The sections of a fixture; lines before the first have no name.
 pub(crate) fn read(text: &str) -> Vec<Section> {
     let mut sections = vec![Section::default()];
     let mut at = 0;
@@ -248,7 +248,7 @@ pub(crate) fn writes() -> bool {
     std::env::var_os("GOLDEN").is_some_and(|how| how == "write")
 }
 
-/// Compares what is written today with the fixture that is kept. The first line that differs is told.
+/// Compares the bytes of today with the kept fixture. Prints the first line that differs.
 #[track_caller]
 pub(crate) fn check(path: &Path, today: &str) {
     if !path.exists() {

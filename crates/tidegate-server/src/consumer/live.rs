@@ -289,7 +289,7 @@ impl Consumer {
     }
 
     /// Sets the pulls apart that no client listens for, so that they are not counted, and sees whether one
-    /// listens to what is pushed.
+    /// listens to its deliver subject.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         let used = self.is_used();
         match &mut self.receiver {
@@ -303,7 +303,7 @@ impl Consumer {
         }
     }
 
-    /// Whether a pull waits that a client listens for, or one listens to what is pushed.
+    /// Whether a pull waits that a client listens for, or one listens to the deliver subject.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0,

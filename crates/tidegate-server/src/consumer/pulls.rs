@@ -3,7 +3,7 @@
 //! Owns the queue: messages are dealt to the pulls one by one, in turn, and a pull ends with a status when it expires, is full, or
 //! cannot take the next message. Leaves what is dealt to [`super::Consumer`].
 //!
-//! A pull to whose subject no client listens is set apart: it is given nothing, does not count as a use of the consumer, and makes way
+//! A pull with a subject that no client listens to is set apart: it is given nothing, does not count as a use of the consumer, and makes way
 //! for other pulls. A client that was disconnected for a moment listens again within [`AWAY_US`], and its pull goes on; after that, or
 //! when it expires, the pull ends. nats-server ends such a pull when it next looks for one, and looks less often.
 //!
@@ -18,7 +18,7 @@ use crate::nats::subject;
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;
-/// How long a pull is kept to whose subject no client listens, in microseconds: clients wait for 2 s before
+/// How long a pull is kept while no client listens to its subject, in microseconds: clients wait for 2 s before
 /// they connect again to the server they were connected to, and some for longer where that failed.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
@@ -95,9 +95,9 @@ impl Pull {
 pub(super) struct Pulls {
     limits: PullLimits,
     queue: VecDeque<Pull>,
-    /// Pulls to whose subjects no client listens, the longest so first.
+    /// Pulls that no client listens for, the longest so first.
     away: VecDeque<Pull>,
-    /// `away` is not what it was when [`Pulls::take_away`] was last asked.
+    /// `away` has changed since the last [`Pulls::take_away`].
     away_changed: bool,
     /// Not later than the first pull's deadline.
     deadline_us: u64,
@@ -142,7 +142,7 @@ impl Pulls {
         &self.limits
     }
 
-    /// The pulls to whose subjects a client listens, as far as is known.
+    /// The pulls that a client listens for, as far as is known.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -269,7 +269,7 @@ impl Server {
         let now = self.clock.now();
         self.node.handle_timeouts(now);
         self.turn_peers(now);
-        // Timeouts come first: a handshake whose time is over costs nothing more.
+        // Timeouts come first: a handshake past its time costs nothing more.
         self.go_on_with_handshakes();
         let now = self.clock.now();
         self.open_streams(now)?;

@@ -31,7 +31,7 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     lines: BTreeMap<Source, Line<T>>,
-    /// Whose turn comes when: each line once.
+    /// The order of turns: each line once.
     turns: BTreeMap<u64, Source>,
     len: usize,
     /// The last ticket, and the last turn.
@@ -111,12 +111,12 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// The oldest item of the source whose turn it is.
+    /// The oldest item of the source in turn.
     pub(super) fn pop_oldest(&mut self) -> Option<T> {
         self.pop(BTreeMap::pop_first)
     }
 
-    /// The newest item of the source whose turn it is.
+    /// The newest item of the source in turn.
     pub(super) fn pop_newest(&mut self) -> Option<T> {
         self.pop(BTreeMap::pop_last)
     }

@@ -1,4 +1,4 @@
-//! How many TLS handshakes one turn of the loop goes on with, and whose.
+//! How many TLS handshakes one turn of the loop goes on with, and of which connections.
 //!
 //! A handshake costs the loop a private-key operation: some 0.1 ms with a P-256 key, 1 ms with RSA-2048 and 6 ms with RSA-4096. The
 //! same thread carries Raft, so that a burst of hellos, which needs no credentials, would silence a leader until its followers hold an
@@ -11,7 +11,7 @@
 //!
 //! Connections of nodes go before those of clients, and handshakes that are almost over go before new ones: the costly part of them is
 //! done. Within a kind, addresses take turns. A kind that a turn leaves out goes first in a later turn, so that none waits for ever.
-//! Each connection waits at most once: connections, which are bounded, bound what waits.
+//! Each connection waits at most once: connections, which are bounded, bound the queue.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ pub(super) const BUDGET: Duration = Duration::from_millis(2);
 pub(super) enum Class {
     /// To or from another node.
     Peer,
-    /// A client whose hello is answered.
+    /// A client with an answered hello.
     Begun,
-    /// A client whose hello is not answered.
+    /// A client with an unanswered hello.
     New,
 }
 

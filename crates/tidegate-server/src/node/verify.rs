@@ -1,6 +1,6 @@
 //! Checks passwords against bcrypt hashes on a thread of its own: one check takes tens of milliseconds on purpose.
 //!
-//! The thread has one check at a time. All others wait in the node, which knows whose turn it is and which connections are over.
+//! The thread has one check at a time. All others wait in the node, which knows the next in turn and the connections that are over.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -32,7 +32,7 @@ pub(super) struct Verifier {
 
 impl Verifier {
     pub(super) fn start(handle: Handle) -> io::Result<Self> {
-        // A hash that is none admits nobody.
+        // A malformed hash admits no client.
         Self::start_with(handle, |password, hash| {
             bcrypt::verify(password, hash).unwrap_or(false)
         })
@@ -128,7 +128,7 @@ mod tests {
         key
     }
 
-    /// Writes what is said last to connections that close.
+    /// Writes the last words to connections that close.
     fn write(node: &mut Node) {
         while let Some(key) = node.poll_dirty() {
             let len = node.outbox(key).len();

@@ -1,20 +1,20 @@
-//! Whose patterns overlap a pattern, found without comparing it with all of them.
+//! Finds the owners of patterns that overlap a pattern, without a comparison with all of them.
 //!
 //! Patterns are kept by *shape*: how many tokens they have, and which of those are wildcards. Two shapes decide at which positions two
 //! patterns of theirs both have a literal token; the patterns overlap if and only if the tokens there are the same. So for each shape
 //! and each such set of positions a table of the tokens there answers with one look. (Srinivasan, Suri, Varghese: Packet
 //! classification using tuple space search, 1999.) A look costs the logarithm of the table, and there are as many as there are shapes,
-//! whatever number of patterns has them: streams have few shapes.
+//! with any number of patterns: streams have few shapes.
 //!
 //! A table is made when it is first needed, which costs the patterns of its shape once. At most [`TABLES_MAX`] of a shape are kept;
-//! beyond that, patterns of the shape are compared one by one, until a table has not been used for long. What is answered depends on
+//! beyond that, patterns of the shape are compared one by one, until a table has not been used for long. The answer depends on
 //! the patterns alone, not on which tables there are.
 
 use std::collections::BTreeMap;
 
 use super::super::nats::subject::tokens;
 
-/// Tables of one shape: streams whose patterns have so many shapes are rare.
+/// Tables of one shape: streams with so many shapes of patterns are rare.
 const TABLES_MAX: usize = 16;
 /// A table that so many searches have not used makes room for another.
 const UNUSED_MAX: u64 = 1024;
@@ -57,7 +57,7 @@ struct Patterns {
 }
 
 impl Overlaps {
-    /// Adds a pattern of an owner, whose patterns need not be different.
+    /// Adds a pattern of an owner, which may be there already.
     pub(super) fn insert(&mut self, pattern: &[u8], owner: u32) {
         let of_shape = self.shapes.entry(shape(pattern));
         let of_shape = of_shape.or_insert_with_key(Patterns::new);

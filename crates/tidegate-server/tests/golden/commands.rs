@@ -581,7 +581,7 @@ fn moves(world: &mut World) {
         "consumer delta",
         &Command::new(Kind::ConsumerDelta, own, b"c", &delivered),
     );
-    // The first move is called off where the stream is frozen already, the second begins anew, the third is called off.
+    // The first move is called off where the stream is frozen already, the second begins again, the third is called off.
     let to = NUMBERS[TO].to_le_bytes();
     let moving = |number| Moving {
         to: NUMBERS[TO],
@@ -644,7 +644,7 @@ fn moves(world: &mut World) {
         "delete stream",
         &Command::new(Kind::DeleteStream, own, b"", b""),
     );
-    // One that is half way, and one that leaves: a state says so.
+    // A stream half way, and a stream that leaves: a state has both.
     let config = json!({"name": "HALFWAY", "subjects": ["halfway"]});
     world.create(TO, &config, &Kept::encode_copy(99, 1));
     let config = json!({"name": "LEAVES", "subjects": ["leaves"]});

@@ -1,5 +1,5 @@
-//! Every fixture, damaged: cut, and with bytes changed, its checksum made to fit again. Whatever comes of it, nothing
-//! panics, and what is refused is refused with words.
+//! Every fixture, damaged: cut, and with bytes changed, its checksum made to fit again. Nothing
+//! panics, and each refusal has words.
 //!
 //! The same bytes are seeds for fuzzing: `GOLDEN_SEEDS=fuzz/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture,
 //! whole and damaged, into the folder of the target that reads it.
@@ -16,7 +16,7 @@ use tidegate_server::{catchup, replica};
 
 use super::{fixture, hex};
 
-/// Where a checksum stands, and of what it is.
+/// The place of a checksum, and the bytes under it.
 #[derive(Clone, Copy)]
 enum Sum {
     None,
@@ -118,7 +118,7 @@ fn sections(format: &Format) -> Vec<Vec<u8>> {
     hex::read(&text).iter().map(hex::Section::bytes).collect()
 }
 
-/// Cut at each byte, then with each byte changed in three ways; of one that is long, at some of them.
+/// Cut at each byte, then with each byte changed in three ways; of a long one, at some of them.
 fn damaged(whole: &[u8], sum: Sum, each: &mut dyn FnMut(&[u8])) {
     let step = 1 + whole.len() / 256;
     for cut in (0..whole.len()).step_by(step) {

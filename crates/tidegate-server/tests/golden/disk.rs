@@ -109,7 +109,7 @@ fn a_record_of_an_unknown_kind_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let vote = HardState { term: 1, vote: 1 };
     write_log(dir.path(), &[records::hard_state(1, vote), record(7)]);
-    // Twice: what is refused is there still.
+    // Twice: a refused file is there still.
     for _ in 0..2 {
         let refused = Opening::begin(dir.path(), options(), Arc::new(|| ()));
         let error = refused.map(drop).unwrap_err();
@@ -157,7 +157,7 @@ fn record(kind: u8) -> Record {
     }
 }
 
-/// A data directory whose log has these records, in one batch.
+/// A data directory with these records in its log, in one batch.
 fn write_log(dir: &Path, records: &[Record]) {
     let disk = Disk::open(dir.join("tidegate/log")).unwrap();
     let options = tidegate_log::Options::default()
@@ -329,7 +329,7 @@ fn members_of_a_later_version_are_refused_by_name() {
     );
 }
 
-/// A newer version's file is no damage: nobody is to empty the directory for it.
+/// A newer version's file is no damage, and no reason to empty the directory.
 #[test]
 fn a_later_version_is_no_damage() {
     for error in [

@@ -57,7 +57,7 @@ pub(crate) fn written(frame: &Frame<'_>) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Each with what is special about it.
+/// Each with its special part.
 fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
     each(
         "opaque here: see greeting.hex",

@@ -57,7 +57,7 @@ impl Judge for Node {
 
 type Outcome = Option<Result<Introduction, GreetingError>>;
 
-/// Both say what they have to; the frames, with who said each, and what came of it on either side.
+/// Both say what they have to; the frames, with who said each, and the outcome on either side.
 fn greet(
     dialer: &Node,
     dialled: &Node,
@@ -128,7 +128,7 @@ fn a_greeting_is_said_as_its_version_says_it() {
     hex::check(&fixture("cluster", VERSION, "greeting.hex"), &text.0);
 }
 
-/// The one that dials with the kept frames is let in.
+/// A node that dials with the kept frames is let in.
 #[test]
 fn a_kept_greeting_is_answered() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();
@@ -165,12 +165,12 @@ fn nodes_of_two_protocols_refuse_each_other_by_name_and_both_say_the_same() {
         let (said, [of_dialer, of_dialled]) = greet(dialer, dialled, Kind::Route);
         assert_eq!(line(&of_dialer), says);
         assert_eq!(line(&of_dialled), says);
-        // Nothing was proved, so nobody can guess at the secret.
+        // Nothing was proved, so no peer can guess at the secret.
         assert!(said.iter().all(|(_, frame)| !matches!(frame[4], 3 | 4)));
     }
 }
 
-/// What comes behind the fields of today, and a name that cannot be read, are a later version's affair.
+/// Bytes behind the fields of today, and a name that cannot be read, are a later version's affair.
 #[test]
 fn an_introduction_of_another_layout_is_refused_for_its_version() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();

@@ -18,7 +18,7 @@ use crate::ship::disk::{Bytes, Disk};
 pub(super) struct Recovered<F> {
     /// In order, without gaps, never empty, and durable.
     pub(super) segments: VecDeque<Segment<F>>,
-    /// Segments whose records were acked and that a crash kept from being removed.
+    /// Segments of acked records that a crash kept from being removed.
     pub(super) released: Vec<u64>,
     /// Bytes of an unfinished batch that were cut off.
     pub(super) cut_bytes: u64,

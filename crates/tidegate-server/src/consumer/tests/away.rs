@@ -1,4 +1,4 @@
-//! Pulls whose client is away for a while.
+//! Pulls while their client is away.
 
 use proptest::prelude::*;
 

@@ -25,7 +25,7 @@ pub(super) struct Passwords {
 }
 
 impl Passwords {
-    /// A connection from this address waits for a check. The one that has to make room for it, if there is one.
+    /// A connection from this address waits for a check. Returns the check that makes room for it, if there is one.
     pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
         let source = Source::from(from);
         let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {

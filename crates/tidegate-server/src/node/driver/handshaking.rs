@@ -1,4 +1,4 @@
-//! The loop's part in TLS handshakes: which connections wait for their turn, and going on with those whose turn it is.
+//! The loop's part in TLS handshakes: which connections wait for their turn, and work on the next in turn.
 //!
 //! Decides nothing: how many and which is [`Handshakes`]'s to say. The system tells once that a socket can be read, so a connection
 //! that waits stays `readable`, and the loop does not sleep while one waits.

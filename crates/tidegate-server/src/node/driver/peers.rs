@@ -94,7 +94,7 @@ pub struct Peers {
     ready: Vec<usize>,
     /// With something of their own to write.
     dirty: Vec<usize>,
-    /// Where handshakes waited whose connection is over.
+    /// Places of handshakes on connections that are over.
     withdrawn: Vec<Place>,
     raft: Inbox,
     fetches: Inbox,

@@ -25,7 +25,7 @@ use super::outcome::Then;
 const SETTLING: Duration = Duration::from_millis(50);
 /// Pulls that wait for somebody to lead, at most.
 const PARKED_MAX: usize = 4096;
-/// Streams whose changes are kept apart for other nodes to be told.
+/// Streams with changes that other nodes are yet to hear of.
 const CHANGED_MAX: usize = 4096;
 /// What ends a pull that another node is to be asked for.
 const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
@@ -279,7 +279,7 @@ impl JetStream {
         });
         self.interest_changed_of.extend(changed);
         if self.interest_changed_of.len() > CHANGED_MAX {
-            // Nobody has asked for long: looking at all costs no more.
+            // No node has asked for long: a look at all costs no more.
             self.interest_changed = true;
             self.interest_changed_of.clear();
         }

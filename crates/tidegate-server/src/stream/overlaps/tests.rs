@@ -93,7 +93,7 @@ fn more_tables_than_are_kept() {
     for _ in 0..2 * UNUSED_MAX {
         index.find(b"a7.*.*.*.*.>", None);
     }
-    // What was beyond the bound has room now.
+    // The patterns beyond the bound have room now.
     let before = index.cost();
     for _ in 0..100 {
         index.find(b"*.*.*.d7.e7.f7", None);

@@ -1,4 +1,4 @@
-//! The subjects of all streams: whose a message is, and whose patterns overlap others.
+//! The subjects of all streams: the stream of a message, and the streams with overlapping patterns.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -64,7 +64,7 @@ impl Patterns {
         found.min()
     }
 
-    /// What it has cost so far to look for overlaps.
+    /// The cost of all looks for overlaps so far.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.overlaps.cost()

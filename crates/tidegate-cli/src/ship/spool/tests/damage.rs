@@ -22,7 +22,7 @@ impl Random {
 /// What a history did before it stopped.
 #[derive(Clone, Debug)]
 struct Done {
-    /// Records whose append returned.
+    /// Records with an append that returned.
     durable: u64,
     /// Records of which the writer was told that they are acked.
     acked: u64,

@@ -1,4 +1,4 @@
-//! Hellos of many clients at a real server, whose turns the tests take one by one and whose handshakes cost what the tests say.
+//! Hellos of many clients at a real server: the tests take its turns one by one, and set the cost of a handshake.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -188,7 +188,7 @@ fn a_client_that_hangs_up_while_it_waits_costs_nothing() {
         world.turn();
     }
     assert!(world.server.handshakes.is_empty());
-    // Those whose hangup the loop had not heard of when their turn came.
+    // Their turn came before the loop heard of their hangup.
     let gone_on_with = world.server.handshakes_gone_on_with;
     assert!(
         gone_on_with < 5,

@@ -81,7 +81,7 @@ impl Peers {
         waits
     }
 
-    /// The places of handshakes whose connection is over.
+    /// The places of handshakes on connections that are over.
     pub(in crate::node::driver) fn take_withdrawn(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.withdrawn)
     }

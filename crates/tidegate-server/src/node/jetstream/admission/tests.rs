@@ -109,7 +109,7 @@ impl World {
         number
     }
 
-    /// Hands the log what is proposed.
+    /// Hands proposals to the log.
     fn propose(&mut self) {
         while let Some((data, _)) = self.node.poll_proposal(0, self.now) {
             self.index += 1;

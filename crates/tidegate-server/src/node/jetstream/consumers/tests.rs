@@ -1,4 +1,4 @@
-//! Pulls through several nodes whose client is away for a moment.
+//! Pulls through several nodes while their client is away.
 
 use serde_json::{Value, json};
 

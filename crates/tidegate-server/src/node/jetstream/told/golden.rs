@@ -56,7 +56,7 @@ fn samples() -> Vec<Told> {
         question: 1,
         streams: vec![7],
     });
-    // Its fields are another module's: what is read is written again.
+    // Its fields are another module's: the test writes again all that it reads.
     let reported = r#"{"question":1,"group":4097,"streams":[[7,{"config":{"name":"S"}}]],"file_bytes":100,"memory_bytes":0,"consumers":2}"#;
     all.push(Told::Reported(serde_json::from_str(reported).unwrap()));
     for stage in [
