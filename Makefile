@@ -37,9 +37,9 @@ deps-python:
 
 # Traces of system calls, disks of a node's own, networks of a node's own.
 deps-system:
-	@command -v strace ip mkfs.ext4 fsfreeze >/dev/null && test "$$(command -v strace ip mkfs.ext4 fsfreeze | wc -l)" = 4 \
-	  || { apt-get update -q && apt-get install -y -q --no-install-recommends strace iproute2 e2fsprogs util-linux; } >target-system.log 2>&1 </dev/null \
-	  || echo "missing: strace, iproute2, e2fsprogs or util-linux (see target-system.log)"
+	@test "$$(command -v strace ip mkfs.ext4 fsfreeze openssl | wc -l)" = 5 \
+	  || { apt-get update -q && apt-get install -y -q --no-install-recommends strace iproute2 e2fsprogs util-linux openssl; } >target-system.log 2>&1 </dev/null \
+	  || echo "missing: strace, iproute2, e2fsprogs, util-linux or openssl (see target-system.log)"
 
 deps-peers: ## the rivals that benches run beside us, and nats-server
 	@for peer in rust java erlang go redis-rs go-nats; do \

@@ -69,7 +69,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
     }
     let files = tempfile::tempdir().unwrap();
     if !certificate(files.path()) {
-        println!("passed over: no `openssl` to make an RSA key with");
+        tidegate_testing::missing("the program openssl, for an RSA key (make deps-system)");
         return;
     }
     let config = files.path().join("tls.conf");

@@ -266,6 +266,7 @@ impl Volume {
     }
 
     /// Everything is durable, as it is half a minute after it was written on most systems.
+    #[cfg(feature = "lab")]
     pub(crate) fn settle(&mut self) {
         for inode in self.inodes.values_mut() {
             match inode {

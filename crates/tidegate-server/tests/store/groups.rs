@@ -565,39 +565,6 @@ fn a_full_log_is_freed_though_groups_at_rest_have_old_checkpoints() {
     cluster.agree();
 }
 
-#[cfg(feature = "lab")]
-#[test]
-fn messages_written_twice_are_due_in_their_own_group() {
-    use tidegate_server::lab::{Lab, RaftStep};
-    let mut cluster = Cluster::new(
-        Options {
-            lab: Lab {
-                raft_step: RaftStep::Baseline,
-                ..Lab::NONE
-            },
-            ..short()
-        },
-        2,
-    );
-    let groups = [ALL, SHARD, ALONE];
-    for round in 0..20 {
-        for group in groups {
-            let leader = cluster.until("somebody leads", |c| c.leader(group));
-            let node = cluster.node(leader);
-            let at = node.store.at(group).unwrap();
-            let proposed = node.store.propose(at, store(round + 1, 1, 100), 1);
-            assert!(proposed.is_ok(), "{proposed:?}");
-        }
-        cluster.until("all are applied", |c| {
-            let nodes = c.nodes.iter().flatten();
-            let mut members = nodes.flat_map(|n| &n.members);
-            let all = members.all(|m| m.number > ALONE || m.toy.seq == round + 1);
-            all.then_some(())
-        });
-    }
-    cluster.agree();
-}
-
 #[test]
 fn what_a_repair_gave_up_may_have_been_any_groups() {
     let mut cluster = Cluster::new(options(), 2);

@@ -13,4 +13,6 @@ mod groups;
 mod kill;
 mod members;
 mod retention;
+#[cfg(feature = "lab")]
+mod steps;
 mod toy;

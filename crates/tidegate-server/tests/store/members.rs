@@ -1,12 +1,12 @@
 //! The members of one group: who leads, what all apply, and how one that is behind comes to have what the others have.
 
 use tidegate_server::cluster::groups::ALL;
-use tidegate_server::store::{Options, WriteError};
+use tidegate_server::store::WriteError;
 
-use crate::cluster::{Cluster, IDS, Node, short};
+use crate::cluster::{Cluster, IDS, short};
 use crate::common::options;
 use crate::crash::Dice;
-use crate::toy::{self, store};
+use crate::toy::store;
 
 #[test]
 fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
@@ -25,58 +25,6 @@ fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
     cluster.fill(ALL, 1, 10);
     cluster.agree();
     assert_eq!(cluster.applied[&ALL].len(), 51);
-}
-
-#[cfg(feature = "lab")]
-#[test]
-fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_where_that_is_asked_for()
- {
-    use tidegate_server::lab::{Lab, RaftStep};
-    for (raft_step, writes_twice) in [(RaftStep::OneWrite, false), (RaftStep::Baseline, true)] {
-        let mut cluster = Cluster::new(
-            Options {
-                lab: Lab {
-                    raft_step,
-                    ..Lab::NONE
-                },
-                anticipation: false,
-                ..options()
-            },
-            0,
-        );
-        let (mut entries, mut messages) = (0, 0);
-        // A follower that is late is sent several at once.
-        let mut proposed_by = [0; 3];
-        while entries < 40 {
-            let at = cluster.until("somebody leads", |c| c.leader(ALL));
-            let store = &mut cluster.node(at).store;
-            if !store.may_propose(0) {
-                cluster.round();
-                continue;
-            }
-            let data = toy::store(messages + 1, 3, 100);
-            let proposed = store.propose(0, data.clone(), 3);
-            assert!(proposed.is_ok(), "{proposed:?}");
-            // Nobody has looked whether it is durable.
-            assert!(!store.may_propose(0));
-            assert!(matches!(store.propose(0, data, 3), Err(WriteError::Full)));
-            (entries, messages) = (entries + 1, messages + 3);
-            proposed_by[at] += 1;
-        }
-        cluster.until("all is applied", |c| {
-            let mut nodes = c.nodes.iter().flatten();
-            let all = |n: &Node| n.members[0].toy.messages.len() as u64 == messages;
-            nodes.all(all).then_some(())
-        });
-        cluster.agree();
-        for (node, entries) in cluster.nodes.iter().flatten().zip(proposed_by) {
-            let stats = node.store.log().stats();
-            assert!(stats.batches >= entries, "{stats:?}");
-            assert!(stats.syncs - stats.markers >= stats.batches, "{stats:?}");
-            let second = if writes_twice { messages } else { 0 };
-            assert_eq!(node.store.second_syncs(), second);
-        }
-    }
 }
 
 #[test]
