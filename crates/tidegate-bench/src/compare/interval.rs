@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(more(0.90, 0.96), Verdict::Worse);
         assert_eq!(more(0.90, 1.10), Verdict::NotResolved);
         let less = |low, high| Verdict::of(ratio(low, high), 0.03, false);
-        assert_eq!(less(0.5, 1.03), Verdict::NotWorse);
+        assert_eq!(less(0.5, 1.02), Verdict::NotWorse);
         assert_eq!(less(1.04, 1.2), Verdict::Worse);
         assert_eq!(less(0.99, 1.2), Verdict::NotResolved);
     }
