@@ -182,6 +182,14 @@ pub struct Group {
     ticks: u64,
     catch_up: Option<CatchUp>,
     installing: Option<Installing>,
+    /// The term and the bytes of the last entries that the log had no room for.
+    refused: Option<(u64, u64)>,
+    /// The member hears heartbeats and does not answer them.
+    silent: bool,
+    /// The member does not stand for election before this tick.
+    stands_at: u64,
+    /// The commit index when this member last lost its quorum as a leader, and how often it had lost it there before.
+    gave_way: (u64, u32),
 }
 
 impl Group {
@@ -242,6 +250,10 @@ impl Group {
             ticks: 0,
             catch_up: None,
             installing: None,
+            refused: None,
+            silent: false,
+            stands_at: 0,
+            gave_way: (0, 0),
             options,
         };
         if rejoins {
@@ -311,6 +323,12 @@ impl Group {
     #[must_use]
     pub const fn ticks(&self) -> u64 {
         self.ticks
+    }
+
+    /// Returns the bytes that wait to be appended.
+    #[must_use]
+    pub const fn outgoing_bytes(&self) -> u64 {
+        self.outgoing_bytes
     }
 
     /// The index of the last entry.
@@ -478,7 +496,10 @@ impl Group {
                 true => self.outbox.hold(batch.number, ready.take_messages()),
                 false => self.outbox.send(ready.take_messages()),
             }
-            let held = ready.take_persisted_messages();
+            let mut held = ready.take_persisted_messages();
+            if self.silent {
+                held.retain(|m| m.get_msg_type() != MessageType::MsgHeartbeatResponse);
+            }
             self.outbox.hold(batch.number, held);
             self.take_committed(&ready.take_committed_entries());
             self.raft.advance_append_async(ready);

@@ -1,8 +1,11 @@
 //! The store among other members of its groups: what they say goes in, what they are told comes out, and what the group wants
 //! written because of it is handed to the log.
 
-use super::Store;
-use crate::replica::{Message, PeerProgress, StepError, TransferError};
+use tidegate_log::{Record, batch_bytes};
+
+use super::{Store, makes_space};
+use crate::replica::records::{self, HardState};
+use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
 
 impl Store {
     /// The place of the group with this number, if this node is a member of it.
@@ -17,9 +20,50 @@ impl Store {
     /// See [`StepError`]: it had no effect. That the log failed is what [`poll`](Self::poll) tells.
     pub fn step(&mut self, group: u32, message: Message) -> Result<(), StepError> {
         let at = self.at(group).ok_or(StepError::WrongGroup { group })?;
-        let stepped = self.members[at].group.step(message);
+        let full = self.log.disk_full();
+        let kind = message.get_msg_type();
+        let bytes = match kind {
+            MessageType::MsgAppend => self.bytes_without_room(at, &message),
+            MessageType::MsgHeartbeat => self.members[at].group.refused_bytes(message.term),
+            _ => None,
+        };
+        let refused = bytes.filter(|bytes| !self.leaves_reserve(*bytes));
+        let beats = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgSnapshot);
+        let member = &mut self.members[at];
+        let (full, group) = (full || member.failed, &mut member.group);
+        let stepped = match refused {
+            Some(bytes) => group.refuse(message, bytes),
+            // Without space this member fetches no state, so a leader must not count it in its quorum.
+            None if full && beats && group.poll_catch_up().is_some() => {
+                group.step_silently(message)
+            }
+            None => group.step(message),
+        };
         self.hand_over();
         stepped
+    }
+
+    /// Counts the bytes that a message's entries, and all that waits for the log, take of a full disk's log. `None` if
+    /// there is space, or if the entries only make some.
+    fn bytes_without_room(&self, at: usize, message: &Message) -> Option<u64> {
+        let group = &self.members[at].group;
+        if !self.log.disk_full() || message.entries.is_empty() || message.term < group.term() {
+            return None;
+        }
+        let entries = message.entries.iter();
+        let records = entries.map(|e| records::entry(0, e.index, e.term, e.data.clone()));
+        let records: Vec<Record> = records.collect();
+        if makes_space(&records) {
+            return None;
+        }
+        // Each entry may go into a batch of its own, and a term, a vote and a commit index come along.
+        let each = records.into_iter().map(|record| batch_bytes(&[record]));
+        let along = [
+            records::hard_state(0, HardState::default()),
+            records::committed(0, 0),
+        ];
+        let waiting = self.members.iter().map(|m| m.group.outgoing_bytes());
+        Some(each.chain(waiting).sum::<u64>() + batch_bytes(&along))
     }
 
     /// Time goes on by one tick of all groups.

@@ -48,7 +48,7 @@ use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
 
-use crate::replica::records;
+use crate::replica::records::{self, KIND_ENTRY};
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
 use crate::stream::{Entry, Place};
 
@@ -354,7 +354,8 @@ impl Store {
         for at in (0..groups).map(|n| (first + n) % groups) {
             while let Some(batch) = self.members[at].group.poll_append() {
                 let (records, callers) = (batch.records.clone(), batch.callers);
-                if !self.members[at].group.leads() && !self.leaves_reserve(batch_bytes(&records)) {
+                let led = self.members[at].group.leads();
+                if !led && !self.leaves_reserve(batch_bytes(&records)) && !makes_space(&records) {
                     break;
                 }
                 match self.append(records, callers) {
@@ -403,6 +404,14 @@ impl std::fmt::Debug for Store {
             .field("groups", &self.members.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a full disk takes these records from its reserve also where another node leads: votes, terms, the empty entry
+/// that begins a term, and entries that make space. Without them no leader could be elected that empties the group.
+fn makes_space(records: &[Record]) -> bool {
+    let frees = |data: &Bytes| Entry::decode(data).is_ok_and(|e| e.makes_space());
+    let small = |r: &Record| r.kind != KIND_ENTRY || r.payload.is_empty() || frees(&r.payload);
+    records.iter().all(small)
 }
 
 /// The position behind an entry's record.

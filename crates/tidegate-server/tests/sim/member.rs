@@ -35,6 +35,8 @@ pub(crate) struct Member {
     /// The last entry applied: index and term.
     pub(crate) applied: (u64, u64),
     pub(crate) led: bool,
+    /// At most half of the group's members have space, so the leader takes no messages, as in the server.
+    pub(crate) crowded: bool,
     outcomes: Vec<Outcome>,
     effects: Vec<Effect>,
     checking: Vec<(u32, u64)>,
@@ -52,6 +54,7 @@ impl Member {
             waiting: VecDeque::new(),
             applied: (0, 0),
             led: false,
+            crowded: false,
             outcomes: Vec::new(),
             effects: Vec::new(),
             checking: Vec::new(),
@@ -144,6 +147,9 @@ impl Member {
             }
             return;
         }
+        if self.crowded {
+            return;
+        }
         while !self.pending.is_empty() {
             let mut buffer = Vec::new();
             let mut encoder = Encoder::begin(&mut buffer, wall);
@@ -174,6 +180,16 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// Proposes a purge that matches no message, and returns its index. A full disk takes it from its reserve.
+    pub(crate) fn propose_purge(&self, store: &mut Store, wall: u64) -> Option<u64> {
+        let mut buffer = Vec::new();
+        let mut encoder = Encoder::begin(&mut buffer, wall);
+        let purge = br#"{"filter":"none.such"}"#;
+        let _ = encoder.command(&Command::new(Kind::Purge, 1, b"", purge));
+        let proposed = store.propose(self.at, Bytes::from(buffer), 1);
+        proposed.ok().map(|p| p.index)
     }
 
     /// It leads anew: of what it proposed in another term nobody hears from it.

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use tidegate::Time;
-use tidegate_log::{Doing, SimDisk, Steps};
+use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
 use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::{Message, StepError};
-use tidegate_server::store::Due;
-use tidegate_server::store::{OpenError, Opening, Options, Replaying, Store};
+use tidegate_server::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
 use tidegate_server::stream::{AccountLimits, Streams};
 
 use crate::bugs::{Bug, without_ids};
@@ -20,11 +19,34 @@ use crate::world::{Node, Plan};
 /// Wall clocks begin here, in microseconds.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 
+/// A node without space looks for some once in so many ticks.
+const SPACE_TICKS: u64 = 8;
+
 /// Two simulated disks: for checkpoints, for the log.
 #[derive(Clone, Default)]
 pub(crate) struct Disks {
     pub(crate) state: SimDisk,
     pub(crate) log: SimDisk,
+}
+
+impl Disks {
+    /// Returns the bytes of the files on the disk for checkpoints, and on the log's.
+    pub(crate) fn used(&self) -> (u64, u64) {
+        let used = |disk: &SimDisk| {
+            let names = disk.list().unwrap_or_default();
+            names
+                .iter()
+                .map(|name| disk.content(name).len() as u64)
+                .sum()
+        };
+        (used(&self.state), used(&self.log))
+    }
+
+    /// Bounds the bytes that files can have on these disks, or ends the bounds.
+    pub(crate) fn set_capacity(&self, bytes: Option<(u64, u64)>) {
+        self.state.set_capacity(bytes.map(|(state, _)| state));
+        self.log.set_capacity(bytes.map(|(_, log)| log));
+    }
 }
 
 /// A node that runs.
@@ -146,6 +168,11 @@ impl Up {
 
     pub(crate) fn tick(&mut self) {
         self.store.tick();
+        if self.store.space() != Space::Free
+            && self.store.group(0).ticks().is_multiple_of(SPACE_TICKS)
+        {
+            self.store.ask_for_space();
+        }
     }
 
     /// What is to be sent next, and of which group it is.

@@ -2,6 +2,7 @@
 
 mod clients;
 mod faults;
+mod full;
 mod judge;
 mod starts;
 
@@ -91,6 +92,8 @@ enum Event {
     PowerLoss(usize, u32),
     /// A fault that lasts has lasted.
     NetHeals(u64),
+    /// The disks of this node have space again, unless they filled once more.
+    Space(usize, u64),
 }
 
 struct Queued {
@@ -142,6 +145,8 @@ pub(crate) struct Node {
     planted: Planted,
     /// Its disk is gone, and it has no place yet.
     lost: bool,
+    /// The number of the fault that filled its disks, and the bytes that its files can have on each of them.
+    full: Option<(u64, (u64, u64))>,
 }
 
 /// See the [module](self).
@@ -154,6 +159,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     net: Net,
     net_fault: u64,
+    /// Disks that filled.
+    filled: u64,
     /// All there are; a node has those it is a member of.
     groups: Vec<GroupOf>,
     /// Until then a node that starts has one group, as if there were no others.
@@ -164,6 +171,8 @@ pub(crate) struct World {
     pub(crate) oracles: Oracles,
     acked: usize,
     healing: bool,
+    /// No fault begins by chance.
+    calm: bool,
     pub(crate) seen: Coverage,
 }
 
@@ -171,7 +180,8 @@ impl World {
     /// Runs a seed to its end.
     pub(crate) fn run(plan: Plan) -> Result<Coverage, Failure> {
         let mut world = Self::new(plan);
-        let outcome = world.live().and_then(|()| world.heal());
+        let outcome = world.live().and_then(|()| world.stay_full());
+        let outcome = outcome.and_then(|()| world.heal());
         match outcome {
             Ok(()) => {
                 world.count();
@@ -204,6 +214,7 @@ impl World {
             nodes,
             net: Net::new(count),
             net_fault: 0,
+            filled: 0,
             oracles: Oracles::new(&groups),
             groups,
             one_until,
@@ -211,6 +222,7 @@ impl World {
             limited,
             acked: 0,
             healing: false,
+            calm: false,
             seen: Coverage::default(),
             dice,
         };
@@ -258,6 +270,7 @@ impl World {
         self.trace(|| "everything heals".to_owned());
         self.net.heal();
         for n in 0..self.nodes.len() {
+            self.find_space(n);
             self.nodes[n].hangs_until = 0;
             self.nodes[n].sync_us = (50, 300);
             self.resume(n)?;
@@ -300,13 +313,17 @@ impl World {
     }
 
     fn is_settled(&self) -> bool {
+        let shared = self.groups.iter().filter(|g| g.members.len() > 1);
+        let mut shared = shared.map(|g| g.number);
         let done = |up: &Up, m: &Member| {
             let last = self.oracles.of(m.group).last_committed();
             m.applied.0 >= last && m.consumed_all() && up.store.group(m.at).is_whole()
         };
         let all = |up: &Up| up.members.iter().all(|m| done(up, m));
         let applied = |n: &Node| n.up.as_ref().is_some_and(all);
-        self.clients.iter().all(Client::is_done) && self.nodes.iter().all(applied)
+        self.clients.iter().all(Client::is_done)
+            && self.nodes.iter().all(applied)
+            && shared.all(|group| self.leader_of(group).is_some())
     }
 
     fn count(&mut self) {
@@ -396,9 +413,15 @@ impl World {
             }
             Event::Fault => self.fault(),
             Event::PowerLoss(n, life) => {
-                if self.nodes[n].life == life && !self.healing {
+                if self.nodes[n].life == life && !self.healing && !self.calm {
                     let until = self.now + self.dice.range(1_000, 100_000);
                     return self.crash_node(n, until);
+                }
+                Ok(())
+            }
+            Event::Space(n, filled) => {
+                if self.nodes[n].full.is_some_and(|(of, _)| of == filled) {
+                    self.find_space(n);
                 }
                 Ok(())
             }
@@ -445,6 +468,7 @@ impl World {
         }
         let at = self.now + node.tick_us;
         self.push(at, Event::Tick(n, life));
+        self.look_for_room(n);
         self.catch_up(n)?;
         self.turn(n)
     }
@@ -649,6 +673,7 @@ impl Node {
             wall_us: 0,
             planted: Planted::default(),
             lost: false,
+            full: None,
         }
     }
 
@@ -660,6 +685,13 @@ impl Node {
     pub(crate) fn several(&self) -> Vec<u32> {
         let several = self.groups.iter().filter(|g| g.members.len() > 1);
         several.map(|g| g.number).collect()
+    }
+
+    /// Makes the disks as full as they were before a crash. Files that the crash brings back keep their space.
+    fn fill_again(&mut self) {
+        let (state, log) = self.disks.used();
+        let capacity = self.full.map(|(_, had)| (state.max(had.0), log.max(had.1)));
+        self.disks.set_capacity(capacity);
     }
 
     /// The same node on other disks, not running.

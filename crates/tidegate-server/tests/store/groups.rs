@@ -626,7 +626,10 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     disk.set_capacity(Some(used as u64 + (64 << 10)));
     let waits = |c: &mut Cluster| {
         let store = &c.node(0).store;
-        store.space() != Space::Free && store.group(0).poll_append().is_some()
+        let (space, group) = (store.space(), store.group(0));
+        // What it was sent waits for space here, or with the leader.
+        let waits = group.poll_append().is_some() || group.refused_bytes(group.term()).is_some();
+        space != Space::Free && waits
     };
     while !waits(&mut cluster) {
         cluster.fill(ALL, 1, 1300);

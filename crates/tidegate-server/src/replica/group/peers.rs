@@ -3,13 +3,15 @@
 use raft::ProgressState;
 use raft::eraftpb::{Message, MessageType};
 
-use super::{ELECTION_TICKS, Group, StateRole};
+use super::{ELECTION_TICKS, Group, RANK_TICKS, StateRole};
 use crate::replica::step::{self, StepError};
 
 /// What is undurable for so many ticks is on a disk that hangs.
 const STALLED_TICKS: u64 = 2 * ELECTION_TICKS;
 /// A follower that needs the state is told so again after so many ticks: it may not have heard.
 const SNAPSHOT_TICKS: u64 = 2 * ELECTION_TICKS;
+/// How often the wait of a leader that lost its quorum doubles.
+const GAVE_WAY_MAX: u32 = 5;
 /// With so many bytes that wait to be appended no more entries of others are taken.
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 
@@ -76,11 +78,57 @@ impl Group {
             }
             _ => {}
         }
+        if kind == MessageType::MsgAppend {
+            self.refused = None;
+        }
         self.raft_step(message)?;
         if kind == MessageType::MsgAppendResponse {
             self.look_after_snapshot(from);
         }
         Ok(())
+    }
+
+    /// Hears a leader's message and leaves its entries, which take so many bytes of the log and have no room there.
+    ///
+    /// The member does not answer: so a leader loses its quorum if a majority cannot take its entries, and a member
+    /// without those entries can be elected. Entries that were taken and could not be written would hold back this
+    /// member's votes.
+    ///
+    /// # Errors
+    /// See [`StepError`]: it had no effect.
+    pub fn refuse(&mut self, message: Message, bytes: u64) -> Result<(), StepError> {
+        step::check(&self.raft, &self.options.voters, &message)?;
+        self.refused = Some((message.term, bytes));
+        let mut heartbeat = Message::default();
+        heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+        (heartbeat.from, heartbeat.to) = (message.from, message.to);
+        heartbeat.term = message.term;
+        if message.get_msg_type() == MessageType::MsgHeartbeat {
+            heartbeat.commit = message.commit;
+        }
+        self.silent = true;
+        let stepped = self.raft_step(heartbeat);
+        self.silent = false;
+        stepped
+    }
+
+    /// Takes a message of another member as [`step`](Self::step) does, and does not answer its heartbeat.
+    ///
+    /// # Errors
+    /// See [`StepError`]: it had no effect.
+    pub fn step_silently(&mut self, message: Message) -> Result<(), StepError> {
+        self.silent = true;
+        let stepped = self.step(message);
+        self.silent = false;
+        stepped
+    }
+
+    /// Returns the bytes that the entries take which this member refused last, if they are of this term.
+    #[must_use]
+    pub fn refused_bytes(&self, term: u64) -> Option<u64> {
+        self.refused
+            .filter(|(of, _)| *of == term)
+            .map(|(_, bytes)| bytes)
     }
 
     pub(super) fn raft_step(&mut self, message: Message) -> Result<(), StepError> {
@@ -95,10 +143,15 @@ impl Group {
         if self.is_stalled() {
             self.give_up_leading();
         }
-        if !self.may_stand() && !self.leads() {
+        let waits = self.ticks < self.stands_at;
+        if (waits || !self.may_stand()) && !self.leads() {
             self.raft.raft.election_elapsed = 0;
         }
+        let led = self.leads();
         self.raft.tick();
+        if led && !self.leads() {
+            self.let_others_stand();
+        }
         if self.ticks.is_multiple_of(SNAPSHOT_TICKS) {
             for peer in self.progress() {
                 if peer.behind_the_log {
@@ -227,6 +280,22 @@ impl Group {
         if let Some(best) = best.filter(|_| self.raft.raft.lead_transferee.is_none()) {
             self.raft.transfer_leader(best);
         }
+    }
+
+    /// Lets every other member stand first, after this one lost its quorum with entries that are not committed.
+    ///
+    /// A majority may never take these entries, because its disks are full. A member without them can be elected, if
+    /// this one does not stand before it. The wait doubles each time that nothing was committed in between.
+    fn let_others_stand(&mut self) {
+        let last = self.last_index();
+        if last == self.committed_index() {
+            return;
+        }
+        let fresh = self.committed_index() != self.gave_way.0;
+        let times = if fresh { 0 } else { self.gave_way.1 + 1 };
+        self.gave_way = (self.committed_index(), times);
+        let turns = RANK_TICKS * self.options.voters.len() as u64;
+        self.stands_at = self.ticks + (turns << times.min(GAVE_WAY_MAX));
     }
 
     /// A follower that has taken over a state older than the last one it was offered goes on from there.

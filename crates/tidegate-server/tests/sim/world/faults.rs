@@ -21,6 +21,7 @@ impl World {
                 state: node.disks.state.killed(),
                 log: node.disks.log.killed(),
             };
+            node.fill_again();
             return;
         }
         let mut dice = self.dice.fork();
@@ -35,6 +36,7 @@ impl World {
                 kept
             }),
         };
+        node.fill_again();
         if let Some(bug) = self.plan.bug {
             let log = node.disks.log.clone();
             let crash = Crash {
@@ -60,6 +62,9 @@ impl World {
         }
         let again = self.now + self.dice.range(50_000, 1_200_000);
         self.push(again, Event::Fault);
+        if self.calm {
+            return Ok(());
+        }
         let n = self.dice.below(self.nodes.len() as u64) as usize;
         let leader = self
             .nodes
@@ -69,7 +74,9 @@ impl World {
         let short = self.now + self.dice.range(1_000, 300_000);
         let long = self.now + self.dice.range(100_000, 4_000_000);
         let until = if self.dice.chance(500) { short } else { long };
-        match self.dice.below(16) {
+        // Planted bugs are found within as many seeds as before, so their worlds have no full disks.
+        let kinds = if self.plan.bug.is_some() { 16 } else { 18 };
+        match self.dice.below(kinds) {
             0..=3 => self.crash_node(at, until)?,
             4 if self.dice.chance(400) => {
                 let to = self.nodes[n].id;
@@ -139,6 +146,11 @@ impl World {
                         false => log.fail_writes_after(self.dice.below(5)),
                     }
                 }
+            }
+            16 | 17 => {
+                let until = self.now + self.dice.range(100_000, 8_000_000);
+                self.fill_disk(at);
+                self.push(until, Event::Space(at, self.filled));
             }
             _ => {
                 self.seen.hit("clock jumps");

@@ -105,11 +105,13 @@ impl InGroup {
         true
     }
 
-    /// Lets the streams know whether a majority has room: a leader that has some itself would not see.
-    pub(super) fn look_for_room(&self, node: &mut Node) {
-        let members = self.of.members.iter();
-        let room = members.filter(|id| !node.is_full(**id)).count();
-        let crowded = 2 * room <= self.of.members.len() && self.of.members.len() > 1;
+    /// Tells the streams whether a majority has room. A leader that has room itself would not see it.
+    pub(super) fn look_for_room(&self, now: Time, node: &mut Node, known: &Known) {
+        let members = self.of.members.iter().map(|id| {
+            let there = *id == known.me || known.is_there(now, *id);
+            (node.is_full(*id), there)
+        });
+        let crowded = is_crowded(members.collect());
         if let Some(streams) = node.streams_mut(self.at) {
             streams.set_crowded(crowded);
         }
@@ -308,6 +310,15 @@ impl InGroup {
     }
 }
 
+/// Whether at most half of a group's members can take messages. Each member is given as whether it has no room, and
+/// whether it is there. While one member has no room, a member that is away does not count: it may come back without
+/// room, and then no majority could take the messages that the leader accepted meanwhile.
+fn is_crowded(members: Vec<(bool, bool)>) -> bool {
+    let full = members.iter().any(|(full, _)| *full);
+    let able = members.iter().filter(|(full, there)| !full && *there);
+    full && members.len() > 1 && 2 * able.count() <= members.len()
+}
+
 impl Known {
     /// Whether a node was heard of lately.
     fn is_there(&self, now: Time, id: u64) -> bool {
@@ -317,5 +328,24 @@ impl Known {
     /// For how long a node was not heard of, in nanoseconds, if it ever was.
     fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
         self.heard.get(&id).map(|at| now.since(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_crowded;
+
+    #[test]
+    fn a_member_that_is_away_has_no_room_while_another_is_full() {
+        let (able, full, away) = ((false, true), (true, true), (false, false));
+        assert!(!is_crowded(vec![able, able, full]));
+        assert!(is_crowded(vec![able, full, full]));
+        // The full nodes restart one by one.
+        assert!(is_crowded(vec![able, full, away]));
+        // Where no member is full Raft decides.
+        assert!(!is_crowded(vec![able, able, away]));
+        assert!(!is_crowded(vec![able, away, away]));
+        assert!(!is_crowded(vec![able, able, able, full, away]));
+        assert!(!is_crowded(vec![full]), "a node alone sees it itself");
     }
 }

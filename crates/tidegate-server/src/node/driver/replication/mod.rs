@@ -295,7 +295,7 @@ impl Replication {
                 peers.handle_whole();
             }
             for group in &mut self.groups {
-                group.look_for_room(node);
+                group.look_for_room(now, node, &self.known);
                 group.show(now, node, store, &self.known);
             }
         }
