@@ -1,4 +1,5 @@
-//! Any subject, headers and body are a request or are refused with an answer; a configuration means the same when it is read back.
+//! Any subject, headers and body are a request or are refused with an answer; a configuration means the same
+//! when it is read back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Questions and answers of nodes that catch up: any bytes are read or refused, and what is read is what was sent.
+//! Questions and answers of nodes that catch up: any bytes are read or refused, and what is read is what was
+//! sent.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Bytes that may be a checkpoint: decoding ends in a checkpoint or an error, and one that was encoded and then changed is refused.
+//! Bytes that may be a checkpoint: decoding ends in a checkpoint or an error, and one that was encoded and
+//! then changed is refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Whatever a peer sends, in whatever pieces: frames are what was written, a channel ends in an error or goes on, and nothing that
-//! was not proved gets past the greeting.
+//! Whatever a peer sends, in whatever pieces: frames are what was written, a channel ends in an error or goes
+//! on, and nothing that was not proved gets past the greeting.
 #![no_main]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Whatever receivers send to a consumer (pull requests, acknowledgements, their subjects) and whatever a state is read from: no
-//! panic, and the consumer keeps its invariants.
+//! Whatever receivers send to a consumer (pull requests, acknowledgements, their subjects) and whatever a
+//! state is read from: no panic, and the consumer keeps its invariants.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes, read as frames, replies or handshakes: a guess never changes what is found, and what is read is written the same.
+//! Any bytes, read as frames, replies or handshakes: a guess never changes what is found, and what is read is
+//! written the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

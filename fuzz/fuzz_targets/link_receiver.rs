@@ -1,4 +1,5 @@
-//! Any client whatever: the receiver hands out its messages once and in order, or ends with an error, within its bounds.
+//! Any client whatever: the receiver hands out its messages once and in order, or ends with an error, within
+//! its bounds.
 #![no_main]
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Any server whatever: the sender keeps what is not acknowledged, takes nothing impossible, and stays within its bounds.
+//! Any server whatever: the sender keeps what is not acknowledged, takes nothing impossible, and stays within
+//! its bounds.
 #![no_main]
 
 use std::time::Duration;

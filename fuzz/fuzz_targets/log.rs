@@ -1,5 +1,5 @@
-//! A log's files changed in any way: looking, repairing and opening end with an answer, and no record is read that was not
-//! written.
+//! A log's files changed in any way: looking, repairing and opening end with an answer, and no record is read
+//! that was not written.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,5 @@
-//! Whatever clients send, in whatever pieces: the node keeps its invariants, and where bytes are cut changes nothing.
+//! Whatever clients send, in whatever pieces: the node keeps its invariants, and where bytes are cut changes
+//! nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

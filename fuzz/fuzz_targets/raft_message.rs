@@ -1,5 +1,5 @@
-//! Bytes that may be a message between members: decoding ends in a message or an error, what is read is written the same, and
-//! no message ends the process of the member that is given it.
+//! Bytes that may be a message between members: decoding ends in a message or an error, what is read is
+//! written the same, and no message ends the process of the member that is given it.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! A log-linear histogram all callers write into: exact below 128, then 128 buckets an octave (at most 0.8 % off).
+//! A log-linear histogram all callers write into: exact below 128, then 128 buckets an octave (at most 0.8 %
+//! off).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,5 +1,5 @@
-//! The open loop: which command is due when, whoever is free to send it. Latency counts from there, so that a late
-//! answer is not forgiven those that wait behind it (no coordinated omission).
+//! The open loop: which command is due when, whoever is free to send it. Latency counts from there, so that a
+//! late answer is not forgiven those that wait behind it (no coordinated omission).
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -51,8 +51,8 @@ impl Pacer {
         self.due.close();
     }
 
-    /// Hands out what is due until closed. Its timer is waited for by the runtime's own poller, as the clients' sockets
-    /// are; what it costs counts as the application's, for every client alike.
+    /// Hands out what is due until closed. Its timer is waited for by the runtime's own poller, as the
+    /// clients' sockets are; what it costs counts as the application's, for every client alike.
     pub(crate) async fn run(&self) -> std::io::Result<()> {
         // Any descriptor that is polled and read is as good as a pipe.
         let period = Duration::from_secs_f64(1.0 / self.rate);

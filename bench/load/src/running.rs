@@ -1,4 +1,5 @@
-//! One load at work: a runtime on a thread of its own, the callers as its tasks, and what a look at them finds.
+//! One load at work: a runtime on a thread of its own, the callers as its tasks, and what a look at them
+//! finds.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +21,8 @@ use crate::request::{Ask, Command};
 
 /// Keys the bench has filled; caller n has the key n modulo this.
 const KEYS: usize = 1024;
-/// In a closed loop every so many commands of a caller are timed: looking at the clock costs as much as some clients do.
+/// In a closed loop every so many commands of a caller are timed: looking at the clock costs as much as some
+/// clients do.
 const TIMED_EVERY: u64 = 8;
 
 /// A client under load. Each caller has a clone: what is shared below it is the client's business.

@@ -1,4 +1,5 @@
-//! Hands the locked versions of the rivals to the program, so that an answer can never name a version that was not measured.
+//! Hands the locked versions of the rivals to the program, so that an answer can never name a version that
+//! was not measured.
 
 use std::fs;
 

@@ -21,18 +21,20 @@ pub(crate) enum Bench {
     Queue(BenchArgs),
     /// The link: messages of five bytes over loopback TCP, each acknowledged, beside bare sockets.
     Link(BenchArgs),
-    /// The Redis client: callers that share one, beside a Redis started for it; closed loop and 100 k commands a second.
+    /// The Redis client: callers that share one, beside a Redis started for it; closed loop and 100 k
+    /// commands a second.
     Redis(BenchArgs),
     /// The callers of our own client, as a process of its own: told what to do on standard input.
     #[command(hide = true)]
     RedisCallers,
-    /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and without a sync
-    /// before every acknowledgement.
+    /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and
+    /// without a sync before every acknowledgement.
     Stream(BenchArgs),
-    /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats` program.
+    /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats`
+    /// program.
     Cluster(BenchArgs),
-    /// The gain of each step of nats-server's PR 7355 on such streams, and of two more: on this disk, and on a disk whose syncs
-    /// take 5 ms longer.
+    /// The gain of each step of nats-server's PR 7355 on such streams, and of two more: on this disk, and on
+    /// a disk whose syncs take 5 ms longer.
     Raft(BenchArgs),
     /// Two binaries of `tidegate` as stream servers, in interleaved pairs: is NEW worse than OLD?
     Compare(crate::compare::CompareArgs),
@@ -98,7 +100,8 @@ pub(crate) struct TopologyArgs {
     /// Text to count instead of the generated one; it is read into memory and repeated endlessly.
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
-    /// Run Knee and the best static size for this long each, in turns of one window, and compare their windows.
+    /// Run Knee and the best static size for this long each, in turns of one window, and compare their
+    /// windows.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) soak: Option<NonZeroU64>,
 }

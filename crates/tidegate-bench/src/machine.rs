@@ -47,8 +47,8 @@ impl Meter {
     }
 }
 
-/// User and system time in a `stat` file of /proc, as seconds; with `waited_for`, also that of processes it has waited for. The system
-/// counts in ticks of 10 ms.
+/// User and system time in a `stat` file of /proc, as seconds; with `waited_for`, also that of processes it
+/// has waited for. The system counts in ticks of 10 ms.
 pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
     // The name may have blanks and parentheses in it.
     let (_, rest) = stat.rsplit_once(')')?;

@@ -1,10 +1,10 @@
 //! `tidegate-bench mailbox`: the batch actor beside gen_batch_server.
 //!
-//! The workload of its PR 29: one thread casts 100,000 times the same 4 KiB and then calls as a barrier; the handler
-//! is busy for 3 ms a batch and 3 ms a MiB. Its whole table is printed. **Heap** means for us: the bytes the process
-//! has allocated at the moment a batch is in the handler's hands, less those before the actor was started: its queue,
-//! the batch, its bookkeeping. The payload is shared and not in it, as in the original. Then a handler that does
-//! nothing, with 5-byte casts.
+//! The workload of its PR 29: one thread casts 100,000 times the same 4 KiB and then calls as a barrier; the
+//! handler is busy for 3 ms a batch and 3 ms a MiB. Its whole table is printed. **Heap** means for us: the
+//! bytes the process has allocated at the moment a batch is in the handler's hands, less those before the
+//! actor was started: its queue, the batch, its bookkeeping. The payload is shared and not in it, as in the
+//! original. Then a handler that does nothing, with 5-byte casts.
 
 use std::sync::Arc;
 use std::thread;
@@ -437,7 +437,8 @@ fn noop(choice: Choice, buffered: bool, producers: usize, items: u64) -> anyhow:
                 if buffered {
                     let mut caster = handle.buffered();
                     let cast = (0..casts).try_for_each(|_| caster.cast(*b"hello").ok());
-                    // The barrier comes by another handle: what a full queue left in the buffer would come after it.
+                    // The barrier comes by another handle: what a full queue left in the buffer would come
+                    // after it.
                     cast.and_then(|()| caster.flush().ok())
                 } else {
                     (0..casts).try_for_each(|_| handle.cast(*b"hello").ok())

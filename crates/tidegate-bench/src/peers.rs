@@ -1,6 +1,6 @@
-//! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a line and
-//! answers a JSON object a line (bench/peers/README.md). They are killed, with all they started, when they hang and
-//! at the end.
+//! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a
+//! line and answers a JSON object a line (bench/peers/README.md). They are killed, with all they started,
+//! when they hang and at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -69,7 +69,8 @@ enum State {
 }
 
 impl Peers {
-    /// None yet. Each answer is waited for `timeout` beyond what the request takes by itself, but not past `until`.
+    /// None yet. Each answer is waited for `timeout` beyond what the request takes by itself, but not past
+    /// `until`.
     pub(crate) fn none(timeout: Duration, until: Option<Instant>) -> Self {
         Self {
             timeout,
@@ -90,7 +91,7 @@ impl Peers {
         self.known.insert(name.into(), Peer::new(start, args));
     }
 
-    /// Whether there are none at all.
+    /// Returns whether there are none at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -135,8 +136,8 @@ impl Peers {
         Ok(listed.iter().map(system).collect())
     }
 
-    /// Sends one request that takes `takes` by itself and waits for its answer. A peer that does not answer in time is
-    /// killed, and started again for the next request, but not for ever.
+    /// Sends one request that takes `takes` by itself and waits for its answer. A peer that does not answer
+    /// in time is killed, and started again for the next request, but not for ever.
     ///
     /// # Errors
     /// Its own `error`, or what became of it.
@@ -371,7 +372,7 @@ pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     })
 }
 
-/// Whether a failure says that the system has no such thing, rather than that it failed.
+/// Returns whether a failure says that the system has no such thing, rather than that it failed.
 pub(crate) fn is_unsupported(failure: &str) -> bool {
     ["not supported", "unknown request", "unknown system"]
         .iter()

@@ -1,8 +1,9 @@
-//! `tidegate-bench queue`: 8-byte items through the queue, by every kind of producer, beside the rivals' queues.
+//! `tidegate-bench queue`: 8-byte items through the queue, by every kind of producer, beside the rivals'
+//! queues.
 //!
-//! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds the items up
-//! and the sum is checked. A batched cell pushes item by item into a producer that batches, and, as `slice`, hands over
-//! whole batches; rivals with a batch insert are handed whole batches.
+//! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds
+//! the items up and the sum is checked. A batched cell pushes item by item into a producer that batches, and,
+//! as `slice`, hands over whole batches; rivals with a batch insert are handed whole batches.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -59,9 +60,9 @@ impl Mode {
         })
     }
 
-    /// What the rivals are asked for beside it: their own dynamic rule where they have one, else the best constant.
-    /// What a rival is asked for beside it, and how to call that: its own dynamic rule where it has one, else a
-    /// constant.
+    /// What the rivals are asked for beside it: their own dynamic rule where they have one, else the best
+    /// constant. What a rival is asked for beside it, and how to call that: its own dynamic rule where it has
+    /// one, else a constant.
     fn rival(self, system: &System) -> (String, String) {
         let dynamic = system.name.contains("jcqueue");
         let (mode, batch) = match self {
@@ -294,8 +295,8 @@ fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     session.cell(case, contestants).map(drop)
 }
 
-/// One producer pushes by a schedule, however late it is; the consumer waits in its ordinary way. Latencies are taken
-/// from the push; from the moment an item was due, they are among the extra keys.
+/// One producer pushes by a schedule, however late it is; the consumer waits in its ordinary way. Latencies
+/// are taken from the push; from the moment an item was due, they are among the extra keys.
 fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (queue, mut consumer) = Builder::new(CAPACITY).build()?;
     let mut producer = mode.producer(&queue)?;
@@ -411,7 +412,8 @@ fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     session.keep(case, vec![row])
 }
 
-/// A consumer that waits and a producer with a buffer that does nothing: wake-ups and processor time in a minute.
+/// A consumer that waits and a producer with a buffer that does nothing: wake-ups and processor time in a
+/// minute.
 fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "idle for 60 s";
     if !session.wants(case) {

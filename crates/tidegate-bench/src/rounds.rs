@@ -1,5 +1,5 @@
-//! Interleaved rounds: in each, every contestant of a case runs once. Ratios are taken within a round, between
-//! neighbours in time, and only then the median: what the machine does meanwhile touches both.
+//! Interleaved rounds: in each, every contestant of a case runs once. Ratios are taken within a round,
+//! between neighbours in time, and only then the median: what the machine does meanwhile touches both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,8 +41,8 @@ pub(crate) struct Contestant<'a, C> {
     pub(crate) run: Measure<'a, C>,
 }
 
-/// Runs `rounds` rounds of a case. One who fails is not asked again and keeps its reason as a note. Stops early if
-/// `stop` says so: the rows then have fewer rounds.
+/// Runs `rounds` rounds of a case. One who fails is not asked again and keeps its reason as a note. Stops
+/// early if `stop` says so: the rows then have fewer rounds.
 pub(crate) fn play<C>(
     case: &str,
     contestants: &mut [Contestant<'_, C>],
@@ -131,8 +131,8 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
 /// One number of a sample.
 type Field = fn(&Sample) -> Option<f64>;
 
-/// The subject's ratios to every other row: of throughput, and where both have them of mean and p99 latency and of
-/// processor time an operation.
+/// The subject's ratios to every other row: of throughput, and where both have them of mean and p99 latency
+/// and of processor time an operation.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
     let fields: [(&str, Field); 5] = [
         ("ratio", |sample| Some(sample.ops_per_s)),

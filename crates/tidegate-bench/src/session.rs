@@ -1,4 +1,5 @@
-//! One call of a bench: its cells one after the other, each printed, kept and put into the document as it ends.
+//! One call of a bench: its cells one after the other, each printed, kept and put into the document as it
+//! ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +22,8 @@ const BUDGET: Duration = Duration::from_secs(8 * 60);
 /// ... and no measurement after this, so that it ends within ten minutes.
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
-/// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is known.
+/// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is
+/// known.
 const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
@@ -88,12 +90,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether measurements should be as short as can be.
+    /// Returns whether measurements should be as short as can be.
     pub(crate) fn is_smoke(&self) -> bool {
         self.args.effort == Effort::Smoke
     }
 
-    /// Whether this cell is to be measured: asked for, time left, and not among the results kept (those are shown).
+    /// Returns whether this cell is to be measured: asked for, time left, and not among the results kept
+    /// (those are shown).
     pub(crate) fn wants(&mut self, case: &str) -> bool {
         if interrupt::asked()
             || self

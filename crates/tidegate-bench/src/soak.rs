@@ -1,5 +1,5 @@
-//! `tidegate-bench topology --soak`: Knee and the best static size, each in a topology of its own that lives through
-//! the whole run, in turns of one window: whatever the machine does, it does to both.
+//! `tidegate-bench topology --soak`: Knee and the best static size, each in a topology of its own that lives
+//! through the whole run, in turns of one window: whatever the machine does, it does to both.
 
 use std::time::Duration;
 

@@ -93,7 +93,8 @@ fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::create_new(path)?.write_all(text)
 }
 
-/// Lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The same on every machine.
+/// Lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The same on every
+/// machine.
 fn generate(bytes: usize) -> Vec<u8> {
     let mut random = SplitMix(1);
     let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();

@@ -1,5 +1,6 @@
-//! `tidegate-bench topology`: the table of Storm's PR 8796. The count topology over a text in memory, endlessly; static
-//! sizes, Storm's dynamic rule with these ceilings, and Knee; saturated, and at a tenth of the best saturated rate.
+//! `tidegate-bench topology`: the table of Storm's PR 8796. The count topology over a text in memory,
+//! endlessly; static sizes, Storm's dynamic rule with these ceilings, and Knee; saturated, and at a tenth of
+//! the best saturated rate.
 
 use std::time::{Duration, Instant};
 
@@ -117,7 +118,8 @@ fn ours<'a>(text: &'a Text, pace: Option<Pace>, times: Times) -> Vec<Contestant<
     choices.map(contestant).collect()
 }
 
-/// Storm's LocalCluster, where its peer is built. It counts its own start and warm-up on top of what it measures.
+/// Storm's LocalCluster, where its peer is built. It counts its own start and warm-up on top of what it
+/// measures.
 fn storm<'a>(session: &Session, text: &'a Text, times: Times) -> Vec<Contestant<'a, Peers>> {
     // Each takes some ten seconds to come and go; a call of ten minutes has time for these.
     let sizes = if session.args.full {

@@ -342,8 +342,8 @@ fn redis_clients_are_loaded_measured_and_rested() {
         ] {
             assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
         }
-        // It never called Redis: what Redis did are the bench's own questions, one after the other. They may take too
-        // little for its clock, and now and then it reads where nothing is.
+        // It never called Redis: what Redis did are the bench's own questions, one after the other. They may
+        // take too little for its clock, and now and then it reads where nothing is.
         assert!(row["redis_cpu_us"].is_f64(), "{row}");
         let commands = row["commands_per_read"].as_f64().unwrap();
         assert!(commands > 0.0 && commands <= 1.0, "{row}");

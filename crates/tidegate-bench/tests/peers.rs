@@ -1,4 +1,5 @@
-//! `tidegate-bench stream`, `cluster` and `raft` with the `nats` program as the load and nats-server as the rival.
+//! `tidegate-bench stream`, `cluster` and `raft` with the `nats` program as the load and nats-server as the
+//! rival.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

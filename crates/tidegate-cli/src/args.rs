@@ -27,7 +27,8 @@ pub(crate) enum Command {
     Sim(sim::SimArgs),
     /// Receive records that `tidegate send` ships, to standard output or to the end of a file.
     Receive(ReceiveArgs),
-    /// Ship a file's records, or standard input's, to `tidegate receive`: a pipe that survives a broken network.
+    /// Ship a file's records, or standard input's, to `tidegate receive`: a pipe that survives a broken
+    /// network.
     Send(SendArgs),
     /// Serve NATS clients.
     Serve(Box<serve::ServeArgs>),
@@ -50,11 +51,13 @@ pub(crate) enum Command {
 /// What `tidegate receive` takes.
 #[derive(Args, Debug)]
 pub(crate) struct ReceiveArgs {
-    /// Where to listen: an address with a port, 0 for any free one. Beyond this machine only with --tls-cert and --token-file.
+    /// Where to listen: an address with a port, 0 for any free one. Beyond this machine only with --tls-cert
+    /// and --token-file.
     #[arg(long, value_name = "ADDR", default_value = ship::ADDRESS)]
     pub(crate) listen: String,
-    /// Append to this file instead of writing to standard output: what is acknowledged is written and synced, and each
-    /// session goes on where it stopped, whoever was killed. What that takes is kept in FILE.tidegate.
+    /// Append to this file instead of writing to standard output: what is acknowledged is written and synced,
+    /// and each session goes on where it stopped, whoever was killed. What that takes is kept in
+    /// FILE.tidegate.
     #[arg(long, value_name = "FILE")]
     pub(crate) append: Option<PathBuf>,
     #[command(flatten)]
@@ -82,23 +85,26 @@ pub(crate) struct SendArgs {
     /// What to ship; `-` is standard input.
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Goes on where the session of this name stopped: a file at the record the receiver names. One sender a name at a
-    /// time; the newer one wins. Default: a session of its own, which nobody can come back to.
+    /// Goes on where the session of this name stopped: a file at the record the receiver names. One sender a
+    /// name at a time; the newer one wins. Default: a session of its own, which nobody can come back to.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
-    /// Keep what standard input brings in this directory until it is acknowledged, so that it survives this program:
-    /// started again, it sends what is left there first.
+    /// Keep what standard input brings in this directory until it is acknowledged, so that it survives this
+    /// program: started again, it sends what is left there first.
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
-    /// The most the spool may hold, in bytes, or with KiB, MiB or GiB; standard input is not read while it is full.
+    /// The most the spool may hold, in bytes, or with KiB, MiB or GiB; standard input is not read while it is
+    /// full.
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
     pub(crate) spool_limit: u64,
     #[command(flatten)]
     pub(crate) records: RecordArgs,
-    /// How long to try to reach the receiver: 500ms, 30s, 5m, 2h. Default: the first time not at all, after a cut 60s.
+    /// How long to try to reach the receiver: 500ms, 30s, 5m, 2h. Default: the first time not at all, after a
+    /// cut 60s.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Speak TLS, and trust the certificates in this PEM file alone; the receiver must prove the name in ADDR.
+    /// Speak TLS, and trust the certificates in this PEM file alone; the receiver must prove the name in
+    /// ADDR.
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// A file with the secret the receiver wants; it is only sent inside TLS, or within this machine.
@@ -112,7 +118,8 @@ pub(crate) struct RecordArgs {
     /// What a record is.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// The largest record, in bytes, or with KiB or MiB. At the receiver, each connection may need a few times as much memory.
+    /// The largest record, in bytes, or with KiB or MiB. At the receiver, each connection may need a few
+    /// times as much memory.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }
@@ -163,8 +170,9 @@ pub(crate) struct CountArgs {
     /// Files to count; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Who decides the batches of both edges, none of more than 1024 items: knee, knee:OBJECTIVE, greedy, fixed:LIMIT,
-    /// fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY.
+    /// Who decides the batches of both edges, none of more than 1024 items: knee, knee:OBJECTIVE, greedy,
+    /// fixed:LIMIT, fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or
+    /// rueidis-stats:MAX_DELAY.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
     /// Read this many lines a second, however late the counting is. Default: as fast as it goes.

@@ -1,4 +1,5 @@
-//! Ctrl-C: asked for once, everything stops where it stands and says what it has; asked for twice, it is over.
+//! Ctrl-C: asked for once, everything stops where it stands and says what it has; asked for twice, it is
+//! over.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -22,7 +23,7 @@ pub fn listen() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether Ctrl-C was pressed.
+/// Returns whether Ctrl-C was pressed.
 #[inline]
 pub fn asked() -> bool {
     ASKED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))

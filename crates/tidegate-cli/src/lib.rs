@@ -1,5 +1,5 @@
-//! The commands of the program `tidegate`, as a library: the program calls [`main`], and `tidegate-bench` uses the parts
-//! that both have: the word count topology, the tables of results, the server's flags.
+//! The commands of the program `tidegate`, as a library: the program calls [`main`], and `tidegate-bench`
+//! uses the parts that both have: the word count topology, the tables of results, the server's flags.
 
 mod args;
 mod client;
@@ -61,8 +61,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Runs a command of `program` with Ctrl-C as a flag, and turns its outcome into an exit code: an error is one line on
-/// standard error, a closed output is none.
+/// Runs a command of `program` with Ctrl-C as a flag, and turns its outcome into an exit code: an error is
+/// one line on standard error, a closed output is none.
 pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     let outcome = interrupt::listen()
         .map_err(Into::into)

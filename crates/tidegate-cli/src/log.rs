@@ -1,7 +1,8 @@
-//! `tidegate log`: what a stopped server keeps on disk, looked at, checked and repaired. Changes nothing but in `repair`.
+//! `tidegate log`: what a stopped server keeps on disk, looked at, checked and repaired. Changes nothing but
+//! in `repair`.
 //!
-//! Exit codes: 0 if all is well (for `repair`: if nothing had to be given up), 1 if something is damaged, missing or cannot be
-//! done, 2 if there is no such directory.
+//! Exit codes: 0 if all is well (for `repair`: if nothing had to be given up), 1 if something is damaged,
+//! missing or cannot be done, 2 if there is no such directory.
 
 mod report;
 

@@ -1,4 +1,5 @@
-//! The one form of every result of the simulator and the benches: rows in one JSON document, or tables of them.
+//! The one form of every result of the simulator and the benches: rows in one JSON document, or tables of
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! `tidegate serve`: a server from flags and a configuration file, until a signal ends it.
 //!
-//! Owns the order in which settings override each other (defaults, file, environment and flags), where the log goes, and
-//! what each signal means. The server itself is `tidegate-server`.
+//! Owns the order in which settings override each other (defaults, file, environment and flags), where the
+//! log goes, and what each signal means. The server itself is `tidegate-server`.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -121,7 +121,8 @@ pub struct ServeArgs {
     /// Told to clients as the address to connect to.
     #[arg(long = "client_advertise", value_name = "HOST:PORT")]
     client_advertise: Option<String>,
-    /// Keep streams in this directory, which belongs to one server at a time; `tidegate-data` here if nothing is said.
+    /// Keep streams in this directory, which belongs to one server at a time; `tidegate-data` here if nothing
+    /// is said.
     #[arg(
         long,
         alias = "store_dir",
@@ -182,7 +183,8 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     cluster_secret: Option<String>,
-    /// This node's disk was lost: with an empty data directory, ask the other nodes for the place and the streams it had.
+    /// This node's disk was lost: with an empty data directory, ask the other nodes for the place and the
+    /// streams it had.
     #[arg(long)]
     rejoin: bool,
     /// TLS between the nodes: show this certificate to whoever dials and to whoever is dialled.
@@ -375,7 +377,8 @@ fn free_or(port: i32) -> anyhow::Result<u16> {
     }
 }
 
-/// The arguments with Go's spelling of `serve`'s long flags, one dash (`-js`, `-sd DIR`), as they are spelled here.
+/// The arguments with Go's spelling of `serve`'s long flags, one dash (`-js`, `-sd DIR`), as they are spelled
+/// here.
 pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let command = ServeArgs::augment_args(clap::Command::new("serve"));
     let longs: Vec<&str> = command
@@ -474,8 +477,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// As many descriptors as this process may ask for: each segment of the log has one, and each connection. What is given without asking
-/// is a thousand on most systems.
+/// As many descriptors as this process may ask for: each segment of the log has one, and each connection.
+/// What is given without asking is a thousand on most systems.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {

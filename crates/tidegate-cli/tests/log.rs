@@ -33,7 +33,8 @@ fn json(args: &[&str]) -> (Value, Option<i32>) {
     )
 }
 
-/// A data directory with a stream of messages of a KiB, each in an entry of its own, with a checkpoint or without.
+/// A data directory with a stream of messages of a KiB, each in an entry of its own, with a checkpoint or
+/// without.
 fn make(dir: &Path, checkpoint: bool) {
     let options = Options {
         checkpoint_bytes_min: 1 << 40,

@@ -1,7 +1,8 @@
-//! The bytes of messages and of what comes back: both protocols' frames, encoded into blocks and decoded where they lie.
+//! The bytes of messages and of what comes back: both protocols' frames, encoded into blocks and decoded
+//! where they lie.
 //!
-//! Nothing here allocates while decoding, keeps state, or knows why a frame is sent. The handshake's bytes are
-//! in `hello`, the rules in `proto`. The tables stand in docs/link-protocol.md.
+//! Nothing here allocates while decoding, keeps state, or knows why a frame is sent. The handshake's bytes
+//! are in `hello`, the rules in `proto`. The tables stand in docs/link-protocol.md.
 
 use crate::Seq;
 
@@ -22,7 +23,8 @@ pub const CONTROL: u32 = 0xFFFF_FFF0;
 pub const CLOSE: u32 = 0xFFFF_FFFE;
 /// The size of a control frame: answer with a pong. Also the count of that pong.
 pub const PING: u32 = 0xFFFF_FFFD;
-/// The size of a control frame that 8 bytes follow: the number of the next message. Those before it are given up.
+/// The size of a control frame that 8 bytes follow: the number of the next message. Those before it are given
+/// up.
 pub const SKIP: u32 = 0xFFFF_FFFC;
 /// The most a payload may have in the session protocol.
 pub const SIZE_MAX: u32 = CONTROL - 1;
@@ -83,7 +85,8 @@ impl Layout {
         }
     }
 
-    /// Counts the whole messages at the start of `bytes`, none larger than `frame_max`. Checksums are not looked at.
+    /// Counts the whole messages at the start of `bytes`, none larger than `frame_max`. Checksums are not
+    /// looked at.
     #[must_use]
     pub fn scan(self, bytes: &[u8], frame_max: u32) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, u64::MAX)
@@ -101,7 +104,8 @@ impl Layout {
         self.walk(bytes, SIZE_MAX, usize::MAX, count).bytes
     }
 
-    /// How many frames of `bytes` begin before the offset `before`, and where the last of them ends. All are whole.
+    /// How many frames of `bytes` begin before the offset `before`, and where the last of them ends. All are
+    /// whole.
     #[must_use]
     pub fn begun(self, bytes: &[u8], before: usize) -> (u64, usize) {
         let scan = self.walk(bytes, SIZE_MAX, before, u64::MAX);
@@ -160,8 +164,8 @@ fn size_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*field))
 }
 
-/// Where sizes repeat, the next frames are guessed to be as large as the last one: then no load waits for the one before
-/// it, which is what a walk from frame to frame otherwise costs.
+/// Where sizes repeat, the next frames are guessed to be as large as the last one: then no load waits for the
+/// one before it, which is what a walk from frame to frame otherwise costs.
 const GUESS: usize = 8;
 
 fn walk<const H: usize, const T: usize>(
@@ -307,7 +311,8 @@ pub fn skip(next: Seq) -> [u8; 12] {
 /// What a server sends once a connection is open: always 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Everything up to `latest` is acknowledged; `omitted` acknowledgements since the previous one were left out.
+    /// Everything up to `latest` is acknowledged; `omitted` acknowledgements since the previous one were left
+    /// out.
     Ack {
         /// The id (plain) or number (session) of the latest message acknowledged.
         latest: u64,
@@ -423,7 +428,7 @@ impl Code {
         }
     }
 
-    /// Whether connecting again may help.
+    /// Returns whether connecting again may help.
     #[must_use]
     pub const fn is_passing(self) -> bool {
         matches!(self, Self::Idle | Self::Closing | Self::Full)
@@ -464,9 +469,10 @@ const ROOM: usize = 24;
 
 /// Appends size and payload.
 ///
-/// A copy of a length the compiler knows is a few moves; one of an unknown length is a call, which for some bytes costs as
-/// much as all the rest. So a small payload goes through registers, in whole words with zeros behind it, and is cut to its
-/// length. That needs room, which is not made for it: a block never grows for bytes that are cut off again.
+/// A copy of a length the compiler knows is a few moves; one of an unknown length is a call, which for some
+/// bytes costs as much as all the rest. So a small payload goes through registers, in whole words with zeros
+/// behind it, and is cut to its length. That needs room, which is not made for it: a block never grows for
+/// bytes that are cut off again.
 #[inline]
 fn append(out: &mut Vec<u8>, payload: &[u8]) {
     let len = payload.len();
@@ -489,8 +495,9 @@ fn append(out: &mut Vec<u8>, payload: &[u8]) {
     }
 }
 
-/// At most 8 bytes as a number, zeros behind them. Each byte is loaded once, in the pieces a copy of so many bytes is stored
-/// in: a load across two stores that are still on their way waits for both, which takes longer than all the rest.
+/// At most 8 bytes as a number, zeros behind them. Each byte is loaded once, in the pieces a copy of so many
+/// bytes is stored in: a load across two stores that are still on their way waits for both, which takes
+/// longer than all the rest.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     if let Some(all) = bytes.first_chunk::<8>() {

@@ -1,8 +1,8 @@
 //! The bytes of the handshake: what opens a session, and the answer.
 //!
-//! One envelope for all of it: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and impossible there), the length
-//! of the body (u16), the body, and the CRC32C of everything before it. Bodies may grow: what follows the known fields is
-//! ignored. What the fields mean is decided in `proto`.
+//! One envelope for all of it: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and impossible
+//! there), the length of the body (u16), the body, and the CRC32C of everything before it. Bodies may grow:
+//! what follows the known fields is ignored. What the fields mean is decided in `proto`.
 
 use std::fmt;
 
@@ -53,7 +53,8 @@ pub struct Hello {
     pub checked: bool,
     /// The session.
     pub session: SessionId,
-    /// Random, drawn once in a client's life: tells a client that connects again from another one of the same session.
+    /// Random, drawn once in a client's life: tells a client that connects again from another one of the same
+    /// session.
     pub life: u64,
     /// The epoch this client knows; 0 before its first welcome.
     pub epoch: u64,
@@ -162,16 +163,16 @@ impl fmt::Display for HandshakeError {
 
 impl std::error::Error for HandshakeError {}
 
-/// Whether a connection that begins with `bytes` opens a session; `None` while it is too early to tell. Otherwise it speaks
-/// plain.
+/// Whether a connection that begins with `bytes` opens a session; `None` while it is too early to tell.
+/// Otherwise it speaks plain.
 #[must_use]
 pub fn opens_session(bytes: &[u8]) -> Option<bool> {
     let size = bytes.get(8..12)?.first_chunk()?;
     Some(u32::from_le_bytes(*size) == MARK)
 }
 
-/// The body at the start of `bytes` and what its envelope takes in all; `None` while it is not complete. Whatever cannot
-/// become an envelope is told at once.
+/// The body at the start of `bytes` and what its envelope takes in all; `None` while it is not complete.
+/// Whatever cannot become an envelope is told at once.
 fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
     let begins = MAGIC.iter().chain(&[0xFF; 4]);
     if bytes.iter().zip(begins).any(|(a, b)| a != b) {
@@ -237,7 +238,8 @@ impl<'a> Fields<'a> {
 }
 
 impl Hello {
-    /// Its bytes on the wire. A token beyond [`TOKEN_MAX`] bytes is cut, which no server takes for the right one.
+    /// Its bytes on the wire. A token beyond [`TOKEN_MAX`] bytes is cut, which no server takes for the right
+    /// one.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let token = &self.token[..self.token.len().min(TOKEN_MAX)];

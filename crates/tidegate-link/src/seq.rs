@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The number of a message within its session, or on its connection in the plain protocol. The first message is 1;
-/// [`Seq::NONE`] comes before it.
+/// The number of a message within its session, or on its connection in the plain protocol. The first message
+/// is 1; [`Seq::NONE`] comes before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seq(u64);
 
@@ -13,7 +13,8 @@ impl Seq {
     /// The first message.
     pub const FIRST: Self = Self(1);
 
-    /// The highest number either side accepts from the other: beyond it lies nothing but nonsense, and room to count.
+    /// The highest number either side accepts from the other: beyond it lies nothing but nonsense, and room
+    /// to count.
     pub const LAST: Self = Self(u64::MAX >> 1);
 
     /// The message numbered `n`, [`Seq::NONE`] for 0.

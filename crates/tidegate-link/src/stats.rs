@@ -1,4 +1,5 @@
-//! What a client and a server did so far, read as snapshots. Counted once a batch, a read or a write, never a message.
+//! What a client and a server did so far, read as snapshots. Counted once a batch, a read or a write, never a
+//! message.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -17,7 +17,8 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Trusts the certificates of `ca_pem` and nobody else; the server must prove to be `name`, a DNS name or an IP address.
+    /// Trusts the certificates of `ca_pem` and nobody else; the server must prove to be `name`, a DNS name or
+    /// an IP address.
     ///
     /// # Errors
     /// Text without a certificate, or a name that is none.

@@ -62,8 +62,8 @@ impl Socket {
         }
     }
 
-    /// Looks at the socket itself rather than at what the runtime knows of it, for those who spin: a runtime that is never
-    /// idle learns of new bytes late. `None` if there are none, or if it cannot be told (TLS).
+    /// Looks at the socket itself rather than at what the runtime knows of it, for those who spin: a runtime
+    /// that is never idle learns of new bytes late. `None` if there are none, or if it cannot be told (TLS).
     pub(crate) fn read_now(&mut self, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let Self::Tcp(tcp) = self else { return None };
         match (&*SockRef::from(&*tcp)).read(buf) {
@@ -73,7 +73,8 @@ impl Socket {
         }
     }
 
-    /// Whether strangers on the way cannot read along: TLS, or a connection that does not leave this machine.
+    /// Returns whether strangers on the way cannot read along: TLS, or a connection that does not leave this
+    /// machine.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Tls(_) => true,
@@ -92,12 +93,13 @@ impl Socket {
     }
 }
 
-/// Whether `address` is this machine itself.
+/// Returns whether `address` is this machine itself.
 pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// What both sides set on a fresh connection. Messages are merged before the socket, so nothing is gained by waiting in it.
+/// What both sides set on a fresh connection. Messages are merged before the socket, so nothing is gained by
+/// waiting in it.
 pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     SockRef::from(tcp).set_keepalive(true)

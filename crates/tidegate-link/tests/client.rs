@@ -1,4 +1,5 @@
-//! Client and server over loopback: what is sent arrives once, in order, and is acknowledged, whatever happens to connections.
+//! Client and server over loopback: what is sent arrives once, in order, and is acknowledged, whatever
+//! happens to connections.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

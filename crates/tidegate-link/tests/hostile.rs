@@ -166,7 +166,8 @@ async fn noise() {
     serves(&server).await;
 }
 
-/// A reset in the middle of a message: what came whole is kept, and the session's next connection goes on after it.
+/// A reset in the middle of a message: what came whole is kept, and the session's next connection goes on
+/// after it.
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_message() {
     let (server, seen) = remembering(Server::builder()).await;
@@ -196,7 +197,8 @@ async fn a_reset_in_the_middle_of_a_message() {
     assert_eq!(seen.numbers(), [1, 2, 3, 4]);
 }
 
-/// A client that sends and never listens: everything is taken, and the acknowledgements fit together when it does listen.
+/// A client that sends and never listens: everything is taken, and the acknowledgements fit together when it
+/// does listen.
 #[tokio::test]
 async fn a_client_that_never_listens() {
     let builder = Server::builder().controller(|| Box::new(Greedy.controller()));
@@ -227,8 +229,8 @@ async fn a_client_that_never_listens() {
     assert_eq!(previous, n - 1);
 }
 
-/// What is received and not done would be missing if the server fell back to what is done: a new life, which does not have
-/// it, is let in when it is done.
+/// What is received and not done would be missing if the server fell back to what is done: a new life, which
+/// does not have it, is let in when it is done.
 #[tokio::test]
 async fn a_new_life_waits_until_what_came_before_is_done() {
     let stuck = Stuck::default();
@@ -508,7 +510,8 @@ async fn a_server_that_breaks_off_inside_an_acknowledgement() {
     assert_eq!(client.stats().connections, 2);
 }
 
-/// A server that takes nothing: the client holds what it was told it may, refuses more, and says in the end that nothing moves.
+/// A server that takes nothing: the client holds what it was told it may, refuses more, and says in the end
+/// that nothing moves.
 #[tokio::test]
 async fn a_server_that_stops_reading() {
     let (listener, address) = strange_server().await;

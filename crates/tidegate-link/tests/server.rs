@@ -345,7 +345,8 @@ async fn a_handler_that_waits_holds_its_client_back_in_bounds() {
         .connect(server.local_addr().to_string())
         .await
         .unwrap();
-    // Taken until window and buffers are full, and no further. Acknowledgements on receipt may free some on the way.
+    // Taken until window and buffers are full, and no further. Acknowledgements on receipt may free some on
+    // the way.
     let mut taken = 0_u64;
     let mut refused = 0;
     while refused < 1000 {

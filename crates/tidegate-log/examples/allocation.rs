@@ -1,8 +1,10 @@
-//! Which kind of file an append-only log should write into: growing, allocated ahead, zeroed ahead, or used before.
+//! Which kind of file an append-only log should write into: growing, allocated ahead, zeroed ahead, or used
+//! before.
 //!
-//! Each cell is a loop of one write and one `fdatasync`, in one or three threads with a file each; the modes take turns within a
-//! round, and each row shows medians over the rounds. The ratio is that of the growing file's 10th percentile, within the round,
-//! to the row's: what a pair costs when no neighbour on the machine is in the way.
+//! Each cell is a loop of one write and one `fdatasync`, in one or three threads with a file each; the modes
+//! take turns within a round, and each row shows medians over the rounds. The ratio is that of the growing
+//! file's 10th percentile, within the round, to the row's: what a pair costs when no neighbour on the machine
+//! is in the way.
 //!
 //! `cargo run --release -p tidegate-log --example allocation [DIR [ROUNDS]]`
 

@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p tidegate-log --example syncs [DIR [ROUNDS]]`
 //!
-//! *Pipelined*: one producer keeps the log full with records of one size; the bare loop then writes as many bytes a sync as the
-//! log did in that round. *Closed loop*: callers that append one record each, all in one thread as in an event loop, and again
-//! once it is durable; with the controller's anticipation and without, also on a disk whose every sync takes 5 ms longer.
+//! *Pipelined*: one producer keeps the log full with records of one size; the bare loop then writes as many
+//! bytes a sync as the log did in that round. *Closed loop*: callers that append one record each, all in one
+//! thread as in an event loop, and again once it is durable; with the controller's anticipation and without,
+//! also on a disk whose every sync takes 5 ms longer.
 
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};

@@ -1,7 +1,7 @@
 //! Appending: a batch is given its place and handed to the log thread, or refused while nothing has changed.
 //!
-//! There is one appender a log, and it is not shared: positions need no lock. Whoever has many threads puts a queue, or a
-//! lock, before it.
+//! There is one appender a log, and it is not shared: positions need no lock. Whoever has many threads puts a
+//! queue, or a lock, before it.
 
 use std::sync::Arc;
 #[cfg(feature = "sim")]
@@ -46,8 +46,8 @@ impl Append {
         self
     }
 
-    /// Calls `done` on the log thread with the batch's position once it is durable, or with the failure after which nobody
-    /// knows. In the order of the batches; the next sync waits for it, so it must be brief.
+    /// Calls `done` on the log thread with the batch's position once it is durable, or with the failure after
+    /// which nobody knows. In the order of the batches; the next sync waits for it, so it must be brief.
     #[must_use]
     pub fn then(mut self, done: impl FnOnce(Result<Lsn, Failure>) + Send + 'static) -> Self {
         self.done = Some(Box::new(done));
@@ -98,12 +98,12 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Accepts a batch, or gives it back with the reason. Never blocks. Accepted means: it has a place, and is told once it is
-    /// durable; nothing more.
+    /// Accepts a batch, or gives it back with the reason. Never blocks. Accepted means: it has a place, and
+    /// is told once it is durable; nothing more.
     ///
     /// # Errors
-    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and [`AppendError::DiskFull`] pass: the
-    /// waker is called when it may be tried again.
+    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and [`AppendError::DiskFull`]
+    /// pass: the waker is called when it may be tried again.
     pub fn append(&mut self, append: Append) -> Result<Appended, (Append, AppendError)> {
         let bytes = batch_bytes(&append.records);
         match self.admit(&append.records, bytes) {
@@ -112,8 +112,8 @@ impl Appender {
         }
     }
 
-    /// Whether a batch of so many bytes ([`batch_bytes`]) would be accepted now, for whoever has to know before there is one. It
-    /// stays so until the next append, unless the log fails.
+    /// Whether a batch of so many bytes ([`batch_bytes`]) would be accepted now, for whoever has to know
+    /// before there is one. It stays so until the next append, unless the log fails.
     ///
     /// # Errors
     /// Why it would not, as [`append`](Self::append) would say.
@@ -121,8 +121,9 @@ impl Appender {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
 
-    /// Bytes of batches ([`batch_bytes`]) there is room for in segments that are allocated. While a disk is full it is what is left:
-    /// whoever must be able to append then, to make space, keeps others from the last of it.
+    /// Bytes of batches ([`batch_bytes`]) there is room for in segments that are allocated. While a disk is
+    /// full it is what is left: whoever must be able to append then, to make space, keeps others from the
+    /// last of it.
     #[must_use]
     pub fn room_left(&self) -> u64 {
         self.planner.left(self.shared.ready.load(Ordering::Acquire))
@@ -203,8 +204,8 @@ impl Appender {
         }
     }
 
-    /// Waits until this batch may be accepted, or can never be, or the disk is full; at most until `deadline`. Says whether it
-    /// is worth trying.
+    /// Waits until this batch may be accepted, or can never be, or the disk is full; at most until
+    /// `deadline`. Says whether it is worth trying.
     #[must_use]
     pub fn wait_for_room(&self, append: &Append, deadline: Option<Instant>) -> bool {
         let bytes = batch_bytes(&append.records);
@@ -236,8 +237,8 @@ impl Appender {
         Log::new(Arc::clone(&self.shared))
     }
 
-    /// Waits until everything accepted is durable, notes that the log was closed, and ends its threads. The directory is free for
-    /// others once every [`Log`] and [`Reader`](crate::Reader) is gone, too.
+    /// Waits until everything accepted is durable, notes that the log was closed, and ends its threads. The
+    /// directory is free for others once every [`Log`] and [`Reader`](crate::Reader) is gone, too.
     ///
     /// # Errors
     /// A failure, then or before.

@@ -5,12 +5,13 @@
 //! | magic | crc | segment | lsn  | synced | bytes | records | epoch | flags | records ...
 //! ```
 //!
-//! `synced` is the highest position known to be durable when the header was made. It is what tells a torn tail from damage:
-//! nothing below the highest `synced` of a log may be unreadable. `epoch` counts how often the log was opened: what a
-//! crash left behind of an earlier life is not a continuation of this one. The header's CRC begins with the segment's salt.
+//! `synced` is the highest position known to be durable when the header was made. It is what tells a torn
+//! tail from damage: nothing below the highest `synced` of a log may be unreadable. `epoch` counts how often
+//! the log was opened: what a crash left behind of an earlier life is not a continuation of this one. The
+//! header's CRC begins with the segment's salt.
 //!
-//! A *marker* is a header without records that says how far the log is durable. It takes no position: the next batch is
-//! written over it.
+//! A *marker* is a header without records that says how far the log is durable. It takes no position: the
+//! next batch is written over it.
 
 use crate::record::Seed;
 use crate::wire::{u32_at, u64_at};

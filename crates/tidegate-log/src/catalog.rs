@@ -4,10 +4,11 @@
 //! | magic | crc | version | count | epoch | 0 | (segment, salt) * count |
 //! ```
 //!
-//! It is written whole under another name and renamed, so that a crash leaves the old one or the new one. A segment joins it,
-//! allocated and durable, before the first batch is written to it, and leaves it before its file is used again or removed.
-//! It keeps the salts too, so that a segment can be read whose first page cannot. And it counts epochs: each opening of the log gets
-//! one of its own before it writes anything, also if the one before left no header that tells of it.
+//! It is written whole under another name and renamed, so that a crash leaves the old one or the new one. A
+//! segment joins it, allocated and durable, before the first batch is written to it, and leaves it before its
+//! file is used again or removed. It keeps the salts too, so that a segment can be read whose first page
+//! cannot. And it counts epochs: each opening of the log gets one of its own before it writes anything, also
+//! if the one before left no header that tells of it.
 
 use crate::segment::FORMAT_VERSION;
 use crate::wire::{u32_at, u64_at};

@@ -63,8 +63,9 @@ impl Disk {
     }
 }
 
-/// Makes a directory and those it is in, as far as they are not there. All of them must survive, so each is synced in the one above
-/// before anything is made in it: whatever has something in it is durable, and whatever has not may be what a crash left.
+/// Makes a directory and those it is in, as far as they are not there. All of them must survive, so each is
+/// synced in the one above before anything is made in it: whatever has something in it is durable, and
+/// whatever has not may be what a crash left.
 fn make(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut above = path.ancestors().filter(|p| !p.as_os_str().is_empty());

@@ -1,8 +1,9 @@
-//! The log thread: takes what was appended, asks [`Gather`] what to do, has the [`Writer`] do it, and tells. The loop of the thread
-//! is [`Driver::run`]; all else waits for nothing, so that a simulation can take its place (`steps`).
+//! The log thread: takes what was appended, asks [`Gather`] what to do, has the [`Writer`] do it, and tells.
+//! The loop of the thread is [`Driver::run`]; all else waits for nothing, so that a simulation can take its
+//! place (`steps`).
 //!
-//! When a sync is through, its callers are told by one store and one call of the waker, and the next write begins at once: the
-//! acks are made elsewhere, while the next sync runs.
+//! When a sync is through, its callers are told by one store and one call of the waker, and the next write
+//! begins at once: the acks are made elsewhere, while the next sync runs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +32,8 @@ pub(crate) struct Pending {
     pub(crate) done: Option<Done>,
 }
 
-/// What is being written: the batches one decision took, of which each segment's are written and synced in turn.
+/// What is being written: the batches one decision took, of which each segment's are written and synced in
+/// turn.
 struct Running {
     batches: Vec<Accepted>,
     /// So many of them were written.
@@ -85,10 +87,12 @@ impl Driver {
         }
     }
 
-    /// Runs on a thread of its own until every appender is gone and everything is durable, or until something fails.
+    /// Runs on a thread of its own until every appender is gone and everything is durable, or until something
+    /// fails.
     pub(crate) fn run(mut self, clock: Clock) {
         let _end = End(Arc::clone(&self.shared));
-        // A hold is some microseconds; the default slack of a timed wait is 50. Nothing is lost where it cannot be set.
+        // A hold is some microseconds; the default slack of a timed wait is 50. Nothing is lost where it
+        // cannot be set.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
         let mut ended = false;
         let outcome = loop {
@@ -127,7 +131,8 @@ impl Driver {
         }
     }
 
-    /// Takes what came and writes what is to be written now; with `ended` nothing more can come. Not while a sync is due.
+    /// Takes what came and writes what is to be written now; with `ended` nothing more can come. Not while a
+    /// sync is due.
     pub(crate) fn step(&mut self, now: Time, ended: bool) -> Result<Next, Failure> {
         self.receive();
         let step = self.gather.poll(now, ended);
@@ -174,7 +179,8 @@ impl Driver {
         }
     }
 
-    /// The sync of what was written has ended so. Whether another one is due: batches in the next segment have been written now.
+    /// The sync of what was written has ended so. Whether another one is due: batches in the next segment
+    /// have been written now.
     pub(crate) fn handle_synced(
         &mut self,
         now: Time,
@@ -227,7 +233,8 @@ impl Driver {
         outcome
     }
 
-    /// Nothing waits: after a while the log writes down how far it is durable, and then sleeps until something comes.
+    /// Nothing waits: after a while the log writes down how far it is durable, and then sleeps until
+    /// something comes.
     fn rest(&mut self, now: Time) -> Result<Next, Failure> {
         if !self.writer.needs_marker() {
             return Ok(Next::Wait(None));
@@ -268,8 +275,8 @@ impl Driver {
     }
 }
 
-/// Ends the keeper with the log thread, and tells everybody if a callback's panic ended it: what was being written then is as
-/// uncertain as after a failed sync.
+/// Ends the keeper with the log thread, and tells everybody if a callback's panic ended it: what was being
+/// written then is as uncertain as after a failed sync.
 struct End(Arc<Shared>);
 
 impl Drop for End {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::{Damage, Lsn};
 
-/// Why the log accepts nothing more: a write or a sync failed. What was written since the last sync may or may not be
-/// durable, and no later sync could tell: the process is expected to end, and to find out by opening the log again.
+/// Why the log accepts nothing more: a write or a sync failed. What was written since the last sync may or
+/// may not be durable, and no later sync could tell: the process is expected to end, and to find out by
+/// opening the log again.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What was being done.
@@ -49,7 +50,8 @@ pub enum OpenError {
     },
     /// Bytes that were durable are gone or cannot be read.
     Damaged(Box<Damage>),
-    /// There is no log, where [`Options::must_be_there`](crate::Options::must_be_there) says that there was one.
+    /// There is no log, where [`Options::must_be_there`](crate::Options::must_be_there) says that there was
+    /// one.
     Gone,
     /// An option is impossible.
     Options(&'static str),

@@ -118,7 +118,8 @@ pub(crate) fn examine_locked(storage: &dyn Storage, by_index: bool) -> Result<Re
         })?;
         let indexed = match by_index {
             true => !content.scanned,
-            // Whatever an index with a sound checksum says was written with it: only whether there is one is asked.
+            // Whatever an index with a sound checksum says was written with it: only whether there is one is
+            // asked.
             false => !read_segment(*header, &**file, follows, true, &mut |_| ())?.scanned,
         };
         segment.note(&content, indexed);

@@ -1,8 +1,10 @@
-//! Group commit: which of the waiting batches the next sync covers, and when it starts. Pure: told the time, knowing numbers
-//! only; the engine's controller decides, with the disk as the server whose cost is fitted. `driver` does what it says.
+//! Group commit: which of the waiting batches the next sync covers, and when it starts. Pure: told the time,
+//! knowing numbers only; the engine's controller decides, with the disk as the server whose cost is fitted.
+//! `driver` does what it says.
 //!
-//! Order of calls: `handle_arrived` for everything that came, with the time it came at; then `poll`, and what it says; after
-//! a sync what came meanwhile first, then `handle_done`, then `poll` again. One sync at a time.
+//! Order of calls: `handle_arrived` for everything that came, with the time it came at; then `poll`, and what
+//! it says; after a sync what came meanwhile first, then `handle_done`, then `poll` again. One sync at a
+//! time.
 
 use std::collections::VecDeque;
 
@@ -150,8 +152,8 @@ mod tests {
         Gather::new(Bounded::new(boxed, bounds()).unwrap())
     }
 
-    /// Callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, each caller is back `back_ns` and
-    /// something after its sync. Records and syncs in two seconds.
+    /// Callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, each caller is
+    /// back `back_ns` and something after its sync. Records and syncs in two seconds.
     fn closed_loop(mut group: Gather, callers: u64, sync_ns: u64, back_ns: u64) -> (u64, u64) {
         let (mut now, mut free_at, mut hold) = (0u64, None, None);
         let mut random = 1u64;

@@ -1,4 +1,5 @@
-//! Where a group's records are: eight bytes a record, found by index. A help for users; the log does not need it.
+//! Where a group's records are: eight bytes a record, found by index. A help for users; the log does not need
+//! it.
 
 use std::collections::VecDeque;
 
@@ -6,8 +7,8 @@ use crate::{Lsn, RecordInfo};
 
 /// The positions of consecutive indices of one group.
 ///
-/// The last written wins, as consensus wants it: an index that comes again takes the place of what it named and of everything
-/// after it. So what [`Log::open`](crate::Log::open) tells can be put in as it comes.
+/// The last written wins, as consensus wants it: an index that comes again takes the place of what it named
+/// and of everything after it. So what [`Log::open`](crate::Log::open) tells can be put in as it comes.
 #[derive(Clone, Debug, Default)]
 pub struct GroupIndex {
     first: u64,
@@ -24,7 +25,8 @@ impl GroupIndex {
         }
     }
 
-    /// A record of the group. One beyond the next index leaves a gap: then what was there before is forgotten.
+    /// A record of the group. One beyond the next index leaves a gap: then what was there before is
+    /// forgotten.
     pub fn push(&mut self, index: u64, lsn: Lsn) {
         let next = self.first + self.positions.len() as u64;
         if self.positions.is_empty() || index > next || index < self.first {

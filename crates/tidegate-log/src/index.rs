@@ -1,8 +1,8 @@
 //! The index of a sealed segment: what records it holds and where, so that a restart need not read them.
 //!
-//! It stands after the last batch. Its trailer, the file's last 64 bytes: magic, crc, segment, base, end (the position after
-//! the last batch), index offset, index bytes, records, epoch, index crc, 0. The index is one entry a record, in order: a byte of
-//! flags, then as varints what differs from what was to be expected.
+//! It stands after the last batch. Its trailer, the file's last 64 bytes: magic, crc, segment, base, end (the
+//! position after the last batch), index offset, index bytes, records, epoch, index crc, 0. The index is one
+//! entry a record, in order: a byte of flags, then as varints what differs from what was to be expected.
 //!
 //! | flag | then | otherwise |
 //! | --- | --- | --- |

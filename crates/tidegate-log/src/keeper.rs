@@ -1,5 +1,5 @@
-//! The keeper: allocates segments ahead, and lets go of released ones. It alone writes the catalog. Blocks; has a thread of
-//! its own, so that neither appends nor syncs ever wait for an allocation.
+//! The keeper: allocates segments ahead, and lets go of released ones. It alone writes the catalog. Blocks;
+//! has a thread of its own, so that neither appends nor syncs ever wait for an allocation.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -66,8 +66,8 @@ impl Keeper {
         self.shared.wake();
     }
 
-    /// Removes a file more than are kept. One at a time: where the file system tells the disk at once what it may forget, each
-    /// removal holds up the sync that comes after it.
+    /// Removes a file more than are kept. One at a time: where the file system tells the disk at once what it
+    /// may forget, each removal holds up the sync that comes after it.
     fn remove_one(&mut self) -> io::Result<()> {
         match self.recyclable.len() > self.recycled_max {
             true => match self.recyclable.pop_back() {
@@ -104,7 +104,8 @@ impl Keeper {
         let file = match self.recyclable.front() {
             Some(&old) => {
                 let file = storage.open(&name(old))?;
-                // Its header, and the place of the first batch's: what an earlier use left there must not be looked at.
+                // Its header, and the place of the first batch's: what an earlier use left there must not be
+                // looked at.
                 let blank = vec![0; (FIRST_BATCH + PAGE) as usize];
                 file.reserve(self.segment_bytes)?;
                 file.write_at(&[IoSlice::new(&blank)], 0)?;
@@ -147,8 +148,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes segments out of the log: first out of the table, so that nobody new reads them, then durably out of the
-    /// catalog, and only then their files are used again or removed.
+    /// Takes segments out of the log: first out of the table, so that nobody new reads them, then durably out
+    /// of the catalog, and only then their files are used again or removed.
     pub(crate) fn release(&mut self, numbers: &[u64]) -> io::Result<()> {
         // A segment may be let go of again before this has taken it out of the table.
         let there = |n: &&u64| self.catalog.segments().iter().any(|&(s, _)| s == **n);
@@ -219,7 +220,8 @@ pub(crate) fn write_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Res
     storage.sync_names()
 }
 
-/// Removes what a crash left behind: files of segments that are not in the catalog. Returns those that can be used again.
+/// Removes what a crash left behind: files of segments that are not in the catalog. Returns those that can be
+/// used again.
 pub(crate) fn tidy(
     storage: &dyn Storage,
     catalog: &Catalog,

@@ -1,6 +1,7 @@
 //! Reading a log's directory: which files there are, what each is, and what they hold. Changes nothing.
 //!
-//! A sealed segment is believed by its trailer and index; one without is read from end to end, as is the last one.
+//! A sealed segment is believed by its trailer and index; one without is read from end to end, as is the last
+//! one.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +33,8 @@ pub struct SegmentDamage {
     pub segment: u64,
     /// What was found.
     pub what: DamageKind,
-    /// Positions that cannot be read, as far as they are known; each one or more whole records, with what is around them.
+    /// Positions that cannot be read, as far as they are known; each one or more whole records, with what is
+    /// around them.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -219,8 +221,9 @@ pub(crate) fn read_segment(
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     if let Follows::Nothing = follows {
-        // What a killed process wrote and did not sync is about to be believed: it must be durable, and what is read must be
-        // what is on the disk. Earlier segments were synced before anything was written to the next.
+        // What a killed process wrote and did not sync is about to be believed: it must be durable, and what
+        // is read must be what is on the disk. Earlier segments were synced before anything was written to
+        // the next.
         file.sync().map_err(io("syncing the last segment"))?;
         file.forget_cached()
             .map_err(io("reading the last segment"))?;

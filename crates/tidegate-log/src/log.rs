@@ -12,7 +12,8 @@ use crate::segment::SEGMENT_HEADER;
 use crate::shared::{Shared, lock};
 use crate::{Failure, Lsn, ReleaseError};
 
-/// A handle to a log; clones are handles to the same one. Its threads end with its [`Appender`](crate::Appender), not with it.
+/// A handle to a log; clones are handles to the same one. Its threads end with its
+/// [`Appender`](crate::Appender), not with it.
 #[derive(Clone)]
 pub struct Log {
     shared: Arc<Shared>,
@@ -124,8 +125,8 @@ impl Log {
             .unwrap_or_else(|| self.durable())
     }
 
-    /// Lets go of a sealed segment: nothing in it is needed. Its file is used again or removed, soon, by a thread of the
-    /// log's; reads of it fail from then on.
+    /// Lets go of a sealed segment: nothing in it is needed. Its file is used again or removed, soon, by a
+    /// thread of the log's; reads of it fail from then on.
     ///
     /// # Errors
     /// There is no such segment, or it is not sealed.
@@ -150,7 +151,8 @@ impl Log {
         old.filter(|s| self.release(s.segment).is_ok()).count()
     }
 
-    /// Whether the last try to allocate a segment ahead found no space. What is left of the present one can still be used.
+    /// Returns whether the last try to allocate a segment ahead found no space. What is left of the present
+    /// one can still be used.
     #[must_use]
     pub fn disk_full(&self) -> bool {
         self.shared.disk_full.load(Ordering::Acquire)
@@ -181,8 +183,9 @@ impl Log {
     }
 }
 
-/// The segment to copy forward and release next: among the sealed ones whose records that are still needed, as `live_bytes`
-/// tells them, make up at most `live_share_max` of their file, the one with the smallest share; the older one, if equal.
+/// The segment to copy forward and release next: among the sealed ones whose records that are still needed,
+/// as `live_bytes` tells them, make up at most `live_share_max` of their file, the one with the smallest
+/// share; the older one, if equal.
 ///
 /// Segments without any such record come first: they need no copying.
 pub fn compaction_candidate(

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// A position: the number of bytes of batches before it, over the whole life of the log. It never goes back and is never
-/// used twice for bytes that were durable. A segment knows the position of its first byte, so a position leads straight
-/// to a file and an offset.
+/// A position: the number of bytes of batches before it, over the whole life of the log. It never goes back
+/// and is never used twice for bytes that were durable. A segment knows the position of its first byte, so a
+/// position leads straight to a file and an offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);
 

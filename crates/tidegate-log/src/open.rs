@@ -55,8 +55,8 @@ pub struct Recovery {
     pub scanned: usize,
     /// The log had been closed.
     pub closed: bool,
-    /// The last segment's file is shorter than it was made. No crash does that, and what was durable may have stood there: unlike
-    /// a write that was interrupted, this is damage, however the verdict reads.
+    /// The last segment's file is shorter than it was made. No crash does that, and what was durable may have
+    /// stood there: unlike a write that was interrupted, this is damage, however the verdict reads.
     pub shortened: bool,
 }
 
@@ -76,10 +76,11 @@ struct Loaded {
 }
 
 impl Log {
-    /// Opens the log in `storage`, or makes one; tells `visit` every record that is there, in the order they were written.
+    /// Opens the log in `storage`, or makes one; tells `visit` every record that is there, in the order they
+    /// were written.
     ///
-    /// What a crash left half written at the end is cut off; [`Recovery::verdict`] says what that was. Damage to what was
-    /// durable is never cut off: then the log does not open.
+    /// What a crash left half written at the end is cut off; [`Recovery::verdict`] says what that was. Damage
+    /// to what was durable is never cut off: then the log does not open.
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing was changed then.
@@ -232,8 +233,8 @@ fn keeper(
     Ok(keeper)
 }
 
-/// The catalog without segments that were never used, and the number after all of them. A crash may have left pieces of a first
-/// batch in such a one: its number and its salt are not used again.
+/// The catalog without segments that were never used, and the number after all of them. A crash may have left
+/// pieces of a first batch in such a one: its number and its salt are not used again.
 fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     let next = catalog.segments().last().map_or(0, |&(s, _)| s + 1);
     let used = |n: u64| loaded.segments.iter().any(|s| s.header.segment == n);

@@ -47,15 +47,16 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A file's length: whole pages, at least four, at most [`SEGMENT_BYTES_MAX`]. 64 MiB if not set. What is there already
-    /// keeps its own.
+    /// A file's length: whole pages, at least four, at most [`SEGMENT_BYTES_MAX`]. 64 MiB if not set. What is
+    /// there already keeps its own.
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// The most bytes accepted and not yet durable; 16 MiB if not set. A single larger batch is accepted alone.
+    /// The most bytes accepted and not yet durable; 16 MiB if not set. A single larger batch is accepted
+    /// alone.
     #[must_use]
     pub const fn pending_bytes_max(mut self, bytes: u64) -> Self {
         self.pending_bytes_max = bytes;
@@ -76,24 +77,24 @@ impl Options {
         self
     }
 
-    /// Segments allocated ahead, at least one, which it is if not set. Their space is taken before anything is accepted that
-    /// needs it.
+    /// Segments allocated ahead, at least one, which it is if not set. Their space is taken before anything
+    /// is accepted that needs it.
     #[must_use]
     pub const fn spares(mut self, segments: usize) -> Self {
         self.spares = segments;
         self
     }
 
-    /// The most files of released segments kept to be used again; 4 if not set. Others are removed, four a second while nothing else is
-    /// to be done, and used again until then.
+    /// The most files of released segments kept to be used again; 4 if not set. Others are removed, four a
+    /// second while nothing else is to be done, and used again until then.
     #[must_use]
     pub const fn recycled_max(mut self, files: usize) -> Self {
         self.recycled_max = files;
         self
     }
 
-    /// After so long without an append the log writes down how far it is durable, once; 100 ms if not set. Until then damage
-    /// to what was written last cannot be told from a torn write.
+    /// After so long without an append the log writes down how far it is durable, once; 100 ms if not set.
+    /// Until then damage to what was written last cannot be told from a torn write.
     #[must_use]
     pub const fn marker_after(mut self, idle: Duration) -> Self {
         self.marker_after = idle;
@@ -107,32 +108,32 @@ impl Options {
         self
     }
 
-    /// Whether a directory without a log is refused, and not given a new one; it is given one if not set. For whoever knows that there
-    /// was one.
+    /// Whether a directory without a log is refused, and not given a new one; it is given one if not set. For
+    /// whoever knows that there was one.
     #[must_use]
     pub const fn must_be_there(mut self, must: bool) -> Self {
         self.must_be_there = must;
         self
     }
 
-    /// Where salts come from; drawn from the system if not set. For simulations: with the same seed the same bytes are
-    /// written. Whoever knows the salts can make payloads that look like batches to a recovery.
+    /// Where salts come from; drawn from the system if not set. For simulations: with the same seed the same
+    /// bytes are written. Whoever knows the salts can make payloads that look like batches to a recovery.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Decides what one sync covers, and when. If not set it is [`Knee`], counting bytes, waiting for callers that are about
-    /// to return where that pays.
+    /// Decides what one sync covers, and when. If not set it is [`Knee`], counting bytes, waiting for callers
+    /// that are about to return where that pays.
     #[must_use]
     pub fn controller(mut self, controller: Box<dyn Controller>) -> Self {
         self.controller = Some(controller);
         self
     }
 
-    /// Called on a thread of the log's after each sync, after a failure, and when an append that was refused may be tried
-    /// again. It must not block: it is meant to write to an eventfd, or to unpark a thread.
+    /// Called on a thread of the log's after each sync, after a failure, and when an append that was refused
+    /// may be tried again. It must not block: it is meant to write to an eventfd, or to unpark a thread.
     #[must_use]
     pub fn waker(mut self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         self.waker = Box::new(waker);

@@ -1,5 +1,5 @@
-//! Where the next batch goes. Pure: positions are given when a batch is accepted, long before it is written, so that whoever
-//! appends knows them at once. Which segments may be used is the keeper's to say.
+//! Where the next batch goes. Pure: positions are given when a batch is accepted, long before it is written,
+//! so that whoever appends knows them at once. Which segments may be used is the keeper's to say.
 
 use crate::Lsn;
 use crate::options::room;
@@ -31,7 +31,8 @@ pub(crate) struct Place {
 pub(crate) struct NoSegment;
 
 impl Planner {
-    /// Behind `next` in the segment that begins at `base`; after it the segment `following` and on, of so many bytes each.
+    /// Behind `next` in the segment that begins at `base`; after it the segment `following` and on, of so
+    /// many bytes each.
     pub(crate) const fn new(
         (segment, base, room_bytes): (u64, Lsn, u64),
         next: Lsn,
@@ -59,7 +60,8 @@ impl Planner {
         self.room - self.next.since(self.base) + segments * self.room_following
     }
 
-    /// The place of a batch of `bytes`, if only segments up to `ready` may be used; nothing changes if there is none.
+    /// The place of a batch of `bytes`, if only segments up to `ready` may be used; nothing changes if there
+    /// is none.
     pub(crate) fn place(&mut self, bytes: u64, ready: u64) -> Result<Place, NoSegment> {
         if self.next.since(self.base) + bytes > self.room {
             if self.following > ready {

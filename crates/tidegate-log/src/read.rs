@@ -1,5 +1,5 @@
-//! Reading by position. Every byte handed out was checked against its CRC; a payload is a slice of the one buffer it was read
-//! into.
+//! Reading by position. Every byte handed out was checked against its CRC; a payload is a slice of the one
+//! buffer it was read into.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub struct Chunk {
 pub struct Checked {
     /// Where to go on.
     pub next: Lsn,
-    /// Positions that cannot be read; once there are any, those of the whole segment, and the next part is behind it.
+    /// Positions that cannot be read; once there are any, those of the whole segment, and the next part is
+    /// behind it.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -76,8 +77,9 @@ impl Reader {
         lsns.iter().map(|&lsn| self.read(lsn, None)).collect()
     }
 
-    /// The records from `from` on, which is where a batch or a record begins, of about `bytes` (one, if that is longer), all
-    /// of one segment. None, with `next` as `from`, at the log's durable end. Positions that were released are passed over.
+    /// The records from `from` on, which is where a batch or a record begins, of about `bytes` (one, if that
+    /// is longer), all of one segment. None, with `next` as `from`, at the log's durable end. Positions that
+    /// were released are passed over.
     ///
     /// # Errors
     /// See [`ReadError`]. Damage is an error only once it is what comes first.
@@ -113,8 +115,9 @@ impl Reader {
         }
     }
 
-    /// Checks the records from `from` on, of about `bytes`, all of one segment: for a scrub in the background, part by part. Where a
-    /// segment begins the system is asked to forget what it has cached of it, so that it is the disk that is read.
+    /// Checks the records from `from` on, of about `bytes`, all of one segment: for a scrub in the
+    /// background, part by part. Where a segment begins the system is asked to forget what it has cached of
+    /// it, so that it is the disk that is read.
     ///
     /// # Errors
     /// It was released, or its length cannot be had. Damage is none, nor is what the system refuses to read.
@@ -139,11 +142,12 @@ impl Reader {
         }
     }
 
-    /// Reads all of a segment and checks it; the positions that cannot be read, none if all is well. Takes memory for the whole
-    /// segment; [`check`](Self::check) does not.
+    /// Reads all of a segment and checks it; the positions that cannot be read, none if all is well. Takes
+    /// memory for the whole segment; [`check`](Self::check) does not.
     ///
     /// # Errors
-    /// It was released, or its length cannot be had. What the system refuses to read is as if it were damaged.
+    /// It was released, or its length cannot be had. What the system refuses to read is as if it were
+    /// damaged.
     pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
         let segment = self
             .shared
@@ -201,7 +205,8 @@ fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Rec
     Some((record, header.stored()))
 }
 
-/// The records `bytes` hold, which stand at `start`; and, if the first is not whole, how many bytes it says it needs.
+/// The records `bytes` hold, which stand at `start`; and, if the first is not whole, how many bytes it says
+/// it needs.
 fn walk(bytes: &Bytes, segment: &Segment, start: Lsn) -> (Chunk, usize) {
     let mut from = 0;
     let mut chunk = Chunk {

@@ -5,11 +5,11 @@
 //! | crc  | len  | group | kind | epoch | index | term | payload | zeros  |
 //! ```
 //!
-//! The CRC32C covers everything after itself, up to the padding's end, and begins with what is not written: the segment's salt
-//! and number and the record's position. Bytes of another segment, or of another place in this one, never match. The epoch is the
-//! lower three bytes of its batch's: what an earlier life of the log left at the very same place, in a batch that was cut off, does
-//! not belong to the batch that was written over it and was itself torn.
-//! What a batch adds to its records is in `batch`.
+//! The CRC32C covers everything after itself, up to the padding's end, and begins with what is not written:
+//! the segment's salt and number and the record's position. Bytes of another segment, or of another place in
+//! this one, never match. The epoch is the lower three bytes of its batch's: what an earlier life of the log
+//! left at the very same place, in a batch that was cut off, does not belong to the batch that was written
+//! over it and was itself torn. What a batch adds to its records is in `batch`.
 
 use bytes::Bytes;
 
@@ -104,7 +104,8 @@ impl RecordHeader {
         out
     }
 
-    /// Appends header, `payload` and padding to `out`. The same bytes as [`encode`](Self::encode), in one pass of the CRC.
+    /// Appends header, `payload` and padding to `out`. The same bytes as [`encode`](Self::encode), in one
+    /// pass of the CRC.
     pub(crate) fn append(&self, seed: Seed, at: Lsn, payload: &[u8], out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(&self.unchecked());

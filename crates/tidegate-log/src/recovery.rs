@@ -1,7 +1,8 @@
-//! What the bytes of a segment say: how far the log goes, and whether anything that was durable is gone. Pure.
+//! What the bytes of a segment say: how far the log goes, and whether anything that was durable is gone.
+//! Pure.
 //!
-//! Batches are read from the front until one is not whole. What that means depends on what stands there and beyond, because
-//! each batch header tells how far the log was durable when it was written:
+//! Batches are read from the front until one is not whole. What that means depends on what stands there and
+//! beyond, because each batch header tells how far the log was durable when it was written:
 //!
 //! | at the end | verdict |
 //! | --- | --- |
@@ -35,8 +36,8 @@ pub enum Verdict {
         /// The end of what was cut off, as far as can be seen.
         to: Lsn,
     },
-    /// Bytes were cut off that are no whole batch. Most likely their write was interrupted; but if they were the last thing
-    /// written, and damaged since, they may have been acked: no later header could tell.
+    /// Bytes were cut off that are no whole batch. Most likely their write was interrupted; but if they were
+    /// the last thing written, and damaged since, they may have been acked: no later header could tell.
     MaybeAcked {
         /// Where the log ends now.
         from: Lsn,
@@ -99,7 +100,8 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// Reads from the front, telling `each` record in order. `followed` is where the next segment begins, if there is one.
+    /// Reads from the front, telling `each` record in order. `followed` is where the next segment begins, if
+    /// there is one.
     pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
@@ -253,8 +255,8 @@ impl<'a> SegmentBytes<'a> {
             epoch: 0,
             pieces: Vec::new(),
         };
-        // Any eight bytes may look like a record of any length: what is tried is bounded, so that bytes made for it cannot
-        // make this take for ever.
+        // Any eight bytes may look like a record of any length: what is tried is bounded, so that bytes made
+        // for it cannot make this take for ever.
         let mut budget = to.since(from).saturating_mul(16);
         let (mut at, mut lost) = (from.after(BATCH_HEADER as u64), None::<Lsn>);
         // What is lost must have room for the record that will stand for it.
@@ -354,8 +356,8 @@ impl Piece {
 
 impl Region {
     /// The bytes that make one whole batch of it: what was kept stays where it is, and a record of the kind
-    /// [`KIND_LOST`] stands for each part that was lost. `None` if there is no room for that, which no damage to a log of
-    /// ours brings about.
+    /// [`KIND_LOST`] stands for each part that was lost. `None` if there is no room for that, which no damage
+    /// to a log of ours brings about.
     pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
         let base = segment.header.base;
         let body = (self.to.since(self.from) as usize).checked_sub(BATCH_HEADER)?;

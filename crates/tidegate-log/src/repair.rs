@@ -1,5 +1,6 @@
-//! Repairing a damaged log nobody has open: every record that can be read is kept where it is, what cannot is replaced by
-//! placeholders, and each file is first copied aside as it was. What was lost is listed; nothing brings it back.
+//! Repairing a damaged log nobody has open: every record that can be read is kept where it is, what cannot is
+//! replaced by placeholders, and each file is first copied aside as it was. What was lost is listed; nothing
+//! brings it back.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -30,8 +31,8 @@ const EPOCHS_UNSEEN: u32 = 1 << 10;
 pub struct Repaired {
     /// What was found, in the order it was mended.
     pub damage: Vec<Damage>,
-    /// Positions whose records are gone, in order. Where a whole segment is, its range is known only as far as its neighbours
-    /// tell.
+    /// Positions whose records are gone, in order. Where a whole segment is, its range is known only as far
+    /// as its neighbours tell.
     pub lost: Vec<Range<Lsn>>,
     /// Files copied aside as they were.
     pub quarantined: Vec<String>,

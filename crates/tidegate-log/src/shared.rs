@@ -1,7 +1,7 @@
 //! What the threads of a log share: the table of segments, how far it is durable, and how it failed.
 //!
-//! One writer for each piece: the durable position and the segments' ends are the writer's, the table gains segments by the
-//! writer and loses them by the keeper, spares go from the keeper to the writer.
+//! One writer for each piece: the durable position and the segments' ends are the writer's, the table gains
+//! segments by the writer and loses them by the keeper, spares go from the keeper to the writer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -152,8 +152,8 @@ impl Shared {
 
     /// Tells whoever waits that something changed.
     pub(crate) fn wake(&self) {
-        // A waiter counts itself before it looks, and what it looks at was stored before this looks for waiters; the fences
-        // keep it so.
+        // A waiter counts itself before it looks, and what it looks at was stored before this looks for
+        // waiters; the fences keep it so.
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.waiting));

@@ -1,8 +1,9 @@
 //! A simulated disk: what was written apart from what is durable, and everything a disk does wrong.
 //!
-//! Files have sectors of 512 bytes. A write reaches the cache; a sync makes the sectors written since durable. A crash keeps
-//! what is durable and, of the rest, the sectors the test chooses. Names behave the same, with `sync_names`. Time is virtual:
-//! each write and sync adds what it costs. Bits can be flipped, files cut, syncs made to fail or to hang, space to end.
+//! Files have sectors of 512 bytes. A write reaches the cache; a sync makes the sectors written since
+//! durable. A crash keeps what is durable and, of the rest, the sectors the test chooses. Names behave the
+//! same, with `sync_names`. Time is virtual: each write and sync adds what it costs. Bits can be flipped,
+//! files cut, syncs made to fail or to hang, space to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -125,8 +126,8 @@ impl SimDisk {
         state.fail_writes_from = Some(state.counts.writes + more);
     }
 
-    /// Every sync of a file after this many more waits, having made nothing durable, until [`go_on`](Self::go_on) or a
-    /// later number.
+    /// Every sync of a file after this many more waits, having made nothing durable, until
+    /// [`go_on`](Self::go_on) or a later number.
     pub fn hang_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.hang_from = Some(state.counts.syncs + more);
@@ -148,7 +149,8 @@ impl SimDisk {
         }
     }
 
-    /// The sectors a crash might lose, by file and number: those written and not durable, whose content differs.
+    /// The sectors a crash might lose, by file and number: those written and not durable, whose content
+    /// differs.
     #[must_use]
     pub fn unsynced(&self) -> Vec<(String, usize)> {
         let state = self.state();
@@ -167,8 +169,8 @@ impl SimDisk {
         all
     }
 
-    /// The disk after a crash, of all that is not durable only what `kept` says: sectors by file and number. Names that
-    /// are not durable are lost, unless `keep_names`.
+    /// The disk after a crash, of all that is not durable only what `kept` says: sectors by file and number.
+    /// Names that are not durable are lost, unless `keep_names`.
     #[must_use]
     pub fn crash(&self, keep_names: bool, mut kept: impl FnMut(&str, usize) -> bool) -> Self {
         let state = self.state();

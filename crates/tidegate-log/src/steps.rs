@@ -1,5 +1,5 @@
-//! A log without threads, for simulations: whoever opened it says what time it is, when a sync ends, and when the keeper does
-//! its errands. What the log does then follows from what it is told alone.
+//! A log without threads, for simulations: whoever opened it says what time it is, when a sync ends, and when
+//! the keeper does its errands. What the log does then follows from what it is told alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,8 @@ pub enum Doing {
     Failed,
 }
 
-/// What the threads of a log do, in steps. Goes with the [`Opened`] it came with; dropped, the log stands still.
+/// What the threads of a log do, in steps. Goes with the [`Opened`] it came with; dropped, the log stands
+/// still.
 pub struct Steps {
     driver: Driver,
     keeper: Keeper,
@@ -59,7 +60,8 @@ impl Log {
 }
 
 impl Steps {
-    /// Takes what was appended and writes what is to be written at `now`. While a sync runs, only the time passes.
+    /// Takes what was appended and writes what is to be written at `now`. While a sync runs, only the time
+    /// passes.
     pub fn step(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if let Doing::Waiting(_) = self.doing {

@@ -1,7 +1,7 @@
 //! The seam to storage: a directory of files, and what of it survives a crash.
 //!
-//! [`Disk`](crate::Disk) is the real one; `SimDisk` (feature `sim`) keeps what was written apart from what is durable.
-//! Every method is called without any lock of the log's held, but may block.
+//! [`Disk`](crate::Disk) is the real one; `SimDisk` (feature `sim`) keeps what was written apart from what is
+//! durable. Every method is called without any lock of the log's held, but may block.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -71,14 +71,15 @@ pub trait StorageFile: Send + Sync {
     /// What the system says. What was written may then be gone, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
-    /// Has later reads come from the disk itself, not from what the system remembers of writes whose sync failed. Best effort,
-    /// after a [`sync`](Self::sync).
+    /// Has later reads come from the disk itself, not from what the system remembers of writes whose sync
+    /// failed. Best effort, after a [`sync`](Self::sync).
     ///
     /// # Errors
     /// What the system says.
     fn forget_cached(&self) -> io::Result<()>;
 
-    /// Makes the file exactly `bytes` long, with space for all of it: writes inside it need no more. What is new reads as zeros.
+    /// Makes the file exactly `bytes` long, with space for all of it: writes inside it need no more. What is
+    /// new reads as zeros.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if there is no space, or what the system says.
@@ -91,7 +92,7 @@ pub trait StorageFile: Send + Sync {
     fn bytes(&self) -> io::Result<u64>;
 }
 
-/// Whether the error says that there is no space, on the disk or for this user.
+/// Returns whether the error says that there is no space, on the disk or for this user.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(

@@ -1,6 +1,7 @@
 //! Little-endian fields in byte slices: the shared alphabet of every structure on disk.
 //!
-//! Reading past the end gives zeros, so a decoder checks lengths once, where it decides, and cannot panic on outside input.
+//! Reading past the end gives zeros, so a decoder checks lengths once, where it decides, and cannot panic on
+//! outside input.
 
 /// Everything on disk begins at a multiple of this.
 pub(crate) const ALIGN: usize = 8;
@@ -35,7 +36,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The number at the front of `bytes`, which is moved past it; `None` if it does not end there or does not fit.
+/// The number at the front of `bytes`, which is moved past it; `None` if it does not end there or does not
+/// fit.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {

@@ -1,8 +1,9 @@
-//! Writes batches into segments and makes them durable: one write and one sync for all it is given. Blocks; decides nothing
-//! about when or how much. Seals a segment that is full and goes on in the next.
+//! Writes batches into segments and makes them durable: one write and one sync for all it is given. Blocks;
+//! decides nothing about when or how much. Seals a segment that is full and goes on in the next.
 //!
-//! Each write is continued with zeros to the end of its last page, and at least one header's length: the log's end is then
-//! known by the zeros behind it also where a file was used before, and no page has to be read to be completed.
+//! Each write is continued with zeros to the end of its last page, and at least one header's length: the
+//! log's end is then known by the zeros behind it also where a file was used before, and no page has to be
+//! read to be completed.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use crate::storage::is_full;
 use crate::wire::align;
 use crate::{Failure, Lsn, Record};
 
-/// Payloads from this length on are written from where they are; copying shorter ones is cheaper than telling of them.
+/// Payloads from this length on are written from where they are; copying shorter ones is cheaper than telling
+/// of them.
 const SHARE_BYTES: usize = 16 << 10;
 
 /// A batch that was accepted, with its place.
@@ -65,8 +67,8 @@ impl Writer {
         }
     }
 
-    /// Writes the first of the batches, as many as are in one segment; how many those are. They are to be synced before the next
-    /// are written. After an error nothing more may be written.
+    /// Writes the first of the batches, as many as are in one segment; how many those are. They are to be
+    /// synced before the next are written. After an error nothing more may be written.
     pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<usize, Failure> {
         let Some(place) = batches.first().map(|b| b.place) else {
             return Ok(0);
@@ -119,7 +121,8 @@ impl Writer {
         written
     }
 
-    /// Appends a batch to `out`, but for the payloads in `shared`, each with the place in `out` it belongs to.
+    /// Appends a batch to `out`, but for the payloads in `shared`, each with the place in `out` it belongs
+    /// to.
     fn encode<'a>(
         &mut self,
         batch: &'a Accepted,
@@ -207,7 +210,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the disk does not yet know how far the log is durable.
+    /// Returns whether the disk does not yet know how far the log is durable.
     pub(crate) fn needs_marker(&self) -> bool {
         !self.fresh && self.told < self.end
     }
@@ -245,7 +248,8 @@ pub(crate) struct Sealed {
     pub(crate) trailer_at: u64,
 }
 
-/// Marker, index and trailer of a segment that ends at `end`. The trailer is the file's last bytes: the file grows if need be.
+/// Marker, index and trailer of a segment that ends at `end`. The trailer is the file's last bytes: the file
+/// grows if need be.
 pub(crate) fn seal_bytes(
     header: &SegmentHeader,
     end: Lsn,

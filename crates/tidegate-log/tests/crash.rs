@@ -1,5 +1,5 @@
-//! Crash images: whatever is lost or damaged, a log opens with a clean cut, says what may have been acked, or says what is
-//! damaged. It is never silent.
+//! Crash images: whatever is lost or damaged, a log opens with a clean cut, says what may have been acked, or
+//! says what is damaged. It is never silent.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -83,8 +83,8 @@ fn interrupted(
     written
 }
 
-/// Waits until a sync hangs that something would be lost without. Those of the thread that allocates come when they like,
-/// and may have nothing to do.
+/// Waits until a sync hangs that something would be lost without. Those of the thread that allocates come
+/// when they like, and may have nothing to do.
 fn wait_for_unsynced(disk: &SimDisk) {
     disk.wait_until_hanging();
     while disk.unsynced().is_empty() {
@@ -93,7 +93,8 @@ fn wait_for_unsynced(disk: &SimDisk) {
     }
 }
 
-/// Every subset of what is not durable survives, in turn; all with the same outcome as the table in docs/log-format.md.
+/// Every subset of what is not durable survives, in turn; all with the same outcome as the table in
+/// docs/log-format.md.
 fn every_subset(
     written: &Written,
     disk: &SimDisk,
@@ -158,7 +159,7 @@ fn every_subset(
     seen
 }
 
-/// Whether nothing, or a marker, stands at `at` in the last segment that is written to.
+/// Returns whether nothing, or a marker, stands at `at` in the last segment that is written to.
 fn blank(disk: &SimDisk, at: Lsn) -> bool {
     let report = verify(&disk.copy()).unwrap();
     let Some(last) = report.segments.last() else {
@@ -272,7 +273,8 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
     every_subset(&written, &image, options);
 }
 
-/// What is left of a batch that was cut off lies under the one written in its place, with records at the very same positions.
+/// What is left of a batch that was cut off lies under the one written in its place, with records at the very
+/// same positions.
 #[test]
 fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
     // Without its header nothing but the catalog knows that there was an earlier life.

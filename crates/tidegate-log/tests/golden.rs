@@ -1,8 +1,9 @@
 //! The log's format is fixed: the logs kept in `tests/golden` open, and the same appends give the same bytes.
 //!
-//! `v1-closed` and `v1-crashed` are whole logs. `v1` holds a small log as annotated hexadecimal, so that a difference names the
-//! field that changed. After a change of the format and of its version number, `GOLDEN=write cargo test -p tidegate-log
-//! --all-features --test golden` adds the directories of that version. It never changes a file that is there.
+//! `v1-closed` and `v1-crashed` are whole logs. `v1` holds a small log as annotated hexadecimal, so that a
+//! difference names the field that changed. After a change of the format and of its version number,
+//! `GOLDEN=write cargo test -p tidegate-log --all-features --test golden` adds the directories of that
+//! version. It never changes a file that is there.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -141,7 +142,8 @@ fn a_log_of_version_1_that_was_not_closed() {
     check("crashed", false);
 }
 
-/// Small segments: a sealed one with its index, one that was used before, and the one written to, which was closed.
+/// Small segments: a sealed one with its index, one that was used before, and the one written to, which was
+/// closed.
 fn small() -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());

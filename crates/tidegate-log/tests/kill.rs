@@ -1,4 +1,5 @@
-//! Real files, a real process, killed at any moment: everything it reported as durable is there, once, in order, unchanged.
+//! Real files, a real process, killed at any moment: everything it reported as durable is there, once, in
+//! order, unchanged.
 //!
 //! The process is this test itself, started again for [`child`] alone.
 
@@ -31,7 +32,8 @@ fn len(index: u64) -> usize {
     (index.wrapping_mul(2_654_435_761) % 3000) as usize
 }
 
-/// Appends until it is killed, and says on standard output what is durable. As a test of its own it has nothing to do.
+/// Appends until it is killed, and says on standard output what is durable. As a test of its own it has
+/// nothing to do.
 #[test]
 fn child() {
     let (Ok(dir), Ok(from)) = (std::env::var(DIR), std::env::var(FROM)) else {

@@ -1,7 +1,8 @@
 //! Random appends, syncs, releases, crashes and restarts against a plain model of what must be there.
 //!
-//! A crash keeps a random part of what was not durable. After each restart: everything durable is there, in order and
-//! unchanged; of the rest only whole batches from the front; nothing that was released or cut off comes back.
+//! A crash keeps a random part of what was not durable. After each restart: everything durable is there, in
+//! order and unchanged; of the rest only whole batches from the front; nothing that was released or cut off
+//! comes back.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -119,7 +120,8 @@ impl World {
         }
     }
 
-    /// A batch whose sync does not end; or none, if it would need a segment whose allocation does not end either.
+    /// A batch whose sync does not end; or none, if it would need a segment whose allocation does not end
+    /// either.
     fn unsynced_append(&mut self) {
         let records: Vec<_> = (0..2).map(|k| record(1, self.index + k, 700)).collect();
         if let Ok(appended) = self.opened.appender.append(Append::new(records.clone())) {
@@ -158,7 +160,8 @@ impl World {
             self.durable
         );
         assert!(!matches!(recovery.verdict, Verdict::Damaged { .. }));
-        // What was released may be gone or there; what is there is whole batches without a gap before the end.
+        // What was released may be gone or there; what is there is whole batches without a gap before the
+        // end.
         self.batches
             .retain(|b| b.0 <= recovery.end && b.1[0].0 >= recovery.first);
         let expected: Vec<_> = self.batches.iter().flat_map(|b| &b.1).collect();

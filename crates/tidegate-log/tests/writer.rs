@@ -1,5 +1,5 @@
-//! The log from outside, on a simulated disk: positions, group commit by counts of writes and syncs, bounds, failures, space,
-//! release and recycling.
+//! The log from outside, on a simulated disk: positions, group commit by counts of writes and syncs, bounds,
+//! failures, space, release and recycling.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]

@@ -1,8 +1,10 @@
-//! Closed-loop callers on one connection, to see what a policy does: microseconds an operation, CPU of both sides, commands a read.
+//! Closed-loop callers on one connection, to see what a policy does: microseconds an operation, CPU of both
+//! sides, commands a read.
 //!
 //! `cargo run --release -p tidegate-redis --example closed_loop -- redis://127.0.0.1:6379 publish auto 1,2,16,64,256,1024 [threads]`
 //!
-//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each is a thread of its own.
+//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each is a thread of
+//! its own.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

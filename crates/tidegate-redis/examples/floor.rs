@@ -1,5 +1,6 @@
-//! The floor below any client of so many callers in lock-step: one bare socket on which their commands leave in one write, and the
-//! replies are read until all are there; sleeping for them, or looking for them without sleeping.
+//! The floor below any client of so many callers in lock-step: one bare socket on which their commands leave
+//! in one write, and the replies are read until all are there; sleeping for them, or looking for them without
+//! sleeping.
 //!
 //! `cargo run --release -p tidegate-redis --example floor -- 127.0.0.1:6379 1,2,8,16`
 //!

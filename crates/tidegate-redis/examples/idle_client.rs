@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p tidegate-redis --example idle_client -- redis://127.0.0.1:6379 60`
 //!
-//! A client in a current-thread runtime and a [`BlockingClient`], both after some commands. Linux counts a thread's sleeps
-//! (`voluntary_ctxt_switches`): one of each wake-up is left over.
+//! A client in a current-thread runtime and a [`BlockingClient`], both after some commands. Linux counts a
+//! thread's sleeps (`voluntary_ctxt_switches`): one of each wake-up is left over.
 
 use std::error::Error;
 use std::fs;
@@ -24,7 +24,8 @@ fn threads() -> Outcome<Vec<(String, u64, u64)>> {
             line.map(str::trim).unwrap_or_default().to_owned()
         };
         let stat = fs::read_to_string(path.join("stat"))?;
-        // User and system ticks are the 14th and 15th field; the second one, a name in brackets, may hold spaces.
+        // User and system ticks are the 14th and 15th field; the second one, a name in brackets, may hold
+        // spaces.
         let after = stat.rsplit(')').next().unwrap_or_default();
         let ticks = after.split_whitespace().skip(11).take(2);
         let ticks = ticks.filter_map(|t| t.parse::<u64>().ok()).sum();

@@ -1,4 +1,5 @@
-//! Commands at a fixed rate, whoever waits: latency from the moment each was due, CPU of both sides, commands a read.
+//! Commands at a fixed rate, whoever waits: latency from the moment each was due, CPU of both sides, commands
+//! a read.
 //!
 //! `cargo run --release -p tidegate-redis --example open_loop -- redis://127.0.0.1:6379 auto,off,fixed:100,mincpu:0.95,added:200 100000 100`
 //!

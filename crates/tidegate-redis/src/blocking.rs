@@ -1,8 +1,9 @@
 //! For callers that are operating-system threads: whoever waits for a reply serves the connection meanwhile.
 //!
-//! Owns who that is. While callers come often, one of them drives the runtime the connection's task lives on, until its own reply is there; then
-//! another one that waits goes on. So a lone caller writes and reads by itself, as on a plain connection, and of several each is
-//! woken once. While few come, a thread of the connection's own drives: for keepalive, reconnecting and commands nobody waits for.
+//! Owns who that is. While callers come often, one of them drives the runtime the connection's task lives on,
+//! until its own reply is there; then another one that waits goes on. So a lone caller writes and reads by
+//! itself, as on a plain connection, and of several each is woken once. While few come, a thread of the
+//! connection's own drives: for keepalive, reconnecting and commands nobody waits for.
 
 use std::future::Future;
 use std::pin::pin;
@@ -29,8 +30,8 @@ const OFTEN: Duration = Duration::from_millis(2);
 /// How long after the last call the connection's own thread takes over, at most twice this.
 const QUIET: Duration = Duration::from_millis(5);
 
-/// A client for threads. Clones share the connection, which ends when the last one is dropped. [`Policy::Auto`] flushes at once
-/// here, as [`Policy::Latency`] does: nobody is waited for.
+/// A client for threads. Clones share the connection, which ends when the last one is dropped.
+/// [`Policy::Auto`] flushes at once here, as [`Policy::Latency`] does: nobody is waited for.
 ///
 /// A command nobody waits for, sent from within [`wait`](Self::wait), leaves with the one that is waited for.
 ///
@@ -81,7 +82,8 @@ impl BlockingClient {
     pub fn open(mut config: Config) -> Result<Self, ConnectError> {
         config.callers_block = true;
         if matches!(config.policy, Policy::Auto) {
-            // Callers take so long to wake that whoever waits for them keeps Redis waiting: measured from 8 to 64 threads.
+            // Callers take so long to wake that whoever waits for them keeps Redis waiting: measured from 8
+            // to 64 threads.
             config.policy = Policy::Latency;
         }
         let (opened, open) = sync_channel(1);

@@ -19,11 +19,11 @@ use crate::pubsub::Registry;
 use crate::reply::{FromReply, Value};
 use crate::stats::Stats;
 
-/// A Redis client over one connection that many tasks share. Clones are handles on the same connection; it closes when the
-/// last one is dropped and everything submitted is answered.
+/// A Redis client over one connection that many tasks share. Clones are handles on the same connection; it
+/// closes when the last one is dropped and everything submitted is answered.
 ///
-/// Commands are submitted when they are made, in that order, and their replies awaited when that suits: awaiting one is
-/// not needed for the next to leave.
+/// Commands are submitted when they are made, in that order, and their replies awaited when that suits:
+/// awaiting one is not needed for the next to leave.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -65,8 +65,8 @@ impl Client {
         Self::open(Config::from_url(url)?).await
     }
 
-    /// Connects with this configuration. Must be called in a tokio runtime with I/O and time enabled; the connection's task
-    /// lives there.
+    /// Connects with this configuration. Must be called in a tokio runtime with I/O and time enabled; the
+    /// connection's task lives there.
     ///
     /// # Errors
     /// As of [`connect`](Self::connect).
@@ -95,8 +95,9 @@ impl Client {
         })
     }
 
-    /// Submits `cmd`; its reply is awaited when that suits. Commands that block or are marked as [`bulk`](Cmd::bulk) take a
-    /// connection of the pool, so they are neither ordered with others nor hold them up.
+    /// Submits `cmd`; its reply is awaited when that suits. Commands that block or are marked as
+    /// [`bulk`](Cmd::bulk) take a connection of the pool, so they are neither ordered with others nor hold
+    /// them up.
     pub fn send<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         match cmd.needs_own_connection() {
             Some(Kind::Stateful) => Reply {
@@ -189,7 +190,8 @@ impl Client {
     }
 }
 
-/// The reply to come of one command, as a `T`. Dropped, the command is still executed and its reply thrown away.
+/// The reply to come of one command, as a `T`. Dropped, the command is still executed and its reply thrown
+/// away.
 #[must_use = "a command was submitted; await its reply, or use `forget`"]
 pub struct Reply<T = Value> {
     state: State,

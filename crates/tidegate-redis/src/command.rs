@@ -1,7 +1,7 @@
 //! Commands: a name, its arguments and hints, encoded as they are built.
 //!
-//! Owns the argument encoding and what is known about commands by name (which only read, which block). Short commands take no
-//! allocation.
+//! Owns the argument encoding and what is known about commands by name (which only read, which block). Short
+//! commands take no allocation.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ pub fn cmd(name: &str) -> Cmd {
 }
 
 impl Cmd {
-    /// A command of this name without arguments yet. A name of several words (`CLIENT SETNAME`) is several arguments.
+    /// A command of this name without arguments yet. A name of several words (`CLIENT SETNAME`) is several
+    /// arguments.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut cmd = Self {
@@ -133,14 +134,16 @@ impl Cmd {
         self
     }
 
-    /// It or its reply is large: it takes a connection of the pool, so that small commands do not queue behind it.
+    /// It or its reply is large: it takes a connection of the pool, so that small commands do not queue
+    /// behind it.
     #[must_use]
     pub const fn bulk(mut self) -> Self {
         self.hints.bulk = true;
         self
     }
 
-    /// Whether executing it twice does no harm. Known by name for the usual commands; say it for those of modules and scripts.
+    /// Whether executing it twice does no harm. Known by name for the usual commands; say it for those of
+    /// modules and scripts.
     #[must_use]
     pub const fn read_only(mut self, yes: bool) -> Self {
         self.hints.read_only = Some(yes);
@@ -312,7 +315,8 @@ const READ_ONLY: &[&str] = &[
     "GEODIST",
 ];
 
-/// What can be an argument, or several. Implementations write and do nothing else: they run while the connection is locked.
+/// What can be an argument, or several. Implementations write and do nothing else: they run while the
+/// connection is locked.
 pub trait ToArgs {
     /// Appends itself.
     fn write_args(&self, args: &mut Args<'_>);

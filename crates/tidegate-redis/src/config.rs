@@ -167,8 +167,9 @@ impl Config {
         self
     }
 
-    /// Whether the connection's task may look for replies without sleeping while callers wait. On by default where the policy
-    /// allows it; [`Policy::MinCpu`], [`Policy::Fixed`], [`Policy::RueidisStats`] and [`Policy::Off`] never do.
+    /// Whether the connection's task may look for replies without sleeping while callers wait. On by default
+    /// where the policy allows it; [`Policy::MinCpu`], [`Policy::Fixed`], [`Policy::RueidisStats`] and
+    /// [`Policy::Off`] never do.
     #[must_use]
     pub fn spin(mut self, yes: bool) -> Self {
         self.spin = Some(yes);
@@ -231,7 +232,8 @@ impl Config {
         self
     }
 
-    /// How long a command may take to its reply; blocking commands on their own connections are not bound by it. 10 s by default.
+    /// How long a command may take to its reply; blocking commands on their own connections are not bound by
+    /// it. 10 s by default.
     #[must_use]
     pub const fn timeout(mut self, after: Duration) -> Self {
         self.limits.timeout = after;
@@ -245,7 +247,8 @@ impl Config {
         self
     }
 
-    /// The most bytes of commands queued and in flight. 64 MiB by default. One command may be larger, and goes alone.
+    /// The most bytes of commands queued and in flight. 64 MiB by default. One command may be larger, and
+    /// goes alone.
     #[must_use]
     pub const fn bytes_max(mut self, bytes: u64) -> Self {
         self.limits.bytes_max = bytes;
@@ -259,8 +262,8 @@ impl Config {
         self
     }
 
-    /// After how much silence the connection is tried with a `PING`; without an answer within the timeout it is made anew.
-    /// 30 s by default.
+    /// After how much silence the connection is tried with a `PING`; without an answer within the timeout it
+    /// is made anew. 30 s by default.
     #[must_use]
     pub const fn keepalive(mut self, after: Duration) -> Self {
         self.limits.keepalive = after;
@@ -274,7 +277,8 @@ impl Config {
         self
     }
 
-    /// Whether commands that only read are sent once more after the connection broke under them. Off by default.
+    /// Whether commands that only read are sent once more after the connection broke under them. Off by
+    /// default.
     #[must_use]
     pub const fn retry_reads(mut self, yes: bool) -> Self {
         self.limits.retry_reads = yes;

@@ -1,7 +1,7 @@
 //! A connection as its callers share it: the pipeline behind a lock, its clock, and the task that serves it.
 //!
-//! Owns submission, waiting and the life of the task (connect, drive, reconnect). Leaves decisions to `pipeline`, bytes to
-//! `driver`.
+//! Owns submission, waiting and the life of the task (connect, drive, reconnect). Leaves decisions to
+//! `pipeline`, bytes to `driver`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -85,7 +85,8 @@ impl Conn {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        // A panic while it was locked is our own mistake; what it guards is consistent between statements that can panic.
+        // A panic while it was locked is our own mistake; what it guards is consistent between statements
+        // that can panic.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,8 +203,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// One submission on its way: queued at once if there is room, else when there is; then its outcome. Dropped, what was
-/// submitted keeps its place and its replies are dropped when they come.
+/// One submission on its way: queued at once if there is room, else when there is; then its outcome. Dropped,
+/// what was submitted keeps its place and its replies are dropped when they come.
 pub(crate) struct Pending {
     conn: Arc<Conn>,
     state: State,
@@ -372,7 +373,8 @@ fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     }
 }
 
-/// Between half of it and all of it, so that many clients do not come back together. The clock's low digits are random enough.
+/// Between half of it and all of it, so that many clients do not come back together. The clock's low digits
+/// are random enough.
 fn jittered(pause: Duration, now: Time) -> Duration {
     let half = pause / 2;
     half + half.mul_f64((now.as_nanos() % 1000) as f64 / 1000.0)

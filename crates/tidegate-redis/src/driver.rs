@@ -1,9 +1,10 @@
-//! The task of one connection: one poll writes, reads and hands out, in that order, so that reads make progress while a large batch is being
-//! written.
+//! The task of one connection: one poll writes, reads and hands out, in that order, so that reads make
+//! progress while a large batch is being written.
 //!
-//! Dull: when to flush is the controller's, through the pipeline; whether to look for replies without sleeping is the pulse's.
-//! It runs beside its callers. After handing out replies it yields, so the callers run first and their next commands are there
-//! when it looks: holding by yielding costs nothing where callers share its thread.
+//! Dull: when to flush is the controller's, through the pipeline; whether to look for replies without
+//! sleeping is the pulse's. It runs beside its callers. After handing out replies it yields, so the callers
+//! run first and their next commands are there when it looks: holding by yielding costs nothing where callers
+//! share its thread.
 
 use std::future::Future;
 use std::io;
@@ -42,8 +43,9 @@ const PARTS_SPINNING: u64 = 2;
 /// The most replies handed out in one go where they are split, and where not.
 const PART_MAX: u64 = 256;
 const WHOLE: u64 = 4096;
-/// With so many in flight a flush of half of them costs little beside its commands, so they are split without a trial. One would not tell:
-/// halves, once made, come back as halves for a while, whoever hands them out whole.
+/// With so many in flight a flush of half of them costs little beside its commands, so they are split without
+/// a trial. One would not tell: halves, once made, come back as halves for a while, whoever hands them out
+/// whole.
 const SPLIT: u64 = 192;
 /// A wait for callers this short is passed by yielding to them.
 const YIELD_NS: u64 = 60_000;
@@ -239,7 +241,7 @@ impl Session {
         Ok(Flushed::Wrote)
     }
 
-    /// Whether a flush is under way. Reading may finish it, too: under TLS both send what it holds.
+    /// Returns whether a flush is under way. Reading may finish it, too: under TLS both send what it holds.
     fn is_writing(&self) -> bool {
         !self.writing.is_empty() || self.link.holds_bytes()
     }
@@ -348,7 +350,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads once. `slept`: only the runtime knows whether there is something, and is to wake the task when there is.
+    /// Reads once. `slept`: only the runtime knows whether there is something, and is to wake the task when
+    /// there is.
     fn read(&mut self, cx: &mut Context<'_>, slept: bool) -> Result<bool, Broken> {
         let space = self.decoder.space();
         let result = if slept {
@@ -398,7 +401,8 @@ impl Session {
             return Err(Broken::Silent(Duration::from_nanos(silent)));
         }
         let mut next = next.unwrap_or(Time::NEVER);
-        // A command waits, or nobody asked anything for long: an answer to a PING tells a slow server from a dead one.
+        // A command waits, or nobody asked anything for long: an answer to a PING tells a slow server from a
+        // dead one.
         if silent >= keepalive_ns && !self.pinged {
             self.pinged = true;
             if waiting.is_none() {
@@ -430,7 +434,7 @@ impl Session {
 
     // ---- resting
 
-    /// Whether to look for replies again at once.
+    /// Returns whether to look for replies again at once.
     fn spins(&mut self, now: Time) -> bool {
         if self.in_flight == 0 || self.blocked {
             self.spin_until = None;

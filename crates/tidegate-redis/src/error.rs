@@ -1,4 +1,5 @@
-//! Errors, one enum an operation: reading an address ([`ConfigError`]), connecting ([`ConnectError`]), a command ([`CommandError`]).
+//! Errors, one enum an operation: reading an address ([`ConfigError`]), connecting ([`ConnectError`]), a
+//! command ([`CommandError`]).
 
 use std::fmt;
 use std::io;
@@ -172,7 +173,7 @@ impl CommandError {
         }
     }
 
-    /// Whether the server may have executed the command although there is no reply.
+    /// Returns whether the server may have executed the command although there is no reply.
     #[must_use]
     pub const fn maybe_executed(&self) -> bool {
         matches!(

@@ -1,8 +1,9 @@
 //! An async Redis client whose pipelining finds its own flush delay.
 //!
-//! Many tasks share one connection. Their commands are written together, and when is decided by one of the engine's
-//! controllers: **caller -> queue -> controller -> flush -> Redis -> replies, in order -> caller.** With nothing set, a lone
-//! caller pays one round trip and no timer is armed for it, and many callers share system calls, theirs and Redis's.
+//! Many tasks share one connection. Their commands are written together, and when is decided by one of the
+//! engine's controllers: **caller -> queue -> controller -> flush -> Redis -> replies, in order -> caller.**
+//! With nothing set, a lone caller pays one round trip and no timer is armed for it, and many callers share
+//! system calls, theirs and Redis's.
 //!
 //! ```no_run
 //! use tidegate_redis::{Client, cmd};
@@ -22,9 +23,9 @@
 //!
 //! # Where it runs
 //!
-//! The connection has one task, spawned where [`Client::open`] is called. It is fastest beside its callers on one current-thread
-//! runtime: it runs behind the callers it woke, and finds their next commands there. On a multi-thread runtime it works
-//! the same and costs some hops more. It needs Linux or another Unix.
+//! The connection has one task, spawned where [`Client::open`] is called. It is fastest beside its callers on
+//! one current-thread runtime: it runs behind the callers it woke, and finds their next commands there. On a
+//! multi-thread runtime it works the same and costs some hops more. It needs Linux or another Unix.
 //!
 //! # What a caller can rely on
 //!

@@ -1,7 +1,8 @@
-//! One connection's bytes: a TCP or Unix socket, plain or under TLS, read and written without blocking and without asking the
-//! runtime first.
+//! One connection's bytes: a TCP or Unix socket, plain or under TLS, read and written without blocking and
+//! without asking the runtime first.
 //!
-//! Owns the socket and its readiness. Leaves what the bytes mean to `resp`, and when to read and write to the driver.
+//! Owns the socket and its readiness. Leaves what the bytes mean to `resp`, and when to read and write to the
+//! driver.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,7 +80,7 @@ impl Link {
         write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), wire)
     }
 
-    /// Whether TLS holds bytes that are to be sent.
+    /// Returns whether TLS holds bytes that are to be sent.
     pub(crate) fn holds_bytes(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
@@ -123,8 +124,8 @@ impl Link {
     }
 }
 
-/// The constructor is deprecated because a descriptor's type might answer another one later; an `OwnedFd` cannot. What
-/// replaces it is unsafe to call, which this crate does without.
+/// The constructor is deprecated because a descriptor's type might answer another one later; an `OwnedFd`
+/// cannot. What replaces it is unsafe to call, which this crate does without.
 #[expect(deprecated)]
 pub(crate) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
@@ -201,7 +202,8 @@ fn read_tls(tls: &mut ClientConnection, raw: Raw<'_>, buf: &mut [u8]) -> io::Res
     loop {
         match tls.reader().read(buf) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            // A server that closes the socket without closing TLS ends it all the same: replies carry their own lengths.
+            // A server that closes the socket without closing TLS ends it all the same: replies carry their
+            // own lengths.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
             other => return other,
         }

@@ -1,14 +1,16 @@
-//! The pipeline of one connection: what is queued, what is in flight, who waits for what, and what to flush when.
+//! The pipeline of one connection: what is queued, what is in flight, who waits for what, and what to flush
+//! when.
 //!
-//! Pure: it is told the time, asks the [`Controller`] and answers what to do; sockets and clocks are the driver's. Wakers are
-//! kept as data and handed back to be woken.
+//! Pure: it is told the time, asks the [`Controller`] and answers what to do; sockets and clocks are the
+//! driver's. Wakers are kept as data and handed back to be woken.
 //!
 //! ```text
 //! submit -> out, queued -> take (a flush) -> flight -> deliver (replies, in order) -> slot -> take_outcome
 //! ```
 //!
-//! Invariants: replies go to the commands in flight in the order they were submitted; a slot whose caller went away stays
-//! until its reply came, so no reply reaches another caller; commands and bytes never pass the bounds.
+//! Invariants: replies go to the commands in flight in the order they were submitted; a slot whose caller
+//! went away stays until its reply came, so no reply reaches another caller; commands and bytes never pass
+//! the bounds.
 
 mod slots;
 
@@ -153,12 +155,12 @@ impl Pipeline {
         self.queued_load.bytes + self.flight_load.bytes
     }
 
-    /// Whether nothing is queued or in flight.
+    /// Returns whether nothing is queued or in flight.
     pub(crate) const fn is_idle(&self) -> bool {
         self.queued_load.items == 0 && self.flight_load.items == 0
     }
 
-    /// Whether the driver sleeps: then the time it was told last may be long past.
+    /// Returns whether the driver sleeps: then the time it was told last may be long past.
     pub(crate) const fn is_asleep(&self) -> bool {
         self.driver.is_some()
     }
@@ -173,8 +175,8 @@ impl Pipeline {
 
     // ---- what callers want
 
-    /// Queues `commands` commands written by `encode` and answered into one slot; `None` for nobody. The driver is to be woken with
-    /// the waker returned.
+    /// Queues `commands` commands written by `encode` and answered into one slot; `None` for nobody. The
+    /// driver is to be woken with the waker returned.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -244,7 +246,8 @@ impl Pipeline {
 
     // ---- what happened
 
-    /// So many replies of a read burst, oldest first; those who wait for them are to be woken. False: a reply nobody asked for.
+    /// So many replies of a read burst, oldest first; those who wait for them are to be woken. False: a reply
+    /// nobody asked for.
     pub(crate) fn deliver(
         &mut self,
         now: Time,
@@ -299,8 +302,8 @@ impl Pipeline {
         self.controller.on(now, Event::Done { cost_ns, ok });
     }
 
-    /// The connection broke: what was in flight may have been executed, what was queued was not and stays queued unless the
-    /// client closes.
+    /// The connection broke: what was in flight may have been executed, what was queued was not and stays
+    /// queued unless the client closes.
     pub(crate) fn lost(&mut self, cause: &Arc<str>, wakers: &mut Vec<Waker>) {
         let failure = |executed| Failure::Lost {
             executed,
@@ -342,7 +345,8 @@ impl Pipeline {
         self.driver.take()
     }
 
-    /// Fails those whose replies are due since `timeout_ns`; their entries keep their places. Answers when to look again.
+    /// Fails those whose replies are due since `timeout_ns`; their entries keep their places. Answers when to
+    /// look again.
     pub(crate) fn expire(
         &mut self,
         now: Time,
@@ -529,7 +533,8 @@ impl Pipeline {
         }
     }
 
-    /// Replies that will not come are accounted at the usual round trip, or the controller would wait for them.
+    /// Replies that will not come are accounted at the usual round trip, or the controller would wait for
+    /// them.
     fn forget_flushes(&mut self) {
         let took_ns = self.pulse.rtt_ns as u64;
         for flush in std::mem::take(&mut self.flushes) {
@@ -611,7 +616,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Whether a push says that channels were subscribed to or left.
+/// Returns whether a push says that channels were subscribed to or left.
 fn is_confirmation(value: &Value) -> bool {
     let Value::Push(items) = value else {
         return false;

@@ -1,7 +1,7 @@
 //! Flush policies: which controller decides, and what the driver may do to serve it.
 //!
-//! Owns the choice and two controllers of its own: [`Auto`] (events first, then a price on waiting) and [`Spaced`] (a fixed
-//! delay). The others are the engine's.
+//! Owns the choice and two controllers of its own: [`Auto`] (events first, then a price on waiting) and
+//! [`Spaced`] (a fixed delay). The others are the engine's.
 
 mod auto;
 mod spaced;
@@ -20,8 +20,9 @@ pub use spaced::Spaced;
 #[derive(Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Finds its own: a lone caller is never held up; callers that were just answered are waited for, by count; beyond that
-    /// a flush waits at most for 3 % of the round trip. Replies are awaited without sleeping where callers come back at once.
+    /// Finds its own: a lone caller is never held up; callers that were just answered are waited for, by
+    /// count; beyond that a flush waits at most for 3 % of the round trip. Replies are awaited without
+    /// sleeping where callers come back at once.
     #[default]
     Auto,
     /// Gives up a little for the least CPU, here and in Redis. Never spins.
@@ -34,7 +35,8 @@ pub enum Policy {
     RueidisStats(Duration),
     /// Flushes whenever the queue is empty, and nothing else: natural batching.
     Off,
-    /// A controller of one's own. [`Event::Ready`](tidegate::controller::Event::Ready) asks it for a decision.
+    /// A controller of one's own. [`Event::Ready`](tidegate::controller::Event::Ready) asks it for a
+    /// decision.
     Custom(Box<dyn Controller>),
 }
 
@@ -65,8 +67,8 @@ impl fmt::Debug for Policy {
 /// How the driver serves a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Manner {
-    /// Into how many parts what is in flight is split while the task sleeps between reads: replies of a burst are handed out
-    /// part by part, each followed by a flush. 1: not at all.
+    /// Into how many parts what is in flight is split while the task sleeps between reads: replies of a burst
+    /// are handed out part by part, each followed by a flush. 1: not at all.
     pub(crate) parts: u64,
     /// The fewest replies handed out at once while there are more.
     pub(crate) part_min: u64,
@@ -76,14 +78,15 @@ pub(crate) struct Manner {
     pub(crate) parts_gain: Option<f64>,
     /// It may pass short waits by yielding, and so end them on time.
     pub(crate) precise: bool,
-    /// Callers run on other threads, too, and yielding is no way to let them run: it wakes a thread that looks for something to do,
-    /// or has the system asked for events. The task looks for replies within its turn, and sleeps where it would yield for nothing.
+    /// Callers run on other threads, too, and yielding is no way to let them run: it wakes a thread that
+    /// looks for something to do, or has the system asked for events. The task looks for replies within its
+    /// turn, and sleeps where it would yield for nothing.
     pub(crate) many_threads: bool,
 }
 
 impl Manner {
-    /// For callers that are threads: waking one takes about as long as a small flush, so both sides are busy anyway, and flushes in
-    /// parts are only more of them.
+    /// For callers that are threads: waking one takes about as long as a small flush, so both sides are busy
+    /// anyway, and flushes in parts are only more of them.
     pub(crate) const fn for_threads(self) -> Self {
         Self {
             parts: 1,

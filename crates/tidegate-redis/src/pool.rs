@@ -1,6 +1,8 @@
-//! Connections of one's own, borrowed from a bounded pool: for blocking commands, transactions, and what is large.
+//! Connections of one's own, borrowed from a bounded pool: for blocking commands, transactions, and what is
+//! large.
 //!
-//! A connection goes back only if nothing is in flight on it and nothing changed its state; else it is closed.
+//! A connection goes back only if nothing is in flight on it and nothing changed its state; else it is
+//! closed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -93,8 +95,8 @@ impl Drop for Pool {
     }
 }
 
-/// A connection of one's own: for `WATCH`, `SELECT`, blocking commands, or whatever else would disturb others. It goes back to
-/// the pool when dropped, unless its state was changed or something is in flight.
+/// A connection of one's own: for `WATCH`, `SELECT`, blocking commands, or whatever else would disturb
+/// others. It goes back to the pool when dropped, unless its state was changed or something is in flight.
 pub struct Dedicated {
     pub(crate) conn: Arc<Conn>,
     pool: Arc<Pool>,

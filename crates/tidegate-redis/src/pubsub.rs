@@ -1,4 +1,5 @@
-//! Pub/sub over the shared connection (RESP3): subscriptions with bounded channels, taken up again after a reconnect.
+//! Pub/sub over the shared connection (RESP3): subscriptions with bounded channels, taken up again after a
+//! reconnect.
 //!
 //! Invariant: who is subscribed and what the server is told change under one lock, in the same order.
 
@@ -192,7 +193,8 @@ impl Subscription {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How often the connection was made anew since the subscription began: each time, messages may have been missed.
+    /// How often the connection was made anew since the subscription began: each time, messages may have been
+    /// missed.
     #[must_use]
     pub fn interruptions(&self) -> u64 {
         self.registry.interruptions.load(Ordering::Relaxed) - self.interruptions
@@ -221,7 +223,8 @@ impl Drop for Subscription {
 }
 
 impl Client {
-    /// Subscribes to channels; up to `capacity` messages wait to be taken, further ones are dropped and counted.
+    /// Subscribes to channels; up to `capacity` messages wait to be taken, further ones are dropped and
+    /// counted.
     ///
     /// # Errors
     /// If the server refuses, or speaks only RESP2.

@@ -1,7 +1,8 @@
-//! How a connection is used, measured as it goes: round trips, the cost of a write, whether callers come back when they
-//! are answered, whether waiting for a reply without sleeping finds one.
+//! How a connection is used, measured as it goes: round trips, the cost of a write, whether callers come back
+//! when they are answered, whether waiting for a reply without sleeping finds one.
 //!
-//! Pure. Owns the gate of spinning, to which `trial` says whether it pays; leaves the decision when to flush to the controller.
+//! Pure. Owns the gate of spinning, to which `trial` says whether it pays; leaves the decision when to flush
+//! to the controller.
 
 use tidegate::Time;
 
@@ -13,7 +14,8 @@ pub(crate) const SPIN_NS: u64 = 50_000;
 const RETURN_NS: u64 = 25_000;
 /// What looking for replies must answer more; sleeping leaves a core to others.
 const LOOKING: f64 = 0.05;
-/// Spinning needs such a share of commands from callers that came back: then load waits for replies, and replies for us.
+/// Spinning needs such a share of commands from callers that came back: then load waits for replies, and
+/// replies for us.
 const CLOSED_LOOP: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +108,8 @@ impl Pulse {
         }
     }
 
-    /// Whether what costs CPU is worth it: looking for replies without sleeping, or more flushes than need be.
+    /// Returns whether what costs CPU is worth it: looking for replies without sleeping, or more flushes than
+    /// need be.
     pub(crate) fn pays(&self) -> bool {
         self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }

@@ -1,8 +1,10 @@
-//! The hot-path codec: commands encoded straight into a connection's buffer, replies decoded where they were read.
+//! The hot-path codec: commands encoded straight into a connection's buffer, replies decoded where they were
+//! read.
 //!
-//! Owns the wire: RESP2 and RESP3. Simple strings, errors, integers, bulks and nulls are decoded here, short bulks copied
-//! out of the read buffer and long ones read into memory of their own. Nested replies are only measured here, by a scanner that
-//! bounds their depth and their bytes and goes on where it stopped; `nested` then builds them. Leaves the meaning of replies to [`FromReply`](crate::FromReply).
+//! Owns the wire: RESP2 and RESP3. Simple strings, errors, integers, bulks and nulls are decoded here, short
+//! bulks copied out of the read buffer and long ones read into memory of their own. Nested replies are only
+//! measured here, by a scanner that bounds their depth and their bytes and goes on where it stopped; `nested`
+//! then builds them. Leaves the meaning of replies to [`FromReply`](crate::FromReply).
 //!
 //! Invariants: nothing a server sends panics; no allocation is sized by a length that was merely announced.
 
@@ -74,7 +76,8 @@ pub enum ProtocolError {
     TooLarge,
     /// A reply nobody asked for.
     Unasked,
-    /// A construct no Redis sends: streamed replies, attributes inside of replies, malformed doubles or booleans.
+    /// A construct no Redis sends: streamed replies, attributes inside of replies, malformed doubles or
+    /// booleans.
     Unsupported,
 }
 
@@ -98,8 +101,8 @@ impl std::fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Cuts replies out of what is read. Feed it through [`space`](Self::space) and [`filled`](Self::filled), then call
-/// [`next`](Self::next) until it has none.
+/// Cuts replies out of what is read. Feed it through [`space`](Self::space) and [`filled`](Self::filled),
+/// then call [`next`](Self::next) until it has none.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buf: Vec<u8>,
@@ -184,7 +187,7 @@ impl Decoder {
         }
     }
 
-    /// Whether part of a reply has arrived.
+    /// Returns whether part of a reply has arrived.
     pub(crate) fn is_midway(&self) -> bool {
         self.large.is_some() || self.start < self.end
     }
@@ -376,8 +379,8 @@ impl Decoder {
     }
 }
 
-/// The whole replies at the start of `wire`, RESP2 or RESP3; what is left behind them is not looked at. For tools that read
-/// captured traffic: a client reads as it goes.
+/// The whole replies at the start of `wire`, RESP2 or RESP3; what is left behind them is not looked at. For
+/// tools that read captured traffic: a client reads as it goes.
 ///
 /// # Errors
 /// Bytes that are no reply of Redis.

@@ -1,4 +1,5 @@
-//! Several commands at once: a pipeline is a contiguous run in the stream, a transaction is one between `MULTI` and `EXEC`.
+//! Several commands at once: a pipeline is a contiguous run in the stream, a transaction is one between
+//! `MULTI` and `EXEC`.
 
 use std::sync::Arc;
 
@@ -46,8 +47,8 @@ impl Run {
     }
 }
 
-/// Commands that go together, in this order, with nothing of others between them. Not a transaction: other clients'
-/// commands may be executed in between.
+/// Commands that go together, in this order, with nothing of others between them. Not a transaction: other
+/// clients' commands may be executed in between.
 #[derive(Debug)]
 #[must_use = "nothing is sent before `run`"]
 pub struct Pipeline {
@@ -80,13 +81,14 @@ impl Pipeline {
         self.run.commands as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.run.commands == 0
     }
 
-    /// Sends them; the replies in order, refusals among them as [`Value::Error`]. A large pipeline takes a connection of the pool.
+    /// Sends them; the replies in order, refusals among them as [`Value::Error`]. A large pipeline takes a
+    /// connection of the pool.
     ///
     /// # Errors
     /// If there are no replies. A refused command is not an error of the others.
@@ -142,7 +144,8 @@ impl Transaction<'_> {
         self
     }
 
-    /// Executes them: their replies as a tuple or a list. Nil, as of a transaction whose watched keys changed, is `None`.
+    /// Executes them: their replies as a tuple or a list. Nil, as of a transaction whose watched keys
+    /// changed, is `None`.
     ///
     /// # Errors
     /// The first command refused, in which case none was executed; or no reply.

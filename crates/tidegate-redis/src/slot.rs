@@ -1,6 +1,7 @@
 //! Key slots of Redis Cluster, for programs that route commands themselves.
 
-/// The slot of a key, 0 to 16383. Of a key such as `{user1}.name` only what stands in the first braces counts.
+/// The slot of a key, 0 to 16383. Of a key such as `{user1}.name` only what stands in the first braces
+/// counts.
 ///
 /// ```
 /// use tidegate_redis::key_slot;

@@ -1,7 +1,8 @@
-//! A timer that fires within tens of microseconds, for the waits of flush policies: the runtime's ticks once a millisecond.
+//! A timer that fires within tens of microseconds, for the waits of flush policies: the runtime's ticks once
+//! a millisecond.
 //!
-//! Owns a timerfd and what it learned about its own lateness: it is armed that much earlier. Leaves the rest of a wait, if it
-//! fires early, to the driver.
+//! Owns a timerfd and what it learned about its own lateness: it is armed that much earlier. Leaves the rest
+//! of a wait, if it fires early, to the driver.
 
 use std::io;
 use std::os::fd::OwnedFd;

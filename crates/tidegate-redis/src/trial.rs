@@ -1,10 +1,12 @@
 //! Whether what costs more pays, found by trying: a slow bandit with a dear arm and a cheap one.
 //!
-//! Pure. On some machines and at some numbers of callers a client that looks for replies without sleeping answers half as many
-//! commands again; on others (Redis woken on our core, callers on several threads, no core to spare) fewer. So it is with handing out
-//! replies in parts where CPU is dear. No model tells which. So the other arm is tried for a few short spells now and then, in turn with the
-//! one in use so that what changes meanwhile touches both, and what was answered in the spells of each is compared. The dear one is used only
-//! where it answers more by a margin. The pulse says where there is anything to try; the driver does either.
+//! Pure. On some machines and at some numbers of callers a client that looks for replies without sleeping
+//! answers half as many commands again; on others (Redis woken on our core, callers on several threads, no
+//! core to spare) fewer. So it is with handing out replies in parts where CPU is dear. No model tells which.
+//! So the other arm is tried for a few short spells now and then, in turn with the one in use so that what
+//! changes meanwhile touches both, and what was answered in the spells of each is compared. The dear one is
+//! used only where it answers more by a margin. The pulse says where there is anything to try; the driver
+//! does either.
 
 use tidegate::Time;
 
@@ -15,10 +17,12 @@ const ROUND_TRIPS: f64 = 16.0;
 const SETTLE: u64 = 4;
 /// Spells of a trial: the other arm and the one in use in turn.
 const SPELLS: u32 = 6;
-/// Trials are this many spells apart, and twice as many after each that confirms the arm in use, up to this many.
+/// Trials are this many spells apart, and twice as many after each that confirms the arm in use, up to this
+/// many.
 const APART: u32 = 32;
 const APART_MAX: u32 = 512;
-/// The gain that keeps the dear arm, as a part of the one that has it taken up: or noise would change them all the time.
+/// The gain that keeps the dear arm, as a part of the one that has it taken up: or noise would change them
+/// all the time.
 const KEEP: f64 = 0.5;
 /// Fewer answers in the spells of an arm say nothing.
 const ANSWERS_MIN: u64 = 64;
@@ -67,7 +71,7 @@ impl Trial {
         }
     }
 
-    /// Whether to do the dear thing now.
+    /// Returns whether to do the dear thing now.
     pub(crate) const fn is_dear(&self) -> bool {
         self.dear != self.is_other()
     }
@@ -170,7 +174,8 @@ impl Arm {
 mod tests {
     use super::*;
 
-    /// A closed loop in which a cycle answers `callers` commands and takes what `cycle_ns` says of the arm and the cycle.
+    /// A closed loop in which a cycle answers `callers` commands and takes what `cycle_ns` says of the arm
+    /// and the cycle.
     fn run(trial: &mut Trial, ms: u64, callers: u64, cycle_ns: impl Fn(bool, u64) -> u64) -> f64 {
         let mut now = trial.began;
         let end = now.after(ms * 1_000_000);

@@ -1,6 +1,7 @@
 //! Bytes to be sent: short ones gathered in one block, long ones left where they are.
 //!
-//! Owns their order and how far they are written. Leaves what they say to `command` and `resp`, and writing to `link`.
+//! Owns their order and how far they are written. Leaves what they say to `command` and `resp`, and writing
+//! to `link`.
 //!
 //! Invariant: what lies apart is in order of the places it belongs at, none of them beyond the block's end.
 
@@ -84,7 +85,8 @@ impl Wire {
         self.apart_bytes += other.apart_bytes;
     }
 
-    /// Puts `digits` in the place of the byte of the block at `at`, which is the last but for what was appended since.
+    /// Puts `digits` in the place of the byte of the block at `at`, which is the last but for what was
+    /// appended since.
     pub(crate) fn replace(&mut self, at: usize, digits: &[u8]) {
         self.block.splice(at..=at, digits.iter().copied());
         for apart in self.apart.iter_mut().rev() {
@@ -110,8 +112,8 @@ impl Wire {
         self.apart_bytes = to.bytes;
     }
 
-    /// Forgets everything, keeping at most `keep` bytes of memory, or what was needed this time: taking memory from the system
-    /// anew for each of a row of large flushes costs more than copying them.
+    /// Forgets everything, keeping at most `keep` bytes of memory, or what was needed this time: taking
+    /// memory from the system anew for each of a row of large flushes costs more than copying them.
     pub(crate) fn clear(&mut self, keep: usize) {
         let keep = keep.max(self.block.len());
         self.block.clear();
@@ -144,8 +146,8 @@ impl Wire {
 
     // ---- reading it
 
-    /// The piece that begins at `at` in the block: the one apart that belongs there, else `len` bytes of the block; and where
-    /// the block goes on.
+    /// The piece that begins at `at` in the block: the one apart that belongs there, else `len` bytes of the
+    /// block; and where the block goes on.
     pub(crate) fn piece(&self, at: usize, len: usize) -> Option<(&[u8], usize)> {
         let index = self.apart.partition_point(|a| a.before < at);
         match self.apart.get(index) {
@@ -172,7 +174,7 @@ impl Wire {
 
     // ---- writing it
 
-    /// Whether all of it is written.
+    /// Returns whether all of it is written.
     pub(crate) const fn is_written(&self) -> bool {
         self.block_at == self.block.len() && self.apart_at == self.apart.len()
     }

@@ -1,5 +1,6 @@
-//! What applying messages of 128 bytes costs: without arguments, the time of each, with few and many subjects; with a number of messages
-//! and one of subjects, what so many take in memory, and what a snapshot of them takes.
+//! What applying messages of 128 bytes costs: without arguments, the time of each, with few and many
+//! subjects; with a number of messages and one of subjects, what so many take in memory, and what a snapshot
+//! of them takes.
 //!
 //!     cargo run --release -p tidegate-server --example apply
 //!     cargo run --release -p tidegate-server --example apply 10000000 1000

@@ -1,5 +1,5 @@
-//! What the bookkeeping of a publish costs: its answer, a fast-ingest message, a message of an atomic batch. One thread, one core;
-//! nothing is parsed, proposed or sent.
+//! What the bookkeeping of a publish costs: its answer, a fast-ingest message, a message of an atomic batch.
+//! One thread, one core; nothing is parsed, proposed or sent.
 //!
 //!     cargo run --release -p tidegate-server --example batches
 

@@ -1,5 +1,6 @@
-//! What a consumer's own code costs a message on this machine: pulls of 500 messages of 1 KiB, acknowledged one by one, all at
-//! once, or not at all; beside the same messages handed from a stream to a connection with no consumer between.
+//! What a consumer's own code costs a message on this machine: pulls of 500 messages of 1 KiB, acknowledged
+//! one by one, all at once, or not at all; beside the same messages handed from a stream to a connection with
+//! no consumer between.
 //!
 //! `cargo run --release -p tidegate-server --example consume`
 

@@ -1,4 +1,5 @@
-//! What the pure parts of the server cost on this machine: finding subscribers, and a message's whole way through the node.
+//! What the pure parts of the server cost on this machine: finding subscribers, and a message's whole way
+//! through the node.
 //!
 //! `cargo run --release -p tidegate-server --example costs`
 

@@ -1,6 +1,7 @@
 //! Holds idle connections and counts what the server does meanwhile: wake-ups of its loop, CPU time, memory.
 //!
-//! `cargo run --release -p tidegate-server --example idle_server -- [CONNECTIONS] [SECONDS]`, by default 5000 for 30 s.
+//! `cargo run --release -p tidegate-server --example idle_server -- [CONNECTIONS] [SECONDS]`, by default 5000
+//! for 30 s.
 
 use std::error::Error;
 use std::io::{Read, Write};

@@ -1,12 +1,13 @@
 //! Ways of writing replicated streams that only measurements take, behind the feature `lab`.
 //!
-//! Owns the steps from how nats-server 2.12 writes a replicated stream to how this server does, which `tidegate-bench raft`
-//! compares: the parts of the product that each step goes without, and why that stands for nats-server. Without the feature
-//! [`Lab`] has no field, and each of its answers is the product's, known to the compiler.
+//! Owns the steps from how nats-server 2.12 writes a replicated stream to how this server does, which
+//! `tidegate-bench raft` compares: the parts of the product that each step goes without, and why that stands
+//! for nats-server. Without the feature [`Lab`] has no field, and each of its answers is the product's, known
+//! to the compiler.
 //!
-//! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: there a message that arrives is
-//! proposed under the lock that its Raft node holds while it writes and syncs its log, so hardly more than one message can enter
-//! between two writes.
+//! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: there a
+//! message that arrives is proposed under the lock that its Raft node holds while it writes and syncs its
+//! log, so hardly more than one message can enter between two writes.
 
 #[cfg(feature = "lab")]
 mod step;

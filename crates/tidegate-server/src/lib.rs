@@ -1,10 +1,11 @@
 //! A NATS server on one event loop.
 //!
-//! Core NATS: publish and subscribe with wildcards, queue groups, headers and request/reply; TLS, users and permissions;
-//! a monitor over HTTP. What is and is not supported stands in `docs/nats-support.md`.
+//! Core NATS: publish and subscribe with wildcards, queue groups, headers and request/reply; TLS, users and
+//! permissions; a monitor over HTTP. What is and is not supported stands in `docs/nats-support.md`.
 //!
-//! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes what is ready,
-//! acts once, then writes; a [`tidegate`] controller decides how much is gathered before it writes.
+//! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes
+//! what is ready, acts once, then writes; a [`tidegate`] controller decides how much is gathered before it
+//! writes.
 
 pub mod api;
 pub mod catchup;

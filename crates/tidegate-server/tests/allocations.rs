@@ -1,4 +1,5 @@
-//! A message on its way through the node allocates nothing: parsed, matched, copied into outboxes, taken from them.
+//! A message on its way through the node allocates nothing: parsed, matched, copied into outboxes, taken from
+//! them.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

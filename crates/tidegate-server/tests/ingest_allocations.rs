@@ -1,4 +1,5 @@
-//! A message of a fast-ingest batch allocates nothing on its way: taken, stored, counted. Only answers do, one for many messages.
+//! A message of a fast-ingest batch allocates nothing on its way: taken, stored, counted. Only answers do,
+//! one for many messages.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

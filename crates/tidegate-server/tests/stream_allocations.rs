@@ -1,4 +1,5 @@
-//! Plain messages that are applied: a few allocations for 256 of them, none for each. A process of its own, since all threads of one are counted.
+//! Plain messages that are applied: a few allocations for 256 of them, none for each. A process of its own,
+//! since all threads of one are counted.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

@@ -1,9 +1,10 @@
-//! Conversations of several clients with a node, in virtual time, as text: what each sends and what each is sent.
+//! Conversations of several clients with a node, in virtual time, as text: what each sends and what each is
+//! sent.
 //!
-//! A file begins with a configuration in nats-server's syntax, closed by `---`. Then lines:
-//! `connect A`; `A> line` sends it with its line end, `A>> text` without, with `\r`, `\n` escaped; `wait 2s`; `lame duck`;
-//! `close A`; `deaf A` (it reads no more). What follows from a line stands below it: `A< line`, `A closed: why`.
-//! `TRANSCRIPTS=write` writes what follows anew; read the diff.
+//! A file begins with a configuration in nats-server's syntax, closed by `---`. Then lines: `connect A`;
+//! `A> line` sends it with its line end, `A>> text` without, with `\r`, `\n` escaped; `wait 2s`; `lame duck`;
+//! `close A`; `deaf A` (it reads no more). What follows from a line stands below it: `A< line`,
+//! `A closed: why`. `TRANSCRIPTS=write` writes what follows anew; read the diff.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

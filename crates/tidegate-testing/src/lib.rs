@@ -1,8 +1,8 @@
 //! Tools that tests need: where they are, and a count of the tests that miss one.
 //!
-//! The harness of Rust's tests cannot ignore a test while it runs, so a test without its tool would pass in silence.
-//! [`missing`] makes it fail where `TIDEGATE_TESTS=all`, as in `.ci/run`. Elsewhere the test ends early, and
-//! `make test` prints each of them, and their number, at its end.
+//! The harness of Rust's tests cannot ignore a test while it runs, so a test without its tool would pass in
+//! silence. [`missing`] makes it fail where `TIDEGATE_TESTS=all`, as in `.ci/run`. Elsewhere the test ends
+//! early, and `make test` prints each of them, and their number, at its end.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

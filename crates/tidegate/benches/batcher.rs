@@ -1,8 +1,8 @@
-//! What the actor itself costs: casts a second with a handler that does nothing, the workload of gen_batch_server's pull request 29
-//! beside the same batches without an actor, and a call there and back.
+//! What the actor itself costs: casts a second with a handler that does nothing, the workload of
+//! gen_batch_server's pull request 29 beside the same batches without an actor, and a call there and back.
 //!
-//! `cargo bench -p tidegate --bench batcher`. A program of its own rather than criterion's: it takes several threads, whose
-//! rounds are told by their median, least and most.
+//! `cargo bench -p tidegate --bench batcher`. A program of its own rather than criterion's: it takes several
+//! threads, whose rounds are told by their median, least and most.
 
 use std::error::Error;
 use std::sync::Arc;

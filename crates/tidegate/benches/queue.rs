@@ -1,10 +1,10 @@
 //! Millions of 8-byte items a second through the queue, and nanoseconds an item, for one and two producers.
 //!
-//! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the rounds, with the
-//! lowest and the highest. The consumer adds the items up; it and every producer have a thread of their own.
-//! `paced` as filter instead measures latencies at a thousand items a second, unbatched and with a buffer for 100.
-//! `serve` reads cases from stdin (`PRODUCERS HOW LIMIT MILLIONS`, say `1 fixed 8 20`) and answers each by its M/s at once,
-//! so that a script can interleave them with a rival's.
+//! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the
+//! rounds, with the lowest and the highest. The consumer adds the items up; it and every producer have a
+//! thread of their own. `paced` as filter instead measures latencies at a thousand items a second, unbatched
+//! and with a buffer for 100. `serve` reads cases from stdin (`PRODUCERS HOW LIMIT MILLIONS`, say
+//! `1 fixed 8 20`) and answers each by its M/s at once, so that a script can interleave them with a rival's.
 
 use std::io::BufRead;
 use std::sync::Barrier;

@@ -1,8 +1,8 @@
 //! Tidegate: a self-tuning batching engine.
 //!
-//! It takes a flood of small operations and decides, with no knob to turn, how many go together and when. Everything here
-//! is one movement: **producer -> [`queue`] -> [`controller`] -> batch -> handler -> reply.** Items go forward and never
-//! back; what returns is a reply or a count.
+//! It takes a flood of small operations and decides, with no knob to turn, how many go together and when.
+//! Everything here is one movement: **producer -> [`queue`] -> [`controller`] -> batch -> handler -> reply.**
+//! Items go forward and never back; what returns is a reply or a count.
 
 pub mod batcher;
 pub mod controller;

@@ -1,14 +1,15 @@
 //! Moments on a driver's clock.
 //!
-//! Deciding code never reads a clock: whoever drives it says what time it is. [`Time`] is that statement, an integer count
-//! of nanoseconds since an origin the driver chose, so that a decision depends on nothing but its inputs and replays bit
-//! for bit. [`Clock`] is the one place where a driver reads real time.
+//! Deciding code never reads a clock: whoever drives it says what time it is. [`Time`] is that statement, an
+//! integer count of nanoseconds since an origin the driver chose, so that a decision depends on nothing but
+//! its inputs and replays bit for bit. [`Clock`] is the one place where a driver reads real time.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::{Duration, Instant};
 
-/// A moment: nanoseconds since the origin the driver chose. Only differences between moments of one driver mean anything.
+/// A moment: nanoseconds since the origin the driver chose. Only differences between moments of one driver
+/// mean anything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 

@@ -1,5 +1,5 @@
-//! The batch actor against users who mean it no good: items that panic when dropped, futures polled for ever, weights that
-//! starve. Each test is named after the defect it once showed.
+//! The batch actor against users who mean it no good: items that panic when dropped, futures polled for ever,
+//! weights that starve. Each test is named after the defect it once showed.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -419,7 +419,8 @@ fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
     });
 }
 
-/// A caller's old waker was dropped under the lock of its slot; with it went the reply, which takes that lock.
+/// A caller's old waker was dropped under the lock of its slot; with it went the reply, which takes that
+/// lock.
 #[test]
 fn a_waker_that_owns_the_reply() {
     struct Keeps(Arc<std::sync::Mutex<Option<tidegate::batcher::Reply<()>>>>);

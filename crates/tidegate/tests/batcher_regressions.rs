@@ -1,4 +1,5 @@
-//! Bugs seen elsewhere that must not happen here, for both drivers. Their numbers are those of the list the project keeps of them.
+//! Bugs seen elsewhere that must not happen here, for both drivers. Their numbers are those of the list the
+//! project keeps of them.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;

@@ -7,7 +7,8 @@ use batcher_common::*;
 use tidegate::batcher::Builder;
 use tidegate::controller::{Aimd, Exponential};
 
-/// 100,000 casts wait when the server gets to them, as in the benchmark of gen_batch_server's pull request 29.
+/// 100,000 casts wait when the server gets to them, as in the benchmark of gen_batch_server's pull request
+/// 29.
 fn backlog(builder: Builder<u64>) -> Vec<usize> {
     let log = Log::default();
     let (handler, hold) = Scripted::held(&log);

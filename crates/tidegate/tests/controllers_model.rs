@@ -345,8 +345,8 @@ fn regression_1_a_limit_below_the_need_is_left_behind() {
     );
 }
 
-/// Regression 3: a lone item at threshold 1 is a full batch to Storm's rule, so the next one waits for the tick.
-/// The rule is kept as it is; the default does not saw.
+/// Regression 3: a lone item at threshold 1 is a full batch to Storm's rule, so the next one waits for the
+/// tick. The rule is kept as it is; the default does not saw.
 #[test]
 fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
     let waits = |choice: Choice| {

@@ -1,7 +1,9 @@
-//! One short story told to every controller, and what each answers, kept as event logs in `tests/transcripts`.
+//! One short story told to every controller, and what each answers, kept as event logs in
+//! `tests/transcripts`.
 //!
-//! A transcript is read, replayed and compared entry by entry, so it also holds the log format still. After a change that
-//! is meant, `TRANSCRIPTS=write cargo test -p tidegate --test controllers_transcripts` writes them anew: read the diff.
+//! A transcript is read, replayed and compared entry by entry, so it also holds the log format still. After a
+//! change that is meant, `TRANSCRIPTS=write cargo test -p tidegate --test controllers_transcripts` writes
+//! them anew: read the diff.
 
 // Clippy knows tests by their attribute; these helpers are tests too.
 #![allow(clippy::unwrap_used)]

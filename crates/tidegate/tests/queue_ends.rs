@@ -276,7 +276,8 @@ fn closed_both_ways() {
     assert_eq!(queue.metrics().buffers, 0);
 }
 
-/// Storm's flush moves at least one item and may strand the rest: with two producers and batches of 1000 a run never ended.
+/// Storm's flush moves at least one item and may strand the rest: with two producers and batches of 1000 a
+/// run never ended.
 #[test]
 fn two_producers_of_a_thousand_always_end() {
     for (capacity, limit) in [(64, 1000), (1024, 1000), (1, 1000), (1500, 1000)] {

@@ -1,5 +1,5 @@
-//! The queue against users who mean it no good: items and wakers that call back, lengths no memory can hold, closing at the
-//! worst moment. Each test is named after the defect it once showed.
+//! The queue against users who mean it no good: items and wakers that call back, lengths no memory can hold,
+//! closing at the worst moment. Each test is named after the defect it once showed.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -52,8 +52,8 @@ fn more_items_of_no_size_than_positions() {
     assert_eq!(queue.metrics().arrived, 3);
 }
 
-/// Accepted, then neither handed out nor given back: the consumer had settled, and closed between the producer's look at the
-/// flags and its item's becoming visible.
+/// Accepted, then neither handed out nor given back: the consumer had settled, and closed between the
+/// producer's look at the flags and its item's becoming visible.
 #[test]
 fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
     for limit in [4, 1000] {
@@ -225,7 +225,8 @@ impl Task {
     }
 }
 
-/// The consumer's old waker was dropped under the lock it lies behind; with it went the last producer, which closes.
+/// The consumer's old waker was dropped under the lock it lies behind; with it went the last producer, which
+/// closes.
 #[test]
 fn a_waker_that_owns_the_last_producer() {
     assert!(ends(|| {
@@ -302,7 +303,8 @@ fn an_item_in_a_buffer_that_looks_back_when_dropped() {
     }));
 }
 
-/// A batch that ended "because nothing more was there" although the consumer had just fetched a quiet producer's items.
+/// A batch that ended "because nothing more was there" although the consumer had just fetched a quiet
+/// producer's items.
 #[test]
 fn items_fetched_from_a_quiet_producer_are_part_of_what_is_left() {
     let linger = Duration::from_micros(100);

@@ -21,8 +21,8 @@ fn until<T: Send>(queue: &Queue<T>, f: impl Fn(&tidegate::queue::Metrics) -> boo
     }
 }
 
-/// No. 4: No decay when idle: the first items after a lull waited a whole tick. Here they wake the consumer at once, whatever
-/// limit the producer was left with.
+/// No. 4: No decay when idle: the first items after a lull waited a whole tick. Here they wake the consumer
+/// at once, whatever limit the producer was left with.
 #[test]
 fn r04_the_first_item_after_a_lull_does_not_wait() {
     let (queue, mut consumer) = Builder::new(4096).wait(Wait::Park).build().unwrap();
@@ -118,7 +118,8 @@ fn r12_closing_loses_nothing_that_was_taken() {
     }
 }
 
-/// Nos. 13 and 14: Buffers outlived their producers, or their queue, and what was in them was discarded silently.
+/// Nos. 13 and 14: Buffers outlived their producers, or their queue, and what was in them was discarded
+/// silently.
 #[test]
 fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     let witness = Arc::new(());
@@ -190,7 +191,8 @@ fn r15_leftovers_keep_order_and_count() {
     assert_eq!(out, (0..11).collect::<Vec<_>>());
 }
 
-/// No. 19: Low rates burnt whole cores. Here the consumer sleeps: after one linger it is not woken by anything but an item.
+/// No. 19: Low rates burnt whole cores. Here the consumer sleeps: after one linger it is not woken by
+/// anything but an item.
 #[test]
 fn r19_an_idle_queue_wakes_nobody() {
     let (queue, mut consumer) = Builder::new(64)
@@ -225,8 +227,9 @@ fn r19_an_idle_queue_wakes_nobody() {
     assert_eq!(reader.join().unwrap(), 20);
 }
 
-/// A producer that waits for room may have its buffer swept meanwhile; called, it then takes nothing, and must pass the call on to
-/// the next in line. It did not, and with few slots and many producers everybody slept.
+/// A producer that waits for room may have its buffer swept meanwhile; called, it then takes nothing, and
+/// must pass the call on to the next in line. It did not, and with few slots and many producers everybody
+/// slept.
 #[test]
 fn a_call_for_room_that_is_not_needed_is_passed_on() {
     for _ in 0..200 {

@@ -1,8 +1,9 @@
-//! The simulator against the executable model the controllers were designed on, and the targets they are held to.
+//! The simulator against the executable model the controllers were designed on, and the targets they are held
+//! to.
 //!
-//! The figures are the model's own: `RESULTS` what it printed, `SEEDS` and `COMMITS` the means of twelve seeds run through
-//! it. Arrivals and noise are drawn alike (see `Rng`), so agreement is close to exact; the bound is 2 %, none where there
-//! is no noise.
+//! The figures are the model's own: `RESULTS` what it printed, `SEEDS` and `COMMITS` the means of twelve
+//! seeds run through it. Arrivals and noise are drawn alike (see `Rng`), so agreement is close to exact; the
+//! bound is 2 %, none where there is no noise.
 
 // Clippy knows tests by their attribute; these helpers are tests too.
 #![allow(clippy::unwrap_used)]
@@ -130,7 +131,8 @@ fn twelve_seeds_agree_with_the_model() {
         close(&what("mean"), r.mean_ms, mean_ms, 0.02);
         close(&what("p50"), r.p50_ms, p50, 0.02);
         close(&what("p99"), r.p99_ms, p99, 0.02);
-        // Only the default's largest batch may differ, and only downwards: one guard rail more than the model has.
+        // Only the default's largest batch may differ, and only downwards: one guard rail more than the model
+        // has.
         assert!(
             r.batch_max == largest || (name == "knee" && r.batch_max < largest),
             "{}",
@@ -195,7 +197,8 @@ fn mean_commit(callers: Callers, wait: Wait) -> CommitRun {
 
 // ---- the targets
 
-/// T1: 100,000 queued: at least 97 % of exponential's throughput at no more than half its largest batch, from cold.
+/// T1: 100,000 queued: at least 97 % of exponential's throughput at no more than half its largest batch, from
+/// cold.
 #[test]
 fn t1_exponentials_throughput_at_half_its_peak() {
     let (exponential, knee) = (mean("backlog", "exponential"), mean("backlog", "knee"));
@@ -206,7 +209,8 @@ fn t1_exponentials_throughput_at_half_its_peak() {
     assert!(knee.batch_max * 2 <= exponential.batch_max);
 }
 
-/// T2: Poisson at 10, 50 and 90 %: p99 no more than AIMD's and 98, 92, 94 % of exponential's; largest batch no more than its.
+/// T2: Poisson at 10, 50 and 90 %: p99 no more than AIMD's and 98, 92, 94 % of exponential's; largest batch
+/// no more than its.
 #[test]
 fn t2_lower_tails_than_both_seeds_at_every_load() {
     for (case, share) in [
@@ -228,8 +232,9 @@ fn t2_lower_tails_than_both_seeds_at_every_load() {
     }
 }
 
-/// T3: bursts, clumps, spikes: mean and p99 no more than exponential's x 1.02. Of the spikes only the model's own seeds:
-/// over twelve others p99 is 1.4 times exponential's, which happens to run small batches when a spike multiplies one.
+/// T3: bursts, clumps, spikes: mean and p99 no more than exponential's x 1.02. Of the spikes only the model's
+/// own seeds: over twelve others p99 is 1.4 times exponential's, which happens to run small batches when a
+/// spike multiplies one.
 #[test]
 fn t3_no_worse_than_exponential_under_disturbance() {
     let spikes = |name| {
@@ -273,8 +278,8 @@ fn t4_convex_costs_are_found() {
     assert!(knee.ops_per_s >= 2.0 * mean("convex", "exponential").ops_per_s);
 }
 
-/// T5: the cost of a batch becomes four times as high: p99 within 1.1 of the best fixed size known in advance, and the
-/// limit back at the knee within ten batches.
+/// T5: the cost of a batch becomes four times as high: p99 within 1.1 of the best fixed size known in
+/// advance, and the limit back at the knee within ten batches.
 #[test]
 fn t5_a_step_in_costs_is_followed() {
     let best = ["fixed 1024", "fixed 2048", "fixed 4096"].map(|n| mean("step", n).p99_ms);
@@ -327,8 +332,8 @@ fn t5_a_step_in_costs_is_followed() {
     assert_eq!(batch(12_000_000, 11_719), 16_384);
 }
 
-/// T6: a closed loop with think times up to a/5 and 2 to 64 callers: at least 15 % more than greedy, also when the cost has
-/// to be learned. One caller and open arrivals: mean within 2 %, p99 within 10 %.
+/// T6: a closed loop with think times up to a/5 and 2 to 64 callers: at least 15 % more than greedy, also
+/// when the cost has to be learned. One caller and open arrivals: mean within 2 %, p99 within 10 %.
 #[test]
 fn t6_anticipation_pays_in_a_closed_loop_and_costs_nothing_elsewhere() {
     for wait in [Wait::Known, Wait::Learned] {
@@ -365,8 +370,8 @@ fn t6_anticipation_pays_in_a_closed_loop_and_costs_nothing_elsewhere() {
     }
 }
 
-/// T8: a producer: p99 at light load within twice the unbatched, and saturated at least AIMD's throughput; also when the
-/// cost has to be learned.
+/// T8: a producer: p99 at light load within twice the unbatched, and saturated at least AIMD's throughput;
+/// also when the cost has to be learned.
 #[test]
 fn t8_a_producer_is_prompt_when_idle_and_fast_when_not() {
     let run = |rate, n, c: &mut dyn Controller, idle| produce(rate, c, n, idle, 9);
@@ -389,7 +394,8 @@ fn t8_a_producer_is_prompt_when_idle_and_fast_when_not() {
     }
 }
 
-/// What the model printed for a producer of known cost: (offered M/s, throughput M/s, p99 us, items an insertion).
+/// What the model printed for a producer of known cost: (offered M/s, throughput M/s, p99 us, items an
+/// insertion).
 #[test]
 fn a_producer_of_known_cost_agrees_with_the_model() {
     for (rate, mops, p99, batch) in [

@@ -1,4 +1,5 @@
-//! What lints cannot check: pure modules stay pure, the engine knows no runtime, every file says what it owns.
+//! What lints cannot check: pure modules stay pure, the engine knows no runtime, every file says what it
+//! owns.
 
 // Clippy knows tests by their attribute; these helpers are tests too.
 #![allow(clippy::unwrap_used)]
@@ -53,8 +54,8 @@ fn ours() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The lines of `text` that are compiled into the product, with their numbers: neither comments nor the item behind a
-/// `#[cfg(test)]`, which rustfmt ends with a line of the same indentation that closes it.
+/// The lines of `text` that are compiled into the product, with their numbers: neither comments nor the item
+/// behind a `#[cfg(test)]`, which rustfmt ends with a line of the same indentation that closes it.
 fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut skipped: Option<usize> = None;
     text.lines().enumerate().filter_map(move |(i, line)| {
@@ -207,7 +208,8 @@ fn files_stay_readable() {
     }
 }
 
-/// The program `tidegate` carries no bench: neither its crates nor the ways of writing that only measurements take.
+/// The program `tidegate` carries no bench: neither its crates nor the ways of writing that only measurements
+/// take.
 #[test]
 fn the_product_carries_no_bench() {
     let tree = tree(&["-p", "tidegate-cli", "-e", "normal,features"]);

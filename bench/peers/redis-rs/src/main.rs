@@ -1,5 +1,5 @@
-//! The Redis clients in Rust that Tidegate is compared with, each with one multiplexed connection, driven by lines on
-//! stdin (bench/peers/README.md). The callers are those of our own client, `bench/load`.
+//! The Redis clients in Rust that Tidegate is compared with, each with one multiplexed connection, driven by
+//! lines on stdin (bench/peers/README.md). The callers are those of our own client, `bench/load`.
 
 use std::alloc::System as Allocator;
 use std::io;

@@ -1,5 +1,5 @@
-//! `peers`: the in-process rivals in Rust, driven by lines on stdin (bench/peers/README.md). One long-lived process, so that
-//! rounds of several systems can be interleaved.
+//! `peers`: the in-process rivals in Rust, driven by lines on stdin (bench/peers/README.md). One long-lived
+//! process, so that rounds of several systems can be interleaved.
 
 mod histogram;
 mod peers;
@@ -82,7 +82,7 @@ macro_rules! with_peer {
     };
 }
 
-/// Whether the rival whose ends these are has a batch insert.
+/// Returns whether the rival whose ends these are has a batch insert.
 fn has_batch_insert<P: peers::Push, D>(_ends: &(P, D)) -> bool {
     P::BATCH_INSERT
 }

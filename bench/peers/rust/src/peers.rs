@@ -1,7 +1,7 @@
 //! The rivals behind two small traits: how each is pushed to and drained, with its own best batch calls.
 //!
-//! Where a rival has no blocking wait (`disruptor`, `bare-ring`) the waiter spins briefly and then yields: with more
-//! threads than cores a pure spin would only burn the time slice the other side needs.
+//! Where a rival has no blocking wait (`disruptor`, `bare-ring`) the waiter spins briefly and then yields:
+//! with more threads than cores a pure spin would only burn the time slice the other side needs.
 
 use std::hint;
 use std::ops::Range;
@@ -54,11 +54,12 @@ impl Backoff {
 
 // --- bare-ring ---
 
-/// Pauses between two looks into an empty ring. Each look takes the line the producer is writing to away from it; leaving it
-/// alone for a microsecond lets a backlog form and doubles the throughput at batch 1.
+/// Pauses between two looks into an empty ring. Each look takes the line the producer is writing to away from
+/// it; leaving it alone for a microsecond lets a backlog form and doubles the throughput at batch 1.
 const RING_PAUSES: u32 = 64;
 
-/// Its drains free slots at least this often, a part of the capacity: freeing only when empty would let both sides work in turns.
+/// Its drains free slots at least this often, a part of the capacity: freeing only when empty would let both
+/// sides work in turns.
 const RING_DRAIN_PARTS: u64 = 4;
 
 pub struct RingDrain {
@@ -248,7 +249,8 @@ impl Drain for flume::Receiver<u64> {
 
 pub struct TokioPush {
     sender: mpsc::Sender<u64>,
-    /// `reserve_many` has no blocking form; a current-thread runtime only parks this thread until the permits are there.
+    /// `reserve_many` has no blocking form; a current-thread runtime only parks this thread until the permits
+    /// are there.
     runtime: tokio::runtime::Runtime,
 }
 

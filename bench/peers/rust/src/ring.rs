@@ -1,18 +1,20 @@
-//! `bare-ring`: the yardstick. A bounded ring for many producers and one consumer with nothing else in it: no closing, no
-//! metrics, no parking, `Copy` items only. What Tidegate's own queue adds to this is what its features cost.
+//! `bare-ring`: the yardstick. A bounded ring for many producers and one consumer with nothing else in it: no
+//! closing, no metrics, no parking, `Copy` items only. What Tidegate's own queue adds to this is what its
+//! features cost.
 //!
-//! A producer claims `n` slots with one compare-exchange of `tail`, writes them, and publishes the claim with one store:
-//! the *stamp* of the claim's first slot becomes the position after its last one.
+//! A producer claims `n` slots with one compare-exchange of `tail`, writes them, and publishes the claim with
+//! one store: the *stamp* of the claim's first slot becomes the position after its last one.
 //!
 //! ```text
 //! position      8     9    10    11    12    13
 //! stamp        11     .     .    12    14     .      three claims: 8..11, 11..12, 12..14
 //! ```
 //!
-//! The consumer stands at `head`, always the first position of a claim, and reads only that slot's stamp: above `head` it
-//! is the end of a published claim, otherwise it is left from an earlier lap. (A claim is at most `capacity` long, so a
-//! stamp written one lap ago at `head - capacity` is at most `head`.) Stamps need no resetting, claims need not be published in
-//! order, and a claim costs one stamp however long it is. Items lie densely, apart from the stamps.
+//! The consumer stands at `head`, always the first position of a claim, and reads only that slot's stamp:
+//! above `head` it is the end of a published claim, otherwise it is left from an earlier lap. (A claim is at
+//! most `capacity` long, so a stamp written one lap ago at `head - capacity` is at most `head`.) Stamps need
+//! no resetting, claims need not be published in order, and a claim costs one stamp however long it is. Items
+//! lie densely, apart from the stamps.
 //!
 //! Invariants: `head <= tail <= head + capacity`; positions never wrap (64 bits).
 
@@ -36,13 +38,15 @@ struct Shared<T> {
 }
 
 // SAFETY: a slot is written only by the producer whose claim covers it, and read only by the consumer after that claim's
-// stamp (Release/Acquire); it is claimed again only after `head` has passed it (Release/Acquire). So no access races.
+// stamp (Release/Acquire); it is claimed again only after `head` has passed it (Release/Acquire). So no
+// access races.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 /// A producing end; clone it for each producer.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// A past value of `head`: never ahead of the true one, so believing it is safe, and the consumer's line stays unread while there is room.
+    /// A past value of `head`: never ahead of the true one, so believing it is safe, and the consumer's line
+    /// stays unread while there is room.
     head_seen: u64,
 }
 
@@ -151,7 +155,8 @@ impl<T: Copy> Producer<T> {
 fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
     assert_eq!(slots.len(), from.len());
     // SAFETY: the caller has claimed these slots, so nobody else touches them; `UnsafeCell` and `MaybeUninit` are
-    // transparent, so the slots are an array of `T`; the lengths are equal; `from` cannot overlap slots nobody else may see.
+    // transparent, so the slots are an array of `T`; the lengths are equal; `from` cannot overlap slots
+    // nobody else may see.
     unsafe {
         std::ptr::copy_nonoverlapping(
             from.as_ptr(),
@@ -162,8 +167,9 @@ fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Hands the published items to `each` in slices, in order, until nothing more is published or `limit` items have
-    /// been reached (a claim is not split, so it may be passed); frees their slots at once at the end. Returns how many.
+    /// Hands the published items to `each` in slices, in order, until nothing more is published or `limit`
+    /// items have been reached (a claim is not split, so it may be passed); frees their slots at once at the
+    /// end. Returns how many.
     #[inline]
     pub fn drain(&mut self, limit: u64, mut each: impl FnMut(&[T])) -> u64 {
         let first = self.head;
@@ -194,7 +200,8 @@ impl<T: Copy> Consumer<T> {
 #[inline]
 fn published<T>(slots: &[UnsafeCell<MaybeUninit<T>>]) -> &[T] {
     // SAFETY: the claim's stamp was read with Acquire, so every slot is initialised and its writer done; no producer
-    // claims it again before `head` passes it, which happens after the slice's last use. Both wrappers are transparent.
+    // claims it again before `head` passes it, which happens after the slice's last use. Both wrappers are
+    // transparent.
     unsafe {
         std::slice::from_raw_parts(UnsafeCell::raw_get(slots.as_ptr()).cast::<T>(), slots.len())
     }

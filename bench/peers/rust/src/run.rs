@@ -85,8 +85,8 @@ pub struct Paced {
     pub cpu: Duration,
 }
 
-/// One producer pushes an item every `1 / rate` seconds by the schedule, however late it is; the consumer waits in its
-/// ordinary receive.
+/// One producer pushes an item every `1 / rate` seconds by the schedule, however late it is; the consumer
+/// waits in its ordinary receive.
 pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced {
     let (mut push, mut drain) = ends;
     let items = (rate * seconds) as u64;
@@ -149,10 +149,10 @@ fn wait_until(due: u64, now: impl Fn() -> u64) {
     }
 }
 
-/// Nanoseconds a cache line takes to another thread and back, the best of several short rounds (others
-/// had both threads on one core for a while). On a virtual machine
-/// the cores behind the CPUs change while it runs (SMT siblings, the same cache, another socket), and every hand-over
-/// between threads with them: figures are comparable only at like distances.
+/// Nanoseconds a cache line takes to another thread and back, the best of several short rounds (others had
+/// both threads on one core for a while). On a virtual machine the cores behind the CPUs change while it runs
+/// (SMT siblings, the same cache, another socket), and every hand-over between threads with them: figures are
+/// comparable only at like distances.
 pub fn core_round_trip_ns() -> f64 {
     const ROUNDS: usize = 9;
     const TRIPS: u64 = 20_000;
@@ -192,7 +192,8 @@ fn await_turn(turn: &AtomicU64, value: u64) {
         if spins.is_multiple_of(100_000) {
             thread::yield_now();
         }
-        // Without it the spins of one SMT sibling slow the other down, and the nearest cores look the farthest.
+        // Without it the spins of one SMT sibling slow the other down, and the nearest cores look the
+        // farthest.
         hint::spin_loop();
     }
 }

@@ -1,9 +1,11 @@
 //! The median of ratios with its interval, and the verdict on a bound. Pure.
 //!
-//! The interval needs no assumption about the distribution: between the k-th smallest and the k-th largest of n values lies the
-//! median of their source with a probability that the binomial distribution gives (David and Nagaraja, *Order Statistics*, 7.1).
+//! The interval needs no assumption about the distribution: between the k-th smallest and the k-th largest of
+//! n values lies the median of their source with a probability that the binomial distribution gives (David
+//! and Nagaraja, *Order Statistics*, 7.1).
 
-/// The smallest number of pairs for which an interval of 95 % exists that is not widened to the extremes by lack of data.
+/// The smallest number of pairs for which an interval of 95 % exists that is not widened to the extremes by
+/// lack of data.
 pub(crate) const PAIRS_MIN: usize = 7;
 const CONFIDENCE: f64 = 0.95;
 
@@ -16,8 +18,8 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// The median of `values` with its interval of at least 95 %, or `None` where there are fewer than six values: then no
-    /// interval of values covers as much.
+    /// The median of `values` with its interval of at least 95 %, or `None` where there are fewer than six
+    /// values: then no interval of values covers as much.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -40,7 +42,8 @@ impl Interval {
     }
 }
 
-/// The probability that the median lies between the `rank`-th smallest and the `rank`-th largest of `n` values.
+/// The probability that the median lies between the `rank`-th smallest and the `rank`-th largest of `n`
+/// values.
 fn covers(n: usize, rank: usize) -> f64 {
     let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut tail = 0.0;
@@ -63,7 +66,8 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Judges a ratio NEW / OLD. `within` is the share that NEW may be worse; `more_is_better` says in which direction.
+    /// Judges a ratio NEW / OLD. `within` is the share that NEW may be worse; `more_is_better` says in which
+    /// direction.
     pub(crate) fn of(ratio: Interval, within: f64, more_is_better: bool) -> Self {
         let (worst, best) = match more_is_better {
             true => (1.0 - ratio.low, 1.0 - ratio.high),

@@ -1,8 +1,10 @@
-//! `tidegate-bench compare OLD NEW`: two release binaries of `tidegate` as stream servers, in interleaved pairs.
+//! `tidegate-bench compare OLD NEW`: two release binaries of `tidegate` as stream servers, in interleaved
+//! pairs.
 //!
-//! Each pair runs both once, in alternating order; a ratio is taken within a pair, and the row shows the median of the ratios with
-//! its 95 % interval ([`interval`]). Where the interval of throughput is wider than the bound, the row is judged by processor time
-//! and by system calls a message, and says so. A binary compared with itself shows the noise of the machine.
+//! Each pair runs both once, in alternating order; a ratio is taken within a pair, and the row shows the
+//! median of the ratios with its 95 % interval ([`interval`]). Where the interval of throughput is wider than
+//! the bound, the row is judged by processor time and by system calls a message, and says so. A binary
+//! compared with itself shows the noise of the machine.
 
 mod interval;
 
@@ -142,7 +144,8 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
     }))
 }
 
-/// Throughput decides where its interval is narrow enough; otherwise processor time and system calls a message.
+/// Throughput decides where its interval is narrow enough; otherwise processor time and system calls a
+/// message.
 fn judge(
     throughput: Interval,
     cpu: Interval,

@@ -1,5 +1,5 @@
-//! What sockets do without a link: the limits beside which its figures stand. Blocking threads, loopback TCP, no protocol but
-//! the bytes one would send.
+//! What sockets do without a link: the limits beside which its figures stand. Blocking threads, loopback TCP,
+//! no protocol but the bytes one would send.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -67,8 +67,8 @@ pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// Sends `there` bytes and waits for `back` bytes, `count` times, after `pace` each time. Both ends sleep in the system, or both
-/// look again at once.
+/// Sends `there` bytes and waits for `back` bytes, `count` times, after `pace` each time. Both ends sleep in
+/// the system, or both look again at once.
 pub(super) fn ping_pong(
     count: u64,
     there: usize,

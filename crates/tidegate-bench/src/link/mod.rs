@@ -1,9 +1,9 @@
-//! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside what bare sockets do in
-//! the same rounds.
+//! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside what
+//! bare sockets do in the same rounds.
 //!
-//! Client and server have a thread each, as a program on either side would; eight clients share one. A throughput is timed
-//! from the first message to the last acknowledgement. At light load messages leave by a schedule, however late they are,
-//! and their latency counts from the moment they were due.
+//! Client and server have a thread each, as a program on either side would; eight clients share one. A
+//! throughput is timed from the first message to the last acknowledgement. At light load messages leave by a
+//! schedule, however late they are, and their latency counts from the moment they were due.
 
 mod bare;
 mod ours;

@@ -1,5 +1,5 @@
-//! Light load: messages by a schedule, however late they are, and how long each waits for its acknowledgement. What it costs
-//! to acknowledge is taken from the server.
+//! Light load: messages by a schedule, however late they are, and how long each waits for its
+//! acknowledgement. What it costs to acknowledge is taken from the server.
 
 use std::io::{Read as _, Write as _};
 use std::thread;
@@ -28,8 +28,8 @@ fn wait_until(due: u64, clock: Clock) {
     }
 }
 
-/// One message at a time, each when it is due and acknowledged before the next: what a lone message waits for. From the moment
-/// it is sent.
+/// One message at a time, each when it is due and acknowledged before the next: what a lone message waits
+/// for. From the moment it is sent.
 pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;

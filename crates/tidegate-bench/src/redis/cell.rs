@@ -90,8 +90,8 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     cells
 }
 
-/// Fewer could not keep the rate at a round trip of a millisecond; at 64 KiB it would be 6.5 GB/s, which no connection
-/// here carries.
+/// Fewer could not keep the rate at a round trip of a millisecond; at 64 KiB it would be 6.5 GB/s, which no
+/// connection here carries.
 fn open_callers(value_bytes: usize, full: bool) -> &'static [usize] {
     match (value_bytes, full) {
         (65536.., _) => &[],
@@ -126,7 +126,7 @@ impl Cell {
         format!("{command} {bytes}, {round_trip}, {callers}{rate}")
     }
 
-    /// Whether callers with a connection each are worth a row.
+    /// Returns whether callers with a connection each are worth a row.
     pub(super) const fn compares_plain(&self) -> bool {
         matches!(self.rate, Some(RATE_LOW))
     }

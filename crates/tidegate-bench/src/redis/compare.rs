@@ -1,5 +1,5 @@
-//! What the cells come to: ours beside the best setting of each rival *for that cell*, and, at a fixed rate, beside each
-//! at the same median latency, since a delay of the same name is not the same delay.
+//! What the cells come to: ours beside the best setting of each rival *for that cell*, and, at a fixed rate,
+//! beside each at the same median latency, since a delay of the same name is not the same delay.
 
 use serde_json::Value;
 
@@ -125,7 +125,8 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
 /// What a fixed delay may give up of the most of the sweep and still be one to compare with.
 const KEPT: f64 = 0.95;
 
-/// `MinCpu` beside the fixed delays, none among them: the fastest of them, and the cheapest of those about as fast.
+/// `MinCpu` beside the fixed delays, none among them: the fastest of them, and the cheapest of those about as
+/// fast.
 fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let named = |name: &str| {
         let mut rows = rows.iter().copied();
@@ -163,8 +164,9 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// Ours at the median latency of each rival: between our two settings that embrace it, in proportion. Where even our
-/// slowest setting is faster, it is compared as it is, and where our fastest is slower, there is nothing to compare.
+/// Ours at the median latency of each rival: between our two settings that embrace it, in proportion. Where
+/// even our slowest setting is faster, it is compared as it is, and where our fastest is slower, there is
+/// nothing to compare.
 fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
     // Policies on one thread: a second thread is no point on the line between latency and processor time.
     let one_thread = |row: &&&Row| row.system == OURS && !row.label().contains(", ");
@@ -309,7 +311,8 @@ mod tests {
         assert_eq!(tables.len(), 1);
         let line = tables[0].lines().nth(1).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        // 500 us is cheap, but half as fast: 5 us is what there is to beat, at 2 us of the client's and 1 of Redis's.
+        // 500 us is cheap, but half as fast: 5 us is what there is to beat, at 2 us of the client's and 1 of
+        // Redis's.
         let label = ["tidegate", "off", "0.50", "0.67", "tidegate", "fixed:5us"];
         assert_eq!(cells[..4], ["c,", "sweep", "96", "0.96"]);
         assert_eq!(cells[4..10], label);

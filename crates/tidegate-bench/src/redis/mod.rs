@@ -1,6 +1,7 @@
-//! `tidegate-bench redis`: callers that share one client, beside the rivals, against a Redis of the bench's own. Every
-//! client runs in a process of its own, ours too, so that processor time means the same for all; Redis's own time and
-//! reads are what its INFO says over the same stretch. Round trips other than the machine's own are a delaying proxy's.
+//! `tidegate-bench redis`: callers that share one client, beside the rivals, against a Redis of the bench's
+//! own. Every client runs in a process of its own, ours too, so that processor time means the same for all;
+//! Redis's own time and reads are what its INFO says over the same stretch. Round trips other than the
+//! machine's own are a delaying proxy's.
 
 mod cell;
 mod compare;

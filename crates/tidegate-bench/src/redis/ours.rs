@@ -1,4 +1,5 @@
-//! Our own client in this bench: its settings, and the process of its callers. All that knows its interface is here.
+//! Our own client in this bench: its settings, and the process of its callers. All that knows its interface
+//! is here.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use super::plain::Plain;
 use super::{Cell, OURS, PLAIN, Who};
 use crate::ALLOCATOR;
 
-/// In a closed loop: as it comes, on two threads, and beside it the plainest rule: flush when the queue is empty.
+/// In a closed loop: as it comes, on two threads, and beside it the plainest rule: flush when the queue is
+/// empty.
 const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
 /// Besides, what each part of it brings, and a sweep of delays to find the best one.
 const CLOSED_FULL: &[&str] = &[
@@ -24,7 +26,8 @@ const CLOSED_FULL: &[&str] = &[
     "fixed:100us",
     "fixed:500us",
 ];
-/// What gives up a twentieth of the throughput for the least processor time, and the delays it is to do without.
+/// What gives up a twentieth of the throughput for the least processor time, and the delays it is to do
+/// without.
 const SWEPT: &[&str] = &[
     "min-cpu:0.95",
     "off",
@@ -193,7 +196,8 @@ fn config(ask: &Ask) -> Result<Config, String> {
     }
 }
 
-/// `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`, `rueidis-stats:100us`, `min-cpu:0.95` or `min-cpu:200us`.
+/// `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`, `rueidis-stats:100us`, `min-cpu:0.95` or
+/// `min-cpu:200us`.
 fn with_policy(config: Config, name: &str) -> Result<Config, String> {
     let refused = || format!("policy={name}: there is no such policy");
     let delay = |text: &str| -> Option<Duration> {

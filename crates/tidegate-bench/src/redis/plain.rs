@@ -1,5 +1,5 @@
-//! A plain connection, to compare with where nothing can be pipelined: each caller has one of its own, writes a command and
-//! reads its reply.
+//! A plain connection, to compare with where nothing can be pipelined: each caller has one of its own, writes
+//! a command and reads its reply.
 
 use tidegate_load::{Ask, Client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,6 +1,6 @@
-//! A network of a known round trip: a TCP proxy that holds every byte for half of it, each way. One thread; its processor
-//! time is told apart. What it reads at once it also writes at once, so it neither merges nor splits what a client sends
-//! more than a network would.
+//! A network of a known round trip: a TCP proxy that holds every byte for half of it, each way. One thread;
+//! its processor time is told apart. What it reads at once it also writes at once, so it neither merges nor
+//! splits what a client sends more than a network would.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -223,7 +223,8 @@ impl Pair {
         }
     }
 
-    /// Passes on what is due; whether the pair lives on. The end of a direction ends both, once its bytes are out.
+    /// Passes on what is due; whether the pair lives on. The end of a direction ends both, once its bytes are
+    /// out.
     fn write(&mut self, now: Instant) -> bool {
         let [a, b] = &mut self.ends;
         let gone = [self.ways[0].write(b, now), self.ways[1].write(a, now)];
@@ -236,7 +237,7 @@ impl Way {
         !self.ended && self.bytes < HELD_MAX
     }
 
-    /// Whether it is over.
+    /// Returns whether it is over.
     fn write(&mut self, to: &mut TcpStream, now: Instant) -> bool {
         while let Some(chunk) = self.held.front_mut().filter(|chunk| chunk.due <= now) {
             match to.write(&chunk.bytes[chunk.written..]) {

@@ -1,5 +1,5 @@
-//! A Redis of the bench's own: started without persistence on a free port, asked what it did, and ended with the bench,
-//! however that ends.
+//! A Redis of the bench's own: started without persistence on a free port, asked what it did, and ended with
+//! the bench, however that ends.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -175,7 +175,8 @@ impl Guarded {
 }
 
 fn end(guard: &mut Child) {
-    // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the server.
+    // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the
+    // server.
     drop(guard.stdin.take());
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {

@@ -1,4 +1,5 @@
-//! What the disk itself takes: a loop of one write and one `fdatasync` over a file whose blocks were all written before.
+//! What the disk itself takes: a loop of one write and one `fdatasync` over a file whose blocks were all
+//! written before.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;

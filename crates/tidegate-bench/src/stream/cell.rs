@@ -13,7 +13,8 @@ pub(super) enum Work {
     Lone,
     /// Synchronous clients while every sync takes 5 ms longer, with and without anticipation.
     Slowed,
-    /// `nats bench js pub async` as far as a step of the replication goes, perhaps with syncs that take 5 ms longer.
+    /// `nats bench js pub async` as far as a step of the replication goes, perhaps with syncs that take 5 ms
+    /// longer.
     Steps { slow: bool },
     /// `nats bench js consume`: a durable pull consumer, 500 messages on the way.
     Consume,
@@ -99,7 +100,8 @@ impl Cell {
         each * self.clients as u64
     }
 
-    /// How many windows a measurement is to take: a step that is slow is to have more than a handful of messages.
+    /// How many windows a measurement is to take: a step that is slow is to have more than a handful of
+    /// messages.
     pub(super) const fn windows(&self) -> f64 {
         match self.work {
             Work::Steps { .. } => 4.0,

@@ -1,5 +1,5 @@
-//! The field of a bench of streams: the systems it compares, each started when it is first wanted with a directory of its own, and
-//! one measurement of one of them.
+//! The field of a bench of streams: the systems it compares, each started when it is first wanted with a
+//! directory of its own, and one measurement of one of them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,14 +21,16 @@ use super::servers::Servers;
 const CONSUMER: &str = "nats-bench";
 /// The stream the `nats` program publishes into.
 const STREAM: &str = "bench";
-/// What a measurement should take. The first of a system finds out how many messages that is, and is not counted.
+/// What a measurement should take. The first of a system finds out how many messages that is, and is not
+/// counted.
 const WINDOW: Duration = Duration::from_millis(1500);
 
 /// Where the servers keep their files; gone with the bench.
 pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    /// Below `TIDEGATE_BENCH_DIR`, or in the build directory, which is on a disk where the system's own may not be.
+    /// Below `TIDEGATE_BENCH_DIR`, or in the build directory, which is on a disk where the system's own may
+    /// not be.
     pub(super) fn make() -> anyhow::Result<Self> {
         let parent = match std::env::var_os("TIDEGATE_BENCH_DIR") {
             Some(directory) => PathBuf::from(directory),
@@ -218,13 +220,15 @@ fn text(error: anyhow::Error) -> Failure {
     format!("{error:#}")
 }
 
-/// Processor time of whoever makes the load: this process and those it has waited for, which the servers are not.
+/// Processor time of whoever makes the load: this process and those it has waited for, which the servers are
+/// not.
 fn client_cpu_s() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     machine::cpu_ticks_s(&stat, true)
 }
 
-/// What each node's part is called: the leader's, and those of the others, the greater first; without a leader, all are nodes.
+/// What each node's part is called: the leader's, and those of the others, the greater first; without a
+/// leader, all are nodes.
 fn roles(addrs: &[SocketAddr], leader: Option<SocketAddr>, cpu: &[f64]) -> Vec<(String, f64)> {
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for (addr, cpu) in addrs.iter().zip(cpu) {

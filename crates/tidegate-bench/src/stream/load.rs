@@ -1,5 +1,6 @@
-//! A load of our own: bare sockets, a thread a client, each with a number of messages on the way. What it costs is little and the
-//! same for every server, and it can do what the `nats` program does not: many streams, and a lone client without a runtime.
+//! A load of our own: bare sockets, a thread a client, each with a number of messages on the way. What it
+//! costs is little and the same for every server, and it can do what the `nats` program does not: many
+//! streams, and a lone client without a runtime.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

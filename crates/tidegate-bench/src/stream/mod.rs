@@ -1,9 +1,9 @@
-//! `tidegate-bench stream`: publishing into streams and reading them, ours beside nats-server as it comes and nats-server with a
-//! sync before every acknowledgement, driven by the `nats` program where it can; `tidegate-bench cluster`: publishing into streams
-//! of three replicas, each of these as three nodes on this machine, whose clients connect to any of them; `tidegate-bench raft`: what
-//! each step of the replication brings there. Every server is a process
-//! with a directory of its own and takes part in every round; processor time is the servers', from /proc, over the whole run of the
-//! load.
+//! `tidegate-bench stream`: publishing into streams and reading them, ours beside nats-server as it comes and
+//! nats-server with a sync before every acknowledgement, driven by the `nats` program where it can;
+//! `tidegate-bench cluster`: publishing into streams of three replicas, each of these as three nodes on this
+//! machine, whose clients connect to any of them; `tidegate-bench raft`: what each step of the replication
+//! brings there. Every server is a process with a directory of its own and takes part in every round;
+//! processor time is the servers', from /proc, over the whole run of the load.
 
 mod bare;
 mod cell;
@@ -51,7 +51,8 @@ pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))
 }
 
-/// What the steps of the replication do unless told otherwise: there are many, and a cluster is formed for each measurement.
+/// What the steps of the replication do unless told otherwise: there are many, and a cluster is formed for
+/// each measurement.
 pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal {

@@ -1,4 +1,5 @@
-//! Two binaries of the product side by side, each a server with a directory of its own, under a load of our own.
+//! Two binaries of the product side by side, each a server with a directory of its own, under a load of our
+//! own.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -121,8 +122,8 @@ impl Pair {
         })
     }
 
-    /// System calls a message of one of them, counted by strace in a run of their own; `None` where strace is missing or may not
-    /// trace.
+    /// System calls a message of one of them, counted by strace in a run of their own; `None` where strace is
+    /// missing or may not trace.
     pub(crate) fn syscalls(
         &mut self,
         side: usize,

@@ -1,5 +1,5 @@
-//! A server of the bench, ours or nats-server: on the ports given with a directory of its own, asked what it cost, and ended with
-//! the bench, however that ends.
+//! A server of the bench, ours or nats-server: on the ports given with a directory of its own, asked what it
+//! cost, and ended with the bench, however that ends.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,8 @@ use tidegate_cli::interrupt;
 
 /// How long one may take to come up, and to answer us.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs the server, says its process id, and ends it when our end of the pipe is gone, even if we were killed.
+/// Runs the server, says its process id, and ends it when our end of the pipe is gone, even if we were
+/// killed.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
 /// Who is to be started.
@@ -78,7 +79,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one with its files in `directory`, which is emptied, for clients and for HTTP at the addresses given.
+    /// Starts one with its files in `directory`, which is emptied, for clients and for HTTP at the addresses
+    /// given.
     ///
     /// # Errors
     /// It cannot be started.
@@ -256,7 +258,8 @@ impl Written {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the server.
+        // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the
+        // server.
         drop(self.guard.stdin.take());
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {

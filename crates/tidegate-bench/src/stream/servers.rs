@@ -1,5 +1,5 @@
-//! The nodes of one system: a server alone, or three that are a cluster on this machine, as one thing to start, to ask what it
-//! cost and to end.
+//! The nodes of one system: a server alone, or three that are a cluster on this machine, as one thing to
+//! start, to ask what it cost and to end.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;

@@ -1,6 +1,7 @@
-//! The steps of the replication as contestants: from one sync an entry and one a message to the product, beside what nats-server's
-//! pull request 7355 published of the steps it tried (one laptop, three nodes, `sync_interval: always`, 10 clients, 100,000 messages
-//! of 1 KiB). Factors are to the first step of the same cell: a disk's absolute figures say nothing of another's.
+//! The steps of the replication as contestants: from one sync an entry and one a message to the product,
+//! beside what nats-server's pull request 7355 published of the steps it tried (one laptop, three nodes,
+//! `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). Factors are to the first step of the same
+//! cell: a disk's absolute figures say nothing of another's.
 
 use serde_json::json;
 use tidegate_server::lab::RaftStep;

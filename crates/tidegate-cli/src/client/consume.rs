@@ -1,7 +1,7 @@
 //! `tidegate consume`: the messages of a stream, as they were published, on standard output.
 //!
-//! Pulls batch after batch through a consumer: one of its own, deleted at the end, or a durable one, which is acknowledged to once
-//! the messages are written. Bounded by one batch, in messages and in bytes.
+//! Pulls batch after batch through a consumer: one of its own, deleted at the end, or a durable one, which is
+//! acknowledged to once the messages are written. Bounded by one batch, in messages and in bytes.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,7 +20,8 @@ use crate::interrupt;
 const BATCH: u64 = 5000;
 /// ... and their bytes, or one message.
 const BATCH_BYTES: usize = 8 << 20;
-/// How long a pull waits for messages that are not there yet, and how often the server says meanwhile that it lives.
+/// How long a pull waits for messages that are not there yet, and how often the server says meanwhile that it
+/// lives.
 const EXPIRES: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// A server that says nothing for so long is gone.
@@ -33,13 +34,14 @@ const INACTIVE: Duration = Duration::from_secs(300);
 pub(crate) struct ConsumeArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// The stream. Each of its messages is printed followed by a line feed, its own bytes unchanged; what `tidegate pub --lines`
-    /// published comes back byte for byte, a last line without a line feed included.
+    /// The stream. Each of its messages is printed followed by a line feed, its own bytes unchanged; what
+    /// `tidegate pub --lines` published comes back byte for byte, a last line without a line feed included.
     stream: String,
     /// End with the last message the stream has now, instead of waiting for more.
     #[arg(long)]
     until_end: bool,
-    /// Go on where this durable consumer stopped; it is made if there is none. What is written is acknowledged.
+    /// Go on where this durable consumer stopped; it is made if there is none. What is written is
+    /// acknowledged.
     #[arg(long, value_name = "NAME")]
     durable: Option<String>,
     /// Only subjects that match; may be given several times.

@@ -1,6 +1,7 @@
 //! Questions to `$JS.API`: one request, one JSON answer, the server's refusals as errors.
 //!
-//! Answers stay JSON, so that `--json` shows what the server said; [`StreamInfo`] and [`ConsumerInfo`] are what the commands read of them.
+//! Answers stay JSON, so that `--json` shows what the server said; [`StreamInfo`] and [`ConsumerInfo`] are
+//! what the commands read of them.
 
 use std::collections::BTreeMap;
 

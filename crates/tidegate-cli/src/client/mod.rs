@@ -1,7 +1,8 @@
 //! A small NATS client for the command line: blocking, one connection, no reconnecting.
 //!
-//! Owns the greeting, the writing of messages, and the reading of what comes back; [`url`] reads addresses, [`jetstream`] asks for
-//! streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`] are the commands.
+//! Owns the greeting, the writing of messages, and the reading of what comes back; [`url`] reads addresses,
+//! [`jetstream`] asks for streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`] are
+//! the commands.
 
 pub(crate) mod consume;
 mod jetstream;
@@ -69,7 +70,7 @@ impl Message {
         Some((code.trim().parse().ok()?, words.trim()))
     }
 
-    /// Whether this header is there with this value.
+    /// Returns whether this header is there with this value.
     pub(crate) fn has_header(&self, name: &str, value: &str) -> bool {
         let lines = self.headers.split(|b| *b == b'\n');
         let mut pairs = lines.filter_map(|line| std::str::from_utf8(line).ok()?.split_once(':'));
@@ -226,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Whether more has arrived than was read.
+    /// Returns whether more has arrived than was read.
     pub(crate) fn has_buffered(&self) -> bool {
         !self.reader.buffer().is_empty()
     }

@@ -1,7 +1,8 @@
 //! `tidegate pub`: one message, or each line of a file as one.
 //!
-//! Where a stream takes the subject, every message is acknowledged by it, a bounded number on the way at a time; elsewhere it is
-//! enough that the server has taken them. Nothing is sent again by itself: with `--id` whoever runs the command again may.
+//! Where a stream takes the subject, every message is acknowledged by it, a bounded number on the way at a
+//! time; elsewhere it is enough that the server has taken them. Nothing is sent again by itself: with `--id`
+//! whoever runs the command again may.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -36,15 +37,18 @@ pub(crate) struct PubArgs {
     /// The message.
     #[arg(required_unless_present = "lines")]
     message: Option<String>,
-    /// Publish each line of this file (`-` is standard input) as a message, empty ones too, without its line feed; a carriage
-    /// return before that is kept. Of a last line that no line feed closes, a header says so, for `tidegate consume`.
+    /// Publish each line of this file (`-` is standard input) as a message, empty ones too, without its line
+    /// feed; a carriage return before that is kept. Of a last line that no line feed closes, a header says
+    /// so, for `tidegate consume`.
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     lines: Option<PathBuf>,
-    /// Fail unless this stream takes the messages. Otherwise a subject no stream takes is published to whoever listens.
+    /// Fail unless this stream takes the messages. Otherwise a subject no stream takes is published to
+    /// whoever listens.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Give each message the id PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`): run again within the stream's duplicate window, the
-    /// command stores only what is missing. Without it a second run stores everything a second time.
+    /// Give each message the id PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`): run again within the stream's
+    /// duplicate window, the command stores only what is missing. Without it a second run stores everything a
+    /// second time.
     #[arg(long, value_name = "PREFIX")]
     id: Option<String>,
 }
@@ -183,7 +187,8 @@ struct Acked<'a> {
     stream: &'a str,
     id: Option<&'a str>,
     inbox: String,
-    /// The messages on the way, in order: their bytes, `None` once acknowledged. The front is always on the way.
+    /// The messages on the way, in order: their bytes, `None` once acknowledged. The front is always on the
+    /// way.
     window: VecDeque<Option<usize>>,
     /// Bytes on the way.
     bytes: usize,

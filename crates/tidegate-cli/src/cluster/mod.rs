@@ -1,7 +1,8 @@
-//! `tidegate cluster`: three or five nodes on this machine, each a `tidegate serve` of its own, to try out what a cluster does.
+//! `tidegate cluster`: three or five nodes on this machine, each a `tidegate serve` of its own, to try out
+//! what a cluster does.
 //!
-//! Owns what each is started with ([`places`]), what of their logs is printed, and their end: they end with us, however we end. What
-//! a node is, is `serve`'s.
+//! Owns what each is started with ([`places`]), what of their logs is printed, and their end: they end with
+//! us, however we end. What a node is, is `serve`'s.
 
 mod places;
 
@@ -35,13 +36,16 @@ pub(crate) struct ClusterArgs {
     /// The nodes keep their streams in n1, n2, ... below this directory.
     #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
-    /// Where clients of the first node connect; the others listen on the ports after it. Port 0 is any free ones.
+    /// Where clients of the first node connect; the others listen on the ports after it. Port 0 is any free
+    /// ones.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4222")]
     listen: String,
-    /// Where the first answers HTTP, on this machine only; the others on the ports after it. 0 is any free ones.
+    /// Where the first answers HTTP, on this machine only; the others on the ports after it. 0 is any free
+    /// ones.
     #[arg(long, value_name = "PORT", default_value_t = 8222)]
     http_port: u16,
-    /// Where the first listens to the other nodes, on this machine only; they on the ports after it. 0 is any free ones.
+    /// Where the first listens to the other nodes, on this machine only; they on the ports after it. 0 is any
+    /// free ones.
     #[arg(long, value_name = "PORT", default_value_t = 6222)]
     cluster_port: u16,
     /// What each `tidegate serve` is given besides.

@@ -1,4 +1,5 @@
-//! Where the nodes of a cluster on one machine listen and keep their files, and what `tidegate serve` is told about that.
+//! Where the nodes of a cluster on one machine listen and keep their files, and what `tidegate serve` is told
+//! about that.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -123,7 +124,7 @@ impl Place {
     }
 }
 
-/// Whether the node there says that it is well.
+/// Returns whether the node there says that it is well.
 pub(super) fn is_healthy(at: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut socket = TcpStream::connect(at)?;

@@ -1,13 +1,13 @@
-//! A word as it can be shown: what is text as it is, everything else so that it can be told apart and harms no
-//! terminal.
+//! A word as it can be shown: what is text as it is, everything else so that it can be told apart and harms
+//! no terminal.
 
 use std::fmt::Write as _;
 
 /// Longest word shown whole, in characters of its text.
 const SHOWN_MAX: usize = 200;
 
-/// Bytes that are not UTF-8 as `\xNN`, characters that cannot be seen as `\u{..}`, a backslash doubled. A very long
-/// word is cut, and its length told.
+/// Bytes that are not UTF-8 as `\xNN`, characters that cannot be seen as `\u{..}`, a backslash doubled. A
+/// very long word is cut, and its length told.
 pub(super) fn escape(word: &[u8]) -> String {
     let mut text = String::new();
     for chunk in word.utf8_chunks() {
@@ -18,7 +18,8 @@ pub(super) fn escape(word: &[u8]) -> String {
                 c if c.is_ascii_control() => {
                     let _ = write!(text, "\\x{:02x}", u32::from(c));
                 }
-                // Also what has no shape of its own: marks that would join the column before, direction changes.
+                // Also what has no shape of its own: marks that would join the column before, direction
+                // changes.
                 c => text.extend(c.escape_debug()),
             }
         }

@@ -1,4 +1,5 @@
-//! The files to count, one after the other, as one feed. One that fails is named at once, and the others go on.
+//! The files to count, one after the other, as one feed. One that fails is named at once, and the others go
+//! on.
 
 use std::io;
 use std::path::{Path, PathBuf};

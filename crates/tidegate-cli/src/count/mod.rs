@@ -66,7 +66,8 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A bar over the bytes of all files, a running count where there is standard input; nothing if nobody watches.
+/// A bar over the bytes of all files, a running count where there is standard input; nothing if nobody
+/// watches.
 fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
     let sizes = files.iter().map(|file| {
         std::fs::metadata(file)

@@ -1,5 +1,5 @@
-//! The receiver's file: records at its end, and beside it `FILE.tidegate` with what they mean: which sessions they are of,
-//! how far each is, and how much of the file counts.
+//! The receiver's file: records at its end, and beside it `FILE.tidegate` with what they mean: which sessions
+//! they are of, how far each is, and how much of the file counts.
 //!
 //! The order makes it atomic: the records are written and synced, then the state that covers them is; only
 //! then may an ack leave. What a crash leaves behind the length the newest state names is no acked record,
@@ -8,8 +8,8 @@
 //! appended. The same holds for a file that is shorter than the state says, or ends otherwise. Bytes before
 //! the last 64 KiB are not checked.
 //!
-//! One process at a time: the state file carries a lock. After a failed write or sync nothing is accepted any more: what is
-//! on the disk is not known then, and the next start finds out.
+//! One process at a time: the state file carries a lock. After a failed write or sync nothing is accepted any
+//! more: what is on the disk is not known then, and the next start finds out.
 
 mod aside;
 mod state;
@@ -356,8 +356,8 @@ impl<F: Bytes> Append<F> {
         sessions.map(|(session, progress)| (*session, *progress))
     }
 
-    /// Where a session goes on that is in use from now on, until [`Append::release`]. One the file does not know begins after
-    /// `acked`, under `epoch`, durably.
+    /// Where a session goes on that is in use from now on, until [`Append::release`]. One the file does not
+    /// know begins after `acked`, under `epoch`, durably.
     pub(super) fn begin(
         &mut self,
         session: u128,
@@ -460,7 +460,8 @@ impl<F: Bytes> Append<F> {
     }
 }
 
-/// Moves the session of `chunk` on by its records. Numbers may be left out: a sender may have given records up.
+/// Moves the session of `chunk` on by its records. Numbers may be left out: a sender may have given records
+/// up.
 fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let Some(session) = chunk.session else {
         return Ok(());

@@ -1,8 +1,8 @@
-//! The seam between the durable files and the file system: a handful of methods, so that a disk that crashes is easy to
-//! write (`disk/image.rs` has one, for tests).
+//! The seam between the durable files and the file system: a handful of methods, so that a disk that crashes
+//! is easy to write (`disk/image.rs` has one, for tests).
 //!
-//! Nothing here says when to sync: a name is durable after [`Disk::sync_names`], bytes after [`Bytes::sync`], and neither
-//! before.
+//! Nothing here says when to sync: a name is durable after [`Disk::sync_names`], bytes after [`Bytes::sync`],
+//! and neither before.
 
 #[cfg(test)]
 pub(super) mod image;
@@ -53,7 +53,8 @@ pub(super) trait Bytes {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// `path` itself, or the working directory if it is empty. It need not exist before the first file is opened.
+    /// `path` itself, or the working directory if it is empty. It need not exist before the first file is
+    /// opened.
     pub(super) fn new(path: &Path) -> Self {
         Self(match path.as_os_str().is_empty() {
             true => PathBuf::from("."),

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 use tidegate_link::SessionId;
 
-/// The first two bytes of a session somebody may come back to by its name. One by chance may be forgotten by a receiver that
-/// knows too many.
+/// The first two bytes of a session somebody may come back to by its name. One by chance may be forgotten by
+/// a receiver that knows too many.
 const NAMED: [u8; 2] = *b"aN";
 
 /// The session of this name, everywhere and always.
@@ -32,7 +32,7 @@ pub(super) fn random() -> anyhow::Result<SessionId> {
     Ok(SessionId(id))
 }
 
-/// Whether somebody may come back to it by its name.
+/// Returns whether somebody may come back to it by its name.
 pub(super) fn is_named(session: SessionId) -> bool {
     session.0[..2] == NAMED
 }

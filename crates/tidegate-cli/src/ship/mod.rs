@@ -1,7 +1,8 @@
-//! `tidegate receive` and `tidegate send`: records shipped reliably, like a pipe that survives a broken network.
+//! `tidegate receive` and `tidegate send`: records shipped reliably, like a pipe that survives a broken
+//! network.
 //!
-//! `records` says what a record is, `append` and `spool` are the two ends' durable files, over the seam in `disk`; the link
-//! (`tidegate-link`) carries what is between. `receive` and `send` join them.
+//! `records` says what a record is, `append` and `spool` are the two ends' durable files, over the seam in
+//! `disk`; the link (`tidegate-link`) carries what is between. `receive` and `send` join them.
 
 mod append;
 mod disk;

@@ -29,7 +29,8 @@ use sink::{Counters, Output, Sink};
 const WINDOW: u64 = 4 << 20;
 /// Most sessions known at a time; the file keeps some more, so that it always has one it may forget.
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
-/// A sender of which nothing is heard for so long is gone; it learns so as fast, if it is the network that is.
+/// A sender of which nothing is heard for so long is gone; it learns so as fast, if it is the network that
+/// is.
 const IDLE: Duration = Duration::from_secs(30);
 /// Between two drawings.
 const DRAWN: Duration = Duration::from_millis(100);
@@ -127,7 +128,8 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Senders that did something wrong, a line each, but at most one a second: what is said must not be what hurts.
+/// Senders that did something wrong, a line each, but at most one a second: what is said must not be what
+/// hurts.
 struct Complaints {
     bar: ProgressBar,
     /// When the last line was written, and how many were left out since.

@@ -1,8 +1,8 @@
 //! Records as they lie in files and pipes, and as they travel: lines, or length-prefixed bytes.
 //!
-//! A line travels without its line feed, which the receiver puts back. The last line of an input may have none, and must
-//! arrive without: it travels with a line feed in front, where no other line can have one. (A message from elsewhere that
-//! begins with a line feed is therefore written without one at its end.)
+//! A line travels without its line feed, which the receiver puts back. The last line of an input may have
+//! none, and must arrive without: it travels with a line feed in front, where no other line can have one. (A
+//! message from elsewhere that begins with a line feed is therefore written without one at its end.)
 //!
 //! Input is read in large blocks; a record is never split, and never larger than was allowed.
 
@@ -172,8 +172,8 @@ impl<R: Read> Records<R> {
         Ok(Some(payload))
     }
 
-    /// Takes every whole record of what was read: where they lie in [`Records::buffer`]. Those before one that cannot be
-    /// shipped are taken, too.
+    /// Takes every whole record of what was read: where they lie in [`Records::buffer`]. Those before one
+    /// that cannot be shipped are taken, too.
     pub(super) fn whole(&mut self, records: &mut Vec<Range<usize>>) -> Result<(), RecordError> {
         records.clear();
         while let Some(record) = self.take()? {

@@ -1,7 +1,9 @@
-//! `tidegate send`: reads records, hands them to the link's client, and stays until all of them are acknowledged.
+//! `tidegate send`: reads records, hands them to the link's client, and stays until all of them are
+//! acknowledged.
 //!
-//! One thread reads and sends, so that reading waits when there is no room; with a spool there is one that reads, one that
-//! writes the spool (`spooling`) and one that sends what is in it. The task here only watches.
+//! One thread reads and sends, so that reading waits when there is no room; with a spool there is one that
+//! reads, one that writes the spool (`spooling`) and one that sends what is in it. The task here only
+//! watches.
 
 mod feed;
 mod progress;
@@ -219,7 +221,8 @@ fn builder(
         .token(token)
         .frame_max(frame_max(args.records.max_record))
         .reconnect(reconnect)
-        // A receiver that is there may take as long as it likes: its output may be a pipe nobody reads for a while.
+        // A receiver that is there may take as long as it likes: its output may be a pipe nobody reads for a
+        // while.
         .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {
             eprintln!(

@@ -1,4 +1,5 @@
-//! The sender's spool: what came from standard input, on disk until it is acked, so that it survives the sender.
+//! The sender's spool: what came from standard input, on disk until it is acked, so that it survives the
+//! sender.
 //!
 //! A directory with segments, each named by the number of its first record, and the file `session`: it
 //! carries the lock and the manifest, which says to which session the records belong and how far they are
@@ -9,9 +10,9 @@
 //! Segments with acked records alone are removed, never the newest one, and only after both slots of the
 //! manifest say that they may go.
 //!
-//! [`Writer`] changes files, one thread alone. [`Reader`] follows behind it, at its own pace, so that a receiver that is
-//! away costs disk and not memory. [`Acks`] tells the writer what may go. The three share a list of segments, under one lock
-//! that is never held over a read, a write or a sync.
+//! [`Writer`] changes files, one thread alone. [`Reader`] follows behind it, at its own pace, so that a
+//! receiver that is away costs disk and not memory. [`Acks`] tells the writer what may go. The three share a
+//! list of segments, under one lock that is never held over a read, a write or a sync.
 
 mod codec;
 mod reader;
@@ -211,9 +212,9 @@ fn name(first: u64) -> String {
     format!("{first:020}{SUFFIX}")
 }
 
-/// Opens or creates the spool in `disk`. A new one belongs to `session`, or to `fresh` if there is none; one with records
-/// must belong to `session`, if that is given. It holds no more than `limit_bytes`, but for what a single
-/// [`Writer::append`] brings.
+/// Opens or creates the spool in `disk`. A new one belongs to `session`, or to `fresh` if there is none; one
+/// with records must belong to `session`, if that is given. It holds no more than `limit_bytes`, but for what
+/// a single [`Writer::append`] brings.
 #[allow(clippy::type_complexity)] // The three ends of one thing.
 pub(super) fn open<D: Disk>(
     disk: D,
@@ -405,7 +406,8 @@ fn read_block<'a>(
 pub(super) struct Acks<F>(Arc<Shared<F>>);
 
 impl<F> Acks<F> {
-    /// Everything up to `position` may go. Says whether that completes a segment, for [`Writer::release`] to remove.
+    /// Everything up to `position` may go. Says whether that completes a segment, for [`Writer::release`] to
+    /// remove.
     pub(super) fn acked(&self, position: u64) -> bool {
         let mut state = self.0.lock();
         state.acked = position.max(state.acked);

@@ -1,5 +1,5 @@
-//! Reads a source in blocks that end between words, however its reads fall: words across reads are whole again, and one
-//! longer than the buffer makes it grow.
+//! Reads a source in blocks that end between words, however its reads fall: words across reads are whole
+//! again, and one longer than the buffer makes it grow.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Reads once. `Some(block)`, never empty, if a word or line ended; `Ok(None)` to be called again unless it
-    /// [ended](Self::ended).
+    /// Reads once. `Some(block)`, never empty, if a word or line ended; `Ok(None)` to be called again unless
+    /// it [ended](Self::ended).
     ///
     /// # Errors
     /// What the source answers. What was read before it is given out by [`rest`](Self::rest).
@@ -52,7 +52,7 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Whether the source has ended.
+    /// Returns whether the source has ended.
     pub const fn ended(&self) -> bool {
         self.ended
     }

@@ -1,7 +1,8 @@
 //! What travels over the edges: lines to the splitters, words to the counters.
 //!
-//! A line is a range of a shared block. A word of up to 16 bytes is carried whole, so that most words cost neither an
-//! allocation nor a shared count; its tail is zero, so that comparing two is comparing two numbers.
+//! A line is a range of a shared block. A word of up to 16 bytes is carried whole, so that most words cost
+//! neither an allocation nor a shared count; its tail is zero, so that comparing two is comparing two
+//! numbers.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -137,7 +138,7 @@ impl Word {
 }
 
 impl PartialEq for Word {
-    /// Whether they are the same word, whatever their samples.
+    /// Returns whether they are the same word, whatever their samples.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

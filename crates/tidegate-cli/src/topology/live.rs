@@ -1,5 +1,5 @@
-//! What a running topology shows, and how it is told to pause or stop. Nothing on the way of an item waits for a
-//! reader.
+//! What a running topology shows, and how it is told to pause or stop. Nothing on the way of an item waits
+//! for a reader.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -66,7 +66,7 @@ impl Live {
         self.pause.store(pause, Relaxed);
     }
 
-    /// Whether to stop: by the switch or by Ctrl-C.
+    /// Returns whether to stop: by the switch or by Ctrl-C.
     #[inline]
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Relaxed) || crate::interrupt::asked()

@@ -1,8 +1,10 @@
-//! The word count topology: reader -> splitters -> counters, over queues; the shape of Storm's FileReadWordCountTopo.
+//! The word count topology: reader -> splitters -> counters, over queues; the shape of Storm's
+//! FileReadWordCountTopo.
 //!
-//! Lines are dealt out in turn, words by their hash (field grouping), so no two counters count the same word and
-//! their tallies only need putting side by side. An item is a line, then a word: each is pushed by itself, and the
-//! producers batch. It serves `tidegate count` and `tidegate-bench topology`; both bring their own [`Feed`].
+//! Lines are dealt out in turn, words by their hash (field grouping), so no two counters count the same word
+//! and their tallies only need putting side by side. An item is a line, then a word: each is pushed by
+//! itself, and the producers batch. It serves `tidegate count` and `tidegate-bench topology`; both bring
+//! their own [`Feed`].
 
 mod blocks;
 mod items;

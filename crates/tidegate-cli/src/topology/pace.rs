@@ -9,7 +9,8 @@ use tidegate::{Clock, Time};
 pub struct Pace {
     /// Lines a second.
     pub per_s: f64,
-    /// Whether to be on time to the microsecond, at the price of a core, rather than within a sleep's overshoot.
+    /// Whether to be on time to the microsecond, at the price of a core, rather than within a sleep's
+    /// overshoot.
     pub exact: bool,
 }
 
@@ -40,8 +41,8 @@ impl Pacer {
         (self.start, self.line) = (self.clock.now(), 0);
     }
 
-    /// Waits until the next line is due, but first calls `before`; answers when that was, or `None` if `stop` says so
-    /// while it waits.
+    /// Waits until the next line is due, but first calls `before`; answers when that was, or `None` if `stop`
+    /// says so while it waits.
     #[inline]
     pub(super) fn next(
         &mut self,

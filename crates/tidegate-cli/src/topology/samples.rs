@@ -1,7 +1,8 @@
 //! Complete latency, sampled: from reading a line to its last word counted.
 //!
-//! Every so many lines one gets a ticket: a slot with the time it was read and the number of its words still on the
-//! way. Whoever finishes the last of them takes the time. A slot still taken when its turn comes is passed over.
+//! Every so many lines one gets a ticket: a slot with the time it was read and the number of its words still
+//! on the way. Whoever finishes the last of them takes the time. A slot still taken when its turn comes is
+//! passed over.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +18,7 @@ impl Ticket {
     /// Not sampled.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Whether the line is sampled.
+    /// Returns whether the line is sampled.
     #[inline]
     pub(crate) const fn is_some(self) -> bool {
         self.0 != 0
@@ -45,15 +46,16 @@ impl Samples {
         }
     }
 
-    /// Takes up what was read and split: `more` further words are on the way. Only for who holds a part of it.
+    /// Takes up what was read and split: `more` further words are on the way. Only for who holds a part of
+    /// it.
     pub(crate) fn add(&self, ticket: Ticket, more: u32) {
         if let Some(slot) = self.slot(ticket) {
             slot.left.fetch_add(more, Relaxed);
         }
     }
 
-    /// One part is finished. Answers the line's latency in nanoseconds if it was the last; only then the time is
-    /// asked for.
+    /// One part is finished. Answers the line's latency in nanoseconds if it was the last; only then the time
+    /// is asked for.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
         // Read first: once the slot is free the reader may take it.
@@ -85,7 +87,7 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Whether [`next`](Self::next) will want the time: it costs more than the rest.
+    /// Returns whether [`next`](Self::next) will want the time: it costs more than the rest.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.until_next == 0

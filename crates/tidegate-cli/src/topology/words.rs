@@ -1,9 +1,9 @@
-//! What a word is: a maximal run of bytes other than 0x09-0x0D and 0x20. Bytes, not characters: any file can be
-//! counted.
+//! What a word is: a maximal run of bytes other than 0x09-0x0D and 0x20. Bytes, not characters: any file can
+//! be counted.
 
 use std::ops::Range;
 
-/// Whether this byte separates words.
+/// Returns whether this byte separates words.
 pub(crate) const fn is_space(byte: u8) -> bool {
     matches!(byte, 0x09..=0x0D | b' ')
 }

@@ -1,9 +1,9 @@
-//! A node that is away for long, while much is written: the others stay within their bounds, and when it is back it becomes current
-//! without stopping anybody.
+//! A node that is away for long, while much is written: the others stay within their bounds, and when it is
+//! back it becomes current without stopping anybody.
 //!
-//! `make prove-away` writes some GiB; `AWAY_MIB` says how many MiB. What is bounded by how much the log keeps is small here so that it
-//! shows with little: segments of 8 MiB, and a checkpoint each 16 MiB. `AWAY_DEFAULTS=1` has the program's own; with `AWAY_MAX_MS` it
-//! fails where a publisher waited for longer.
+//! `make prove-away` writes some GiB; `AWAY_MIB` says how many MiB. What is bounded by how much the log keeps
+//! is small here so that it shows with little: segments of 8 MiB, and a checkpoint each 16 MiB.
+//! `AWAY_DEFAULTS=1` has the program's own; with `AWAY_MAX_MS` it fails where a publisher waited for longer.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -48,9 +48,9 @@ impl Kept {
         }
     }
 
-    /// The most a node's directory takes where so much is needed: the log goes back to the older of two checkpoints, while a third
-    /// is being written; the segment in which each of these ends, the one written to, and two that are allocated ahead or
-    /// are about to go; what a quarter of is needed is not copied.
+    /// The most a node's directory takes where so much is needed: the log goes back to the older of two
+    /// checkpoints, while a third is being written; the segment in which each of these ends, the one written
+    /// to, and two that are allocated ahead or are about to go; what a quarter of is needed is not copied.
     const fn disk_bytes(&self, needed: u64) -> u64 {
         needed + needed / 4 + 3 * self.checkpoint_bytes + 6 * self.segment_bytes
     }
@@ -113,7 +113,8 @@ fn roles(nodes: &Nodes, stream: &str) -> [usize; 3] {
     [leader, (leader + 1) % 3, (leader + 2) % 3]
 }
 
-/// What a stream holds on each node, read from it as the leader: the same everywhere, and what was acknowledged.
+/// What a stream holds on each node, read from it as the leader: the same everywhere, and what was
+/// acknowledged.
 fn check(nodes: &Nodes, stream: &str, acked: &[(u64, usize, u64)]) {
     nodes.wait_current(stream);
     let acked: BTreeMap<u64, (usize, u64)> = acked.iter().map(|&(s, w, n)| (s, (w, n))).collect();
@@ -214,7 +215,8 @@ struct Away {
     gap_back_ms: u64,
 }
 
-/// A node is killed, so much is written, and it comes back while publishers go on. `meanwhile` happens while it is away.
+/// A node is killed, so much is written, and it comes back while publishers go on. `meanwhile` happens while
+/// it is away.
 fn be_away(
     nodes: &mut Nodes,
     flood: &Flood,
@@ -272,7 +274,8 @@ impl Away {
         );
     }
 
-    /// What a node that stays takes does not grow with what the one that is away lacks, and publishers do not wait for that one.
+    /// What a node that stays takes does not grow with what the one that is away lacks, and publishers do not
+    /// wait for that one.
     fn check(&self, disk_bytes: u64) {
         for (early, late) in self.peaks[0].iter().zip(&self.peaks[1]) {
             let more = late.memory.saturating_sub(early.memory);
@@ -353,7 +356,8 @@ fn publish(nodes: &Nodes, node: usize, stream: &str, messages: u64) {
     }
 }
 
-/// Old messages go while a node is away, so that it has to take over a state; consumers and streams in memory come along.
+/// Old messages go while a node is away, so that it has to take over a state; consumers and streams in memory
+/// come along.
 #[test]
 fn away_from_streams_with_limits() {
     if other().is_some() {

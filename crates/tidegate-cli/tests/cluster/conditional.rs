@@ -1,4 +1,5 @@
-//! Conditional publishes while leaders die: several clients fight for a few subjects, and their history is checked.
+//! Conditional publishes while leaders die: several clients fight for a few subjects, and their history is
+//! checked.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

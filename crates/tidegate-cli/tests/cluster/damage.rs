@@ -1,5 +1,6 @@
-//! Files of one node damaged while it was stopped: a bit flipped, a file cut short or gone. The others serve everything all the while;
-//! the node either refuses to start, in one line, or has what it lacks from them and serves nothing that is damaged.
+//! Files of one node damaged while it was stopped: a bit flipped, a file cut short or gone. The others serve
+//! everything all the while; the node either refuses to start, in one line, or has what it lacks from them
+//! and serves nothing that is damaged.
 //!
 //! With `POWER_SECONDS` set there is more of it, and a checkpoint.
 
@@ -49,11 +50,13 @@ const fn refused(name: &'static str, words: &'static str, does: fn(&Path)) -> Ha
     }
 }
 
-/// All of the log is read at a start where there is no checkpoint, so that damage is found then. The first are those of a short run.
+/// All of the log is read at a start where there is no checkpoint, so that damage is found then. The first
+/// are those of a short run.
 const HARMS: [Harm; 18] = [
     refused(
         "a bit of a message in the last segment flipped",
-        // Nothing more may have been written after it: then it looks like the last write, torn, and others know better.
+        // Nothing more may have been written after it: then it looks like the last write, torn, and others
+        // know better.
         "log",
         |data| {
             let path = last(data);

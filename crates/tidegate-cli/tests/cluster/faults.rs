@@ -1,7 +1,8 @@
 //! Nodes killed and paused under load: what was acknowledged is there, once, and publishing goes on.
 //!
-//! `FAILOVER_ROUNDS=50 cargo test -p tidegate-cli --test cluster leader_killed -- --nocapture` kills the leader 50 times, not 3, and says
-//! how long publishers waited at the worst; with `FAILOVER_MAX_MS` it fails where that was longer.
+//! `FAILOVER_ROUNDS=50 cargo test -p tidegate-cli --test cluster leader_killed -- --nocapture` kills the
+//! leader 50 times, not 3, and says how long publishers waited at the worst; with `FAILOVER_MAX_MS` it fails
+//! where that was longer.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Publishers that write as much as the nodes take, in messages that are large, and for how long each of them waited at the worst.
+//! Publishers that write as much as the nodes take, in messages that are large, and for how long each of them
+//! waited at the worst.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -23,7 +24,8 @@ pub(crate) struct Flood {
     stream: &'static str,
     stop: AtomicBool,
     acked_bytes: AtomicU64,
-    /// The longest time a publisher went without an acknowledgement, in microseconds, since it was taken last.
+    /// The longest time a publisher went without an acknowledgement, in microseconds, since it was taken
+    /// last.
     gap_us: AtomicU64,
     /// Sequence, publisher and its number of each message that was acknowledged.
     pub(crate) acked: Mutex<Vec<(u64, usize, u64)>>,

@@ -1,4 +1,5 @@
-//! A leader that is asked to go, or to end: whoever listens to a consumer that ends with its lead is told at once.
+//! A leader that is asked to go, or to end: whoever listens to a consumer that ends with its lead is told at
+//! once.
 //!
 //! In nats-server such a consumer stays where it is when another node leads its stream.
 

@@ -12,7 +12,8 @@ use super::nodes::{Nodes, Place, other, until};
 /// Together their handshakes take the leader twice the time after which its followers hold an election.
 const HELLOS: usize = 400;
 
-/// Makes an RSA key of 4096 bits, with the slowest signatures in use, and a certificate; says if there is a program for that.
+/// Makes an RSA key of 4096 bits, with the slowest signatures in use, and a certificate; says if there is a
+/// program for that.
 fn certificate(directory: &Path) -> bool {
     let file = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     let mut openssl = Command::new("openssl");

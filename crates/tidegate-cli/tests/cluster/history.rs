@@ -1,10 +1,11 @@
-//! Whether a history of conditional publishes is linearizable: whether all of them could have happened one after the other, each at
-//! some moment between its call and its answer.
+//! Whether a history of conditional publishes is linearizable: whether all of them could have happened one
+//! after the other, each at some moment between its call and its answer.
 //!
-//! A stream makes this simple, for it tells the order of what succeeded: it is the order of the sequences. A refusal that names the
-//! last sequence is a read of it, and belongs after that message and before the next of the subject. The history is linearizable
-//! exactly if nothing in that order was answered before something in front of it was called, for each subject by itself (a
-//! history is linearizable if it is for each object: Herlihy and Wing, 1990).
+//! A stream makes this simple, for it tells the order of what succeeded: it is the order of the sequences. A
+//! refusal that names the last sequence is a read of it, and belongs after that message and before the next
+//! of the subject. The history is linearizable exactly if nothing in that order was answered before something
+//! in front of it was called, for each subject by itself (a history is linearizable if it is for each object:
+//! Herlihy and Wing, 1990).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -108,8 +109,8 @@ pub(crate) fn check(attempts: &[Attempt], content: &[Stored]) -> Result<Checked,
     Ok(checked)
 }
 
-/// Whether nothing was answered before what is in front of it was called. In each group the first is a success, and the refusals
-/// after it may have happened in any order.
+/// Whether nothing was answered before what is in front of it was called. In each group the first is a
+/// success, and the refusals after it may have happened in any order.
 fn in_time(order: &[(u64, Vec<&Attempt>)]) -> Result<(), String> {
     let mut latest: Option<&Attempt> = None;
     let later = |attempt: &Attempt, latest: Option<&Attempt>| match (attempt.answered, latest) {

@@ -1,5 +1,5 @@
-//! The node that serves a consumer that is nowhere but there is killed, and the next one, too: who listens elsewhere is told by what
-//! it is given at once, though nothing is published and no sign of life is due.
+//! The node that serves a consumer that is nowhere but there is killed, and the next one, too: who listens
+//! elsewhere is told by what it is given at once, though nothing is published and no sign of life is due.
 
 use serde_json::json;
 
@@ -7,7 +7,8 @@ use super::nodes::{Nodes, other};
 use super::placed::publish;
 use super::raw::Raw;
 
-/// Reads what is pushed until message `last` of the stream comes as the consumer's delivery of the same number.
+/// Reads what is pushed until message `last` of the stream comes as the consumer's delivery of the same
+/// number.
 fn read_to(client: &mut Raw, last: u64) -> Vec<u64> {
     let mut all = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Publishers that never give up: each message has an id of its own and is sent, to one node after the other, until it is
-//! acknowledged. What they were told is kept, and compared with what is there.
+//! Publishers that never give up: each message has an id of its own and is sent, to one node after the other,
+//! until it is acknowledged. What they were told is kept, and compared with what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -97,7 +97,8 @@ impl Load {
         }
     }
 
-    /// Runs them while `meanwhile` goes on, from `next` of each on, and until all they have sent is acknowledged.
+    /// Runs them while `meanwhile` goes on, from `next` of each on, and until all they have sent is
+    /// acknowledged.
     pub(crate) fn run(&self, urls: &[String], next: &mut [u64], meanwhile: impl FnOnce()) -> Acked {
         self.stop.store(false, Ordering::Release);
         let first = next.to_vec();
@@ -325,7 +326,8 @@ pub(crate) fn body(bytes: &[u8]) -> String {
     body.map_or(&*text, |(_, body)| body).to_owned()
 }
 
-/// Everything acknowledged is there as such, and nothing is there twice or changed; what was not acknowledged may be there.
+/// Everything acknowledged is there as such, and nothing is there twice or changed; what was not acknowledged
+/// may be there.
 pub(crate) fn check(content: &Content, acked: &Acked, next: &[u64]) {
     let mut seen = BTreeSet::new();
     let mut expected: BTreeMap<u64, (usize, u64)> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! A cluster as its users meet it: three processes on this machine, killed, paused and cut off under load, with checkers of what was
-//! promised.
+//! A cluster as its users meet it: three processes on this machine, killed, paused and cut off under load,
+//! with checkers of what was promised.
 //!
-//! The same tests run against nats-server where `STREAM_SERVER` names that program: what is asked of ours must hold there, too.
+//! The same tests run against nats-server where `STREAM_SERVER` names that program: what is asked of ours
+//! must hold there, too.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

@@ -1,4 +1,5 @@
-//! What operators do by mistake: nothing is lost by it, nobody else is disturbed for long, and the log says what it was.
+//! What operators do by mistake: nothing is lost by it, nobody else is disturbed for long, and the log says
+//! what it was.
 
 use std::net::TcpStream;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! A [`Volume`] that processes can use: mounted with FUSE, served on threads of the test.
 //!
-//! Nothing of it is in the kernel's cache (files are opened for direct I/O, names and lengths are asked for each time), so that what a
-//! process reads after a loss of power is what the volume has left.
+//! Nothing of it is in the kernel's cache (files are opened for direct I/O, names and lengths are asked for
+//! each time), so that what a process reads after a loss of power is what the volume has left.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

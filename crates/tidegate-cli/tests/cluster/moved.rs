@@ -1,7 +1,8 @@
-//! How fast a stream moves from one group of nodes to another, and for how long its publishers wait meanwhile.
+//! How fast a stream moves from one group of nodes to another, and for how long its publishers wait
+//! meanwhile.
 //!
-//! `make measure-move` has a stream of a GiB; `MOVE_MIB` says how many MiB. Without it there are few, and all that is asked is that nothing
-//! is lost.
+//! `make measure-move` has a stream of a GiB; `MOVE_MIB` says how many MiB. Without it there are few, and all
+//! that is asked is that nothing is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ const PAYLOAD: [u8; 1024] = [b'x'; 1024];
 const RATE: u64 = 20_000;
 /// Messages on their way at most.
 const WINDOW: u64 = 2000;
-/// An answer that has not come by then does not come, as the Go client has it: what waits for that is told apart.
+/// An answer that has not come by then does not come, as the Go client has it: what waits for that is told
+/// apart.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// A publisher that keeps to a rate: what could not be sent in time counts as waiting from when it was due.

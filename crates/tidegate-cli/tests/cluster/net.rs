@@ -1,5 +1,5 @@
-//! A network of its own for each node: a namespace, joined by a bridge where the clients are, too. Any direction between two nodes can
-//! be cut: what is sent there is then lost, and nobody is told.
+//! A network of its own for each node: a namespace, joined by a bridge where the clients are, too. Any
+//! direction between two nodes can be cut: what is sent there is then lost, and nobody is told.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! The nodes of a cluster under test, each a process of its own: started, killed, paused and started again; their logs are kept for a
-//! test that fails.
+//! The nodes of a cluster under test, each a process of its own: started, killed, paused and started again;
+//! their logs are kept for a test that fails.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -236,7 +236,8 @@ impl Nodes {
         &self.nodes[node].data
     }
 
-    /// Waits until one that was started has ended with an error, in one line, or leads the stream, which takes all that is in it.
+    /// Waits until one that was started has ended with an error, in one line, or leads the stream, which
+    /// takes all that is in it.
     pub(crate) fn wait_refused(&mut self, node: usize, stream: &str) -> Option<String> {
         let mut child = self.nodes[node].child.take().unwrap();
         let status = self.until("the program to end or to lead", || {
@@ -408,8 +409,8 @@ impl Nodes {
         }
     }
 
-    /// Makes a node the leader of a stream. nats-server does as it is told whom to prefer; ours hands over to whoever is most advanced,
-    /// so the third is paused meanwhile.
+    /// Makes a node the leader of a stream. nats-server does as it is told whom to prefer; ours hands over to
+    /// whoever is most advanced, so the third is paused meanwhile.
     pub(crate) fn lead(&self, stream: &str, node: usize) {
         let preferred = json!({"placement": {"preferred": self.name(node)}});
         let mut paused = None;

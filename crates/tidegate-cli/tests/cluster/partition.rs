@@ -1,8 +1,8 @@
-//! Nodes that cannot hear each other, in network namespaces: what was acknowledged is there, once, on every node, conditional publishes
-//! are linearizable, and where a majority can hear each other publishing goes on.
+//! Nodes that cannot hear each other, in network namespaces: what was acknowledged is there, once, on every
+//! node, conditional publishes are linearizable, and where a majority can hear each other publishing goes on.
 //!
-//! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` goes on for so long with faults drawn at
-//! random, kills and pauses among them; `PARTITION_SEED` repeats their choice.
+//! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` goes on for so
+//! long with faults drawn at random, kills and pauses among them; `PARTITION_SEED` repeats their choice.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

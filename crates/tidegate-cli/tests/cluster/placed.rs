@@ -1,4 +1,5 @@
-//! Streams that not all nodes keep: where they are, who serves them, and what becomes of them when their nodes go.
+//! Streams that not all nodes keep: where they are, who serves them, and what becomes of them when their
+//! nodes go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -508,7 +509,8 @@ impl Until {
     }
 }
 
-/// Pulls all there is through a node, whoever serves it, and acknowledges it; how many messages came more than once.
+/// Pulls all there is through a node, whoever serves it, and acknowledges it; how many messages came more
+/// than once.
 fn pull_all(url: &str, subject: &str, until: &Until) -> u64 {
     let (mut next, mut again) = (1, 0);
     while !until.is_past(next) {
@@ -724,7 +726,8 @@ fn a_stream_whose_target_is_gone_for_good_is_served_again_and_goes_elsewhere() {
             edit(&nodes, "G", 1);
             load.wait_acked(&nodes, round * 3);
             nodes.kill(target);
-            // It came there just before, and is where nobody is any more: or it is served, and goes where somebody is.
+            // It came there just before, and is where nobody is any more: or it is served, and goes where
+            // somebody is.
             let (wanted, alive) = (load.acked() + 200, busy[0]);
             let came = nodes.until("it to be served, or to have come there", || {
                 if load.acked() >= wanted {

@@ -1,8 +1,8 @@
-//! The power is lost on one node, on two, on all, under load, on disks that keep only what was synced: what was acknowledged is
-//! there, once, in order, on every node.
+//! The power is lost on one node, on two, on all, under load, on disks that keep only what was synced: what
+//! was acknowledged is there, once, in order, on every node.
 //!
-//! `POWER_SECONDS=600 cargo test -p tidegate-cli --test cluster power -- --nocapture` goes on for so long with losses drawn at random;
-//! `POWER_SEED` repeats their choice.
+//! `POWER_SECONDS=600 cargo test -p tidegate-cli --test cluster power -- --nocapture` goes on for so long
+//! with losses drawn at random; `POWER_SEED` repeats their choice.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -44,7 +44,8 @@ impl Cluster {
         who.iter().for_each(|node| self.nodes.spawn(*node));
     }
 
-    /// Ends these as a loss of power would, with their disks: from one moment on nothing reaches them, whatever the processes still do.
+    /// Ends these as a loss of power would, with their disks: from one moment on nothing reaches them,
+    /// whatever the processes still do.
     fn lose_power(&mut self, who: &[usize], mut loss: impl FnMut() -> Loss) -> Lost {
         for node in who {
             self.disks[*node].volume().cut_after(0);
@@ -208,7 +209,8 @@ fn power_lost() {
     );
 }
 
-/// Nodes that have just been introduced to each other: who they are, and that they belong together, is durable before anybody relies on it.
+/// Nodes that have just been introduced to each other: who they are, and that they belong together, is
+/// durable before anybody relies on it.
 #[test]
 fn power_lost_while_the_cluster_forms() {
     let rounds = number("POWER_SECONDS").map_or(3, |seconds| seconds / 10);
@@ -256,7 +258,8 @@ fn power_lost_under_a_disk_that_lies_is_found() {
     );
 }
 
-/// The same disk under a server that acknowledges before it syncs, `nats-server` with its defaults, loses messages.
+/// The same disk under a server that acknowledges before it syncs, `nats-server` with its defaults, loses
+/// messages.
 #[cfg(feature = "lab")]
 #[test]
 fn power_lost_under_nats_server() {

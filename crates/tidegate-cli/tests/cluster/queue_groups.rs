@@ -1,5 +1,5 @@
-//! Queue groups with members at several nodes: each member gets its share wherever messages are published, each message once, and
-//! those that are left go on when a node or a member goes.
+//! Queue groups with members at several nodes: each member gets its share wherever messages are published,
+//! each message once, and those that are left go on when a node or a member goes.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -9,7 +9,8 @@ use serde_json::json;
 use super::nodes::{Nodes, until};
 use super::raw::{PATIENCE, Raw};
 
-/// Members at nodes by number; what is published after they are all known at the first node reaches them by their shares.
+/// Members at nodes by number; what is published after they are all known at the first node reaches them by
+/// their shares.
 struct Group {
     publisher: Raw,
     members: Vec<Raw>,

@@ -1,5 +1,5 @@
-//! A consumer that is made to begin again through any node, which stays so when the node that served it is killed; and what a stream's
-//! information says of the account its replicas use.
+//! A consumer that is made to begin again through any node, which stays so when the node that served it is
+//! killed; and what a stream's information says of the account its replicas use.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! Messages that go bad on the disks of nodes, where nobody reads them: each node finds it and has them again from another.
+//! Messages that go bad on the disks of nodes, where nobody reads them: each node finds it and has them again
+//! from another.
 
 use serde_json::json;
 

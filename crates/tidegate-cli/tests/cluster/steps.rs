@@ -1,5 +1,5 @@
-//! The steps of the replication that `tidegate-bench raft` compares: each keeps its acknowledged messages, and does
-//! what it says, as far as counts can tell.
+//! The steps of the replication that `tidegate-bench raft` compares: each keeps its acknowledged messages,
+//! and does what it says, as far as counts can tell.
 
 use super::load::{Acked, Load, check, same_everywhere};
 use super::nodes::{Nodes, Place, other};

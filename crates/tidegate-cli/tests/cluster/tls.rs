@@ -1,4 +1,5 @@
-//! A cluster whose nodes speak TLS with each other does what one without does. Who is refused is in `tests/routes`.
+//! A cluster whose nodes speak TLS with each other does what one without does. Who is refused is in
+//! `tests/routes`.
 
 use std::time::Instant;
 

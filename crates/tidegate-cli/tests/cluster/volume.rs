@@ -1,13 +1,15 @@
-//! A disk with a file system on it, in memory, that knows of every byte and every name whether a sync has covered it. Pure: `mounted`
-//! gives it to processes.
+//! A disk with a file system on it, in memory, that knows of every byte and every name whether a sync has
+//! covered it. Pure: `mounted` gives it to processes.
 //!
-//! What a loss of power takes: every 4 KiB page that was written and not synced since, each file's length likewise, and names in
-//! directories. It can take all of that, or draw for each page whether it is lost, is there, or is a mixture of its 512-byte sectors.
+//! What a loss of power takes: every 4 KiB page that was written and not synced since, each file's length
+//! likewise, and names in directories. It can take all of that, or draw for each page whether it is lost, is
+//! there, or is a mixture of its 512-byte sectors.
 //!
-//! Of names POSIX promises only that the directory's own sync makes them durable, whatever became of the file's; that is
-//! [`Names::OfDirectory`], which is harsher than ext4. There (`data=ordered`, the default) a sync of any file commits the journal, and with
-//! it all names changed before: [`Names::WithAnySync`]. Both keep the order of changes in a directory, and a rename in it whole, as the
-//! journal does. That names and pages become durable in time by themselves is not promised by either; it happens when a test says so.
+//! Of names POSIX promises only that the directory's own sync makes them durable, whatever became of the
+//! file's; that is [`Names::OfDirectory`], which is harsher than ext4. There (`data=ordered`, the default) a
+//! sync of any file commits the journal, and with it all names changed before: [`Names::WithAnySync`]. Both
+//! keep the order of changes in a directory, and a rename in it whole, as the journal does. That names and
+//! pages become durable in time by themselves is not promised by either; it happens when a test says so.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +79,7 @@ impl Volume {
         self.power_left = Some(calls);
     }
 
-    /// Whether the power is off.
+    /// Returns whether the power is off.
     pub(crate) fn is_off(&self) -> bool {
         self.power_left == Some(0)
     }
@@ -185,7 +187,8 @@ impl Volume {
         Ok(())
     }
 
-    /// In place of whatever has that name. Between two directories these are two changes, of which one may be lost.
+    /// In place of whatever has that name. Between two directories these are two changes, of which one may be
+    /// lost.
     pub(crate) fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Result<(), Errno> {
         let found = self.look_up(from.0, from.1)?;
         self.directory(to.0)?;
@@ -233,7 +236,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins to make durable what was written to a file, or which names are in a directory, by now. One at a time.
+    /// Begins to make durable what was written to a file, or which names are in a directory, by now. One at a
+    /// time.
     pub(crate) fn begin_sync(&mut self, ino: u64) -> Result<(), Errno> {
         self.spend()?;
         match self.inodes.get_mut(&ino) {

@@ -1,4 +1,5 @@
-//! The data directories of a cluster of three: their members, the groups in their logs, and what they have committed.
+//! The data directories of a cluster of three: their members, the groups in their logs, and what they have
+//! committed.
 
 use std::fs;
 use std::path::Path;

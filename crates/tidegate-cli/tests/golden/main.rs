@@ -1,8 +1,10 @@
-//! What earlier versions left on disk, written by their programs in real sessions, opened by today's program: a data directory, those of
-//! the nodes of a cluster, a spool with a receiver's file. The fixtures lie in `tests/golden/<version>`, as annotated hexadecimal.
+//! What earlier versions left on disk, written by their programs in real sessions, opened by today's program:
+//! a data directory, those of the nodes of a cluster, a spool with a receiver's file. The fixtures lie in
+//! `tests/golden/<version>`, as annotated hexadecimal.
 //!
-//! After a new version was released: `GOLDEN=write GOLDEN_VERSION=v2 GOLDEN_PROGRAM=path/to/its/tidegate cargo test -p tidegate-cli
-//! --test golden record` adds its folder, and refuses to change an existing one.
+//! After a new version was released:
+//! `GOLDEN=write GOLDEN_VERSION=v2 GOLDEN_PROGRAM=path/to/its/tidegate cargo test -p tidegate-cli --test golden record`
+//! adds its folder, and refuses to change an existing one.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

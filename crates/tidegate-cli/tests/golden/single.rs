@@ -1,4 +1,5 @@
-//! The data directory of a server on its own: streams of each kind, consumers, a key-value bucket, batches; killed once, stopped in the end.
+//! The data directory of a server on its own: streams of each kind, consumers, a key-value bucket, batches;
+//! killed once, stopped in the end.
 
 use std::fs;
 use std::path::Path;

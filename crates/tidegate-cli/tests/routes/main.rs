@@ -1,5 +1,5 @@
-//! Three servers as one cluster, in processes of their own: messages between them, nodes that come and go, and nodes that do not
-//! belong.
+//! Three servers as one cluster, in processes of their own: messages between them, nodes that come and go,
+//! and nodes that do not belong.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ports that were free just now, below those the system gives to whoever dials: a node must find its own free when it comes back.
+/// Ports that were free just now, below those the system gives to whoever dials: a node must find its own
+/// free when it comes back.
 fn ports<const N: usize>() -> [u16; N] {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 20_000).unwrap();

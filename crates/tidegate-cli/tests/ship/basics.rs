@@ -130,7 +130,8 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     assert_eq!(left[0].metadata().unwrap().len(), 0);
 }
 
-/// A receiver without a file is killed, and so is the sender: the spool has the rest, for whoever receives it.
+/// A receiver without a file is killed, and so is the sender: the spool has the rest, for whoever receives
+/// it.
 #[test]
 fn a_spool_outlives_a_receiver_that_forgets() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! Shipping a file while sender, receiver and connection are killed at random: the output is the input, every time.
+//! Shipping a file while sender, receiver and connection are killed at random: the output is the input, every
+//! time.
 //!
-//! Each round is seeded, and prints its seed: which input, after how many bytes on the wire something happens, and what. When
-//! the programs get how far is up to the machine, as it is in life. `SHIP_ROUNDS=200` does more rounds, `SHIP_SEED=7` one.
+//! Each round is seeded, and prints its seed: which input, after how many bytes on the wire something
+//! happens, and what. When the programs get how far is up to the machine, as it is in life. `SHIP_ROUNDS=200`
+//! does more rounds, `SHIP_SEED=7` one.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -131,7 +131,7 @@ impl Program {
         });
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.status = self.status.or_else(|| self.ended.try_recv().ok());
         self.status.is_some()

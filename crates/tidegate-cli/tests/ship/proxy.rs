@@ -72,7 +72,7 @@ impl Proxy {
         };
     }
 
-    /// Whether they were carried meanwhile.
+    /// Returns whether they were carried meanwhile.
     pub(crate) fn is_spent(&self, within: Duration) -> bool {
         match self.spent.recv_timeout(within) {
             Ok(()) => true,

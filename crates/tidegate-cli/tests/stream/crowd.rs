@@ -43,7 +43,8 @@ fn idle_connections_wake_nobody() {
     }
     let woken = wake_ups(server.pid()) - before;
     println!("{woken} wake-ups for {CONNECTIONS} PINGs and as many PONGs");
-    // Each PING may have a timer of its own and each PONG a read, the first PONGs among them; a tick would come on top.
+    // Each PING may have a timer of its own and each PONG a read, the first PONGs among them; a tick would
+    // come on top.
     assert!(woken <= 3 * CONNECTIONS as u64 + 10, "{woken} wake-ups");
 }
 

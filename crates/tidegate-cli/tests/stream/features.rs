@@ -1,5 +1,6 @@
-//! Features few use, asked for by bare sockets, so that answers are compared as they are: what people who watch are told,
-//! pauses, back-off, pulls that ask for what nobody can mean, times to live, the last messages of several subjects.
+//! Features few use, asked for by bare sockets, so that answers are compared as they are: what people who
+//! watch are told, pauses, back-off, pulls that ask for what nobody can mean, times to live, the last
+//! messages of several subjects.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -232,7 +233,8 @@ fn a_consumer_that_wants_no_acknowledgements_does_not_listen_for_them() {
     );
 }
 
-/// INFO names the API's level. Only after the answer is a request counted, and an account has no limits of its own.
+/// INFO names the API's level. Only after the answer is a request counted, and an account has no limits of
+/// its own.
 #[test]
 fn clients_are_told_of_the_api_before_they_use_it() {
     let server = Server::start();

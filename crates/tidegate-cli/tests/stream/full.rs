@@ -129,7 +129,8 @@ fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
     }
 }
 
-/// Whatever else was written until nothing can be: a purge still goes through, and gives the space back that publishing needs.
+/// Whatever else was written until nothing can be: a purge still goes through, and gives the space back that
+/// publishing needs.
 #[test]
 fn a_full_disk_can_be_purged() {
     if other().is_some() {

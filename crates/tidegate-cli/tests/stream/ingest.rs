@@ -1,4 +1,5 @@
-//! Fast-ingest batches as a client of bare sockets speaks them: the reply subject says what each message is in its batch.
+//! Fast-ingest batches as a client of bare sockets speaks them: the reply subject says what each message is
+//! in its batch.
 
 use serde_json::{Value, json};
 

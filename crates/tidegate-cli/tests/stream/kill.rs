@@ -1,8 +1,8 @@
-//! A server killed at random under load, again and again on the same files: what was acknowledged is there, once, in order,
-//! unchanged.
+//! A server killed at random under load, again and again on the same files: what was acknowledged is there,
+//! once, in order, unchanged.
 //!
-//! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills 200 times, not 5; `KILL_SEED` repeats
-//! one's choices.
+//! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills 200 times, not 5;
+//! `KILL_SEED` repeats one's choices.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

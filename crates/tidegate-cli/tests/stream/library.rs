@@ -228,7 +228,8 @@ fn pull_consumers() {
     });
 }
 
-/// A durable consumer goes on where it was, and the messages are the same, when the server was killed in between.
+/// A durable consumer goes on where it was, and the messages are the same, when the server was killed in
+/// between.
 #[test]
 fn a_durable_consumer_outlives_the_server() {
     let mut server = Server::start();

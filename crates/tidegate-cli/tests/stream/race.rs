@@ -67,7 +67,7 @@ pub(crate) fn no_member_is_deaf(urls: &[String], stream: &str, subject: &str, ro
     assert!(deaf.is_empty(), "{} of {rounds}: {}", deaf.len(), deaf[0]);
 }
 
-/// Whether a client listens at `to`: the server says if none does, before its next answer.
+/// Returns whether a client listens at `to`: the server says if none does, before its next answer.
 fn is_heard(raw: &mut Raw, to: &str) -> bool {
     raw.publish(to, "nobody", b"").unwrap();
     raw.publish("$JS.API.STREAM.NAMES", "names", b"").unwrap();

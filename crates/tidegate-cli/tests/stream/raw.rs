@@ -146,7 +146,8 @@ impl Raw {
         let message = self.message()?;
         let seq = message.reply.as_deref().and_then(|reply| {
             let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
-            // Stream, consumer, deliveries, stream sequence, consumer sequence, time, pending; perhaps two more in front.
+            // Stream, consumer, deliveries, stream sequence, consumer sequence, time, pending; perhaps two
+            // more in front.
             let at = if words.len() == 7 { 3 } else { 5 };
             words.get(at)?.parse().ok()
         });

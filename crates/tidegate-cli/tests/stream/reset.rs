@@ -1,5 +1,5 @@
-//! Consumers that are made to begin again (`CONSUMER.RESET`), by bare sockets: what is answered, what is delivered then, what of it a
-//! crash leaves, and where it is refused.
+//! Consumers that are made to begin again (`CONSUMER.RESET`), by bare sockets: what is answered, what is
+//! delivered then, what of it a crash leaves, and where it is refused.
 
 use serde_json::{Value, json};
 

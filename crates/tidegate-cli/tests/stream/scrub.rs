@@ -1,5 +1,5 @@
-//! A message that goes bad on the disk of a server that is alone, where nobody reads it: the server finds it, says so, and serves the
-//! rest.
+//! A message that goes bad on the disk of a server that is alone, where nobody reads it: the server finds it,
+//! says so, and serves the rest.
 
 use std::time::{Duration, Instant};
 

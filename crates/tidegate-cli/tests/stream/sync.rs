@@ -1,8 +1,10 @@
-//! No acknowledgement leaves before the sync that covers its message, proved by watching the server's system calls.
+//! No acknowledgement leaves before the sync that covers its message, proved by watching the server's system
+//! calls.
 //!
-//! The server runs under strace, which sees every call begin and end in one order. For each acknowledgement written to a socket
-//! there has to be, before that write began, the end of an `fdatasync` that began after the write of the message to the log had
-//! ended. What strace reports as ended has ended: the thread is held until it was reported.
+//! The server runs under strace, which sees every call begin and end in one order. For each acknowledgement
+//! written to a socket there has to be, before that write began, the end of an `fdatasync` that began after
+//! the write of the message to the log had ended. What strace reports as ended has ended: the thread is held
+//! until it was reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -157,7 +159,7 @@ fn check(trace: &str) -> Result<u64, String> {
     Ok(proved)
 }
 
-/// Whether this writes acknowledgements, and not a message to the log.
+/// Returns whether this writes acknowledgements, and not a message to the log.
 fn is_ack(event: &str) -> bool {
     event.contains("\\\"seq\\\":") && event.contains("MSG _INBOX.")
 }

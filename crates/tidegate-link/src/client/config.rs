@@ -1,4 +1,5 @@
-//! What a client is to be, before it connects: its builder, with the default of every setting and what it may be.
+//! What a client is to be, before it connects: its builder, with the default of every setting and what it may
+//! be.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use crate::hello::TOKEN_MAX;
 use crate::proto::{Decide, Doubt};
 use crate::tls::ClientTls;
 
-/// How a client connects again after a cut. Each wait is twice the one before, from `first` to `longest`, and drawn
-/// at random from its upper half, so that many clients do not come back at one moment.
+/// How a client connects again after a cut. Each wait is twice the one before, from `first` to `longest`, and
+/// drawn at random from its upper half, so that many clients do not come back at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
     /// The first wait.
@@ -76,16 +77,16 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Goes on with this session, begun by this program in an earlier life or by this name agreed on. A random one, new, if
-    /// not set.
+    /// Goes on with this session, begun by this program in an earlier life or by this name agreed on. A
+    /// random one, new, if not set.
     #[must_use]
     pub const fn session(mut self, id: SessionId) -> Self {
         self.session = Some(id);
         self
     }
 
-    /// Speaks the plain protocol of 2015: no session, so a broken connection ends the client, and the error names what is in
-    /// doubt.
+    /// Speaks the plain protocol of 2015: no session, so a broken connection ends the client, and the error
+    /// names what is in doubt.
     #[must_use]
     pub const fn plain(mut self) -> Self {
         self.plain = true;
@@ -113,15 +114,16 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest message this client will send; a server that allows less refuses it. If not set, whatever the server allows.
+    /// The longest message this client will send; a server that allows less refuses it. If not set, whatever
+    /// the server allows.
     #[must_use]
     pub const fn frame_max(mut self, bytes: u32) -> Self {
         self.frame_max = bytes;
         self
     }
 
-    /// The most bytes kept until they are acknowledged, 4 MiB if not set; the server's window may be smaller. At most one
-    /// block more waits to be sent.
+    /// The most bytes kept until they are acknowledged, 4 MiB if not set; the server's window may be smaller.
+    /// At most one block more waits to be sent.
     #[must_use]
     pub const fn buffer_bytes(mut self, bytes: usize) -> Self {
         self.buffer_bytes = bytes;
@@ -142,7 +144,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Ends the client if messages wait and none of them is acknowledged for so long, cuts and all. 60 s if not set.
+    /// Ends the client if messages wait and none of them is acknowledged for so long, cuts and all. 60 s if
+    /// not set.
     #[must_use]
     pub const fn stalled_after(mut self, time: Duration) -> Self {
         self.stalled_after = time;
@@ -163,16 +166,16 @@ impl ClientBuilder {
         self
     }
 
-    /// What to do when the server has lost this session's state, so that it is not known which of the unacknowledged
-    /// messages it had. They are sent again if not set: none is lost, some may come twice.
+    /// What to do when the server has lost this session's state, so that it is not known which of the
+    /// unacknowledged messages it had. They are sent again if not set: none is lost, some may come twice.
     #[must_use]
     pub fn on_doubt(mut self, decide: impl FnMut(&Doubt) -> Decide + Send + 'static) -> Self {
         self.on_doubt = Box::new(decide);
         self
     }
 
-    /// Looks again and again for so long before it sleeps while something is unacknowledged: a wake-up's latency for a core's
-    /// time. Not at all if not set.
+    /// Looks again and again for so long before it sleeps while something is unacknowledged: a wake-up's
+    /// latency for a core's time. Not at all if not set.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> Self {
         self.spin = time;

@@ -1,5 +1,5 @@
-//! A client's I/O task: takes what senders filled, carries it to the socket and acknowledgements back, and connects again
-//! after a cut. Deciding is `proto::Sender`'s; this waits for whatever happens first.
+//! A client's I/O task: takes what senders filled, carries it to the socket and acknowledgements back, and
+//! connects again after a cut. Deciding is `proto::Sender`'s; this waits for whatever happens first.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,8 +28,8 @@ use crate::transport::Socket;
 
 /// Messages taken out of the producers' queue at a time.
 const SCRATCH: usize = 1024;
-/// How long an empty queue is looked at again before the producers are told that somebody sleeps: from then on each push pays
-/// for a fence, and the first for a wake-up.
+/// How long an empty queue is looked at again before the producers are told that somebody sleeps: from then
+/// on each push pays for a fence, and the first for a wake-up.
 const QUEUE_LOOKS_NS: u64 = 50_000;
 /// Turns of the loop before other tasks get one.
 const TURNS: usize = 8;
@@ -208,7 +208,8 @@ impl Driver {
         true
     }
 
-    /// Encodes what producers pushed until the block is full or nothing is left. Says whether there was anything.
+    /// Encodes what producers pushed until the block is full or nothing is left. Says whether there was
+    /// anything.
     fn drain_queue(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while self.queue.is_some() || !self.scratch.is_empty() {

@@ -1,12 +1,12 @@
 //! The filling block: where every sender of one client encodes its messages.
 //!
-//! Pure and small: it sits behind one mutex that a sender holds for the few nanoseconds one message takes. A payload is
-//! copied once, straight into its place in the block that will be written. The I/O task takes the whole block and leaves an
-//! empty one; while its own memory is full it takes nothing, the block fills up, and senders wait. Who sends many borrows
-//! the block instead, so that no foreign code runs under the lock.
+//! Pure and small: it sits behind one mutex that a sender holds for the few nanoseconds one message takes. A
+//! payload is copied once, straight into its place in the block that will be written. The I/O task takes the
+//! whole block and leaves an empty one; while its own memory is full it takes nothing, the block fills up,
+//! and senders wait. Who sends many borrows the block instead, so that no foreign code runs under the lock.
 //!
-//! Invariants: the block never grows, but for a single message larger than all of it; numbers are given out in the order messages lie in the block,
-//! without gaps; after [`close`](Front::close) nothing is taken.
+//! Invariants: the block never grows, but for a single message larger than all of it; numbers are given out
+//! in the order messages lie in the block, without gaps; after [`close`](Front::close) nothing is taken.
 
 use std::task::Waker;
 
@@ -204,7 +204,7 @@ impl Front {
         self.filling.end = 0;
     }
 
-    /// Whether nothing will come any more: closed, empty, and not lent.
+    /// Returns whether nothing will come any more: closed, empty, and not lent.
     pub(crate) fn is_finished(&self) -> bool {
         self.closed && self.filling.count == 0 && !self.lent
     }

@@ -1,7 +1,7 @@
 //! The client as its users hold it: sending, waiting for acknowledgements, closing.
 //!
-//! Sending goes into the [front](front) under its lock and wakes the I/O task if that sleeps; nothing else is shared on
-//! the way in. What comes back is one number, watched.
+//! Sending goes into the [front](front) under its lock and wakes the I/O task if that sleeps; nothing else is
+//! shared on the way in. What comes back is one number, watched.
 
 mod config;
 mod connect;
@@ -28,8 +28,8 @@ use shared::Shared;
 
 /// A connection that numbers messages, keeps each until it is acknowledged, and sends them again after a cut.
 ///
-/// Cheap to clone; clones send into the same session. [`close`](Self::close) drains it. When the last clone is dropped
-/// without that the client ceases at once: what was not acknowledged by then may be lost.
+/// Cheap to clone; clones send into the same session. [`close`](Self::close) drains it. When the last clone
+/// is dropped without that the client ceases at once: what was not acknowledged by then may be lost.
 #[derive(Clone, Debug)]
 pub struct Client {
     own: Arc<Owner>,
@@ -103,8 +103,9 @@ impl Client {
         pushed.map_err(|refused| self.explain(refused, payload.len()))
     }
 
-    /// Takes copies of all `payloads`, in order; answers the number of the last, or of the last before it if there was none.
-    /// Much less work a message than [`send`](Self::send). Other senders' messages may come between.
+    /// Takes copies of all `payloads`, in order; answers the number of the last, or of the last before it if
+    /// there was none. Much less work a message than [`send`](Self::send). Other senders' messages may come
+    /// between.
     ///
     /// Dropping the future before it is done leaves those sent that were taken.
     ///
@@ -142,8 +143,8 @@ impl Client {
         self.wait(self.shared().written.clone(), last).await
     }
 
-    /// A producer that goes through the engine's queue: for threads, and for the most messages a second one at a time. See
-    /// [`Producer`].
+    /// A producer that goes through the engine's queue: for threads, and for the most messages a second one
+    /// at a time. See [`Producer`].
     #[must_use]
     pub fn producer(&self) -> Producer {
         Producer::new(&self.own.shared)
@@ -181,8 +182,8 @@ impl Client {
         Ok(seq)
     }
 
-    /// Takes nothing more, from no clone, sends what was taken, waits until all of it is acknowledged, and ends.
-    /// Answers the last position acknowledged.
+    /// Takes nothing more, from no clone, sends what was taken, waits until all of it is acknowledged, and
+    /// ends. Answers the last position acknowledged.
     ///
     /// # Errors
     /// Why it ended before that. The messages after [`acked`](Self::acked) are in doubt.
@@ -199,8 +200,8 @@ impl Client {
 
     // Who it is.
 
-    /// Where the session stood when this client opened it: the number of the last message the server had. The first sent by
-    /// this client has the one after, so a program that ships a file starts there.
+    /// Where the session stood when this client opened it: the number of the last message the server had. The
+    /// first sent by this client has the one after, so a program that ships a file starts there.
     #[must_use]
     pub fn resumed_at(&self) -> Seq {
         self.shared().resumed_at
@@ -212,8 +213,8 @@ impl Client {
         self.shared().session
     }
 
-    /// Whether an acknowledgement means that the server's handler is done with the message, rather than that it was
-    /// received.
+    /// Returns whether an acknowledgement means that the server's handler is done with the message, rather
+    /// than that it was received.
     #[must_use]
     pub fn acks_when_done(&self) -> bool {
         self.shared().when_done

@@ -1,4 +1,5 @@
-//! How a client begins: the first connection, the handshake, and what is made from its answer. Nothing is tried twice here.
+//! How a client begins: the first connection, the handshake, and what is made from its answer. Nothing is
+//! tried twice here.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Sending through the engine's queue: producers with buffers of their own, whose messages reach the I/O task in batches.
+//! Sending through the engine's queue: producers with buffers of their own, whose messages reach the I/O task
+//! in batches.
 
 use std::sync::Arc;
 
@@ -52,9 +53,10 @@ impl Item {
 
 /// Sends from a thread or a task of its own, one message at a time, at the price of a store.
 ///
-/// Messages of one producer stay in order; they are numbered when the I/O task takes them out of the queue, so a push answers
-/// no number. [`Client::flush`](super::Client::flush) and [`Client::close`](super::Client::close) know only of messages
-/// taken out: call [`flush`](Self::flush) and drop producers first. A producer ends with its client.
+/// Messages of one producer stay in order; they are numbered when the I/O task takes them out of the queue,
+/// so a push answers no number. [`Client::flush`](super::Client::flush) and
+/// [`Client::close`](super::Client::close) know only of messages taken out: call [`flush`](Self::flush) and
+/// drop producers first. A producer ends with its client.
 #[derive(Debug)]
 pub struct Producer {
     inner: queue::Producer<Item>,

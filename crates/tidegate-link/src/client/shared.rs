@@ -75,7 +75,8 @@ impl Shared {
 
     /// The front. Payloads are copied under the lock, so whoever holds it holds it briefly.
     pub(super) fn front(&self) -> MutexGuard<'_, Front> {
-        // A panic in an iterator of `send_many` leaves the front whole: each message goes in at once or not at all.
+        // A panic in an iterator of `send_many` leaves the front whole: each message goes in at once or not
+        // at all.
         self.front.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,8 +92,8 @@ impl Shared {
         Ok(seq)
     }
 
-    /// Takes what `rest` yields until it ends or one does not fit, which stays in `held`. `rest` runs without the lock, so it
-    /// may do what it likes.
+    /// Takes what `rest` yields until it ends or one does not fit, which stays in `held`. `rest` runs without
+    /// the lock, so it may do what it likes.
     pub(super) fn push_many<T: AsRef<[u8]>>(
         &self,
         rest: &mut impl Iterator<Item = T>,

@@ -1,5 +1,5 @@
-//! The connection half of a client's I/O task: a socket, the sender that says what goes through it, and one timer. Carries
-//! bytes and time between them and decides nothing.
+//! The connection half of a client's I/O task: a socket, the sender that says what goes through it, and one
+//! timer. Carries bytes and time between them and decides nothing.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -173,8 +173,8 @@ impl Wire {
         taken.map_err(Cut::Rules)
     }
 
-    /// With nothing to do: looks at the socket for a while if that was asked for and an acknowledgement is due. Says whether
-    /// something came, or whether to come again at once.
+    /// With nothing to do: looks at the socket for a while if that was asked for and an acknowledgement is
+    /// due. Says whether something came, or whether to come again at once.
     pub(super) fn spin(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.spin_ns == 0 || self.sender.acked() >= self.sender.last() {
             return Ok(false);

@@ -1,7 +1,8 @@
 //! When an acknowledgement leaves: asks the engine's controller, which prices it.
 //!
-//! The receiver decides what must be acknowledged at once (half a window used, closing); everything else is the controller's:
-//! by default a lone message at once, under load as often as one per cent of a core pays for, never later than 5 ms.
+//! The receiver decides what must be acknowledged at once (half a window used, closing); everything else is
+//! the controller's: by default a lone message at once, under load as often as one per cent of a core pays
+//! for, never later than 5 ms.
 
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Cadence {
         }
     }
 
-    /// Whether what waits since `oldest` is to be acknowledged now. Asking again is harmless.
+    /// Returns whether what waits since `oldest` is to be acknowledged now. Asking again is harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: Load, oldest: Time) -> bool {
         let d = self.controller.on(now, Event::Ready { backlog, oldest });
         self.reason = d.reason;

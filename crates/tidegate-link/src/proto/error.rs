@@ -1,7 +1,7 @@
 //! What the other side did wrong, or did not do: one enum for each half.
 //!
-//! Both name what was expected. Which of them a connection may come back from is said here; what to do about them is the
-//! drivers'.
+//! Both name what was expected. Which of them a connection may come back from is said here; what to do about
+//! them is the drivers'.
 
 use std::fmt;
 
@@ -122,7 +122,8 @@ pub enum SenderError {
     Gap {
         /// What it has.
         received: Seq,
-        /// What this client does not have any more, or never had: it was acknowledged, or sent by another life.
+        /// What this client does not have any more, or never had: it was acknowledged, or sent by another
+        /// life.
         acked: Seq,
         /// What was ever sent.
         sent: Seq,
@@ -134,7 +135,8 @@ pub enum SenderError {
         /// The one acknowledged before.
         previous: Seq,
     },
-    /// An acknowledgement that does not follow from the previous one: some are missing, or there is one too many.
+    /// An acknowledgement that does not follow from the previous one: some are missing, or there is one too
+    /// many.
     Missing {
         /// The message it names.
         latest: Seq,
@@ -168,7 +170,7 @@ pub enum SenderError {
 }
 
 impl SenderError {
-    /// Whether connecting again may help: nothing is lost by that.
+    /// Returns whether connecting again may help: nothing is lost by that.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {

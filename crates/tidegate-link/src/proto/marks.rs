@@ -1,8 +1,9 @@
 //! Where batches ended: what a position in messages is in bytes and, in the plain protocol, in ids.
 //!
-//! A receiver whose acknowledgements wait for the handler must know how much of the window is used, and the id to echo, for
-//! a number the handler names later. Keeping that for each message would cost more than the message: it is kept for each
-//! batch, and where there are too many, every second one is forgotten. Positions between two marks are rounded.
+//! A receiver whose acknowledgements wait for the handler must know how much of the window is used, and the
+//! id to echo, for a number the handler names later. Keeping that for each message would cost more than the
+//! message: it is kept for each batch, and where there are too many, every second one is forgotten. Positions
+//! between two marks are rounded.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,8 @@
 //! The link's rules, pure: time comes in as `now`, bytes as slices, and what is to be done comes out as data.
 //!
-//! [`Sender`] is the client's half, [`Receiver`] the server's, [`opening`] how they begin. Nothing here reads a clock, draws a
-//! random number or touches a socket; everything is bounded. The drivers in `client` and `server` carry bytes.
+//! [`Sender`] is the client's half, [`Receiver`] the server's, [`opening`] how they begin. Nothing here reads
+//! a clock, draws a random number or touches a socket; everything is bounded. The drivers in `client` and
+//! `server` carry bytes.
 //!
 //! # The sender's cycle
 //!
@@ -20,7 +21,8 @@
 //! 4. [`Receiver::poll_timeout`] arms one timer; [`Receiver::handle_timeout`] answers it, then 3.
 //! 5. [`Receiver::handle_eof`] when the client will send nothing more. [`Receiver::is_finished`]: close the socket.
 //!
-//! Between connections a server keeps [`Receiver::received`], [`Receiver::ready`] and [`Receiver::acked`] of a session.
+//! Between connections a server keeps [`Receiver::received`], [`Receiver::ready`] and [`Receiver::acked`] of
+//! a session.
 
 mod cadence;
 mod error;

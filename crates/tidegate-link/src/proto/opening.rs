@@ -1,4 +1,5 @@
-//! How a connection begins, on the server's side: which protocol it speaks, and whether a session's client is let in.
+//! How a connection begins, on the server's side: which protocol it speaks, and whether a session's client is
+//! let in.
 //!
 //! Pure: the driver says what is kept of the session and hands in a random number for a new epoch.
 
@@ -9,7 +10,8 @@ use crate::hello::{HandshakeError, Hello, Refused, VERSION, Welcome, opens_sessi
 /// What a connection turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Too early to tell: read on. No more than [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes are ever needed.
+    /// Too early to tell: read on. No more than [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes are ever
+    /// needed.
     More,
     /// It speaks plain, from its first byte on.
     Plain,
@@ -65,8 +67,8 @@ pub struct Terms {
 
 /// Whether the client that said `hello` is let in, and where it goes on. The token has been checked.
 ///
-/// `fresh` is a random number: the epoch if the server has nothing of this session. Then what the client knows
-/// to be acknowledged is where the session begins.
+/// `fresh` is a random number: the epoch if the server has nothing of this session. Then what the client
+/// knows to be acknowledged is where the session begins.
 ///
 /// # Errors
 /// The refusal to answer.

@@ -1,9 +1,9 @@
 //! What a sender keeps until it is acknowledged: blocks of frames, and how far they are sent.
 //!
-//! Blocks hold whole frames, and what follows works on blocks: sending takes slices of them, an acknowledgement lets go of those it
-//! covers. Where a message lies inside its block is found by walking from frame to frame, and only when that matters: when
-//! the window is nearly full, after a cut, for an acknowledgement of a block that is not out yet. A walk goes on where
-//! the last one ended.
+//! Blocks hold whole frames, and what follows works on blocks: sending takes slices of them, an
+//! acknowledgement lets go of those it covers. Where a message lies inside its block is found by walking from
+//! frame to frame, and only when that matters: when the window is nearly full, after a cut, for an
+//! acknowledgement of a block that is not out yet. A walk goes on where the last one ended.
 //!
 //! Invariants: numbers and positions are contiguous over the blocks; front <= cursor <= peak <= end.
 
@@ -58,8 +58,8 @@ pub(super) struct Outbox {
     blocks: VecDeque<Retained>,
     /// The number the next message has.
     next: Seq,
-    /// Positions: bytes of frames since the beginning. Everything before `front` is let go, `cursor` is the next byte
-    /// to send, `peak` is beyond the last byte ever sent, `end` beyond the last there is.
+    /// Positions: bytes of frames since the beginning. Everything before `front` is let go, `cursor` is the
+    /// next byte to send, `peak` is beyond the last byte ever sent, `end` beyond the last there is.
     front: u64,
     cursor: u64,
     peak: u64,
@@ -97,7 +97,8 @@ impl Outbox {
         self.sent_walk.seq = seq;
     }
 
-    /// Keeps `block`, in the last one's memory if it fits there: that of many nearly empty blocks would add up.
+    /// Keeps `block`, in the last one's memory if it fits there: that of many nearly empty blocks would add
+    /// up.
     pub(super) fn push(&mut self, block: Block) {
         assert!(
             block.first == self.next && block.count > 0,
@@ -206,7 +207,7 @@ impl Outbox {
         self.begun_before(self.peak)
     }
 
-    /// Whether `seq` has left, whole or in part, on this connection.
+    /// Returns whether `seq` has left, whole or in part, on this connection.
     pub(super) fn has_left(&mut self, seq: Seq) -> bool {
         match self.block_of(seq) {
             _ if seq >= self.next => false,
@@ -215,7 +216,8 @@ impl Outbox {
         }
     }
 
-    /// How many bytes from the end of `acked` may be sent in all before `window` is used up, counted from the cursor.
+    /// How many bytes from the end of `acked` may be sent in all before `window` is used up, counted from the
+    /// cursor.
     pub(super) fn allowance(&mut self, acked: Seq, window: u64, want: u64) -> u64 {
         let rough = self
             .front

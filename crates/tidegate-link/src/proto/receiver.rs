@@ -1,7 +1,8 @@
 //! The server's half: takes frames in, says what is to be acknowledged and when, and why it closes.
 //!
-//! It never copies a message: it looks at the driver's buffer and answers where the next batch lies in it. What it sends
-//! goes out in units of 12 bytes, one at a time, so that no acknowledgement is ever cut by another.
+//! It never copies a message: it looks at the driver's buffer and answers where the next batch lies in it.
+//! What it sends goes out in units of 12 bytes, one at a time, so that no acknowledgement is ever cut by
+//! another.
 //!
 //! Invariants: acked <= done <= received; acknowledgements only go up; at most one unit is on its way.
 
@@ -23,8 +24,8 @@ use crate::hello::Welcome;
 pub struct ReceiverConfig {
     /// The largest message taken.
     pub frame_max: u32,
-    /// The most bytes of frames that may be unacknowledged: in a session the window, in plain what half of is acknowledged
-    /// at once.
+    /// The most bytes of frames that may be unacknowledged: in a session the window, in plain what half of is
+    /// acknowledged at once.
     pub window: u64,
     /// Acknowledgements wait for [`Receiver::done`].
     pub when_done: bool,
@@ -43,7 +44,8 @@ pub struct Batch {
     pub frames: Range<usize>,
     /// How many bytes of the buffer are dealt with: at least up to the end of the frames.
     pub taken: usize,
-    /// How many bytes the frame after that has in all, if that is known: the buffer must have room for them. Otherwise 0.
+    /// How many bytes the frame after that has in all, if that is known: the buffer must have room for them.
+    /// Otherwise 0.
     pub wants: usize,
 }
 
@@ -193,14 +195,15 @@ impl Receiver {
 
     // ---- what happened
 
-    /// Looks at what the buffer holds, from the first byte not dealt with. Call again after the batch until nothing is taken.
+    /// Looks at what the buffer holds, from the first byte not dealt with. Call again after the batch until
+    /// nothing is taken.
     ///
-    /// A batch is at most a quarter of the window, or one message: so that acknowledgements leave before half of it is used,
-    /// [`poll_transmit`](Self::poll_transmit) is to be asked between batches.
+    /// A batch is at most a quarter of the window, or one message: so that acknowledgements leave before half
+    /// of it is used, [`poll_transmit`](Self::poll_transmit) is to be asked between batches.
     ///
     /// # Errors
-    /// What the client did wrong. What came before that was handed out by earlier calls; the connection is to be closed once
-    /// [`poll_transmit`](Self::poll_transmit) has nothing left.
+    /// What the client did wrong. What came before that was handed out by earlier calls; the connection is to
+    /// be closed once [`poll_transmit`](Self::poll_transmit) has nothing left.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<Batch, ReceiverError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -418,7 +421,8 @@ impl Receiver {
         self.ready_id = mark.id;
     }
 
-    /// The client sends nothing more; `left` bytes of the buffer are not dealt with. What was received is still acknowledged.
+    /// The client sends nothing more; `left` bytes of the buffer are not dealt with. What was received is
+    /// still acknowledged.
     ///
     /// # Errors
     /// The connection ended inside a frame.
@@ -552,7 +556,8 @@ impl Receiver {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled again.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled
+    /// again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.phase == Phase::Finished {
@@ -573,8 +578,8 @@ impl Receiver {
         (self.idle_ns > 0).then(|| self.spoke.after(self.idle_ns / 3))
     }
 
-    /// When the client has been silent for too long: it owes nothing while an acknowledgement is owed to it, unless
-    /// it does not take what is sent.
+    /// When the client has been silent for too long: it owes nothing while an acknowledgement is owed to it,
+    /// unless it does not take what is sent.
     fn silence(&self) -> Option<Time> {
         let since = match self.unit {
             Some(_) => self.spoke,
@@ -627,13 +632,13 @@ impl Receiver {
         self.ready
     }
 
-    /// Whether no more messages come and the socket may be closed as soon as nothing is left to send.
+    /// Returns whether no more messages come and the socket may be closed as soon as nothing is left to send.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// Whether everything is said: the socket is to be closed.
+    /// Returns whether everything is said: the socket is to be closed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished

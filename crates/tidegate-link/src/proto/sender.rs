@@ -1,11 +1,13 @@
-//! The client's half: what is sent, what is kept until it is acknowledged, and what an acknowledgement may say.
+//! The client's half: what is sent, what is kept until it is acknowledged, and what an acknowledgement may
+//! say.
 //!
-//! One sender lives as long as its client and through any number of connections. It keeps blocks of frames until the server
-//! has acknowledged them, sends no more than the window allows, and after a cut goes on where the server says it is. What the
-//! server says is read in `replies`; what sender and client tell each other is in `config`.
+//! One sender lives as long as its client and through any number of connections. It keeps blocks of frames
+//! until the server has acknowledged them, sends no more than the window allows, and after a cut goes on
+//! where the server says it is. What the server says is read in `replies`; what sender and client tell each
+//! other is in `config`.
 //!
-//! Invariants: acked <= sent <= last; acknowledgements only go up; nothing of a message that the server has is sent again;
-//! memory held is at most the bound and one block.
+//! Invariants: acked <= sent <= last; acknowledgements only go up; nothing of a message that the server has
+//! is sent again; memory held is at most the bound and one block.
 
 mod config;
 mod replies;
@@ -176,7 +178,8 @@ impl Sender {
     /// The server sent `bytes`.
     ///
     /// # Errors
-    /// What it did wrong. Unless [`SenderError::is_passing`], the sender has ended; otherwise the connection is to be cut.
+    /// What it did wrong. Unless [`SenderError::is_passing`], the sender has ended; otherwise the connection
+    /// is to be cut.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<(), SenderError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -215,8 +218,8 @@ impl Sender {
     /// The connection is gone. A session may connect again.
     ///
     /// # Errors
-    /// A plain connection had messages that were not acknowledged, or the server stopped in the middle of a reply and the
-    /// session had nothing left to do.
+    /// A plain connection had messages that were not acknowledged, or the server stopped in the middle of a
+    /// reply and the session had nothing left to do.
     pub fn handle_cut(&mut self) -> Result<(), SenderError> {
         self.control.clear();
         self.control_at = 0;
@@ -244,7 +247,8 @@ impl Sender {
 
     // ---- what the client wants
 
-    /// Keeps `block` and sends it when its turn comes. It is given back if what is held has reached its bound.
+    /// Keeps `block` and sends it when its turn comes. It is given back if what is held has reached its
+    /// bound.
     ///
     /// # Errors
     /// The block, for which there is no room now.
@@ -263,7 +267,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether a block would be taken.
+    /// Returns whether a block would be taken.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.outbox.held() < self.config.held_max
@@ -274,8 +278,8 @@ impl Sender {
         self.outbox.take_spare()
     }
 
-    /// Nothing more will be pushed: when everything is sent the server is told, and says bye when everything is acknowledged.
-    /// In plain the driver closes its direction once nothing is left to send.
+    /// Nothing more will be pushed: when everything is sent the server is told, and says bye when everything
+    /// is acknowledged. In plain the driver closes its direction once nothing is left to send.
     pub fn close(&mut self) {
         self.closing = true;
         self.reclose();
@@ -371,7 +375,8 @@ impl Sender {
         self.reclose();
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled again.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled
+    /// again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let opening = match self.phase {
@@ -484,26 +489,27 @@ impl Sender {
         self.outbox.held()
     }
 
-    /// Whether messages can flow.
+    /// Returns whether messages can flow.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.is_open()
     }
 
-    /// Whether it has ended for good: a session that has not may connect again.
+    /// Returns whether it has ended for good: a session that has not may connect again.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 
-    /// Whether everything is acknowledged after [`close`](Self::close).
+    /// Returns whether everything is acknowledged after [`close`](Self::close).
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.closing && self.acked == self.outbox.last()
     }
 
-    /// Whether a plain connection's direction is to be closed: everything is out after [`close`](Self::close). A session
-    /// keeps it open, as what is in between may take one closed direction for both.
+    /// Returns whether a plain connection's direction is to be closed: everything is out after
+    /// [`close`](Self::close). A session keeps it open, as what is in between may take one closed direction
+    /// for both.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.layout == Layout::Plain && matches!(self.phase, Phase::Closing | Phase::Ended)

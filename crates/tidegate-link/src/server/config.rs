@@ -1,4 +1,5 @@
-//! What a server is to be, before it serves: its builder, with the default of every setting and what it may be.
+//! What a server is to be, before it serves: its builder, with the default of every setting and what it may
+//! be.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -64,7 +65,8 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// The most bytes a client may have unacknowledged, 4 MiB if not set. At least one frame of the largest size.
+    /// The most bytes a client may have unacknowledged, 4 MiB if not set. At least one frame of the largest
+    /// size.
     #[must_use]
     pub const fn window(mut self, bytes: u64) -> Self {
         self.window = bytes;
@@ -85,7 +87,8 @@ impl ServerBuilder {
         self
     }
 
-    /// The most connections at a time, 1024 if not set; one more is refused, and told so if it speaks sessions.
+    /// The most connections at a time, 1024 if not set; one more is refused, and told so if it speaks
+    /// sessions.
     #[must_use]
     pub const fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections;
@@ -99,14 +102,16 @@ impl ServerBuilder {
         self
     }
 
-    /// Closes a connection from which nothing came for so long, 120 s if not set. Clients know and send a sign of life.
+    /// Closes a connection from which nothing came for so long, 120 s if not set. Clients know and send a
+    /// sign of life.
     #[must_use]
     pub const fn idle(mut self, time: Duration) -> Self {
         self.idle = time;
         self
     }
 
-    /// How long a connection may take to open: TLS, handshake, and the end of whatever has its session. 5 s if not set.
+    /// How long a connection may take to open: TLS, handshake, and the end of whatever has its session. 5 s
+    /// if not set.
     #[must_use]
     pub const fn hello_within(mut self, time: Duration) -> Self {
         self.hello_within = time;
@@ -127,8 +132,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Lets in only sessions that show this token, at most 1024 bytes; nobody who speaks plain, which has none. Needs TLS,
-    /// unless the server listens on a loopback address.
+    /// Lets in only sessions that show this token, at most 1024 bytes; nobody who speaks plain, which has
+    /// none. Needs TLS, unless the server listens on a loopback address.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
         self.token = Some(token.into());
@@ -142,25 +147,25 @@ impl ServerBuilder {
         self
     }
 
-    /// Looks again and again for so long before a connection sleeps: a wake-up's latency for a core's time. Not at all if not
-    /// set.
+    /// Looks again and again for so long before a connection sleeps: a wake-up's latency for a core's time.
+    /// Not at all if not set.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
         self
     }
 
-    /// Whether the plain protocol of 2015 is spoken beside sessions. It is if not set, unless there is a token.
+    /// Whether the plain protocol of 2015 is spoken beside sessions. It is if not set, unless there is a
+    /// token.
     #[must_use]
     pub const fn plain(mut self, plain: bool) -> Self {
         self.plain = plain;
         self
     }
 
-    /// Who decides when acknowledgements leave, made anew for each connection. If not set: a lone message at once, under load as
-    /// often as one per cent of a core pays for, after 5 ms at the latest, and always at once for a client that waits for each.
-    /// Whatever it says, one leaves before half of the
-    /// window is used.
+    /// Who decides when acknowledgements leave, made anew for each connection. If not set: a lone message at
+    /// once, under load as often as one per cent of a core pays for, after 5 ms at the latest, and always at
+    /// once for a client that waits for each. Whatever it says, one leaves before half of the window is used.
     #[must_use]
     pub fn controller(
         mut self,
@@ -170,8 +175,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Hears of every connection that ended because of something its peer or its handler did, for a log. What a network does to
-    /// connections is only counted. Called from the connection's task: it should not block.
+    /// Hears of every connection that ended because of something its peer or its handler did, for a log. What
+    /// a network does to connections is only counted. Called from the connection's task: it should not block.
     #[must_use]
     pub fn on_error(
         mut self,
@@ -181,8 +186,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves on `listener`, in the background of the runtime this is called in. `make` makes the handler of each session, and
-    /// of each plain connection; what it says instead is why there is none.
+    /// Serves on `listener`, in the background of the runtime this is called in. `make` makes the handler of
+    /// each session, and of each plain connection; what it says instead is why there is none.
     ///
     /// # Errors
     /// Settings that cannot be.

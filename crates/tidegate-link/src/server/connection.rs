@@ -1,5 +1,5 @@
-//! The I/O of one connection once it is open: reads, hands batches to the handler, writes what the receiver wants said, and
-//! ends. Deciding is `proto::Receiver`'s.
+//! The I/O of one connection once it is open: reads, hands batches to the handler, writes what the receiver
+//! wants said, and ends. Deciding is `proto::Receiver`'s.
 //!
 //! While a handler waits, acknowledgements still leave; nothing more is read.
 
@@ -290,7 +290,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Says the last words, and waits a moment for the peer to hear them: closing with bytes unread would take them back.
+    /// Says the last words, and waits a moment for the peer to hear them: closing with bytes unread would
+    /// take them back.
     pub(super) async fn farewell(mut self) {
         let hear = async {
             poll_fn(|cx| {

@@ -1,4 +1,5 @@
-//! How a handler that stores reports what is done: from any thread, to whichever connection its session has then.
+//! How a handler that stores reports what is done: from any thread, to whichever connection its session has
+//! then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,14 +38,14 @@ impl Reports {
     }
 }
 
-/// Reports what a handler has done, with [`Acks::WhenDone`](crate::Acks::WhenDone). A clone can be sent to any thread, and
-/// stays good across connections of the session.
+/// Reports what a handler has done, with [`Acks::WhenDone`](crate::Acks::WhenDone). A clone can be sent to
+/// any thread, and stays good across connections of the session.
 #[derive(Clone, Debug)]
 pub struct Done(pub(crate) Arc<Reports>);
 
 impl Done {
-    /// Every message up to and including `seq` is done: it will be acknowledged. A report below an earlier one changes
-    /// nothing; one beyond what was received counts as far as that goes.
+    /// Every message up to and including `seq` is done: it will be acknowledged. A report below an earlier
+    /// one changes nothing; one beyond what was received counts as far as that goes.
     pub fn done(&self, seq: Seq) {
         if self.0.done.fetch_max(seq.get(), Ordering::AcqRel) >= seq.get() {
             return;

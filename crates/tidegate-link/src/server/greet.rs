@@ -1,4 +1,5 @@
-//! How a connection opens: TLS, which protocol it speaks, the token, the session, the welcome. Then it is served.
+//! How a connection opens: TLS, which protocol it speaks, the token, the session, the welcome. Then it is
+//! served.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -26,7 +27,8 @@ use crate::proto::{Receiver, ReceiverConfig};
 use crate::stats::{ServerCounters, bump};
 use crate::transport::{Socket, prepare};
 
-/// Serves one connection from its first byte to its last. With `refuse` it is only told that there are too many.
+/// Serves one connection from its first byte to its last. With `refuse` it is only told that there are too
+/// many.
 pub(super) async fn serve<H, M>(
     core: Arc<Core<H, M>>,
     tcp: TcpStream,
@@ -113,8 +115,8 @@ enum Rude {
     Io,
 }
 
-/// Reads until it is clear what the connection is to be. One that says nothing has the idle time for that, one that has begun
-/// the time of a handshake.
+/// Reads until it is clear what the connection is to be. One that says nothing has the idle time for that,
+/// one that has begun the time of a handshake.
 async fn read_opening<H, M>(
     core: &Core<H, M>,
     socket: &mut Socket,
@@ -202,8 +204,8 @@ where
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
-        // A new life begins after what was received. If that is not done and the server falls back to what is, by a crash, this
-        // client could not send what would be missing.
+        // A new life begins after what was received. If that is not done and the server falls back to what
+        // is, by a crash, this client could not send what would be missing.
         let new_life = hello.epoch == 0 && core.config.acks == Acks::WhenDone;
         if new_life && timeout(patience, lease.settled()).await.is_err() {
             let text = "what an earlier client of this session sent is still being handled";

@@ -1,4 +1,5 @@
-//! What a server's user writes: a handler for each session, and, for one that survives restarts, a store of positions.
+//! What a server's user writes: a handler for each session, and, for one that survives restarts, a store of
+//! positions.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -9,9 +10,9 @@ use crate::{Seq, SessionId};
 
 /// Receives the messages of one session, in batches, in order, each message once.
 ///
-/// A handler belongs to its session, not to a connection: it is made when the session is first opened and kept while the
-/// server knows the session. While [`handle`](Self::handle) waits, nothing more is read from that connection and
-/// the client runs out of window; others are not affected.
+/// A handler belongs to its session, not to a connection: it is made when the session is first opened and
+/// kept while the server knows the session. While [`handle`](Self::handle) waits, nothing more is read from
+/// that connection and the client runs out of window; others are not affected.
 ///
 /// A closure that takes a [`Batch`] and returns a `Result` at once is a handler, too.
 pub trait Handler: Send + 'static {
@@ -20,8 +21,8 @@ pub trait Handler: Send + 'static {
 
     /// Takes a batch: at least one message, borrowed from the read buffer.
     ///
-    /// After an error, or a panic, the connection ends and the server forgets the session, so that its client learns which
-    /// messages are in doubt.
+    /// After an error, or a panic, the connection ends and the server forgets the session, so that its client
+    /// learns which messages are in doubt.
     fn handle(&mut self, batch: Batch<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
@@ -65,14 +66,15 @@ pub struct Opening {
 /// Where a session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Names the state this position belongs to. A state that was lost must never come back under an old epoch.
+    /// Names the state this position belongs to. A state that was lost must never come back under an old
+    /// epoch.
     pub epoch: u64,
     /// The highest number received, with none missing.
     pub received: Seq,
 }
 
-/// Where sessions go on after a restart of the server. The default knows nothing: every restart is a new epoch, and clients
-/// are told which of their messages are in doubt.
+/// Where sessions go on after a restart of the server. The default knows nothing: every restart is a new
+/// epoch, and clients are told which of their messages are in doubt.
 ///
 /// A durable one answers what its handlers have stored, position and data together.
 pub trait SessionStore: Send + 'static {

@@ -1,5 +1,5 @@
-//! The read buffer of one connection: bytes read and not dealt with, in one piece. It grows with what comes, to a bound, and
-//! beyond that only for a message that needs more.
+//! The read buffer of one connection: bytes read and not dealt with, in one piece. It grows with what comes,
+//! to a bound, and beyond that only for a message that needs more.
 
 /// What a quiet connection has.
 const START_BYTES: usize = 4 << 10;
@@ -58,7 +58,8 @@ impl Input {
         if std::mem::take(&mut self.filled) && len < self.max {
             self.bytes.resize((len * 4).min(self.max), 0);
         }
-        // A long message gets its room as it comes: announcing one costs the peer nothing, and shall cost nothing here.
+        // A long message gets its room as it comes: announcing one costs the peer nothing, and shall cost
+        // nothing here.
         let need = self.end + 1;
         if need > self.bytes.len() {
             let wants = self.wants.max(need);

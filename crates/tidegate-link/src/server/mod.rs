@@ -142,8 +142,9 @@ impl Server {
         self.counters.snapshot()
     }
 
-    /// Accepts nothing more, lets every connection finish and acknowledge what it has received, tells clients that the server
-    /// closes, and ends. Connections that take longer than `patience` are cut. Says whether there were none.
+    /// Accepts nothing more, lets every connection finish and acknowledge what it has received, tells clients
+    /// that the server closes, and ends. Connections that take longer than `patience` are cut. Says whether
+    /// there were none.
     pub async fn drain(mut self, patience: Duration) -> bool {
         self.control.send_replace(Control::Drain);
         let in_time = timeout(patience, self.ended.wait_for(|ended| *ended)).await;

@@ -1,11 +1,12 @@
 //! A controller around the controller of acknowledgements, for clients that wait for each one.
 //!
-//! A budget makes acknowledgements wait for company. A client in lock-step sends nothing until it has its acknowledgement, so
-//! none comes, and all its time goes into waiting. That shows: a wait ends with no more than it began with. After a few such
-//! waits in a row acknowledgements leave at once, for a while; then one more wait tells whether it is still so. Whatever
-//! arrives during a wait ends that.
+//! A budget makes acknowledgements wait for company. A client in lock-step sends nothing until it has its
+//! acknowledgement, so none comes, and all its time goes into waiting. That shows: a wait ends with no more
+//! than it began with. After a few such waits in a row acknowledgements leave at once, for a while; then one
+//! more wait tells whether it is still so. Whatever arrives during a wait ends that.
 //!
-//! The price is the budget, for as long as the client waits for each: its throughput is what it asked for. Pure.
+//! The price is the budget, for as long as the client waits for each: its throughput is what it asked for.
+//! Pure.
 
 use tidegate::Time;
 use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
@@ -87,8 +88,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// An acknowledgement of `items` that arrived at `now` and `later` more of them before it left; answers how long it
-    /// waited.
+    /// An acknowledgement of `items` that arrived at `now` and `later` more of them before it left; answers
+    /// how long it waited.
     fn ack(c: &mut impl Controller, now: u64, items: u64, later: u64) -> u64 {
         let oldest = Time::from_nanos(now);
         let mut at = oldest;

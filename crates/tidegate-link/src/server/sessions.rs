@@ -1,10 +1,10 @@
-//! Who owns which session. A session outlives its connections: its position, its handler and its epoch are kept between
-//! them, and of several connections that want it the newest wins.
+//! Who owns which session. A session outlives its connections: its position, its handler and its epoch are
+//! kept between them, and of several connections that want it the newest wins.
 //!
-//! Each session is one entry with one lock that the owning connection holds as long as it lives. A newcomer raises the
-//! entry's count of claims, which the owner watches; the owner lets go after the batch in its handler's hands, and the newcomer takes
-//! over. Bounded: with as many sessions as allowed, the one idle for longest is forgotten; if none is idle a new one is
-//! refused.
+//! Each session is one entry with one lock that the owning connection holds as long as it lives. A newcomer
+//! raises the entry's count of claims, which the owner watches; the owner lets go after the batch in its
+//! handler's hands, and the newcomer takes over. Bounded: with as many sessions as allowed, the one idle for
+//! longest is forgotten; if none is idle a new one is refused.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -86,8 +86,8 @@ impl<H> Sessions<H> {
         }
     }
 
-    /// Takes over the session `hello` names, waiting at most `patience` for the connection that has it. A client that was
-    /// displaced before does not displace the one that did it.
+    /// Takes over the session `hello` names, waiting at most `patience` for the connection that has it. A
+    /// client that was displaced before does not displace the one that did it.
     pub(crate) async fn claim(
         &self,
         hello: &Hello,

@@ -60,7 +60,8 @@ fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     }
 }
 
-/// T9: at most 1 % of a core, and a lag of at most twice what one acknowledgement costs, divided by that share.
+/// T9: at most 1 % of a core, and a lag of at most twice what one acknowledgement costs, divided by that
+/// share.
 #[test]
 fn acknowledgements_keep_to_their_budget_and_are_not_late() {
     for cost_ns in [5 * US, 10 * US, 20 * US] {

@@ -1,4 +1,5 @@
-//! Both protocols byte by byte: what the core says is what the transcripts say. `>` is from the client, `<` from the server.
+//! Both protocols byte by byte: what the core says is what the transcripts say. `>` is from the client, `<`
+//! from the server.
 
 use std::fmt::Write as _;
 use std::time::Duration;

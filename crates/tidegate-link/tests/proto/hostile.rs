@@ -1,4 +1,5 @@
-//! What the other side must not send: every case ends with the error that names it, however the bytes are split.
+//! What the other side must not send: every case ends with the error that names it, however the bytes are
+//! split.
 
 mod opening;
 mod receiver;

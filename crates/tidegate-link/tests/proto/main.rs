@@ -1,4 +1,5 @@
-//! The pure core: both halves as a pair on a virtual clock, simulations with cuts, models, golden bytes, hostile input.
+//! The pure core: both halves as a pair on a virtual clock, simulations with cuts, models, golden bytes,
+//! hostile input.
 
 mod acks;
 mod golden;

@@ -62,7 +62,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Batches are the messages in order; acknowledgements are cumulative, count right, and never beyond what is done.
+    /// Batches are the messages in order; acknowledgements are cumulative, count right, and never beyond what
+    /// is done.
     #[test]
     fn receiver(checked: bool, when_done: bool, ops in prop::collection::vec(given(), 1..200)) {
         let layout = if checked { Layout::Checked } else { Layout::Session };
@@ -183,8 +184,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The server gets each message once, in order, never more than the window beyond what it acknowledged; after a cut
-    /// nothing it has comes again.
+    /// The server gets each message once, in order, never more than the window beyond what it acknowledged;
+    /// after a cut nothing it has comes again.
     #[test]
     fn sender(checked: bool, ops in prop::collection::vec(wanted(), 1..200)) {
         let layout = if checked { Layout::Checked } else { Layout::Session };
@@ -198,7 +199,8 @@ proptest! {
         };
         let mut s = Sender::new(Time::ZERO, config, writes(1 << 16));
         let (mut now, mut next) = (Time::ZERO, 1u64);
-        // The server: what came on this connection, what it has, what it acknowledged, on this connection too.
+        // The server: what came on this connection, what it has, what it acknowledged, on this connection
+        // too.
         let (mut buf, mut received, mut acked) = (Vec::new(), 0u64, 0u64);
         let connect = |s: &mut Sender, now, received, acked| {
             s.handle_connected(now);

@@ -1,7 +1,8 @@
-//! Both halves on a virtual clock: clients, a server with its sessions, and connections that delay, split, stop and break.
+//! Both halves on a virtual clock: clients, a server with its sessions, and connections that delay, split,
+//! stop and break.
 //!
-//! The content of a message is a function of its number, so that the handler can tell at once whether what it is given is
-//! what it should be. Everything is checked after every step; a seed makes a run.
+//! The content of a message is a function of its number, so that the handler can tell at once whether what it
+//! is given is what it should be. Everything is checked after every step; a seed makes a run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -627,7 +628,8 @@ impl World {
             }
         };
         let id = hello.session;
-        // A new life begins after what is done: if the server falls back to that, the life could not send what is missing.
+        // A new life begins after what is done: if the server falls back to that, the life could not send
+        // what is missing.
         if hello.epoch == 0
             && let Some(s) = self.sessions.get(&id)
             && s.done < s.received

@@ -68,7 +68,8 @@ fn one_byte_at_a_time() {
     }
 }
 
-/// Wherever the first connection breaks, whoever notices: every message is handled once, in order, and acknowledged.
+/// Wherever the first connection breaks, whoever notices: every message is handled once, in order, and
+/// acknowledged.
 #[test]
 fn cut_at_every_byte() {
     for when_done in [false, true] {
@@ -95,7 +96,8 @@ fn cut_at_every_byte() {
             assert_eq!(whole((Some(at), None)).2, 2, "cut upwards at {at}");
         }
         for at in 0..down {
-            // A cut inside the last reply leaves nothing to connect again for, if everything is acknowledged by then.
+            // A cut inside the last reply leaves nothing to connect again for, if everything is acknowledged
+            // by then.
             assert!(whole((None, Some(at))).2 <= 2, "cut downwards at {at}");
         }
     }

@@ -1,4 +1,5 @@
-//! Bytes with sound checksums and senseless content, and bytes of any kind: nothing panics, nothing runs away.
+//! Bytes with sound checksums and senseless content, and bytes of any kind: nothing panics, nothing runs
+//! away.
 
 use proptest::prelude::*;
 

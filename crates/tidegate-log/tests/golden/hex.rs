@@ -1,5 +1,5 @@
-//! Golden fixtures as text: bytes in hexadecimal, each field on a line of its own with its name, so that a difference between two
-//! versions says which field changed.
+//! Golden fixtures as text: bytes in hexadecimal, each field on a line of its own with its name, so that a
+//! difference between two versions says which field changed.
 //!
 //! ```text
 //! # a comment, to the end of the line
@@ -9,8 +9,8 @@
 //! 54675331 00       bytes
 //! ```
 //!
-//! [`check`] compares what a program writes today with the file that is kept. `GOLDEN=write` adds a file that is not there, and
-//! refuses to change one that is: the files of a version stay as that version wrote them.
+//! [`check`] compares what a program writes today with the file that is kept. `GOLDEN=write` adds a file that
+//! is not there, and refuses to change one that is: the files of a version stay as that version wrote them.
 
 // The crates that share this file use a part of it each.
 #![allow(dead_code, clippy::unwrap_used)]
@@ -243,7 +243,7 @@ pub(crate) fn read(text: &str) -> Vec<Section> {
     sections
 }
 
-/// Whether fixtures that are not there yet are to be written.
+/// Returns whether fixtures that are not there yet are to be written.
 pub(crate) fn writes() -> bool {
     std::env::var_os("GOLDEN").is_some_and(|how| how == "write")
 }

@@ -1,4 +1,5 @@
-//! The pipeline beside a plain model: submissions, deliveries, callers that go away, timeouts and lost connections in any order.
+//! The pipeline beside a plain model: submissions, deliveries, callers that go away, timeouts and lost
+//! connections in any order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! The default policy: events first, then a price on waiting.
 //!
-//! In this order: nothing in flight and nobody announced flushes now, so a lone caller pays one round trip and no timer is
-//! armed. Callers that were just answered are expected back, by count: the flush waits until they are queued, or until
-//! a silence that is short beside the round trip. Then the price of waiting decides: [`Knee`] with its inflation objective.
-//! Waiting for callers is gated: where it gains nobody (they ran already, or left) it is only tried once in 64 flushes.
+//! In this order: nothing in flight and nobody announced flushes now, so a lone caller pays one round trip
+//! and no timer is armed. Callers that were just answered are expected back, by count: the flush waits until
+//! they are queued, or until a silence that is short beside the round trip. Then the price of waiting
+//! decides: [`Knee`] with its inflation objective. Waiting for callers is gated: where it gains nobody (they
+//! ran already, or left) it is only tried once in 64 flushes.
 
 use std::time::Duration;
 

@@ -187,7 +187,8 @@ fn the_edges_of_integers() {
     }
 }
 
-/// A long bulk is read into memory of its own, a shorter one copied; neither leaves the buffer larger than it was for long.
+/// A long bulk is read into memory of its own, a shorter one copied; neither leaves the buffer larger than it
+/// was for long.
 #[test]
 fn long_bulks_go_round_the_buffer() {
     for len in [LARGE - 1, LARGE, BUFFER - 10, BUFFER, 300_000, 1 << 20] {

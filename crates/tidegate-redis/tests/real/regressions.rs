@@ -1,4 +1,5 @@
-//! What once went wrong in other clients, each under its own name. No timing is asserted: flushes, wake-ups and timers are counted.
+//! What once went wrong in other clients, each under its own name. No timing is asserted: flushes, wake-ups
+//! and timers are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,7 +101,8 @@ async fn an_idle_connection_does_nothing() {
     closed_loop(&c, 8, 20).await;
     let other = redis.client().await;
     let settled = settle(&c, &other).await;
-    // A thousand round trips of another connection in the same runtime: time passes, the idle one's task must not run.
+    // A thousand round trips of another connection in the same runtime: time passes, the idle one's task must
+    // not run.
     closed_loop(&other, 1, 1_000).await;
     assert_eq!(c.stats().polls, settled);
 }
@@ -178,7 +180,8 @@ async fn large_requests_and_replies_do_not_deadlock() {
     }
 }
 
-/// redis/go-redis 3964: on a slow link a delay meant for a fast one did harm; here what may be waited for grows with the round trip.
+/// redis/go-redis 3964: on a slow link a delay meant for a fast one did harm; here what may be waited for
+/// grows with the round trip.
 #[tokio::test]
 async fn a_slow_link_is_filled() {
     let redis = Redis::start();
@@ -196,8 +199,8 @@ async fn a_slow_link_is_filled() {
     assert!(s.spins <= 32, "{} spins", s.spins);
 }
 
-/// valkey-io/valkey-go 124: at a thousand calls a second a pipelining client was slower than a pool. Here a call at a time costs
-/// what it costs on a plain connection: one write, and the reads its reply takes.
+/// valkey-io/valkey-go 124: at a thousand calls a second a pipelining client was slower than a pool. Here a
+/// call at a time costs what it costs on a plain connection: one write, and the reads its reply takes.
 #[tokio::test]
 async fn sparse_calls_cost_one_flush_each() {
     let redis = Redis::start();
@@ -231,7 +234,8 @@ async fn errors_shift_no_replies() {
     }
 }
 
-/// Forwards to `port`, each direction half of `rtt` late. A delay line, not a test's sleep: this is the link under test.
+/// Forwards to `port`, each direction half of `rtt` late. A delay line, not a test's sleep: this is the link
+/// under test.
 async fn delayed(port: u16, rtt: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();

@@ -122,7 +122,8 @@ async fn tls() {
     let config = |host: &str| Config::from_url(&format!("rediss://{host}:{tls_port}")).unwrap();
     let trusting = Tls::system().roots_pem(certs.root.clone());
 
-    // The server asks clients for a certificate; the root's key pair signs none, so the leaf serves for both ends.
+    // The server asks clients for a certificate; the root's key pair signs none, so the leaf serves for both
+    // ends.
     let known = trusting
         .clone()
         .identity_files(file("cert.pem"), file("key.pem"));

@@ -35,7 +35,8 @@ fn threads_may_call() {
     assert!(BlockingClient::open(redis.config().user("nobody").password("wrong")).is_err());
 }
 
-/// Threads of another runtime cannot serve the connection: its own thread does it for them, while others call or nobody does.
+/// Threads of another runtime cannot serve the connection: its own thread does it for them, while others call
+/// or nobody does.
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_of_a_runtime_may_call_beside_others() {
     let redis = Redis::start();
@@ -68,7 +69,8 @@ async fn threads_of_a_runtime_may_call_beside_others() {
     }
 }
 
-/// What nobody waits for is done all the same once the callers are gone, and the connection ends with the last handle.
+/// What nobody waits for is done all the same once the callers are gone, and the connection ends with the
+/// last handle.
 #[tokio::test]
 async fn nobody_has_to_wait() {
     let redis = Redis::start();

@@ -125,8 +125,9 @@ pub struct ClusterInfo {
 }
 
 impl ClusterInfo {
-    /// The same for a stream of so many replicas. Where more nodes keep it than were asked to, the best of them are shown: for who
-    /// watches a stream another number is a fault, and one copy too many that is away is none.
+    /// The same for a stream of so many replicas. Where more nodes keep it than were asked to, the best of
+    /// them are shown: for who watches a stream another number is a fault, and one copy too many that is away
+    /// is none.
     #[must_use]
     pub fn of(&self, num_replicas: i64) -> Cow<'_, Self> {
         let others = usize::try_from(num_replicas.max(1) - 1).unwrap_or(usize::MAX);

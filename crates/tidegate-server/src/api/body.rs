@@ -1,7 +1,8 @@
 //! Bodies of JSON requests: which fields each has, and the checks that need nothing but the request.
 //!
-//! Fields of nats-server's that ask for what this server cannot do are accepted as long as they ask for nothing (`false`, an
-//! empty list) and refused by name otherwise: with 10052 for a stream, 10012 for a consumer.
+//! Fields of nats-server's that ask for what this server cannot do are accepted as long as they ask for
+//! nothing (`false`, an empty list) and refused by name otherwise: with 10052 for a stream, 10012 for a
+//! consumer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -312,7 +313,7 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a value asks for anything.
+/// Returns whether a value asks for anything.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -1,8 +1,8 @@
 //! What users ask of a stream and of a consumer, as JSON says it and as the log keeps it.
 //!
-//! Names, defaults and what is left out when empty are nats-server's, so that stock clients find what they expect. Durations
-//! are nanoseconds. Only what this server can do has a field: requests that ask for more are refused where they are read
-//! ([`super::body`]). Rules between fields are the state machines'.
+//! Names, defaults and what is left out when empty are nats-server's, so that stock clients find what they
+//! expect. Durations are nanoseconds. Only what this server can do has a field: requests that ask for more
+//! are refused where they are read ([`super::body`]). Rules between fields are the state machines'.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,8 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// What a request means that names nothing: every limit as JSON's zero, so that what was not said can be told.
+    /// What a request means that names nothing: every limit as JSON's zero, so that what was not said can be
+    /// told.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -320,7 +321,7 @@ pub enum ReplayPolicy {
     Original,
 }
 
-/// Whether a field is left out as nats-server leaves it out.
+/// Returns whether a field is left out as nats-server leaves it out.
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,7 +1,7 @@
 //! Reading messages: which ones a request means, and what is sent with each.
 //!
-//! [`DirectGet`] is the request, [`Index`] what is asked of a stream, [`Reading`] the way through the answer. A reading names one
-//! message at a time and is told when it has been read, so that a slow disk stops nobody.
+//! [`DirectGet`] is the request, [`Index`] what is asked of a stream, [`Reading`] the way through the answer.
+//! A reading names one message at a time and is told when it has been read, so that a slow disk stops nobody.
 //!
 //! Polling order: [`Reading::poll`]; for [`Step::Read`] read the message, then [`Reading::handle_message`] or
 //! [`Reading::handle_gone`], and poll again; anything else ends the reading.
@@ -60,7 +60,7 @@ pub trait Index {
     /// The number of the last message there was.
     fn last_seq(&self) -> u64;
 
-    /// Whether the message is there.
+    /// Returns whether the message is there.
     fn contains(&self, seq: u64) -> bool;
 
     /// The first message numbered `seq` or higher whose subject matches `pattern`.
@@ -76,8 +76,8 @@ pub trait Index {
     /// [`Index::last_seq`] if there is none.
     fn seq_at_time(&mut self, time_us: u64) -> u64;
 
-    /// The last message, numbered at most `up_to`, of each subject that matches `pattern`, in any order; `None` where there are more
-    /// than `max`.
+    /// The last message, numbered at most `up_to`, of each subject that matches `pattern`, in any order;
+    /// `None` where there are more than `max`.
     fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>>;
 }
 
@@ -120,7 +120,7 @@ pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
 }
 
 impl DirectGet {
-    /// Whether a message is sent without its headers.
+    /// Returns whether a message is sent without its headers.
     #[must_use]
     pub const fn no_headers(&self) -> bool {
         self.no_hdr
@@ -194,7 +194,8 @@ impl DirectGet {
         reading
     }
 
-    /// What contradicts itself, or asks for nothing. A subject that cannot be one asks for something, and no message has it.
+    /// What contradicts itself, or asks for nothing. A subject that cannot be one asks for something, and no
+    /// message has it.
     fn check(&self) -> Result<(), &'static [u8]> {
         let seq = self.seq > 0;
         let last = !self.last_by_subj.is_empty();
@@ -258,7 +259,7 @@ impl DirectGet {
     }
 }
 
-/// Whether a message can have such a subject.
+/// Returns whether a message can have such a subject.
 fn can_be(pattern: &str) -> bool {
     subject::is_pattern(pattern.as_bytes())
 }
@@ -336,8 +337,8 @@ impl Reading {
         }
     }
 
-    /// The message named last has been read: writes the header block it is sent with into `block`. An empty block means
-    /// that it is sent without one.
+    /// The message named last has been read: writes the header block it is sent with into `block`. An empty
+    /// block means that it is sent without one.
     pub fn handle_message(
         &mut self,
         stream: &str,

@@ -1,8 +1,8 @@
-//! Every error a client of streams and consumers can be told. Clients decide by `err_code`, people read the description, so
-//! both are nats-server's.
+//! Every error a client of streams and consumers can be told. Clients decide by `err_code`, people read the
+//! description, so both are nats-server's.
 //!
-//! Errors whose text never varies are constants, the others constructors. Who meets an error says which it is; how it is
-//! written stands with the answers.
+//! Errors whose text never varies are constants, the others constructors. Who meets an error says which it
+//! is; how it is written stands with the answers.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -21,8 +21,8 @@ pub struct ApiError {
     pub description: Cow<'static, str>,
 }
 
-/// Declares errors: `NAME = code, err_code, "description"` with a fixed text, `name(what) = ...` with one that varies, where
-/// the text holds a `{}` for what is passed.
+/// Declares errors: `NAME = code, err_code, "description"` with a fixed text, `name(what) = ...` with one
+/// that varies, where the text holds a `{}` for what is passed.
 macro_rules! errors {
     (fixed { $($name:ident = $code:literal, $err_code:literal, $text:literal;)* }
      varying { $($make:ident($what:ident) = $vcode:literal, $verr:literal, $vtext:literal;)* }) => {

@@ -1,5 +1,5 @@
-//! Bodies of requests as JSON, read as nats-server reads them when it is strict: a field nobody knows is an error, `null` is
-//! as good as leaving a field out, and what follows the document is an error too.
+//! Bodies of requests as JSON, read as nats-server reads them when it is strict: a field nobody knows is an
+//! error, `null` is as good as leaving a field out, and what follows the document is an error too.
 //!
 //! Owns reading; what fields there are stands with the types.
 
@@ -29,7 +29,8 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
 /// Reads what an object's fields say.
 ///
 /// # Errors
-/// [`ApiError::invalid_json`] for an unknown field or a value of the wrong type, naming the field where serde does.
+/// [`ApiError::invalid_json`] for an unknown field or a value of the wrong type, naming the field where serde
+/// does.
 pub(super) fn fields<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, ApiError> {
     serde_json::from_value(Value::Object(fields)).map_err(|e| invalid(&e))
 }
@@ -78,7 +79,7 @@ pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> R
     }
 }
 
-/// Whether nothing is asked: no body or an empty object.
+/// Returns whether nothing is asked: no body or an empty object.
 #[must_use]
 pub(super) fn is_empty(body: &[u8]) -> bool {
     body.is_empty()
@@ -110,7 +111,8 @@ fn forget_nulls(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Says an unknown field as nats-server says it, since people search for that text; the rest in serde's words.
+/// Says an unknown field as nats-server says it, since people search for that text; the rest in serde's
+/// words.
 fn invalid(error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let field = text

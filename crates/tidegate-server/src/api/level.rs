@@ -1,14 +1,16 @@
-//! API levels: what a client may require of the server, and the keys by which a stream or consumer says what it requires.
+//! API levels: what a client may require of the server, and the keys by which a stream or consumer says what
+//! it requires.
 //!
-//! Three keys of a configuration's metadata are the server's: `_nats.req.level` is stored, `_nats.ver` and `_nats.level` say
-//! who answers and are added to answers only.
+//! Three keys of a configuration's metadata are the server's: `_nats.req.level` is stored, `_nats.ver` and
+//! `_nats.level` say who answers and are added to answers only.
 
 use std::collections::BTreeMap;
 
 use super::config::{ConsumerConfig, StreamConfig};
 use crate::nats::headers;
 
-/// The level this server has: that of fast-ingest batches. Features of lower levels that are missing are refused by name.
+/// The level this server has: that of fast-ingest batches. Features of lower levels that are missing are
+/// refused by name.
 pub const API_LEVEL: u32 = 4;
 
 /// The header by which a request requires a level.
@@ -17,7 +19,7 @@ const REQUIRED_LEVEL: &str = "_nats.req.level";
 const SERVER_VERSION: &str = "_nats.ver";
 const SERVER_LEVEL: &str = "_nats.level";
 
-/// Whether a request with these headers asks for no more than this server has.
+/// Returns whether a request with these headers asks for no more than this server has.
 #[must_use]
 pub fn suffices(block: &[u8]) -> bool {
     match headers::get(block, REQUIRED) {
@@ -29,7 +31,8 @@ pub fn suffices(block: &[u8]) -> bool {
     }
 }
 
-/// The header block of a message without what it required, once that is known to suffice; `None` where it required nothing.
+/// The header block of a message without what it required, once that is known to suffice; `None` where it
+/// required nothing.
 #[must_use]
 pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
     headers::without(block, REQUIRED)

@@ -1,11 +1,12 @@
 //! The JetStream API as pure code: requests in, answers out. No clock, no socket, no file.
 //!
-//! A request's subject is recognised ([`strip`]) and read ([`Request::parse`]) into one closed enum, or refused with the answer to
-//! send. Answers are made from what streams and consumers show of themselves ([`view`]); messages are read step by step
-//! ([`direct`]). What publishers are answered has a writer of its own ([`puback`]), because it is said once a message.
+//! A request's subject is recognised ([`strip`]) and read ([`Request::parse`]) into one closed enum, or
+//! refused with the answer to send. Answers are made from what streams and consumers show of themselves
+//! ([`view`]); messages are read step by step ([`direct`]). What publishers are answered has a writer of its
+//! own ([`puback`]), because it is said once a message.
 //!
-//! [`config`] holds what users ask of streams and consumers, [`error`] every error a client can be told, [`level`] what clients
-//! may require, [`status`] the answers that are no JSON.
+//! [`config`] holds what users ask of streams and consumers, [`error`] every error a client can be told,
+//! [`level`] what clients may require, [`status`] the answers that are no JSON.
 
 pub mod answer;
 pub mod body;

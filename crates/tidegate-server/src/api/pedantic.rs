@@ -1,4 +1,5 @@
-//! What a pedantic client is told instead of having it corrected silently: the values that defaults would replace.
+//! What a pedantic client is told instead of having it corrected silently: the values that defaults would
+//! replace.
 //!
 //! Leaves what no client may ask for to the rules of streams and consumers.
 

@@ -1,4 +1,5 @@
-//! What a publisher is answered, as bytes appended to a buffer: this is said once for each message of a stream.
+//! What a publisher is answered, as bytes appended to a buffer: this is said once for each message of a
+//! stream.
 
 use super::error::ApiError;
 use super::json::write_string;

@@ -1,7 +1,9 @@
-//! Requests of the JetStream API: a subject, headers and a body become one [`Request`], or an answer that refuses it.
+//! Requests of the JetStream API: a subject, headers and a body become one [`Request`], or an answer that
+//! refuses it.
 //!
-//! Owns the subjects, the checks of names and levels, and the shape of each body. Whether a stream exists, and the rules between
-//! fields of a configuration, are left to the state machines. What this server does not do is refused here, by name.
+//! Owns the subjects, the checks of names and levels, and the shape of each body. Whether a stream exists,
+//! and the rules between fields of a configuration, are left to the state machines. What this server does not
+//! do is refused here, by name.
 //!
 //! ```text
 //! $JS.API.<what>[.<stream>[.<consumer>[...]]]        the same in a domain: $JS.<domain>.API.<what>...
@@ -168,8 +170,8 @@ pub enum Refusal {
     Status(&'static [u8]),
 }
 
-/// The part of a subject that says what is asked, if it is one of the API's: what follows `$JS.API.`, or `$JS.<domain>.API.`
-/// where this server has a domain.
+/// The part of a subject that says what is asked, if it is one of the API's: what follows `$JS.API.`, or
+/// `$JS.<domain>.API.` where this server has a domain.
 #[must_use]
 pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
     let rest = subject.strip_prefix(b"$JS.")?;

@@ -1,5 +1,5 @@
-//! What the state machines show of themselves, in the API's words: the views of [`super::view`] and the index of
-//! [`super::direct`], made from streams and consumers as they are.
+//! What the state machines show of themselves, in the API's words: the views of [`super::view`] and the index
+//! of [`super::direct`], made from streams and consumers as they are.
 
 use super::answer::Sequences;
 use super::config::{ConsumerConfig, StreamConfig};

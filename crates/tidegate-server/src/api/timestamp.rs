@@ -27,7 +27,8 @@ impl Timestamp {
         u64::try_from(self.0.div_euclid(1000)).unwrap_or(0)
     }
 
-    /// Microseconds since the Unix epoch, rounded up, so that a time given in nanoseconds is not reached early.
+    /// Microseconds since the Unix epoch, rounded up, so that a time given in nanoseconds is not reached
+    /// early.
     #[must_use]
     pub fn as_micros_up(self) -> u64 {
         u64::try_from((self.0 + 999).div_euclid(1000)).unwrap_or(0)

@@ -1,7 +1,7 @@
 //! Answers about streams and consumers, made from what those show of themselves.
 //!
-//! [`StreamView`] and [`ConsumerView`] are implemented beside the state machines; which part of a list an answer holds, and what a
-//! request's details mean, is decided here.
+//! [`StreamView`] and [`ConsumerView`] are implemented beside the state machines; which part of a list an
+//! answer holds, and what a request's details mean, is decided here.
 
 use std::borrow::Cow;
 
@@ -253,7 +253,8 @@ pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
     serde_json::to_value(stream_info_of(server, stream)).unwrap_or_default()
 }
 
-/// The answer to [`Kind::StreamList`] from what several have told: those of the page, and the names of those nobody told of.
+/// The answer to [`Kind::StreamList`] from what several have told: those of the page, and the names of those
+/// nobody told of.
 #[must_use]
 pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8> {
     #[derive(Serialize)]

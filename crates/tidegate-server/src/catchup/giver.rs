@@ -24,7 +24,8 @@ pub enum Read {
 
 /// What answers are made of.
 pub trait Source {
-    /// A part of the checkpoint as of `index`, of the newest for 0: as of which entry, its bytes in all, the part.
+    /// A part of the checkpoint as of `index`, of the newest for 0: as of which entry, its bytes in all, the
+    /// part.
     fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)>;
 
     /// The first message of this stream that is numbered `from` or higher; `None` if there is none.
@@ -43,8 +44,8 @@ pub struct Giver {
 }
 
 impl Giver {
-    /// A question of this member, when so much was applied here. The same one again is the same one; what was not applied yet cannot
-    /// be told from what is gone, so nothing is said of it.
+    /// A question of this member, when so much was applied here. The same one again is the same one; what was
+    /// not applied yet cannot be told from what is gone, so nothing is said of it.
     pub fn handle_ask(&mut self, applied: u64, from: u64, ask: Ask) {
         if matches!(ask, Ask::Messages { index, .. } if index > applied) {
             return;
@@ -54,7 +55,7 @@ impl Giver {
         }
     }
 
-    /// Whether there is something to answer.
+    /// Returns whether there is something to answer.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.asks.is_empty()

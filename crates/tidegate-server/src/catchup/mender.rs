@@ -61,7 +61,8 @@ impl Mender {
         true
     }
 
-    /// A question, and whom to ask. `applied` is the last entry this member applied: who has not does not know.
+    /// A question, and whom to ask. `applied` is the last entry this member applied: who has not does not
+    /// know.
     pub fn poll(&mut self, now: Time, applied: u64) -> Option<(u64, Ask)> {
         let more = self.asks_more();
         let is_due = |w: &Wanted| w.at <= now && (w.asked || more);
@@ -88,12 +89,13 @@ impl Mender {
         these.map(|w| w.at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Whether there may be another question on its way.
+    /// Returns whether there may be another question on its way.
     fn asks_more(&self) -> bool {
         self.wanted.values().filter(|w| w.asked).count() < ASKED_MAX
     }
 
-    /// An answer of this member: a message that was asked for. It is [mended](Self::handle_mended) once it was appended.
+    /// An answer of this member: a message that was asked for. It is [mended](Self::handle_mended) once it
+    /// was appended.
     pub fn handle_answer(
         &mut self,
         now: Time,

@@ -254,13 +254,14 @@ impl Taker {
         }
     }
 
-    /// Whether everything is there.
+    /// Returns whether everything is there.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())
     }
 
-    /// The state: as of which entry and its term, and how many messages were fetched. `None` before it is whole.
+    /// The state: as of which entry and its term, and how many messages were fetched. `None` before it is
+    /// whole.
     #[must_use]
     pub fn into_state(self) -> Option<(u64, u64, Streams, u64)> {
         match self.phase {

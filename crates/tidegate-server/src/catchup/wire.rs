@@ -1,4 +1,5 @@
-//! Questions and answers as bytes. All numbers are little-endian; an answer ends with a CRC32C of everything before it.
+//! Questions and answers as bytes. All numbers are little-endian; an answer ends with a CRC32C of everything
+//! before it.
 //!
 //! ```text
 //! 1 | index, 8 | offset, 8                                            a part of a checkpoint; index 0: of the newest
@@ -158,7 +159,7 @@ impl MessagesEncoder {
         self.0.len()
     }
 
-    /// Whether there is no message in it.
+    /// Returns whether there is no message in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == Self::NEXT + 8

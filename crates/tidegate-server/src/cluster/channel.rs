@@ -1,7 +1,7 @@
 //! One connection to or from a peer, as a state: the greeting, then frames, and when it is dead.
 //!
-//! What the dialer says after the greeting is appended by others, to an outbox of theirs where they need it; [`Channel::out`] is
-//! for what belongs to the connection itself.
+//! What the dialer says after the greeting is appended by others, to an outbox of theirs where they need it;
+//! [`Channel::out`] is for what belongs to the connection itself.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
 use crate::nats::outbox::Outbox;
 
-/// How often a dialer pings, and whoever was dialled says that it is there: it does so unasked, since it may have a lot to read
-/// before it comes to a ping.
+/// How often a dialer pings, and whoever was dialled says that it is there: it does so unasked, since it may
+/// have a lot to read before it comes to a ping.
 pub const PING_EVERY: Duration = Duration::from_secs(3);
 /// After how much silence a channel is over.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -23,8 +23,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// Pongs wait for a dialer that does not read up to here.
 const PONGS_BYTES_MAX: usize = 1024;
-/// How whoever speaks TLS begins: the type of a handshake's record and the major version. No length of a greeting's frame has
-/// these bytes and a third that is not 0.
+/// How whoever speaks TLS begins: the type of a handshake's record and the major version. No length of a
+/// greeting's frame has these bytes and a third that is not 0.
 const TLS_BEGINS: [u8; 2] = [0x16, 3];
 
 /// Why a channel is over.
@@ -80,7 +80,7 @@ pub enum Step<'a> {
     Frame(Frame<'a>),
 }
 
-/// Whether these first three bytes of a connection begin a TLS handshake.
+/// Returns whether these first three bytes of a connection begin a TLS handshake.
 #[must_use]
 pub fn begins_tls(first: [u8; 3]) -> bool {
     first[..2] == TLS_BEGINS && first[2] != 0
@@ -108,8 +108,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// One that was dialled from here. `nonce` is random, and used nowhere else; `handshake` is how long a TLS handshake may
-    /// take, where there is to be one.
+    /// One that was dialled from here. `nonce` is random, and used nowhere else; `handshake` is how long a
+    /// TLS handshake may take, where there is to be one.
     #[must_use]
     pub fn dial(
         now: Time,
@@ -247,7 +247,7 @@ impl Channel {
         }
     }
 
-    /// Whether the greeting is over.
+    /// Returns whether the greeting is over.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self.state, State::Open(..))

@@ -1,8 +1,9 @@
-//! How a cluster's members are fixed, once: when every route was followed, and everybody reached that way tells of the same
-//! members. From then on routes only say where to dial.
+//! How a cluster's members are fixed, once: when every route was followed, and everybody reached that way
+//! tells of the same members. From then on routes only say where to dial.
 //!
-//! A node that has fixed them goes on telling, so that one that ended in between can still do so. Two nodes never fix different
-//! members: whoever fixes a set was told that very set by each of its nodes, each of which is in it with the one id it had.
+//! A node that has fixed them goes on telling, so that one that ended in between can still do so. Two nodes
+//! never fix different members: whoever fixes a set was told that very set by each of its nodes, each of
+//! which is in it with the one id it had.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ impl Formation {
         self.rejoin = Some(Rejoin::new(&self.me.name));
     }
 
-    /// Whether this node lost its disk and asks for the place it had.
+    /// Returns whether this node lost its disk and asks for the place it had.
     #[must_use]
     pub const fn rejoins(&self) -> bool {
         self.rejoin.is_some()
@@ -68,7 +69,8 @@ impl Formation {
         }
     }
 
-    /// The place it had, if this is the moment to take it: write it down, then say [`Formation::handle_rejoined`].
+    /// The place it had, if this is the moment to take it: write it down, then say
+    /// [`Formation::handle_rejoined`].
     #[must_use]
     pub fn rejoin_due(&self) -> Option<Rejoined> {
         self.rejoin.as_ref()?.due()
@@ -86,8 +88,8 @@ impl Formation {
         self.told.remove(&id);
     }
 
-    /// Who the members are, as far as this node can tell: fixed, or where every route led to. `None` before that, and where two
-    /// nodes have one name.
+    /// Who the members are, as far as this node can tell: fixed, or where every route led to. `None` before
+    /// that, and where two nodes have one name.
     #[must_use]
     pub fn telling(&self) -> Option<Members> {
         if self.formed.is_some() {
@@ -104,7 +106,8 @@ impl Formation {
         Members::new(all)
     }
 
-    /// The members, if this is the moment to fix them: write them down, then say [`Formation::handle_formed`].
+    /// The members, if this is the moment to fix them: write them down, then say
+    /// [`Formation::handle_formed`].
     #[must_use]
     pub fn due(&self) -> Option<Members> {
         if self.formed.is_some() {
@@ -133,7 +136,8 @@ impl Formation {
         self.formed.as_ref()
     }
 
-    /// Members to which none of the routes leads, once all were followed: this node has nothing to say to them.
+    /// Members to which none of the routes leads, once all were followed: this node has nothing to say to
+    /// them.
     #[must_use]
     pub fn unrouted(&self) -> Vec<&str> {
         // By name: a member whose disk was lost comes as somebody else until it is one again.

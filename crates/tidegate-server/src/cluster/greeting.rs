@@ -1,7 +1,8 @@
 //! The beginning of a channel: who is who, whether they go together, and that both know the secret.
 //!
-//! Owns the order of the four frames and what both introductions hold. Whether a node is welcome is the caller's to say: first
-//! for what anybody may know ([`Judge::suits`]), then, once the secret was proved, for who it is ([`Judge::admits`]).
+//! Owns the order of the four frames and what both introductions hold. Whether a node is welcome is the
+//! caller's to say: first for what anybody may know ([`Judge::suits`]), then, once the secret was proved, for
+//! who it is ([`Judge::admits`]).
 
 use super::members::is_name;
 use super::proof::{Binding, Secret, Side};
@@ -115,7 +116,8 @@ impl Introduction {
 }
 
 impl Introduction {
-    /// The node's name, where `f` is behind the version: every version has it at this place, so that a refusal can name the node.
+    /// The node's name, where `f` is behind the version: every version has it at this place, so that a
+    /// refusal can name the node.
     fn name_in_any_version(mut f: Fields<'_>) -> Option<String> {
         // What the channel is for, flags, shards; id, life, digest; the nonce; the cluster.
         f.array::<{ 3 + 3 * 8 + 32 }>().ok()?;
@@ -204,8 +206,8 @@ impl Greeting {
         }
     }
 
-    /// Of the one who is dialled. `nonce` is random, and used nowhere else. With `wants_tls` whoever greets before
-    /// [`Greeting::bind`] is refused.
+    /// Of the one who is dialled. `nonce` is random, and used nowhere else. With `wants_tls` whoever greets
+    /// before [`Greeting::bind`] is refused.
     #[must_use]
     pub const fn answer(nonce: [u8; 32], wants_tls: bool) -> Self {
         Self {
@@ -230,7 +232,8 @@ impl Greeting {
         self.side
     }
 
-    /// The next frame of the other side: who it is, once that is settled. What is to be sent, a refusal too, is appended.
+    /// The next frame of the other side: who it is, once that is settled. What is to be sent, a refusal too,
+    /// is appended.
     ///
     /// # Errors
     /// It came to nothing: what waits is to be sent, then the channel is to be closed.
@@ -371,7 +374,8 @@ mod tests {
         greet_in(a, b, false, [None, None])
     }
 
-    /// Both go on until nothing more is said; `wants_tls` is the one's who is dialled, `bindings` the sessions each is in.
+    /// Both go on until nothing more is said; `wants_tls` is the one's who is dialled, `bindings` the
+    /// sessions each is in.
     fn greet_in(
         a: &Node,
         b: &Node,

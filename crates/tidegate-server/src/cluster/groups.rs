@@ -1,6 +1,8 @@
-//! Which groups of nodes keep streams: all nodes, each node alone, and sets of three where there are more. Pure.
+//! Which groups of nodes keep streams: all nodes, each node alone, and sets of three where there are more.
+//! Pure.
 //!
-//! They follow from the members, so that all nodes know the same ones without a word about it. All of a node's groups share its log.
+//! They follow from the members, so that all nodes know the same ones without a word about it. All of a
+//! node's groups share its log.
 
 /// The group of all nodes: it also keeps which streams there are, and who keeps them.
 pub const ALL: u32 = 1;

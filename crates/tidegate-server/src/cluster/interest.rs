@@ -1,8 +1,10 @@
-//! What a node wants to hear: each pattern with each queue group once, however many of its clients listen there.
+//! What a node wants to hear: each pattern with each queue group once, however many of its clients listen
+//! there.
 //!
-//! Of a queue group others are told how many members it has here, so that each member gets its share wherever messages are published:
-//! changes of that number gather here, and only the last is told. Ids are drawn here and never used twice, so that a message on its
-//! way to a queue group that has ended cannot reach another; which group that was is known for a while, so that it can be passed on.
+//! Of a queue group others are told how many members it has here, so that each member gets its share wherever
+//! messages are published: changes of that number gather here, and only the last is told. Ids are drawn here
+//! and never used twice, so that a message on its way to a queue group that has ended cannot reach another;
+//! which group that was is known for a while, so that it can be passed on.
 
 use std::collections::VecDeque;
 
@@ -96,7 +98,7 @@ impl Wanted {
         self.all.iter().map(|(key, want)| told(key, want))
     }
 
-    /// Whether the number of members of some queue group has changed since this was last taken.
+    /// Returns whether the number of members of some queue group has changed since this was last taken.
     #[must_use]
     pub const fn is_changed(&self) -> bool {
         !self.changed.is_empty()
@@ -129,7 +131,7 @@ impl Wanted {
         self.all.len()
     }
 
-    /// Whether nothing is wanted.
+    /// Returns whether nothing is wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()

@@ -1,5 +1,5 @@
-//! Who the members are, as the data directory has it: this node's identity from its first start on, the others from when the
-//! cluster was formed. Owns the file's text; `node/driver` reads and writes the file.
+//! Who the members are, as the data directory has it: this node's identity from its first start on, the
+//! others from when the cluster was formed. Owns the file's text; `node/driver` reads and writes the file.
 //!
 //! ```text
 //! tidegate members 2
@@ -12,8 +12,9 @@
 //! crc32c 1a2b3c4d
 //! ```
 //!
-//! `rejoined` stands there as long as a node whose disk was lost does not have everything again. `log begun` comes before the first promise
-//! that the log has to keep: where it stands and there is no log, that was lost. Files of version 1 are the same without it.
+//! `rejoined` stands there as long as a node whose disk was lost does not have everything again. `log begun`
+//! comes before the first promise that the log has to keep: where it stands and there is no log, that was
+//! lost. Files of version 1 are the same without it.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
@@ -62,7 +63,7 @@ impl Members {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -133,7 +134,7 @@ fn member(f: &mut Fields<'_>) -> Result<Member, Cut> {
     Ok(Member { name, id })
 }
 
-/// Whether a cluster or a node can be named so.
+/// Returns whether a cluster or a node can be named so.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control();

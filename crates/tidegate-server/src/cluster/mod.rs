@@ -1,10 +1,11 @@
-//! Several servers as one: who belongs, how two of them greet each other, what is on the wire between them, and what each wants
-//! to hear of the others. Pure: sockets are `node/driver`'s, the members' file is read and written by it, the way of a message
-//! is `node/core`'s.
+//! Several servers as one: who belongs, how two of them greet each other, what is on the wire between them,
+//! and what each wants to hear of the others. Pure: sockets are `node/driver`'s, the members' file is read
+//! and written by it, the way of a message is `node/core`'s.
 //!
-//! Every node dials every other one, up to twice: a channel of kind [`Kind::Route`] for subscriptions and messages, one of kind
-//! [`Kind::Raft`] for the group's messages. A channel carries what its dialer says; the other end answers the greeting and says that it is there.
-//! So what is known of a peer's subscriptions lives and dies with the channel that told it.
+//! Every node dials every other one, up to twice: a channel of kind [`Kind::Route`] for subscriptions and
+//! messages, one of kind [`Kind::Raft`] for the group's messages. A channel carries what its dialer says; the
+//! other end answers the greeting and says that it is there. So what is known of a peer's subscriptions lives
+//! and dies with the channel that told it.
 //!
 //! ```text
 //! dialer   Hello ─────────>          who I am, a nonce

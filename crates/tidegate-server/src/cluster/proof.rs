@@ -1,9 +1,10 @@
-//! That both ends of a channel know the cluster's secret, without either saying it: HMAC-SHA256 (RFC 2104) over what both said
-//! of themselves, each with a nonce of its own.
+//! That both ends of a channel know the cluster's secret, without either saying it: HMAC-SHA256 (RFC 2104)
+//! over what both said of themselves, each with a nonce of its own.
 //!
-//! The one who was dialled proves it second, so that whoever only dials learns nothing to guess the secret by. A proof covers the
-//! greeting only: what comes after it is protected by TLS, or not at all. Inside TLS a proof also covers the session
-//! ([`Binding`]), so that it is of no use to somebody in between who speaks TLS with both.
+//! The one who was dialled proves it second, so that whoever only dials learns nothing to guess the secret
+//! by. A proof covers the greeting only: what comes after it is protected by TLS, or not at all. Inside TLS a
+//! proof also covers the session ([`Binding`]), so that it is of no use to somebody in between who speaks TLS
+//! with both.
 
 use ring::hmac;
 
@@ -61,7 +62,7 @@ impl Secret {
         proof
     }
 
-    /// Whether it is that proof, in a time that tells nothing of where it is not.
+    /// Returns whether it is that proof, in a time that tells nothing of where it is not.
     #[must_use]
     pub fn check(
         &self,

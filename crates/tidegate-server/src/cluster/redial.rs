@@ -1,5 +1,5 @@
-//! When which route is dialled: at once, then after pauses that double up to a bound, each a little different so that nodes
-//! that lost each other do not go on in step.
+//! When which route is dialled: at once, then after pauses that double up to a bound, each a little different
+//! so that nodes that lost each other do not go on in step.
 
 use std::time::Duration;
 
@@ -74,7 +74,8 @@ impl Redial {
         self.routes[route][kind.index()] = Dial::Up;
     }
 
-    /// It could not be opened, or it is over. After a refusal the pause is the longest at once: somebody has to do something.
+    /// It could not be opened, or it is over. After a refusal the pause is the longest at once: somebody has
+    /// to do something.
     pub fn handle_down(&mut self, now: Time, route: usize, kind: Kind, refused: bool) {
         let failures = match self.routes[route][kind.index()] {
             Dial::Trying(failures) => failures,
@@ -107,7 +108,7 @@ impl Redial {
         self.routes[route] = [Dial::Off; 2];
     }
 
-    /// Whether the channel is open.
+    /// Returns whether the channel is open.
     #[must_use]
     pub fn is_up(&self, route: usize, kind: Kind) -> bool {
         self.routes[route][kind.index()] == Dial::Up

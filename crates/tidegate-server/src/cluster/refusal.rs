@@ -152,19 +152,20 @@ impl Refusal {
         }
     }
 
-    /// Whether it says that the other side is this node.
+    /// Returns whether it says that the other side is this node.
     #[must_use]
     pub const fn is_myself(&self) -> bool {
         self.code() == MYSELF
     }
 
-    /// Whether there is nothing in it to worry about: a route to the node itself, or a second one to the same peer.
+    /// Returns whether there is nothing in it to worry about: a route to the node itself, or a second one to
+    /// the same peer.
     #[must_use]
     pub const fn is_harmless(&self) -> bool {
         matches!(self.code(), MYSELF | TWICE)
     }
 
-    /// Whether it passes by itself, most often: when the other side notices that a process is gone.
+    /// Returns whether it passes by itself, most often: when the other side notices that a process is gone.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         self.code() == RUNNING

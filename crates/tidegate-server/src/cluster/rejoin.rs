@@ -1,9 +1,10 @@
-//! How a node whose disk was lost gets back the place it had among the members, once its operator asks for that: what it has to
-//! be told, and by whom. What the place is worth at first is [`Group::is_whole`](crate::replica::Group::is_whole)'s to say.
+//! How a node whose disk was lost gets back the place it had among the members, once its operator asks for
+//! that: what it has to be told, and by whom. What the place is worth at first is
+//! [`Group::is_whole`](crate::replica::Group::is_whole)'s to say.
 //!
-//! It comes with an empty directory and another id, says so, and is let in as a guest: it is told who the members are, and each of
-//! them vouches for a term, the latest it has been in. All of them have to: whoever is silent may be in a later term, to which the
-//! lost disk may have lent its vote.
+//! It comes with an empty directory and another id, says so, and is let in as a guest: it is told who the
+//! members are, and each of them vouches for a term, the latest it has been in. All of them have to: whoever
+//! is silent may be in a later term, to which the lost disk may have lent its vote.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The peers: who is connected by which channels, who may be, and what there is to say about it.
 //!
-//! A peer has a slot, by which the rest of the node knows it; the slot stays its own for as long as the process lives. Members are
-//! those of [`Formation`]; without streams there is nothing to be a member of, and whoever has the secret and a name of its own is
-//! welcome.
+//! A peer has a slot, by which the rest of the node knows it; the slot stays its own for as long as the
+//! process lives. Members are those of [`Formation`]; without streams there is nothing to be a member of, and
+//! whoever has the secret and a name of its own is welcome.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -64,19 +64,19 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whether there is any channel.
+    /// Returns whether there is any channel.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.heard.iter().chain(&self.told).any(|up| *up)
     }
 
-    /// Whether it can be told something on a channel of this kind.
+    /// Returns whether it can be told something on a channel of this kind.
     #[must_use]
     pub const fn is_told(&self, kind: Kind) -> bool {
         self.told[kind.index()]
     }
 
-    /// Whether it can be heard on a channel of this kind.
+    /// Returns whether it can be heard on a channel of this kind.
     #[must_use]
     pub const fn is_heard(&self, kind: Kind) -> bool {
         self.heard[kind.index()]
@@ -122,7 +122,8 @@ impl Roster {
         &self.me
     }
 
-    /// This node has the place it had before its disk was lost, and the id; its channels are to be opened anew.
+    /// This node has the place it had before its disk was lost, and the id; its channels are to be opened
+    /// anew.
     pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
         self.me.id = rejoined.id;
         self.formation.handle_rejoined(rejoined);
@@ -209,7 +210,7 @@ impl Roster {
         urls
     }
 
-    /// Whether a line is worth saying: not if it was said within the last minute.
+    /// Returns whether a line is worth saying: not if it was said within the last minute.
     pub fn is_news(&mut self, now: Time, line: &str) -> bool {
         while let Some((said, _)) = self.lines.front()
             && (*said + NEWS <= now || self.lines.len() >= LINES_MAX)
@@ -318,8 +319,8 @@ impl Judge for Roster {
             let name = theirs.name.clone();
             return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
         }
-        // Whoever was there first stays: of two copies of a directory it is the one that knows what it promised since. A process that
-        // ended is gone in a moment, and then the next one is welcome.
+        // Whoever was there first stays: of two copies of a directory it is the one that knows what it
+        // promised since. A process that ended is gone in a moment, and then the next one is welcome.
         if peer.life != theirs.life && peer.is_connected() {
             let name = theirs.name.clone();
             return Err(Refusal::Running(name, peer.address.ip().to_string()));

@@ -7,8 +7,8 @@
 //! u32  CRC32C of everything before it
 //! ```
 //!
-//! Owns the layout only. A frame that is longer than allowed is known by its first four bytes, before any of it is kept; so is
-//! whoever speaks something else here.
+//! Owns the layout only. A frame that is longer than allowed is known by its first four bytes, before any of
+//! it is kept; so is whoever speaks something else here.
 
 use bytes::Bytes;
 
@@ -121,8 +121,9 @@ pub struct Routed<'a> {
     pub plain: bool,
     /// The queue groups of which one member gets one: ids of 8 bytes, see [`ids`].
     pub groups: &'a [u8],
-    /// Its publisher wants to know if nobody is there to have it, and this node alone can tell: nobody but this queue group's member is to
-    /// have it, or whoever it is handed to. If it is plain: a stream may be frozen here.
+    /// Its publisher wants to know if nobody is there to have it, and this node alone can tell: nobody but
+    /// this queue group's member is to have it, or whoever it is handed to. If it is plain: a stream may be
+    /// frozen here.
     pub asks: bool,
     /// It is for streams alone: for whoever serves the one it is about, or leads the directory.
     pub handed: bool,
@@ -141,7 +142,7 @@ impl<'a> Routed<'a> {
         self.to.unwrap_or(self.message.subject)
     }
 
-    /// Whether a member of this queue group is to have it.
+    /// Returns whether a member of this queue group is to have it.
     #[must_use]
     pub fn serves(&self, group: InterestId) -> bool {
         ids(self.groups).any(|id| id == group)

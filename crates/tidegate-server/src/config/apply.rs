@@ -1,5 +1,5 @@
-//! Turns what was read from a file into [`Settings`]: every setting that exists, by its name; any other is refused by
-//! name and line, never passed over.
+//! Turns what was read from a file into [`Settings`]: every setting that exists, by its name; any other is
+//! refused by name and line, never passed over.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! What a node is told of its cluster: where it listens for the others, where they are, and the secret they share.
+//! What a node is told of its cluster: where it listens for the others, where they are, and the secret they
+//! share.
 //!
-//! nats-server's names where they mean the same here. Its routes present credentials that the other side may choose; here one
-//! secret is shared by all nodes, and it never crosses the wire.
+//! nats-server's names where they mean the same here. Its routes present credentials that the other side may
+//! choose; here one secret is shared by all nodes, and it never crosses the wire.
 
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ pub struct ClusterSettings {
     pub no_advertise: bool,
     /// The longest pause between two attempts to reach a node.
     pub longest_pause: Duration,
-    /// Groups of all nodes that share their streams: each is led by one node, so several let several nodes lead. The same on all.
+    /// Groups of all nodes that share their streams: each is led by one node, so several let several nodes
+    /// lead. The same on all.
     pub shards: u32,
     /// The node's disk was lost: with an empty data directory it asks the others for the place it had.
     pub rejoins: bool,
@@ -195,7 +197,7 @@ impl ClusterSettings {
         }
     }
 
-    /// Whether only this machine can reach it.
+    /// Returns whether only this machine can reach it.
     #[must_use]
     pub fn is_local(&self) -> bool {
         is_loopback(&self.host)

@@ -1,6 +1,7 @@
 //! TLS between nodes, as it is configured: `cluster { tls { ... } }`.
 //!
-//! nats-server's names. As there, both sides of a connection show a certificate and check the other's, whatever is said.
+//! nats-server's names. As there, both sides of a connection show a certificate and check the other's,
+//! whatever is said.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,8 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 /// TLS between nodes: each shows a certificate, and checks the other's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTls {
-    /// This node's certificate and those above it, PEM. It is shown to whoever dials and to whoever is dialled.
+    /// This node's certificate and those above it, PEM. It is shown to whoever dials and to whoever is
+    /// dialled.
     pub cert_file: PathBuf,
     /// Its private key, PEM.
     pub key_file: PathBuf,

@@ -1,7 +1,8 @@
 //! What a server can be told: [`Settings`], plain data with nats-server's names and defaults.
 //!
-//! Owns the meaning of each setting and the checking of credentials. [`tree`] reads nats-server's configuration syntax
-//! and ours, [`apply`] turns what was read into settings and refuses what does not exist here.
+//! Owns the meaning of each setting and the checking of credentials. [`tree`] reads nats-server's
+//! configuration syntax and ours, [`apply`] turns what was read into settings and refuses what does not exist
+//! here.
 
 pub mod apply;
 pub mod cluster;
@@ -113,8 +114,8 @@ pub struct StreamSettings {
 }
 
 impl StreamSettings {
-    /// Streams in `directory`, with the bounds that apply if nothing is said: the memory streams of a machine that is used for
-    /// more than that.
+    /// Streams in `directory`, with the bounds that apply if nothing is said: the memory streams of a machine
+    /// that is used for more than that.
     #[must_use]
     pub const fn new(directory: PathBuf) -> Self {
         Self {
@@ -194,7 +195,7 @@ impl Secret {
 }
 
 impl Secret {
-    /// Whether it is empty: it keeps no client out.
+    /// Returns whether it is empty: it keeps no client out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Plain(text) if text.is_empty())
@@ -324,7 +325,7 @@ impl Settings {
             .map_or(Ok(()), |c| c.check(server_name))
     }
 
-    /// Whether a client must present credentials.
+    /// Returns whether a client must present credentials.
     #[must_use]
     pub fn needs_credentials(&self) -> bool {
         self.token.is_some() || !self.users.is_empty()
@@ -368,8 +369,8 @@ impl Settings {
         self.tls.as_ref().map_or(Duration::ZERO, |t| t.timeout)
     }
 
-    /// When a connection silent since `since` is to be asked whether it is there: a little late, so that the timers of
-    /// many connections fall together.
+    /// When a connection silent since `since` is to be asked whether it is there: a little late, so that the
+    /// timers of many connections fall together.
     #[must_use]
     pub fn ping_due(&self, since: Time) -> Time {
         let grid = tidegate::nanos(self.ping_interval / 64).max(1);
@@ -441,7 +442,7 @@ fn compare(user: &Arc<User>, given: String) -> Credentials {
     }
 }
 
-/// Whether two secrets are the same, in a time that tells only their length.
+/// Returns whether two secrets are the same, in a time that tells only their length.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | (a ^ b)) == 0
 }

@@ -1,9 +1,10 @@
 //! Reads configuration text into a tree of keys, values and line numbers: nats-server's syntax, and TOML.
 //!
-//! nats-server's: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets; comments after `#` and
-//! `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...; `$NAME` is a key defined before in
-//! this map or one around it, or an environment variable; `include 'file'`; JSON, which is this in braces. Owns the syntax only: what keys there are is
-//! [`super::apply`]'s. Nesting and includes are bounded, so that no text makes it hang or overflow.
+//! nats-server's: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets; comments
+//! after `#` and `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...; `$NAME`
+//! is a key defined before in this map or one around it, or an environment variable; `include 'file'`; JSON,
+//! which is this in braces. Owns the syntax only: what keys there are is [`super::apply`]'s. Nesting and
+//! includes are bounded, so that no text makes it hang or overflow.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -185,8 +186,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Keys and values up to the closing brace, or the end of the text. `outer` holds the maps around this one, with what
-    /// they have so far.
+    /// Keys and values up to the closing brace, or the end of the text. `outer` holds the maps around this
+    /// one, with what they have so far.
     fn map(
         &mut self,
         braced: bool,

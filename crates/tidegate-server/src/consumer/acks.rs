@@ -1,7 +1,8 @@
-//! The way of an acknowledgement in, and everything else that ends or renews a message's claim to be delivered again.
+//! The way of an acknowledgement in, and everything else that ends or renews a message's claim to be
+//! delivered again.
 //!
-//! Owns what each verb does under each policy. Leaves payloads to [`super::verb`], and when an acknowledgement is answered to
-//! [`super::changes`].
+//! Owns what each verb does under each policy. Leaves payloads to [`super::verb`], and when an
+//! acknowledgement is answered to [`super::changes`].
 
 use super::advisory::{Advisory, Event};
 use super::live::Consumer;
@@ -14,8 +15,9 @@ use super::verb::Verb;
 use crate::api::config::AckPolicy;
 
 impl Consumer {
-    /// An acknowledgement came: `numbers` from its subject, `reply` empty if nobody waits for an answer. What was never
-    /// delivered cannot be acknowledged, and is not answered; what is acknowledged already is answered again.
+    /// An acknowledgement came: `numbers` from its subject, `reply` empty if nobody waits for an answer. What
+    /// was never delivered cannot be acknowledged, and is not answered; what is acknowledged already is
+    /// answered again.
     pub fn handle_ack(
         &mut self,
         now: u64,
@@ -44,7 +46,8 @@ impl Consumer {
                     self.advise_terminated(seq, numbers.consumer_seq, reason, sink);
                     self.acknowledge(now, seq);
                 }
-                // What nobody can read does nothing; whoever waits is answered all the same, as nats-server does it.
+                // What nobody can read does nothing; whoever waits is answered all the same, as nats-server
+                // does it.
                 None => {}
             }
         }

@@ -1,6 +1,7 @@
 //! What people who watch a consumer are told, beside the messages.
 //!
-//! Owns what is said, to which subject, and as which JSON. Leaves the advisory's id and time to whoever publishes it.
+//! Owns what is said, to which subject, and as which JSON. Leaves the advisory's id and time to whoever
+//! publishes it.
 
 use serde::Serialize;
 

@@ -1,11 +1,12 @@
 //! What changed since the last delta, and who waits to hear that it is durable.
 //!
-//! Owns when a delta is worth a place in the log: at once when a receiver asked to be told that its acknowledgement was recorded, else
-//! when changes have gathered for [`LINGER_US`] or there are [`MANY`] of them. A crash between costs redeliveries and nothing else, so a
-//! consumer's state takes a small share of the log however fast it goes. Leaves what is pending to [`super::pending`].
+//! Owns when a delta is worth a place in the log: at once when a receiver asked to be told that its
+//! acknowledgement was recorded, else when changes have gathered for [`LINGER_US`] or there are [`MANY`] of
+//! them. A crash between costs redeliveries and nothing else, so a consumer's state takes a small share of
+//! the log however fast it goes. Leaves what is pending to [`super::pending`].
 //!
-//! Everything is bounded: past [`FULL`] changes nothing is delivered until a delta has been taken, and one delta tells of no more than
-//! [`TOLD_MAX`] old messages (the rest is told by the next).
+//! Everything is bounded: past [`FULL`] changes nothing is delivered until a delta has been taken, and one
+//! delta tells of no more than [`TOLD_MAX`] old messages (the rest is told by the next).
 
 use std::collections::VecDeque;
 
@@ -67,7 +68,7 @@ impl Changes {
         self.new + self.touched.len() + self.removed.len()
     }
 
-    /// Whether a delta has to be taken before more is delivered.
+    /// Returns whether a delta has to be taken before more is delivered.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= FULL
     }
@@ -175,13 +176,13 @@ impl Changes {
         Some(bytes)
     }
 
-    /// Whether all deltas that were taken are durable.
+    /// Returns whether all deltas that were taken are durable.
     pub(super) const fn is_settled(&self) -> bool {
         self.taken == self.durable
     }
 
-    /// The consumer begins again after message `told`, and the log knows: what changed before counts no more, nor does anybody wait
-    /// for it to become durable.
+    /// The consumer begins again after message `told`, and the log knows: what changed before counts no more,
+    /// nor does anybody wait for it to become durable.
     pub(super) fn handle_reset(&mut self, told: u64, sink: &mut impl Sink) {
         debug_assert!(
             self.is_settled(),

@@ -1,8 +1,9 @@
 //! The way of a message out.
 //!
-//! Owns the order (what is due again goes before what is new, the last messages of subjects before what followed them) and
-//! everything that holds delivery up: no receiver, a slow one, flow control, a pause, too much unacknowledged, a message that is
-//! being read. Leaves the receivers' rules to [`super::pulls`] and [`super::push`].
+//! Owns the order (what is due again goes before what is new, the last messages of subjects before what
+//! followed them) and everything that holds delivery up: no receiver, a slow one, flow control, a pause, too
+//! much unacknowledged, a message that is being read. Leaves the receivers' rules to [`super::pulls`] and
+//! [`super::push`].
 
 use super::live::{Consumer, MESSAGE_DELETED, Receiver};
 use super::pending::Unacked;
@@ -161,7 +162,8 @@ impl Consumer {
         }
     }
 
-    /// Whether a message is to be given as long after the one before it as it came, and that is not yet.
+    /// Returns whether a message is to be given as long after the one before it as it came, and that is not
+    /// yet.
     fn is_early(&mut self, now: u64, next: Next, time_us: u64) -> bool {
         let (Some(replay), Next::New { seq }) = (&mut self.replay, next) else {
             return false;

@@ -1,7 +1,9 @@
-//! What changed in a consumer, as bytes: one command in the log for all that was delivered and acknowledged since the last.
+//! What changed in a consumer, as bytes: one command in the log for all that was delivered and acknowledged
+//! since the last.
 //!
-//! Owns the layout. Numbers are variable-length (seven bits a byte, low ones first; differences that may be negative in zigzag).
-//! What was delivered in a row at one time is one run of a few bytes, and an acknowledgement at the floor takes none at all.
+//! Owns the layout. Numbers are variable-length (seven bits a byte, low ones first; differences that may be
+//! negative in zigzag). What was delivered in a row at one time is one run of a few bytes, and an
+//! acknowledgement at the floor takes none at all.
 //!
 //! ```text
 //! version u8 = 1
@@ -10,8 +12,8 @@
 //! removed above the floor: count, then of each: stream_seq - the last one
 //! ```
 //!
-//! A run stands for `length` messages whose numbers in stream and consumer rise by one. Whatever the bytes are, decoding ends in
-//! a delta or an error, and takes memory only for [`UNACKED_MAX`] messages.
+//! A run stands for `length` messages whose numbers in stream and consumer rise by one. Whatever the bytes
+//! are, decoding ends in a delta or an error, and takes memory only for [`UNACKED_MAX`] messages.
 
 use thiserror::Error;
 
@@ -163,7 +165,7 @@ impl Delta {
     }
 }
 
-/// Whether `b` belongs to the run of `a`.
+/// Returns whether `b` belongs to the run of `a`.
 fn follows(a: &Unacked, b: &Unacked) -> bool {
     b.stream_seq == a.stream_seq + 1
         && b.consumer_seq == a.consumer_seq + 1

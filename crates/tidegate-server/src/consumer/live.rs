@@ -1,10 +1,10 @@
 //! A consumer on the node that serves it: what [`State`] says, and everything that needs no log.
 //!
-//! Owns who is given what, and when. [`super::deliver`] holds the way of a message out, [`super::acks`] the way of an
-//! acknowledgement in; both are parts of [`Consumer`].
+//! Owns who is given what, and when. [`super::deliver`] holds the way of a message out, [`super::acks`] the
+//! way of an acknowledgement in; both are parts of [`Consumer`].
 //!
-//! Invariants, beside those of [`State`]: what is pending is either in the redelivery queue or has a due time; `ahead` is the count of
-//! matching messages at or after `cursor`.
+//! Invariants, beside those of [`State`]: what is pending is either in the redelivery queue or has a due
+//! time; `ahead` is the count of matching messages at or after `cursor`.
 
 use super::changes::Changes;
 use super::delta::UNACKED_MAX;
@@ -24,13 +24,14 @@ use crate::nats::subject;
 
 /// A consumer on the node that serves it.
 ///
-/// Times are microseconds since the Unix epoch and never go back. What happens is told by `handle_*`; then [`Consumer::deliver`]
-/// gives out what can be given, [`Consumer::poll_delta`] says what the log should know, and [`Consumer::deadline`] when to come again
-/// ([`Consumer::handle_timeouts`], then `deliver`). All three are cheap when there is nothing to do.
+/// Times are microseconds since the Unix epoch and never go back. What happens is told by `handle_*`; then
+/// [`Consumer::deliver`] gives out what can be given, [`Consumer::poll_delta`] says what the log should know,
+/// and [`Consumer::deadline`] when to come again ([`Consumer::handle_timeouts`], then `deliver`). All three
+/// are cheap when there is nothing to do.
 ///
-/// What a crash loses is what no durable delta holds: deliveries are made again, under the same numbers; acknowledgements that nobody
-/// was answered cost a redelivery; the redelivery queue is filled again from due times. Pulls, heartbeats and flow control end with
-/// the node, and receivers begin anew.
+/// What a crash loses is what no durable delta holds: deliveries are made again, under the same numbers;
+/// acknowledgements that nobody was answered cost a redelivery; the redelivery queue is filled again from due
+/// times. Pulls, heartbeats and flow control end with the node, and receivers begin anew.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     pub(super) stream: String,
@@ -83,8 +84,8 @@ pub struct Identity<'a> {
     pub stream: &'a str,
     /// Its name.
     pub consumer: &'a str,
-    /// Whether the log keeps its state. One that the log does not know yields no deltas, and its acknowledgements are answered
-    /// at once.
+    /// Whether the log keeps its state. One that the log does not know yields no deltas, and its
+    /// acknowledgements are answered at once.
     pub logged: bool,
 }
 
@@ -127,8 +128,8 @@ pub enum Ending {
 }
 
 impl Consumer {
-    /// Takes up a consumer where its state says. `source` shows what its filters pass; from now on every message stored or removed
-    /// has to be told.
+    /// Takes up a consumer where its state says. `source` shows what its filters pass; from now on every
+    /// message stored or removed has to be told.
     pub fn new(
         now: u64,
         identity: Identity<'_>,
@@ -191,9 +192,9 @@ impl Consumer {
         self.ahead = source.count_from(self.cursor);
     }
 
-    /// Begins again where `state`, which was reset, says: for the log, or by itself where that does not keep this consumer. Pulls
-    /// and flow control stay as they are; a receiver that waits to hear that its acknowledgement was recorded hears it, since all that
-    /// could be is.
+    /// Begins again where `state`, which was reset, says: for the log, or by itself where that does not keep
+    /// this consumer. Pulls and flow control stay as they are; a receiver that waits to hear that its
+    /// acknowledgement was recorded hears it, since all that could be is.
     pub fn handle_reset(&mut self, state: &State, source: &mut impl Source, sink: &mut impl Sink) {
         self.changes.handle_reset(state.delivered.stream_seq, sink);
         self.delivered = state.delivered;
@@ -207,7 +208,7 @@ impl Consumer {
         self.look_ahead(state, source);
     }
 
-    /// Whether all deltas that were taken are durable.
+    /// Returns whether all deltas that were taken are durable.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.changes.is_settled()
@@ -265,7 +266,8 @@ impl Consumer {
         }
         if !pulls.push(now, reply, &request) {
             pulls.prune(now, sink);
-            // A receiver that expects heartbeats misses them and asks again later; told, it would ask again at once.
+            // A receiver that expects heartbeats misses them and asks again later; told, it would ask again
+            // at once.
             if !pulls.push(now, reply, &request) && request.heartbeat_ns == 0 {
                 sink.status(reply, b"", &status::plain(409, "Exceeded MaxWaiting"));
             }
@@ -303,7 +305,7 @@ impl Consumer {
         }
     }
 
-    /// Whether a pull waits that a client listens for, or one listens to the deliver subject.
+    /// Returns whether a pull waits that a client listens for, or one listens to the deliver subject.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0,
@@ -385,8 +387,8 @@ impl Consumer {
         }
     }
 
-    /// When to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and [`Consumer::poll_delta`]: later than `now`, by
-    /// which these are taken to have been called.
+    /// When to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and [`Consumer::poll_delta`]:
+    /// later than `now`, by which these are taken to have been called.
     pub fn deadline(&mut self, now: u64) -> Option<u64> {
         let (receiver, rate) = match &self.receiver {
             Receiver::Pull(pulls) => (pulls.deadline(), None),
@@ -404,7 +406,7 @@ impl Consumer {
         deadlines.into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Whether nobody has used it for as long as its configuration says: it should be deleted.
+    /// Returns whether nobody has used it for as long as its configuration says: it should be deleted.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
         !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
@@ -416,8 +418,9 @@ impl Consumer {
         Some(self.used_us.saturating_add(inactive))
     }
 
-    /// What changed since the last delta, once it is worth a place in the log: to be proposed, as the command that changes this
-    /// consumer, and told by [`Consumer::handle_delta_durable`] when it is durable. Call it only when it can be proposed.
+    /// What changed since the last delta, once it is worth a place in the log: to be proposed, as the command
+    /// that changes this consumer, and told by [`Consumer::handle_delta_durable`] when it is durable. Call it
+    /// only when it can be proposed.
     pub fn poll_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes.deadline().filter(|at| *at <= now)?;
         self.take_delta(now)
@@ -453,14 +456,15 @@ impl Consumer {
         }
     }
 
-    /// Whether messages of this subject are for it.
+    /// Returns whether messages of this subject are for it.
     #[must_use]
     pub fn wants(&self, subject: &[u8]) -> bool {
         let filters = &self.settings.filters;
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
     }
 
-    /// Whether it waits for the acknowledgement of a message that its filters do not pass: they were others when it was delivered.
+    /// Returns whether it waits for the acknowledgement of a message that its filters do not pass: they were
+    /// others when it was delivered.
     pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
         let mut seqs = self.pending.iter().map(|u| u.stream_seq);
         seqs.any(|seq| source.next_at(seq) != Some(seq))
@@ -498,14 +502,14 @@ impl Consumer {
         }
     }
 
-    /// Whether nothing is delivered until something is acknowledged.
+    /// Returns whether nothing is delivered until something is acknowledged.
     pub(super) fn is_held_up(&self) -> bool {
         self.awaits_acks()
             && self.redelivery.queued() == 0
             && self.pending.len() >= self.settings.max_unacked
     }
 
-    /// Whether deliveries wait for acknowledgements.
+    /// Returns whether deliveries wait for acknowledgements.
     pub(super) fn awaits_acks(&self) -> bool {
         self.settings.ack != AckPolicy::None
     }

@@ -1,9 +1,11 @@
-//! Consumers: who has been given which message of a stream, who still owes an acknowledgement, what is due again.
+//! Consumers: who has been given which message of a stream, who still owes an acknowledgement, what is due
+//! again.
 //!
 //! Pure code: times, requests and messages in, deliveries and deltas out. No clock, no socket, no file.
 //!
-//! [`State`] is what the log keeps of a consumer and every node holds. The log changes it by deltas, of which one takes all that
-//! happened since the last. [`Consumer`] is the consumer on the node that serves it: always a little ahead of its state.
+//! [`State`] is what the log keeps of a consumer and every node holds. The log changes it by deltas, of which
+//! one takes all that happened since the last. [`Consumer`] is the consumer on the node that serves it:
+//! always a little ahead of its state.
 
 mod acks;
 mod advisory;

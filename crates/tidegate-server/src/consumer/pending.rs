@@ -1,8 +1,9 @@
 //! Messages handed out and not acknowledged, in the order of the stream.
 //!
-//! Owns the collection: one ring of entries sorted by their number in the stream, in which a removed one stays as a tombstone
-//! until it reaches the front or tombstones outnumber the rest. New messages come at the end, so nothing moves; and
-//! while numbers are dense, finding one is a subtraction. Leaves what an entry means to [`super::State`] and [`super::Consumer`].
+//! Owns the collection: one ring of entries sorted by their number in the stream, in which a removed one
+//! stays as a tombstone until it reaches the front or tombstones outnumber the rest. New messages come at the
+//! end, so nothing moves; and while numbers are dense, finding one is a subtraction. Leaves what an entry
+//! means to [`super::State`] and [`super::Consumer`].
 //!
 //! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts what is no tombstone.
 
@@ -50,7 +51,7 @@ impl<L: Copy> Pending<L> {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,11 +1,12 @@
 //! The pulls that wait for messages, and whose turn it is.
 //!
-//! Owns the queue: messages are dealt to the pulls one by one, in turn, and a pull ends with a status when it expires, is full, or
-//! cannot take the next message. Leaves what is dealt to [`super::Consumer`].
+//! Owns the queue: messages are dealt to the pulls one by one, in turn, and a pull ends with a status when it
+//! expires, is full, or cannot take the next message. Leaves what is dealt to [`super::Consumer`].
 //!
-//! A pull with a subject that no client listens to is set apart: it is given nothing, does not count as a use of the consumer, and makes way
-//! for other pulls. A client that was disconnected for a moment listens again within [`AWAY_US`], and its pull goes on; after that, or
-//! when it expires, the pull ends. nats-server ends such a pull when it next looks for one, and looks less often.
+//! A pull with a subject that no client listens to is set apart: it is given nothing, does not count as a use
+//! of the consumer, and makes way for other pulls. A client that was disconnected for a moment listens again
+//! within [`AWAY_US`], and its pull goes on; after that, or when it expires, the pull ends. nats-server ends
+//! such a pull when it next looks for one, and looks less often.
 //!
 //! Bounded by the consumer's `max_waiting`, and by [`WAITING_MAX`] whatever that says.
 
@@ -18,8 +19,8 @@ use crate::nats::subject;
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;
-/// How long a pull is kept while no client listens to its subject, in microseconds: clients wait for 2 s before
-/// they connect again to the server they were connected to, and some for longer where that failed.
+/// How long a pull is kept while no client listens to its subject, in microseconds: clients wait for 2 s
+/// before they connect again to the server they were connected to, and some for longer where that failed.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
 /// A consumer's limits on its pulls; 0: none.
@@ -79,7 +80,8 @@ impl Pull {
         self.expires_us.min(self.beat_us)
     }
 
-    /// Whether it ends where nothing more is there: one that waits for its first message has not got what it came for.
+    /// Returns whether it ends where nothing more is there: one that waits for its first message has not got
+    /// what it came for.
     fn has_come_to_its_end(&self) -> bool {
         self.no_wait && (self.expires_us == u64::MAX || self.served)
     }
@@ -261,7 +263,7 @@ impl Pulls {
         changed.then(|| self.away.iter().map(|pull| pull.reply.clone()).collect())
     }
 
-    /// Whether the first pull takes a message of so many bytes; if not, it is ended.
+    /// Returns whether the first pull takes a message of so many bytes; if not, it is ended.
     pub(super) fn front_takes(&mut self, bytes: u64, sink: &mut impl Sink) -> bool {
         let Some(pull) = self.queue.front() else {
             return false;
@@ -341,11 +343,12 @@ impl Pulls {
         self.away_changed |= self.away.len() < before;
     }
 
-    /// Ends what has expired, and gives signs of life where the silence was long, if somebody listens: `last` holds the last
-    /// numbers given. Says whether a pull ended.
+    /// Ends what has expired, and gives signs of life where the silence was long, if somebody listens: `last`
+    /// holds the last numbers given. Says whether a pull ended.
     ///
-    /// Those that only wanted what was there end, too, where messages are `held_up` until others are acknowledged. So does nats-server, by
-    /// which a client that is slow to acknowledge is not told of life for ever in the place of an end.
+    /// Those that only wanted what was there end, too, where messages are `held_up` until others are
+    /// acknowledged. So does nats-server, by which a client that is slow to acknowledge is not told of life
+    /// for ever in the place of an end.
     pub(super) fn handle_timeouts(
         &mut self,
         now: u64,

@@ -1,8 +1,9 @@
-//! The receiver of a push consumer: where messages go, how many bytes may be under way, how fast, and when to say something.
+//! The receiver of a push consumer: where messages go, how many bytes may be under way, how fast, and when to
+//! say something.
 //!
-//! Owns flow control (a window of bytes: at half of it the receiver is asked to answer, at the whole of it delivery stops until it
-//! does; each answer doubles the window up to [`WINDOW_MAX`]), the rate limit and idle heartbeats. Leaves what is sent to
-//! [`super::Consumer`].
+//! Owns flow control (a window of bytes: at half of it the receiver is asked to answer, at the whole of it
+//! delivery stops until it does; each answer doubles the window up to [`WINDOW_MAX`]), the rate limit and
+//! idle heartbeats. Leaves what is sent to [`super::Consumer`].
 
 use super::seam::{Ready, Sink};
 use super::status;
@@ -95,7 +96,7 @@ impl Push {
         });
     }
 
-    /// Whether flow control waits for an answer before more is sent.
+    /// Returns whether flow control waits for an answer before more is sent.
     pub(super) fn is_stalled(&self) -> bool {
         self.flow.as_ref().is_some_and(|f| f.bytes > f.window)
     }
@@ -169,8 +170,9 @@ impl Push {
         }
     }
 
-    /// There is no consumer any more, and the protocol has no word for it. A sign of life with a number that was never given looks
-    /// like a message that was missed: an ordered consumer is made anew at once then, not when two signs of life were missed.
+    /// There is no consumer any more, and the protocol has no word for it. A sign of life with a number that
+    /// was never given looks like a message that was missed: an ordered consumer is made anew at once then,
+    /// not when two signs of life were missed.
     pub(super) fn tell_lost(&mut self, last: (u64, u64), sink: &mut impl Sink) {
         if self.heartbeat_us > 0 {
             let headers = status::heartbeat(last.0 + 1, last.1, None);

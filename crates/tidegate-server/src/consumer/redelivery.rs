@@ -1,6 +1,7 @@
 //! When messages are due again, and the queue of those that are.
 //!
-//! Owns two orders over what is pending: by due time, and by turn in the queue. Leaves the entries themselves to
+//! Owns two orders over what is pending: by due time, and by turn in the queue. Leaves the entries themselves
+//! to
 //! [`super::pending`]: a due time counts only if the entry still says so, so an acknowledgement touches nothing here. Stale ones are
 //! dropped when they surface, or when they outnumber the rest.
 

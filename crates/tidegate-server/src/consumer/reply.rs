@@ -1,8 +1,9 @@
 //! The subject that acknowledges a message: written for each delivery, read when it comes back.
 //!
-//! Owns both forms. Nine tokens are written, `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`;
-//! eleven or more, with a domain and an account before the stream, are read too. Writing one costs a few dozen digits into a
-//! buffer used again and again.
+//! Owns both forms. Nine tokens are written,
+//! `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`; eleven or
+//! more, with a domain and an account before the stream, are read too. Writing one costs a few dozen digits
+//! into a buffer used again and again.
 
 /// Writes acknowledgement subjects of one consumer.
 #[derive(Clone, Debug)]
@@ -102,7 +103,8 @@ impl<'a> AckSubject<'a> {
     }
 }
 
-/// Tokens after `$JS.ACK.` that are looked at: those of the longer form, and one more that says there are more.
+/// Tokens after `$JS.ACK.` that are looked at: those of the longer form, and one more that says there are
+/// more.
 const TOKENS_MAX: usize = 10;
 
 fn decimal(digits: &[u8]) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! A pull request's body.
 //!
-//! Owns its three forms (nothing, a number, JSON) and what is wrong with one in itself. Leaves the consumer's limits and the queue
-//! to [`super::pulls`].
+//! Owns its three forms (nothing, a number, JSON) and what is wrong with one in itself. Leaves the consumer's
+//! limits and the queue to [`super::pulls`].
 
 use serde::{Deserialize, Deserializer};
 

@@ -1,6 +1,7 @@
 //! With which message a consumer may be made to begin again.
 //!
-//! Owns the rule: never with one that its deliver policy would have passed over. Leaves what beginning again is to [`State::reset`].
+//! Owns the rule: never with one that its deliver policy would have passed over. Leaves what beginning again
+//! is to [`State::reset`].
 //!
 //! [`State::reset`]: super::State::reset
 
@@ -9,8 +10,8 @@ use super::state::{Position, RESET_RANGE};
 use crate::api::config::{ConsumerConfig, DeliverPolicy};
 use crate::api::error::ApiError;
 
-/// With which message a consumer of this stream begins again that is asked to with message `asked`, or, where that is 0, with whatever is
-/// not settled.
+/// With which message a consumer of this stream begins again that is asked to with message `asked`, or, where
+/// that is 0, with whatever is not settled.
 ///
 /// # Errors
 /// [`ApiError::invalid_reset`] where its deliver policy does not allow it.

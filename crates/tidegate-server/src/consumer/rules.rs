@@ -1,7 +1,8 @@
 //! Rules and defaults of consumer configurations.
 //!
-//! Owns what a configuration may say by itself, beside its stream's, and in place of the one it changes. The texts are nats-server's.
-//! Leaves names and the request around a configuration to the API, and how many consumers a stream may have to the stream.
+//! Owns what a configuration may say by itself, beside its stream's, and in place of the one it changes. The
+//! texts are nats-server's. Leaves names and the request around a configuration to the API, and how many
+//! consumers a stream may have to the stream.
 
 use super::duration;
 use crate::api::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
@@ -256,8 +257,8 @@ pub enum Admission {
     Update,
 }
 
-/// Decides what a request comes to, where `existing` is the consumer of that name: `action` is `create`, `update`, or empty for
-/// either. Both configurations have been checked and have their defaults.
+/// Decides what a request comes to, where `existing` is the consumer of that name: `action` is `create`,
+/// `update`, or empty for either. Both configurations have been checked and have their defaults.
 pub fn admit(
     action: &str,
     existing: Option<&ConsumerConfig>,

@@ -1,12 +1,13 @@
-//! What a consumer needs of its stream and of the connections, as traits: a [`View`] and a [`Source`] on one side, a
-//! [`Sink`] on the other.
+//! What a consumer needs of its stream and of the connections, as traits: a [`View`] and a [`Source`] on one
+//! side, a [`Sink`] on the other.
 //!
-//! Owns no state. Leaves to whoever implements them how messages are kept, who listens to a subject, and which of a stream's
-//! messages pass the consumer's filters: a source shows one consumer's part of a stream.
+//! Owns no state. Leaves to whoever implements them how messages are kept, who listens to a subject, and
+//! which of a stream's messages pass the consumer's filters: a source shows one consumer's part of a stream.
 
 /// What is asked of a stream to find where a new consumer starts.
 pub trait View {
-    /// The number of the first message, whatever its subject; of an empty stream one more than [`View::last_seq`].
+    /// The number of the first message, whatever its subject; of an empty stream one more than
+    /// [`View::last_seq`].
     fn first_seq(&self) -> u64;
 
     /// The number of the last message there was, whatever its subject; 0 before the first.
@@ -15,14 +16,15 @@ pub trait View {
     /// The last message that passes the consumer's filters.
     fn last_matching(&mut self) -> Option<u64>;
 
-    /// The first message, whatever its subject, stored at this time or later (microseconds since the Unix epoch); one more than
-    /// [`View::last_seq`] if there is none.
+    /// The first message, whatever its subject, stored at this time or later (microseconds since the Unix
+    /// epoch); one more than [`View::last_seq`] if there is none.
     fn seq_at_time(&mut self, time_us: u64) -> u64;
 }
 
 /// The messages of a stream that pass one consumer's filters.
 pub trait Source {
-    /// The number of the first message, whatever its subject; of an empty stream one more than [`Source::last_seq`].
+    /// The number of the first message, whatever its subject; of an empty stream one more than
+    /// [`Source::last_seq`].
     fn first_seq(&self) -> u64;
 
     /// The number of the last message there was, whatever its subject.
@@ -34,11 +36,11 @@ pub trait Source {
     /// How many messages numbered `seq` or higher pass the filters.
     fn count_from(&mut self, seq: u64) -> u64;
 
-    /// The last message of each subject that passes the filters, in order; `None` where each message is the last of its
-    /// subject, as in a stream that keeps one a subject.
+    /// The last message of each subject that passes the filters, in order; `None` where each message is the
+    /// last of its subject, as in a stream that keeps one a subject.
     fn last_per_subject(&mut self) -> Option<Vec<u64>>;
 
-    /// Whether the message is there.
+    /// Returns whether the message is there.
     fn contains(&self, seq: u64) -> bool;
 
     /// Reads a message.
@@ -84,10 +86,12 @@ pub struct Delivery<'a> {
 
 /// The connections.
 pub trait Sink {
-    /// Whether somebody listens to `to`, and can take more. With a `group`, only members of this queue group count.
+    /// Whether somebody listens to `to`, and can take more. With a `group`, only members of this queue group
+    /// count.
     fn ready(&mut self, to: &[u8], group: Option<&[u8]>) -> Ready;
 
-    /// Hands a message to whoever listens to `to`. Called only after [`Sink::ready`] said so, in the same turn.
+    /// Hands a message to whoever listens to `to`. Called only after [`Sink::ready`] said so, in the same
+    /// turn.
     fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready;
 
     /// Sends a message that has headers only, and a reply subject where it is not empty.

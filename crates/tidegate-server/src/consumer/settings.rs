@@ -1,4 +1,5 @@
-//! A consumer's configuration as its live part uses it: microseconds, bounds, no negative numbers that mean something.
+//! A consumer's configuration as its live part uses it: microseconds, bounds, no negative numbers that mean
+//! something.
 //!
 //! Owns the translation. Leaves the rules and defaults of a configuration to [`super::rules`].
 

@@ -1,4 +1,5 @@
-//! The last message of each subject, as they were when the consumer began: what it is given before all that follows.
+//! The last message of each subject, as they were when the consumer began: what it is given before all that
+//! follows.
 //!
 //! Owns the list. Leaves which messages are on it to the stream.
 

@@ -1,7 +1,7 @@
 //! Where a new consumer starts.
 //!
-//! Owns the choice, made once, when the consumer is made; from then on its [`State`] says where it is. Leaves what the stream holds
-//! to a [`View`].
+//! Owns the choice, made once, when the consumer is made; from then on its [`State`] says where it is. Leaves
+//! what the stream holds to a [`View`].
 
 use super::seam::View;
 use super::state::State;

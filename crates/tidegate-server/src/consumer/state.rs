@@ -1,13 +1,15 @@
 //! What the log keeps of a consumer: how far it has delivered, what is acknowledged, what is not.
 //!
-//! Owns the state and how a [`Delta`] changes it: the same deltas in the same order give the same state on every node. Leaves when a
-//! delta is made, and everything that is forgotten with the leader (pulls, heartbeats, the order of redelivery), to [`super::Consumer`].
+//! Owns the state and how a [`Delta`] changes it: the same deltas in the same order give the same state on
+//! every node. Leaves when a delta is made, and everything that is forgotten with the leader (pulls,
+//! heartbeats, the order of redelivery), to [`super::Consumer`].
 //!
-//! The state follows the leader: what was delivered after the last delta is, after a crash, delivered again under the same numbers, and
-//! an acknowledgement that was in no delta costs one redelivery. Nothing acknowledged in a durable delta is delivered again.
+//! The state follows the leader: what was delivered after the last delta is, after a crash, delivered again
+//! under the same numbers, and an acknowledgement that was in no delta costs one redelivery. Nothing
+//! acknowledged in a durable delta is delivered again.
 //!
-//! Invariants: `ack_floor` and `delivered` never go back unless the consumer is made to begin again ([`State::reset`]), the one never
-//! passes the other, and what is pending lies between them.
+//! Invariants: `ack_floor` and `delivered` never go back unless the consumer is made to begin again
+//! ([`State::reset`]), the one never passes the other, and what is pending lies between them.
 
 use std::ops::RangeInclusive;
 
@@ -66,7 +68,8 @@ pub struct State {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
     pub(super) pending: Pending,
-    /// Where the last messages of each subject end and all that came later begins; 0 where the consumer did not start so.
+    /// Where the last messages of each subject end and all that came later begins; 0 where the consumer did
+    /// not start so.
     pub(super) resume: u64,
 }
 
@@ -85,7 +88,8 @@ impl State {
         }
     }
 
-    /// A consumer that begins with the last message of each subject up to message `resume`, then goes on with all that follows.
+    /// A consumer that begins with the last message of each subject up to message `resume`, then goes on with
+    /// all that follows.
     #[must_use]
     pub fn starting_last_per_subject(resume: u64) -> Self {
         Self {
@@ -130,15 +134,17 @@ impl State {
         &self.pending
     }
 
-    /// Takes over what changed, as [`super::Consumer::poll_delta`] wrote it. The state stays as it was if that cannot be read.
+    /// Takes over what changed, as [`super::Consumer::poll_delta`] wrote it. The state stays as it was if
+    /// that cannot be read.
     pub fn apply(&mut self, delta: &[u8]) -> Result<(), DeltaError> {
         let delta = Delta::decode(delta)?;
         self.take(&delta);
         Ok(())
     }
 
-    /// Begins again with message `seq`, one of [`RESET_RANGE`]: nothing from there on was delivered, everything before it is settled, and
-    /// deliveries are counted from 1. A delta that was made before must not be applied after this.
+    /// Begins again with message `seq`, one of [`RESET_RANGE`]: nothing from there on was delivered,
+    /// everything before it is settled, and deliveries are counted from 1. A delta that was made before must
+    /// not be applied after this.
     pub fn reset(&mut self, seq: u64) {
         *self = Self {
             resume: self.resume,

@@ -1,6 +1,7 @@
 //! The status messages of a consumer, as header blocks.
 //!
-//! Owns their texts, which clients compare: they are exact. Leaves when one is sent to [`super::Consumer`] and its parts.
+//! Owns their texts, which clients compare: they are exact. Leaves when one is sent to [`super::Consumer`]
+//! and its parts.
 
 /// The header that says how much of a payload is not sent.
 pub(super) const MESSAGE_SIZE: &str = "Nats-Msg-Size";

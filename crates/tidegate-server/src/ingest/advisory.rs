@@ -25,7 +25,8 @@ impl Abandoned {
         format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}")
     }
 
-    /// Its payload; `stream` is the stream's name, `id` unique among advisories, `timestamp` the time in RFC 3339.
+    /// Its payload; `stream` is the stream's name, `id` unique among advisories, `timestamp` the time in RFC
+    /// 3339.
     #[must_use]
     pub fn json(&self, stream: &str, domain: Option<&str>, id: &str, timestamp: &str) -> Vec<u8> {
         let json = Json {

@@ -1,4 +1,5 @@
-//! Atomic batches: messages gathered until one of them commits, then handed out as one run to propose in one entry.
+//! Atomic batches: messages gathered until one of them commits, then handed out as one run to propose in one
+//! entry.
 //!
 //! ```text
 //! (none) --seq 1--> open --seq n+1--> open --commit--> handed out
@@ -6,9 +7,9 @@
 //!                     +-- a gap, too large, silent for 10 s --> abandoned, and said so
 //! ```
 //!
-//! Owns the sequence, the limits and the staging. Whether the messages may be stored (duplicates, expected sequences, limits of
-//! the stream) is decided where the entry is applied, for all of them at once. Nothing is answered here: [`Staged`] says what is
-//! to be answered.
+//! Owns the sequence, the limits and the staging. Whether the messages may be stored (duplicates, expected
+//! sequences, limits of the stream) is decided where the entry is applied, for all of them at once. Nothing
+//! is answered here: [`Staged`] says what is to be answered.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -143,7 +144,7 @@ impl AtomicBatch {
         u32::try_from(self.messages.spans.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether it has no messages, which no batch handed out is.
+    /// Returns whether it has no messages, which no batch handed out is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.spans.is_empty()

@@ -6,17 +6,19 @@
 //!        +-- held behind one that may be refused <-- poll_released
 //! ```
 //!
-//! Owns each batch's positions, gaps, the end of a batch, limits, and when acknowledgements leave ([`super::pacing`]). Whether a
-//! message may be stored is decided where its entry is applied; whoever proposes it keeps the [`Ticket`] and reports the outcome,
-//! in the order of the log.
+//! Owns each batch's positions, gaps, the end of a batch, limits, and when acknowledgements leave
+//! ([`super::pacing`]). Whether a message may be stored is decided where its entry is applied; whoever
+//! proposes it keeps the [`Ticket`] and reports the outcome, in the order of the log.
 //!
-//! An acknowledgement names only what is stored. In a batch that ends at the first gap (`fail`), nothing may be stored behind a
-//! message that was refused. Outcomes come after later messages were proposed, so a message that can be refused for what the
-//! stream then holds (expected sequences, a full stream that discards new messages) holds up those behind it until its outcome
-//! is known. What cannot be foreseen at all, such as a full disk, also ends the batch; then messages of it that were already
-//! proposed may be stored without being counted, and a publisher that sends them again stores them twice.
+//! An acknowledgement names only what is stored. In a batch that ends at the first gap (`fail`), nothing may
+//! be stored behind a message that was refused. Outcomes come after later messages were proposed, so a
+//! message that can be refused for what the stream then holds (expected sequences, a full stream that
+//! discards new messages) holds up those behind it until its outcome is known. What cannot be foreseen at
+//! all, such as a full disk, also ends the batch; then messages of it that were already proposed may be
+//! stored without being counted, and a publisher that sends them again stores them twice.
 //!
-//! Polling order: after messages and outcomes, [`Fast::poll_released`] until it gives nothing, then [`Fast::poll_acks`].
+//! Polling order: after messages and outcomes, [`Fast::poll_released`] until it gives nothing, then
+//! [`Fast::poll_acks`].
 
 mod batch;
 
@@ -280,8 +282,8 @@ impl Fast {
         self.released.pop_front()
     }
 
-    /// Acknowledges what is stored, as far as the controller lets it or a publisher has to know; whether it did.
-    /// If so, [`Fast::handle_acks_sent`] is to follow.
+    /// Acknowledges what is stored, as far as the controller lets it or a publisher has to know; whether it
+    /// did. If so, [`Fast::handle_acks_sent`] is to follow.
     pub fn poll_acks(&mut self, now: Time, answers: &mut Vec<Answer>) -> bool {
         let (mut backlog, mut forced, mut oldest) = (0, 0_u64, now);
         for &key in &self.unacked {
@@ -481,8 +483,8 @@ impl Fast {
         }
     }
 
-    /// Something about a batch has changed: ends it if it is over, else notes that there is something to acknowledge. Whether it
-    /// has ended.
+    /// Something about a batch has changed: ends it if it is over, else notes that there is something to
+    /// acknowledge. Whether it has ended.
     fn settle(&mut self, now: Time, key: u32, answers: &mut Vec<Answer>) -> bool {
         let batch = &mut self.batches[key as usize];
         if batch.in_flight == 0 && batch.held.is_empty() {
@@ -544,7 +546,7 @@ impl Fast {
     }
 }
 
-/// Whether a message can be refused for what the stream holds when it is applied.
+/// Returns whether a message can be refused for what the stream holds when it is applied.
 fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
     let limited = config.max_msgs > 0 || config.max_bytes > 0 || config.discard_new_per_subject;
     // An id can make it a duplicate, which counts as stored.

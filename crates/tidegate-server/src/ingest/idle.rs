@@ -1,7 +1,8 @@
 //! When to look for batches that have been silent for too long.
 //!
-//! Whoever is not silent only moves its end further away, so a lower bound of all ends holds until somebody looks. Looking
-//! costs a walk over all batches and is done once a second at most: a batch may live that much longer.
+//! Whoever is not silent only moves its end further away, so a lower bound of all ends holds until somebody
+//! looks. Looking costs a walk over all batches and is done once a second at most: a batch may live that much
+//! longer.
 
 use std::time::Duration;
 
@@ -28,12 +29,12 @@ impl Idle {
         self.next
     }
 
-    /// Whether to look now; then [`Idle::looked`] must follow.
+    /// Returns whether to look now; then [`Idle::looked`] must follow.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// Whether something heard of last at `heard` has been silent for too long.
+    /// Returns whether something heard of last at `heard` has been silent for too long.
     pub(super) fn is_over(now: Time, heard: Time) -> bool {
         heard + IDLE <= now
     }

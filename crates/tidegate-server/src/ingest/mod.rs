@@ -1,10 +1,11 @@
 //! Batches of messages as publishers send them: what holds a batch together until it is stored, as pure code.
 //!
-//! [`Atomic`] gathers batches that are stored whole or not at all; [`Fast`] follows batches whose messages are stored as they come
-//! and acknowledged together, as often as an engine controller lets them be. Times, messages and outcomes in; what to propose
-//! and what to answer out. No clock, no socket, no file.
+//! [`Atomic`] gathers batches that are stored whole or not at all; [`Fast`] follows batches whose messages
+//! are stored as they come and acknowledged together, as often as an engine controller lets them be. Times,
+//! messages and outcomes in; what to propose and what to answer out. No clock, no socket, no file.
 //!
-//! Neither is in the log: after a restart every batch is unknown, and its publisher is told so. What was acknowledged is stored.
+//! Neither is in the log: after a restart every batch is unknown, and its publisher is told so. What was
+//! acknowledged is stored.
 
 mod advisory;
 mod answer;

@@ -1,8 +1,9 @@
 //! When flow acknowledgements leave, and how many messages each is for.
 //!
-//! One controller prices them for the whole server: by default an acknowledgement leaves at once where nothing else is to be done,
-//! and under load as often as one per cent of a core pays for, never later than 5 ms. Whoever has as many messages stored as it
-//! was told to wait for ([`Spacing`]) is acknowledged whatever the controller says, because its publisher may stand still.
+//! One controller prices them for the whole server: by default an acknowledgement leaves at once where
+//! nothing else is to be done, and under load as often as one per cent of a core pays for, never later than 5
+//! ms. Whoever has as many messages stored as it was told to wait for ([`Spacing`]) is acknowledged whatever
+//! the controller says, because its publisher may stand still.
 
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ impl Pacing {
         }
     }
 
-    /// Whether `backlog` messages, stored since `oldest`, are to be acknowledged now. Asking again is harmless.
+    /// Returns whether `backlog` messages, stored since `oldest`, are to be acknowledged now. Asking again is
+    /// harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: u64, oldest: Time) -> bool {
         let backlog = Load::items(backlog);
         let decision = self.controller.on(now, Event::Ready { backlog, oldest });
@@ -58,7 +60,8 @@ impl Pacing {
         self.due.is_none()
     }
 
-    /// `acked` messages are acknowledged, `left` are not: because the controller allowed it, or because somebody had to be.
+    /// `acked` messages are acknowledged, `left` are not: because the controller allowed it, or because
+    /// somebody had to be.
     pub(super) fn started(&mut self, now: Time, acked: u64, left: u64, forced: bool) {
         let reason = if forced { Reason::Limit } else { self.reason };
         if left == 0 {
@@ -100,9 +103,10 @@ impl std::fmt::Debug for Pacing {
 
 /// How many messages of a batch one acknowledgement is for at most: what its publisher is told as `msgs`.
 ///
-/// A publisher stands still when a small multiple of it is under way, so it is to be more than is ever under way by itself: twice
-/// what was seen to be. A publisher that stands still is seen to have just that under way and gets twice as much, up to its own
-/// wish. Beyond what is needed it only makes room for what nobody acknowledged, so it shrinks again, by half each time.
+/// A publisher stands still when a small multiple of it is under way, so it is to be more than is ever under
+/// way by itself: twice what was seen to be. A publisher that stands still is seen to have just that under
+/// way and gets twice as much, up to its own wish. Beyond what is needed it only makes room for what nobody
+/// acknowledged, so it shrinks again, by half each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
     most: u16,
@@ -131,8 +135,8 @@ impl Spacing {
         self.message_bytes = self.message_bytes - self.message_bytes / 16 + bytes / 16;
     }
 
-    /// Chooses what to tell with the next acknowledgement: `under_way` messages are not acknowledged before it, and `open`
-    /// batches share the server.
+    /// Chooses what to tell with the next acknowledgement: `under_way` messages are not acknowledged before
+    /// it, and `open` batches share the server.
     pub(super) fn choose(&mut self, under_way: u64, open: usize) -> u16 {
         let share = WINDOW_BYTES / (open.max(1) as u64 * self.message_bytes.max(1));
         let wanted = (2 * under_way).max(u64::from(self.now / 2)).min(share);

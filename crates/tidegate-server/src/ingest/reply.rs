@@ -1,4 +1,5 @@
-//! What the reply subject of a fast-ingest message says: `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`, read from the right.
+//! What the reply subject of a fast-ingest message says: `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`, read
+//! from the right.
 
 use thiserror::Error;
 

@@ -10,8 +10,8 @@ const NATS_ENTRY_BYTES: u64 = 256 << 10;
 /// One of the steps; each stands for itself and says what it does without by its methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RaftStep {
-    /// (a) Each command is an entry of its own, synced alone; each message is written and synced once more when it is applied.
-    /// Until both are done nothing else is taken in.
+    /// (a) Each command is an entry of its own, synced alone; each message is written and synced once more
+    /// when it is applied. Until both are done nothing else is taken in.
     Baseline,
     /// (b) The same without the second write.
     OneWrite,
@@ -21,7 +21,8 @@ pub enum RaftStep {
     Unblocked,
     /// (e) (b), (c) and (d): an entry at a time, sent once the leader has synced it.
     Combined,
-    /// The leader sends while it syncs, and proposes on: a sync takes all entries there are, so the engine chooses how large they are.
+    /// The leader sends while it syncs, and proposes on: a sync takes all entries there are, so the engine
+    /// chooses how large they are.
     Parallel,
     /// A sync also waits for callers that are about to return: the product.
     #[default]
@@ -54,13 +55,15 @@ impl RaftStep {
         }
     }
 
-    /// Whether what comes while an entry is written waits outside of entries, from where one command at a time gets in.
+    /// Returns whether what comes while an entry is written waits outside of entries, from where one command
+    /// at a time gets in.
     #[must_use]
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Baseline | Self::OneWrite | Self::Leftovers)
     }
 
-    /// The most commands and bytes of an entry, where the engine does not choose: nats-server's, or one command where the log blocks.
+    /// The most commands and bytes of an entry, where the engine does not choose: nats-server's, or one
+    /// command where the log blocks.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self {
@@ -70,25 +73,26 @@ impl RaftStep {
         }
     }
 
-    /// Whether what is left when entries are full goes with what comes next, instead of into an entry of its own.
+    /// Returns whether what is left when entries are full goes with what comes next, instead of into an entry
+    /// of its own.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         !matches!(self, Self::Baseline | Self::OneWrite | Self::Unblocked)
     }
 
-    /// Whether entries are proposed, synced and sent one after the other.
+    /// Returns whether entries are proposed, synced and sent one after the other.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         !matches!(self, Self::Parallel | Self::All)
     }
 
-    /// Whether each message is written and synced again when it is applied.
+    /// Returns whether each message is written and synced again when it is applied.
     #[must_use]
     pub const fn writes_twice(self) -> bool {
         matches!(self, Self::Baseline)
     }
 
-    /// Whether a sync waits for callers that are about to return, where that pays.
+    /// Returns whether a sync waits for callers that are about to return, where that pays.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         matches!(self, Self::All)

@@ -1,8 +1,9 @@
 //! The monitor: figures of a running server over HTTP, on a thread of its own.
 //!
-//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their parameters. The figures are taken by
-//! the loop between two turns ([`snapshot`]) and put into words here ([`json`], [`metrics`]): nothing on the way of a
-//! message waits for a reader. Connections and the time one may take for a request are bounded.
+//! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their
+//! parameters. The figures are taken by the loop between two turns ([`snapshot`]) and put into words here
+//! ([`json`], [`metrics`]): nothing on the way of a message waits for a reader. Connections and the time one
+//! may take for a request are bounded.
 
 mod json;
 mod metrics;

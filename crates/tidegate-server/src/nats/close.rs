@@ -61,7 +61,7 @@ impl CloseReason {
         }
     }
 
-    /// Whether the client did not read fast enough.
+    /// Returns whether the client did not read fast enough.
     #[must_use]
     pub const fn is_slow_consumer(self) -> bool {
         matches!(self, Self::SlowPending | Self::SlowDeadline)

@@ -1,4 +1,5 @@
-//! The two JSON documents of a greeting: INFO, which the server sends, and CONNECT, which the client answers with.
+//! The two JSON documents of a greeting: INFO, which the server sends, and CONNECT, which the client answers
+//! with.
 
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -1,7 +1,7 @@
 //! A message's header block: `NATS/1.0␍␊`, lines `Name: value␍␊`, and an empty line.
 //!
-//! Headers come from outside and are looked at where they mean something to a stream; the block itself is stored and
-//! delivered as it came. What is not a line with a colon is passed over.
+//! Headers come from outside and are looked at where they mean something to a stream; the block itself is
+//! stored and delivered as it came. What is not a line with a colon is passed over.
 
 use memchr::memchr;
 
@@ -11,7 +11,8 @@ pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
 }
 
-/// Whether a message with these headers is published only to trace its way, and is not to be delivered.
+/// Returns whether a message with these headers is published only to trace its way, and is not to be
+/// delivered.
 #[must_use]
 pub fn asks_only_for_trace(block: &[u8]) -> bool {
     // A search of the bytes costs less than reading the lines, and nearly no message has the header.

@@ -1,7 +1,7 @@
 //! Writes what a server sends, into an [`Outbox`]. The counterpart of [`super::parse`]; it decides nothing.
 //!
-//! A message for many is prepared once ([`Delivery`]): what differs between its receivers is the subscription's name, so
-//! a copy costs four appends and no formatting.
+//! A message for many is prepared once ([`Delivery`]): what differs between its receivers is the
+//! subscription's name, so a copy costs four appends and no formatting.
 
 use super::outbox::Outbox;
 use super::parse::Publish;

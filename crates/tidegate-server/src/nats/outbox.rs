@@ -1,8 +1,10 @@
-//! What waits to be written to one connection: bytes in chunks, appended at one end, taken by gathered writes at the other.
+//! What waits to be written to one connection: bytes in chunks, appended at one end, taken by gathered writes
+//! at the other.
 //!
-//! Chunks keep a large backlog from being moved when it grows, and give their memory back one by one when it shrinks. An
-//! empty outbox holds no chunk, so that an idle connection costs none; whoever drains it may keep chunks in a [`Pool`]. The
-//! bound on what waits is the session's (`max_pending`): it must know what to do with a client that exceeds it.
+//! Chunks keep a large backlog from being moved when it grows, and give their memory back one by one when it
+//! shrinks. An empty outbox holds no chunk, so that an idle connection costs none; whoever drains it may keep
+//! chunks in a [`Pool`]. The bound on what waits is the session's (`max_pending`): it must know what to do
+//! with a client that exceeds it.
 
 use std::collections::VecDeque;
 
@@ -49,13 +51,14 @@ impl Outbox {
         self.bytes
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether [`Outbox::append`] would need a new chunk for the next small message, and has none put by.
+    /// Returns whether [`Outbox::append`] would need a new chunk for the next small message, and has none put
+    /// by.
     #[must_use]
     pub fn wants_chunk(&self) -> bool {
         self.spare.is_none() && self.chunks.is_empty()

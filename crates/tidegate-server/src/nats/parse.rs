@@ -1,8 +1,10 @@
-//! Reads what a client sends: one operation after the other, borrowed from the read buffer, with no allocation.
+//! Reads what a client sends: one operation after the other, borrowed from the read buffer, with no
+//! allocation.
 //!
-//! Owns the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked before a payload has
-//! arrived. Leaves subjects, JSON and order of operations to others. A caller keeps what was not consumed and comes back
-//! with more behind it; [`Parser::need`] says how much there must be before asking again is worth it.
+//! Owns the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked before a
+//! payload has arrived. Leaves subjects, JSON and order of operations to others. A caller keeps what was not
+//! consumed and comes back with more behind it; [`Parser::need`] says how much there must be before asking
+//! again is worth it.
 
 use memchr::memchr;
 

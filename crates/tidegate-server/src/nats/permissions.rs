@@ -1,7 +1,7 @@
 //! Who may publish and subscribe to what: allow and deny lists of patterns, and answers to requests.
 //!
-//! Owns the rules; where the lists come from is the configuration's. Without an allow list everything is allowed that is
-//! not denied.
+//! Owns the rules; where the lists come from is the configuration's. Without an allow list everything is
+//! allowed that is not denied.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Whether `publish` allows the literal `subject`.
+    /// Returns whether `publish` allows the literal `subject`.
     #[must_use]
     pub fn may_publish(&self, subject: &[u8]) -> bool {
         let rules = &self.publish;
@@ -74,7 +74,7 @@ impl Permissions {
         allowed && !rules.deny.iter().any(|p| contains(&p.subject, subject))
     }
 
-    /// Whether a subscription is allowed.
+    /// Returns whether a subscription is allowed.
     #[must_use]
     pub fn may_subscribe(&self, pattern: &[u8], queue: Option<&[u8]>) -> bool {
         let rules = &self.subscribe;
@@ -85,7 +85,8 @@ impl Permissions {
         rules.allow.as_deref().is_none_or(has) && !has(&rules.deny)
     }
 
-    /// Whether messages of an allowed subscription must be looked at one by one: part of what it matches is denied.
+    /// Returns whether messages of an allowed subscription must be looked at one by one: part of what it
+    /// matches is denied.
     #[must_use]
     pub fn filters(&self, pattern: &[u8]) -> bool {
         has_wildcard(pattern)
@@ -96,7 +97,7 @@ impl Permissions {
                 .any(|p| overlaps(&p.subject, pattern))
     }
 
-    /// Whether a message of `subject` may be delivered to a subscription that is filtered.
+    /// Returns whether a message of `subject` may be delivered to a subscription that is filtered.
     #[must_use]
     pub fn may_receive(&self, subject: &[u8], queue: Option<&[u8]>) -> bool {
         let denies = |p: &Pattern| p.applies(queue) && contains(&p.subject, subject);
@@ -133,7 +134,7 @@ impl Responses {
         self.0.insert(reply.into(), response);
     }
 
-    /// Whether one may publish to `subject` as an answer; counts it.
+    /// Returns whether one may publish to `subject` as an answer; counts it.
     pub fn take(&mut self, now: Time, subject: &[u8]) -> bool {
         let Some(response) = self.0.get_mut(subject) else {
             return false;

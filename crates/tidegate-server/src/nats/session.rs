@@ -1,11 +1,11 @@
 //! One client connection, as a state: bytes in, [`Step`]s and an [`Outbox`] out.
 //!
-//! Owns the order of operations (greeting, CONNECT, credentials, then everything else), the options a client chose, its
-//! permissions, its deadlines and what waits to be written to it. Leaves to the node whatever concerns other
-//! connections: subscriptions and messages are answered as steps, which the node carries out.
+//! Owns the order of operations (greeting, CONNECT, credentials, then everything else), the options a client
+//! chose, its permissions, its deadlines and what waits to be written to it. Leaves to the node whatever
+//! concerns other connections: subscriptions and messages are answered as steps, which the node carries out.
 //!
-//! Polling order: [`Session::next`] until it answers [`Step::More`]; then read more. [`Session::deadline`] after each
-//! event.
+//! Polling order: [`Session::next`] until it answers [`Step::More`]; then read more. [`Session::deadline`]
+//! after each event.
 
 use std::collections::HashMap;
 // An address is data: `core` has it, without any socket.
@@ -129,7 +129,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A connection accepted at `now`. With `securing` nothing is read as the protocol before [`Session::handle_secured`].
+    /// A connection accepted at `now`. With `securing` nothing is read as the protocol before
+    /// [`Session::handle_secured`].
     #[must_use]
     pub fn new(
         now: Time,
@@ -277,19 +278,19 @@ impl Session {
         at
     }
 
-    /// Whether anything may be read from it now.
+    /// Returns whether anything may be read from it now.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.paused.is_none() && !matches!(self.phase, Phase::Verifying | Phase::Closing)
     }
 
-    /// Whether it only waits for its last bytes to be written.
+    /// Returns whether it only waits for its last bytes to be written.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.phase == Phase::Closing
     }
 
-    /// Whether it was let in and is not on its way out.
+    /// Returns whether it was let in and is not on its way out.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
@@ -341,8 +342,8 @@ impl Session {
         self.user.as_ref().map(|u| u.name.as_str())
     }
 
-    /// Whether the settings, changed, still admit this connection; it takes over changed permissions. Its subscriptions
-    /// are the caller's to look at.
+    /// Returns whether the settings, changed, still admit this connection; it takes over changed permissions.
+    /// Its subscriptions are the caller's to look at.
     pub fn readmit(&mut self, settings: &Settings) -> bool {
         let Some(old) = &self.user else {
             return !settings.needs_credentials();

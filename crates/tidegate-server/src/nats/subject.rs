@@ -1,22 +1,23 @@
-//! Subjects and patterns: which are well formed, which pattern takes which subject, which pattern contains which.
+//! Subjects and patterns: which are well formed, which pattern takes which subject, which pattern contains
+//! which.
 //!
-//! Tokens are separated by dots and are never empty. In a pattern `*` stands for one token and a closing `>` for one or
-//! more; both only where they are the whole token.
+//! Tokens are separated by dots and are never empty. In a pattern `*` stands for one token and a closing `>`
+//! for one or more; both only where they are the whole token.
 
-/// Whether `subject` has no empty token and no blank.
+/// Returns whether `subject` has no empty token and no blank.
 #[must_use]
 pub fn is_valid(subject: &[u8]) -> bool {
     let blank = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n' | b'\x0c' | 0);
     !subject.iter().any(blank) && tokens(subject).all(|t| !t.is_empty())
 }
 
-/// Whether one can publish to `subject`: well formed, no wildcard.
+/// Returns whether one can publish to `subject`: well formed, no wildcard.
 #[must_use]
 pub fn is_literal(subject: &[u8]) -> bool {
     is_valid(subject) && !has_wildcard(subject)
 }
 
-/// Whether one can subscribe to `pattern`: well formed, `>` only at its end.
+/// Returns whether one can subscribe to `pattern`: well formed, `>` only at its end.
 #[must_use]
 pub fn is_pattern(pattern: &[u8]) -> bool {
     let closing = |t: &[u8]| t == b">";
@@ -24,7 +25,7 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
     is_valid(pattern) && tokens(pattern).all(|t| !std::mem::replace(&mut seen, closing(t)))
 }
 
-/// Whether some token of `subject` is a wildcard.
+/// Returns whether some token of `subject` is a wildcard.
 #[must_use]
 pub fn has_wildcard(subject: &[u8]) -> bool {
     // Cheap for the common case: most subjects have neither byte.
@@ -37,7 +38,8 @@ pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
     subject.split(|b| *b == b'.')
 }
 
-/// Whether everything `inner` can match is matched by `outer` too; with a literal `inner`, whether `outer` matches it.
+/// Returns whether everything `inner` can match is matched by `outer` too; with a literal `inner`, whether
+/// `outer` matches it.
 #[must_use]
 pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     let (mut outer, mut inner) = (tokens(outer), tokens(inner));
@@ -52,7 +54,7 @@ pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     }
 }
 
-/// Whether some subject is matched by both patterns.
+/// Returns whether some subject is matched by both patterns.
 #[must_use]
 pub fn overlaps(a: &[u8], b: &[u8]) -> bool {
     let (mut a, mut b) = (tokens(a), tokens(b));

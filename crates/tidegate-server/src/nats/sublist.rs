@@ -1,12 +1,12 @@
 //! Who subscribes to a subject: a trie of tokens with a cache of answers in front.
 //!
-//! Owns nothing of a subscription but its key ([`SubKey`]); what is behind the key is the caller's. Adding and removing
-//! costs the length of the pattern, whatever else is subscribed. Finding costs a hash and a comparison where the cache
-//! knows the subject, else a walk over the trie nodes that can match.
+//! Owns nothing of a subscription but its key ([`SubKey`]); what is behind the key is the caller's. Adding
+//! and removing costs the length of the pattern, whatever else is subscribed. Finding costs a hash and a
+//! comparison where the cache knows the subject, else a walk over the trie nodes that can match.
 //!
-//! The cache is direct-mapped: a subject has one slot, whose memory the next subject reuses, so that finding allocates
-//! nothing even where no subject comes twice. A literal subscription clears its own slot; one with a wildcard makes every
-//! slot stale, since it may concern any.
+//! The cache is direct-mapped: a subject has one slot, whose memory the next subject reuses, so that finding
+//! allocates nothing even where no subject comes twice. A literal subscription clears its own slot; one with
+//! a wildcard makes every slot stale, since it may concern any.
 
 use std::hash::BuildHasher;
 
@@ -66,7 +66,7 @@ impl Matches {
         self.plain.iter().chain(&self.members).copied()
     }
 
-    /// Whether nobody is to have the message.
+    /// Returns whether nobody is to have the message.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.members.is_empty()
@@ -226,7 +226,8 @@ impl Sublist {
         self.add(pattern, queue, key);
     }
 
-    /// The same; in a queue group it stands for so many members as its owner knows, and is told apart from those that are one each.
+    /// The same; in a queue group it stands for so many members as its owner knows, and is told apart from
+    /// those that are one each.
     pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         let Place { node, group, at } = self.add(pattern, queue, key);
         if group == NONE {
@@ -299,7 +300,8 @@ impl Sublist {
         } else {
             let group = &mut node.groups[place.group as usize];
             if place.at < group.many {
-                // The last of those that stand for many takes its place, and one that is single the last one's.
+                // The last of those that stand for many takes its place, and one that is single the last
+                // one's.
                 group.many -= 1;
                 group.members.swap(place.at as usize, group.many as usize);
                 self.places[group.members[place.at as usize] as usize].at = place.at;
@@ -404,7 +406,8 @@ impl Default for Sublist {
     }
 }
 
-/// Walks the trie by an own stack of branches still to be taken, so that a subject of thousands of tokens is no danger.
+/// Walks the trie by an own stack of branches still to be taken, so that a subject of thousands of tokens is
+/// no danger.
 fn walk(
     nodes: &Slab<TrieNode>,
     branches: &mut Vec<(u32, usize)>,
@@ -431,7 +434,8 @@ fn walk(
         }
         let after = from + token.len() + 1;
         let any = (node.any != NONE).then_some((node.any, after));
-        // A subject may hold a token that looks like a wildcard: nobody checks unless asked to. No such literal exists.
+        // A subject may hold a token that looks like a wildcard: nobody checks unless asked to. No such
+        // literal exists.
         let literal = node.children.get(token).map(|n| (*n, after));
         next = match (literal, any) {
             (Some(literal), Some(any)) => {
@@ -535,7 +539,8 @@ mod tests {
                         }
                     }
                     Act::Find(subject) => {
-                        // A wildcard in a subject is no wildcard: it is matched only by one that takes anything.
+                        // A wildcard in a subject is no wildcard: it is matched only by one that takes
+                        // anything.
                         let literal = subject.replace('*', "\u{1}");
                         let mut plain = Vec::new();
                         let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();

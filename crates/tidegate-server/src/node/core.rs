@@ -1,15 +1,18 @@
-//! The node as a state machine: events of all connections in, bytes in outboxes and things to do out. No socket, no clock.
+//! The node as a state machine: events of all connections in, bytes in outboxes and things to do out. No
+//! socket, no clock.
 //!
 //! Owns sessions, subscriptions, and the way of a message from one to the others. A driver owns the sockets.
 //!
-//! Polling order: after any `handle_*`, write what [`Node::poll_dirty`] names (and say [`Node::handle_written`]), carry out
-//! [`Node::poll_verify`], read again what [`Node::poll_resumed`] names, and drop what [`Node::poll_closed`] names. Call
-//! [`Node::handle_timeouts`] when [`Node::deadline`] has come. Keys are used again: [`Node::poll_closed`] must have answered
-//! `None` before the next [`Node::handle_accepted`].
+//! Polling order: after any `handle_*`, write what [`Node::poll_dirty`] names (and say
+//! [`Node::handle_written`]), carry out [`Node::poll_verify`], read again what [`Node::poll_resumed`] names,
+//! and drop what [`Node::poll_closed`] names. Call [`Node::handle_timeouts`] when [`Node::deadline`] has
+//! come. Keys are used again: [`Node::poll_closed`] must have answered `None` before the next
+//! [`Node::handle_accepted`].
 //!
-//! Every outbox is bounded by `max_pending`, that of a node that takes what it is sent by four times that. Before that a receiver that is behind makes its publishers pause
-//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them. Another node is waited for as long as
-//! it takes what it is sent.
+//! Every outbox is bounded by `max_pending`, that of a node that takes what it is sent by four times that.
+//! Before that a receiver that is behind makes its publishers pause ([`STALL_BYTES`]), for a moment only: one
+//! slow reader may slow others down, not stop them. Another node is waited for as long as it takes what it is
+//! sent.
 
 mod announced;
 mod asking;
@@ -182,8 +185,8 @@ impl Node {
         }
     }
 
-    /// A connection was accepted. With `securing` its bytes are TLS's until [`Node::handle_secured`]; `greet` says whether
-    /// INFO goes out now.
+    /// A connection was accepted. With `securing` its bytes are TLS's until [`Node::handle_secured`]; `greet`
+    /// says whether INFO goes out now.
     pub fn handle_accepted(
         &mut self,
         now: Time,
@@ -266,7 +269,7 @@ impl Node {
         self.entries[key].session.need()
     }
 
-    /// Whether this connection is not over yet.
+    /// Returns whether this connection is not over yet.
     #[must_use]
     pub fn contains(&self, key: usize) -> bool {
         self.entries.contains(key)
@@ -279,7 +282,7 @@ impl Node {
         }
     }
 
-    /// Whether anything may be read from this connection.
+    /// Returns whether anything may be read from this connection.
     #[must_use]
     pub fn reads(&self, key: usize) -> bool {
         self.entries[key].session.reads()
@@ -376,8 +379,8 @@ impl Node {
         &self.entries[key].session.out
     }
 
-    /// The next password to check, of a connection that waits for it. Ask once there is nothing else to check: until then others may
-    /// have to go first, or the connection may be over.
+    /// The next password to check, of a connection that waits for it. Ask once there is nothing else to
+    /// check: until then others may have to go first, or the connection may be over.
     pub fn poll_verify(&mut self) -> Option<Verify> {
         self.passwords.pop()
     }
@@ -408,7 +411,7 @@ impl Node {
         self.gathered
     }
 
-    /// Whether so much is delivered that it is to be written before more is.
+    /// Returns whether so much is delivered that it is to be written before more is.
     const fn has_gathered(&self, limit: Load) -> bool {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }
@@ -525,9 +528,10 @@ impl Node {
         }
     }
 
-    /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`] where the node
-    /// itself speaks. What `came` from a peer says who gets it, and goes no further, but for a queue group whose members here have gone
-    /// (`queue_groups`). What the fullest receiver has waiting by then; `None` if there was nobody.
+    /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`]
+    /// where the node itself speaks. What `came` from a peer says who gets it, and goes no further, but for a
+    /// queue group whose members here have gone (`queue_groups`). What the fullest receiver has waiting by
+    /// then; `None` if there was nobody.
     fn route(
         &mut self,
         now: Time,

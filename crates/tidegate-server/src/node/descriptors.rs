@@ -1,5 +1,5 @@
-//! The descriptors a process may have (`ulimit -n`): clients leave enough of them to the log, each of whose segments has one. Without
-//! that whoever opens connections could end the server.
+//! The descriptors a process may have (`ulimit -n`): clients leave enough of them to the log, each of whose
+//! segments has one. Without that whoever opens connections could end the server.
 
 use rustix::process::{Resource, getrlimit};
 

@@ -1,7 +1,8 @@
 //! The one thread: waits for sockets, hands bytes to the node, writes what waits, arms one timer.
 //!
-//! Owns the sockets and decides nothing but the order of work: take what is ready, act once, then write. Each connection
-//! that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in between.
+//! Owns the sockets and decides nothing but the order of work: take what is ready, act once, then write. Each
+//! connection that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in
+//! between.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -133,7 +134,8 @@ struct Conn {
 }
 
 impl Conn {
-    /// Keeps what was received and not used. Whoever has nothing waiting holds on to no more than an ordinary read takes.
+    /// Keeps what was received and not used. Whoever has nothing waiting holds on to no more than an ordinary
+    /// read takes.
     fn keep(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         if self.input.is_empty() && self.input.capacity() > READ_BYTES {
@@ -610,7 +612,8 @@ impl Server {
         }
         while let Some(key) = self.node.poll_resumed() {
             if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
-                // What was received and not used comes first: there is something to do even if the socket is empty.
+                // What was received and not used comes first: there is something to do even if the socket is
+                // empty.
                 conn.readable = true;
                 self.list(key);
             }
@@ -693,7 +696,7 @@ impl Server {
         }
     }
 
-    /// Whether there is nothing left to do.
+    /// Returns whether there is nothing left to do.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
             && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
@@ -708,18 +711,18 @@ impl Server {
         self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
     }
 
-    /// Whether nothing waits to be read.
+    /// Returns whether nothing waits to be read.
     fn has_read_all(&self) -> bool {
         self.ready.is_empty() && self.handshakes.is_empty()
     }
 
-    /// Whether another node leads, if others can, or they know that this one is away soon.
+    /// Returns whether another node leads, if others can, or they know that this one is away soon.
     fn has_handed_over(&self, now: Time) -> bool {
         let mut all = self.node.all_streams();
         self.replication.is_none() || all.all(|s| s.has_handed_over(now))
     }
 
-    /// Whether peers have what clients said last, as far as they take it.
+    /// Returns whether peers have what clients said last, as far as they take it.
     fn has_parted(&mut self, now: Time) -> bool {
         let written = |peers: &Peers| peers.is_written(&self.node);
         if self.peers.as_deref().is_none_or(written) {

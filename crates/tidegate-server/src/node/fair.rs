@@ -1,13 +1,14 @@
 //! Work that waits, shared fairly among the addresses it comes from.
 //!
-//! Each source has a line of its own, and the lines take turns: a source with a thousand items delays another source's first item by
-//! one item. Owns the order and nothing else: bounds are the caller's, who learns how much waits. Every operation costs the logarithm
-//! of what waits.
+//! Each source has a line of its own, and the lines take turns: a source with a thousand items delays another
+//! source's first item by one item. Owns the order and nothing else: bounds are the caller's, who learns how
+//! much waits. Every operation costs the logarithm of what waits.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-/// Where work comes from: an IPv4 address, or the /64 network of an IPv6 address, which is what one host is usually given.
+/// Where work comes from: an IPv4 address, or the /64 network of an IPv6 address, which is what one host is
+/// usually given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source(u128);
 
@@ -63,7 +64,7 @@ impl<T> FairQueue<T> {
         self.len
     }
 
-    /// Whether none waits.
+    /// Returns whether none waits.
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -192,7 +193,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list: each source's order holds, and no source is served twice while another one waits.
+        /// Against a plain list: each source's order holds, and no source is served twice while another one
+        /// waits.
         #[test]
         fn sources_take_turns(acts in prop::collection::vec(act(), 1..200)) {
             let mut queue = FairQueue::default();

@@ -1,8 +1,8 @@
 //! When the loop stops gathering and writes: the engine at the boundary of the sockets.
 //!
-//! An item is a copy of a message in an outbox, a batch is what one round of writes carries, its cost the time these writes
-//! take. The controller answers how much may be gathered before the next round, and, with an objective that puts a price on
-//! writing, until when a smaller batch may wait.
+//! An item is a copy of a message in an outbox, a batch is what one round of writes carries, its cost the
+//! time these writes take. The controller answers how much may be gathered before the next round, and, with
+//! an objective that puts a price on writing, until when a smaller batch may wait.
 
 use std::time::Duration;
 

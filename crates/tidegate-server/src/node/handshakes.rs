@@ -1,17 +1,19 @@
 //! How many TLS handshakes one turn of the loop goes on with, and of which connections.
 //!
-//! A handshake costs the loop a private-key operation: some 0.1 ms with a P-256 key, 1 ms with RSA-2048 and 6 ms with RSA-4096. The
-//! same thread carries Raft, so that a burst of hellos, which needs no credentials, would silence a leader until its followers hold an
-//! election. Handshakes therefore wait here, and each turn spends [`BUDGET`] on them. A turn begins no handshake once the budget is
-//! spent, so that it spends more by one handshake at most.
+//! A handshake costs the loop a private-key operation: some 0.1 ms with a P-256 key, 1 ms with RSA-2048 and 6
+//! ms with RSA-4096. The same thread carries Raft, so that a burst of hellos, which needs no credentials,
+//! would silence a leader until its followers hold an election. Handshakes therefore wait here, and each turn
+//! spends [`BUDGET`] on them. A turn begins no handshake once the budget is spent, so that it spends more by
+//! one handshake at most.
 //!
-//! The time is what the monotonic clock says, not what the thread's CPU clock says: other nodes notice how long this one is silent,
-//! whether it computes or waits for a core meanwhile. Each turn goes on with one handshake at least, so a busy machine slows handshakes
-//! down and does not stop them.
+//! The time is what the monotonic clock says, not what the thread's CPU clock says: other nodes notice how
+//! long this one is silent, whether it computes or waits for a core meanwhile. Each turn goes on with one
+//! handshake at least, so a busy machine slows handshakes down and does not stop them.
 //!
-//! Connections of nodes go before those of clients, and handshakes that are almost over go before new ones: the costly part of them is
-//! done. Within a kind, addresses take turns. A kind that a turn leaves out goes first in a later turn, so that none waits for ever.
-//! Each connection waits at most once: connections, which are bounded, bound the queue.
+//! Connections of nodes go before those of clients, and handshakes that are almost over go before new ones:
+//! the costly part of them is done. Within a kind, addresses take turns. A kind that a turn leaves out goes
+//! first in a later turn, so that none waits for ever. Each connection waits at most once: connections, which
+//! are bounded, bound the queue.
 
 use std::time::Duration;
 
@@ -59,7 +61,7 @@ pub(super) struct Handshakes {
 }
 
 impl Handshakes {
-    /// Whether none waits.
+    /// Returns whether none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.iter().all(FairQueue::is_empty)
     }
@@ -75,8 +77,8 @@ impl Handshakes {
         self.waiting[place.class.index()].remove(place.ticket);
     }
 
-    /// The connection to go on with; [`Handshakes::handle_done`] must follow. `None` ends the turn: none waits, or the turn has spent
-    /// enough.
+    /// The connection to go on with; [`Handshakes::handle_done`] must follow. `None` ends the turn: none
+    /// waits, or the turn has spent enough.
     pub(super) fn poll(&mut self) -> Option<(Class, usize)> {
         let next = match self.spent < BUDGET {
             true => self.next(),
@@ -225,8 +227,8 @@ mod tests {
     }
 
     proptest! {
-        /// A connection that waits is served once, or withdrawn; no turn begins one beyond its budget; no turn does nothing; and no
-        /// kind is left out for more than two turns in a row.
+        /// A connection that waits is served once, or withdrawn; no turn begins one beyond its budget; no
+        /// turn does nothing; and no kind is left out for more than two turns in a row.
         #[test]
         fn none_is_lost_and_none_starves(acts in prop::collection::vec(act(), 1..150)) {
             let mut handshakes = Handshakes::default();

@@ -1,5 +1,5 @@
-//! The node: all sessions and subscriptions as one pure state machine ([`core`]), and the one thread that drives it
-//! ([`Server`], on `mio`).
+//! The node: all sessions and subscriptions as one pure state machine ([`core`]), and the one thread that
+//! drives it ([`Server`], on `mio`).
 
 pub mod core;
 mod descriptors;
@@ -161,7 +161,8 @@ fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
     }
 }
 
-/// Unpredictable enough to seed choices that nobody must foresee cheaply: the keys of the standard library's hashing.
+/// Unpredictable enough to seed choices that nobody must foresee cheaply: the keys of the standard library's
+/// hashing.
 fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

@@ -1,4 +1,5 @@
-//! Lines about what others can make happen as often as they like: each is said now and then, with how often it came to that.
+//! Lines about what others can make happen as often as they like: each is said now and then, with how often
+//! it came to that.
 
 use std::time::Duration;
 

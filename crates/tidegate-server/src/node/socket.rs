@@ -1,4 +1,5 @@
-//! The socket of a client or a node, plain or under TLS: reads into a buffer, writes what waits in an outbox. Never blocks.
+//! The socket of a client or a node, plain or under TLS: reads into a buffer, writes what waits in an outbox.
+//! Never blocks.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
@@ -41,8 +42,8 @@ impl Socket {
         }
     }
 
-    /// Reads what is there, up to the length of `buf`; [`Socket::is_drained`] then says whether that was all. 0 is the end;
-    /// `WouldBlock` is nothing for now.
+    /// Reads what is there, up to the length of `buf`; [`Socket::is_drained`] then says whether that was all.
+    /// 0 is the end; `WouldBlock` is nothing for now.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let (got, drained) = match &mut self.tls {
             Some(tls) => read_secured(tls, &mut self.stream, buf)?,
@@ -55,7 +56,8 @@ impl Socket {
         Ok(got)
     }
 
-    /// Whether the last read took all there was: the next one has to wait until the socket is readable again.
+    /// Returns whether the last read took all there was: the next one has to wait until the socket is
+    /// readable again.
     pub(crate) const fn is_drained(&self) -> bool {
         self.drained
     }
@@ -65,12 +67,13 @@ impl Socket {
         uninterrupted(|| self.stream.peek(buf))
     }
 
-    /// Whether the TLS handshake is still going on.
+    /// Returns whether the TLS handshake is still going on.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|t| t.is_handshaking())
     }
 
-    /// Whether TLS keeps something the socket has not taken yet: writing goes on even with nothing else to write.
+    /// Returns whether TLS keeps something the socket has not taken yet: writing goes on even with nothing
+    /// else to write.
     pub(crate) fn holds_back(&self) -> bool {
         self.tls.as_ref().is_some_and(|t| t.wants_write())
     }
@@ -136,8 +139,9 @@ fn read_secured(
             over = take_plain(tls, buf, &mut filled)?;
             continue;
         }
-        // As much as fits, in one read. TLS takes it by and by, and what it makes of it follows into `buf`, never further than it
-        // has taken; what is too much for `buf` is of one record at most, and is taken the next time.
+        // As much as fits, in one read. TLS takes it by and by, and what it makes of it follows into `buf`,
+        // never further than it has taken; what is too much for `buf` is of one record at most, and is taken
+        // the next time.
         let end = uninterrupted(|| stream.read(buf))?;
         if end == 0 {
             return Ok((0, false));
@@ -308,8 +312,8 @@ mod tests {
         }
     }
 
-    /// Whoever reads until it is told that this was all has all there is, whatever fits into its buffer, and asks the socket no
-    /// more often than that takes.
+    /// Whoever reads until it is told that this was all has all there is, whatever fits into its buffer, and
+    /// asks the socket no more often than that takes.
     #[test]
     fn what_tls_has_is_read_to_the_end() {
         for room in [1, 100, 4095, 4096, 5000, 16_384, 16_400, 20_000, 65_536] {

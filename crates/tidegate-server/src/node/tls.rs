@@ -68,8 +68,8 @@ pub(super) struct PeerTls {
     pub(super) timeout: Duration,
 }
 
-/// Reads the files and puts them together. Only 1.3 is spoken, since both ends are ours; and no session is resumed, so that
-/// certificates are checked each time.
+/// Reads the files and puts them together. Only 1.3 is spoken, since both ends are ours; and no session is
+/// resumed, so that certificates are checked each time.
 pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
     let key = key(&settings.key_file)?;

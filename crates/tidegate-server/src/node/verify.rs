@@ -1,6 +1,8 @@
-//! Checks passwords against bcrypt hashes on a thread of its own: one check takes tens of milliseconds on purpose.
+//! Checks passwords against bcrypt hashes on a thread of its own: one check takes tens of milliseconds on
+//! purpose.
 //!
-//! The thread has one check at a time. All others wait in the node, which knows the next in turn and the connections that are over.
+//! The thread has one check at a time. All others wait in the node, which knows the next in turn and the
+//! connections that are over.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -137,8 +139,8 @@ mod tests {
         while node.poll_closed().is_some() {}
     }
 
-    /// 40 clients give a wrong password and hang up. Only the check that had begun by then is computed, and the next one is of the user
-    /// who is there.
+    /// 40 clients give a wrong password and hang up. Only the check that had begun by then is computed, and
+    /// the next one is of the user who is there.
     #[test]
     fn passwords_of_connections_that_are_over_are_never_checked() {
         let (begun, begins) = sync_channel(64);

@@ -1,10 +1,11 @@
 //! A group as its member sees it: Raft, told of everything in the order it insists on.
 //!
-//! Raft hands out what is to be written in batches with growing numbers. A batch's hard state stands before its entries in one
-//! append, appends are made in the order of their numbers, and Raft hears that a batch is persisted once the log is durable to
-//! its end; so nothing is committed that is not. Persisted means durable here: the asynchronous way (`advance_append_async`,
-//! `on_persist_ready`), so that proposals go on while a sync runs. What a leader says to the others leaves at once, what anybody
-//! else says once the batch it came with is durable.
+//! Raft hands out what is to be written in batches with growing numbers. A batch's hard state stands before
+//! its entries in one append, appends are made in the order of their numbers, and Raft hears that a batch is
+//! persisted once the log is durable to its end; so nothing is committed that is not. Persisted means durable
+//! here: the asynchronous way (`advance_append_async`, `on_persist_ready`), so that proposals go on while a
+//! sync runs. What a leader says to the others leaves at once, what anybody else says once the batch it came
+//! with is durable.
 
 mod fetch;
 mod install;
@@ -30,7 +31,8 @@ pub use self::fetch::Lagging;
 pub use self::install::{CatchUp, Unneeded};
 pub use self::peers::{PeerProgress, Role, TransferError};
 
-/// A follower that hears nothing for so many ticks stands for election, if it is the first of the members by their ids.
+/// A follower that hears nothing for so many ticks stands for election, if it is the first of the members by
+/// their ids.
 pub const ELECTION_TICKS: u64 = 10;
 /// By so much longer waits each next one: so they do not stand in each other's way, and no dice are needed.
 pub const RANK_TICKS: u64 = 3;
@@ -40,7 +42,8 @@ pub const HEARTBEAT_TICKS: u64 = 2;
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
 /// About so many bytes of entries go into a message, one entry at least.
 const MESSAGE_BYTES_MAX: u64 = 256 << 10;
-/// So many messages with entries are on their way to a follower at once; with the bytes of each, its share of memory is bounded.
+/// So many messages with entries are on their way to a follower at once; with the bytes of each, its share of
+/// memory is bounded.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// What is chosen when a group is opened.
@@ -69,7 +72,8 @@ pub struct GroupOptions {
 pub struct Restored {
     /// Its term and vote.
     pub hard_state: HardState,
-    /// The index and the term of the last entry known to be committed; zeros if there is none. All up to it were applied.
+    /// The index and the term of the last entry known to be committed; zeros if there is none. All up to it
+    /// were applied.
     pub applied: (u64, u64),
     /// The entries after it, which may be committed or not, without a gap.
     pub tail: Vec<LoggedEntry>,
@@ -152,10 +156,12 @@ pub enum ProposeError {
     },
 }
 
-/// A member of a group: what may be proposed, what is to be written, what is committed, what the others are told.
+/// A member of a group: what may be proposed, what is to be written, what is committed, what the others are
+/// told.
 ///
 /// After each [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and
-/// [`handle_durable`](Self::handle_durable): first what is to be appended, then messages, then what is committed.
+/// [`handle_durable`](Self::handle_durable): first what is to be appended, then messages, then what is
+/// committed.
 pub struct Group {
     raft: RawNode<Tail>,
     options: GroupOptions,
@@ -188,7 +194,8 @@ pub struct Group {
     silent: bool,
     /// The member does not stand for election before this tick.
     stands_at: u64,
-    /// The commit index when this member last lost its quorum as a leader, and how often it had lost it there before.
+    /// The commit index when this member last lost its quorum as a leader, and how often it had lost it there
+    /// before.
     gave_way: (u64, u32),
 }
 
@@ -279,14 +286,14 @@ impl Group {
         group
     }
 
-    /// Whether this member decides.
+    /// Returns whether this member decides.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// Whether it decides, and everything decided before it led was handed out to be applied: only now does it know the state it
-    /// decides about.
+    /// Returns whether it decides, and everything decided before it led was handed out to be applied: only
+    /// now does it know the state it decides about.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
         let before = |c: &Committed| c.term < self.raft.raft.term;
@@ -295,7 +302,7 @@ impl Group {
             && self.raft.raft.commit_to_current_term()
     }
 
-    /// Whether it has no other member.
+    /// Returns whether it has no other member.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.options.voters.len() == 1
@@ -313,7 +320,7 @@ impl Group {
         self.hard_state
     }
 
-    /// Whether everything that was to be written is durable.
+    /// Returns whether everything that was to be written is durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.outgoing.is_empty() && self.undurable.is_empty()
@@ -399,7 +406,8 @@ impl Group {
         self.outgoing.front()
     }
 
-    /// The log has accepted what was to be appended next: its records are at these positions, and it ends there.
+    /// The log has accepted what was to be appended next: its records are at these positions, and it ends
+    /// there.
     pub fn handle_appended(&mut self, positions: &[Lsn], end: Lsn) {
         let batch = self.outgoing.pop_front();
         let batch = batch.expect("something was to be appended");
@@ -437,7 +445,8 @@ impl Group {
         self.handle_read(0, Vec::new());
     }
 
-    /// The next entry to apply, in order, each once. To ask for the next says that the one before was applied.
+    /// The next entry to apply, in order, each once. To ask for the next says that the one before was
+    /// applied.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
         let index = committed.index;
@@ -518,8 +527,8 @@ impl Group {
     fn take_entries(&mut self, entries: Vec<Entry>, batch: &mut Batch) {
         let first = entries.first().map_or(u64::MAX, Entry::get_index);
         if first <= self.raft.store().last() {
-            // Should what is written over be written a third time as it was at first, Raft would take the first for the third.
-            // So it hears only of the last.
+            // Should what is written over be written a third time as it was at first, Raft would take the
+            // first for the third. So it hears only of the last.
             self.undurable.iter_mut().for_each(|(_, n, _)| *n = 0);
             self.outgoing.iter_mut().for_each(|b| b.number = 0);
         }

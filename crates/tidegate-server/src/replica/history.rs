@@ -1,9 +1,9 @@
-//! Where the entries of a group are in the log, and their terms: enough to find any of them by reading a little, in bounded
-//! memory. Pure.
+//! Where the entries of a group are in the log, and their terms: enough to find any of them by reading a
+//! little, in bounded memory. Pure.
 //!
-//! Positions are kept of one entry in [`STRIDE_BYTES`] of log, of fewer once there are too many; between two of them one reads.
-//! Terms are kept as runs. When the log lets go of a segment, its entries are forgotten: a follower that needs those is given the
-//! state instead.
+//! Positions are kept of one entry in [`STRIDE_BYTES`] of log, of fewer once there are too many; between two
+//! of them one reads. Terms are kept as runs. When the log lets go of a segment, its entries are forgotten: a
+//! follower that needs those is given the state instead.
 
 use std::collections::VecDeque;
 
@@ -52,8 +52,8 @@ impl History {
         self.last
     }
 
-    /// An entry was written. It takes the place of all from its index on; after a gap, and before all that is known, nothing else
-    /// is known any more.
+    /// An entry was written. It takes the place of all from its index on; after a gap, and before all that is
+    /// known, nothing else is known any more.
     pub fn push(&mut self, index: u64, term: u64, lsn: Lsn) {
         if index > self.last + 1 || index <= self.before.0 {
             *self = Self::after(index, term);
@@ -120,12 +120,13 @@ impl History {
         self.forget(gone);
     }
 
-    /// Some of what was written before this position is gone: entries before it may have been written over by that. Forgets them, and
-    /// perhaps some after it.
+    /// Some of what was written before this position is gone: entries before it may have been written over by
+    /// that. Forgets them, and perhaps some after it.
     pub fn doubt(&mut self, lsn: Lsn) {
         let before = self.points.partition_point(|&(_, at)| at < lsn);
         if before < self.points.len() {
-            // What comes before the first that is known is doubtful, too: so that one is what the others follow.
+            // What comes before the first that is known is doubtful, too: so that one is what the others
+            // follow.
             self.forget(before + 1);
         } else {
             let term = self.term(self.last).unwrap_or(self.before.1);
@@ -212,7 +213,8 @@ mod tests {
 
     #[test]
     fn what_may_have_been_written_over_is_forgotten() {
-        // 4 to 9 of term 1 were written over by entries of term 2, of which the log has none before 8 any more.
+        // 4 to 9 of term 1 were written over by entries of term 2, of which the log has none before 8 any
+        // more.
         let mut history = History::default();
         (1..=9).for_each(|index| history.push(index, 1, at(index)));
         (8..=20).for_each(|index| history.push(index, 2, at(40 + index)));

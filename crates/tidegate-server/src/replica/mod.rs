@@ -1,11 +1,12 @@
-//! The replicated log of a group, pure: what may be proposed, what must be written and in which order, what is committed.
+//! The replicated log of a group, pure: what may be proposed, what must be written and in which order, what
+//! is committed.
 //!
-//! **[`Group::propose`] -> [`Group::poll_append`] -> the log -> [`Group::handle_appended`] -> [`Group::handle_durable`] ->
-//! [`Group::poll_committed`].** And between members **[`Group::poll_message`] -> [`wire`] -> [`Group::step`]**, with
-//! [`Group::tick`] for time. Consensus is the crate `raft`; here stands what it leaves to its user: the entries it may ask
-//! for (`tail`, and where they are in the log: `history`), the form of what is written ([`records`]) and sent ([`wire`]), what
-//! may be believed of others (`step`), and the order in which everything is told (`outbox`). Writing is the store's, sending the
-//! cluster's.
+//! **[`Group::propose`] -> [`Group::poll_append`] -> the log -> [`Group::handle_appended`] ->
+//! [`Group::handle_durable`] -> [`Group::poll_committed`].** And between members **[`Group::poll_message`] ->
+//! [`wire`] -> [`Group::step`]**, with [`Group::tick`] for time. Consensus is the crate `raft`; here stands
+//! what it leaves to its user: the entries it may ask for (`tail`, and where they are in the log: `history`),
+//! the form of what is written ([`records`]) and sent ([`wire`]), what may be believed of others (`step`),
+//! and the order in which everything is told (`outbox`). Writing is the store's, sending the cluster's.
 
 mod group;
 mod history;

@@ -1,7 +1,8 @@
 //! Messages to other members, held back until what they promise is durable. Pure.
 //!
-//! What a leader says may leave at once: its followers count themselves, and it counts itself when it is durable. Everybody
-//! else's messages speak of a vote or of entries, and wait for the batch they came with and all before it.
+//! What a leader says may leave at once: its followers count themselves, and it counts itself when it is
+//! durable. Everybody else's messages speak of a vote or of entries, and wait for the batch they came with
+//! and all before it.
 
 use std::collections::VecDeque;
 
@@ -23,21 +24,23 @@ impl Outbox {
 
     /// May leave once the batch of this number is durable.
     pub(super) fn hold(&mut self, number: u64, mut messages: Vec<Message>) {
-        // Where a batch waits for space a heartbeat is answered once, not as often as it is heard until then. The oldest answer leaves first.
+        // Where a batch waits for space a heartbeat is answered once, not as often as it is heard until then.
+        // The oldest answer leaves first.
         messages.retain(|message| !self.holds_beat(message));
         if !messages.is_empty() {
             self.held.push_back((number, messages));
         }
     }
 
-    /// Whether this answers a heartbeat, and such an answer to the same leader waits already.
+    /// Returns whether this answers a heartbeat, and such an answer to the same leader waits already.
     fn holds_beat(&self, message: &Message) -> bool {
         let beat = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let mut held = self.held.iter().flat_map(|(_, messages)| messages);
         beat(message) && held.any(|m| beat(m) && m.to == message.to && m.term == message.term)
     }
 
-    /// All batches up to this number are durable. Of acknowledgements that leave together only the one that says most does.
+    /// All batches up to this number are durable. Of acknowledgements that leave together only the one that
+    /// says most does.
     pub(super) fn release(&mut self, number: u64) {
         let count = self.held.partition_point(|&(of, _)| of <= number);
         let released = self.held.drain(..count).flat_map(|(_, messages)| messages);

@@ -9,11 +9,13 @@
 //! | committed | the commit index | 0 | none |
 //! | installed | the entry's index | its term | none |
 //!
-//! Records count in the order they were written: the last hard state counts, and an entry takes the place of all entries
-//! from its index on; it may be the same again, and all behind it with it, so that the log can let go of where they stood. `committed` speaks of the entries as they stand where it was written; a member that is alone writes none,
-//! because it has committed whatever is durable. `installed` says that a checkpoint of that index was taken over from another
-//! member: no entry before it counts, and the log goes on with the one after that index. A message that is `relocated` is in the member's own
-//! state; one that is `fetched` is in a state that is being taken over, and in none until that is whole.
+//! Records count in the order they were written: the last hard state counts, and an entry takes the place of
+//! all entries from its index on; it may be the same again, and all behind it with it, so that the log can
+//! let go of where they stood. `committed` speaks of the entries as they stand where it was written; a member
+//! that is alone writes none, because it has committed whatever is durable. `installed` says that a
+//! checkpoint of that index was taken over from another member: no entry before it counts, and the log goes
+//! on with the one after that index. A message that is `relocated` is in the member's own state; one that is
+//! `fetched` is in a state that is being taken over, and in none until that is whole.
 
 use bytes::Bytes;
 use tidegate_log::Record;

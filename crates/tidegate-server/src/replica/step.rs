@@ -1,7 +1,7 @@
 //! Which messages of other members may reach Raft: those it cannot be hurt by. Pure.
 //!
-//! The crate `raft` trusts its peers, and ends the process where they say what cannot be. So whatever comes from outside is looked at
-//! first; what an honest member never says is refused, and says so.
+//! The crate `raft` trusts its peers, and ends the process where they say what cannot be. So whatever comes
+//! from outside is looked at first; what an honest member never says is refused, and says so.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
@@ -36,8 +36,8 @@ pub enum StepError {
     /// Members do not send such messages to each other.
     #[error("a message of a kind that members do not send")]
     Kind,
-    /// A leader counts on entries that this member does not have: it has lost what it acknowledged. It must not go on, because others
-    /// may be elected with its help who lack them, too.
+    /// A leader counts on entries that this member does not have: it has lost what it acknowledged. It must
+    /// not go on, because others may be elected with its help who lack them, too.
     #[error(
         "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: what it had written is lost"
     )]

@@ -1,8 +1,8 @@
 //! The newest entries of a group, in memory: what Raft asks its storage for, and what is read most.
 //!
-//! Entries are here from the moment Raft makes them, before they are durable, and leave once they were applied and the bound
-//! on bytes is passed. Older ones are in the log only: [`History`] says where, and who wants them for a follower waits until
-//! they were read.
+//! Entries are here from the moment Raft makes them, before they are durable, and leave once they were
+//! applied and the bound on bytes is passed. Older ones are in the log only: [`History`] says where, and who
+//! wants them for a follower waits until they were read.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -194,7 +194,8 @@ impl Tail {
         self.waiting.get_mut().clear();
     }
 
-    /// Entries that were read for Raft, until others are given; only those that follow each other and still count are kept.
+    /// Entries that were read for Raft, until others are given; only those that follow each other and still
+    /// count are kept.
     pub(super) fn set_fetched(&mut self, low: u64, entries: Vec<(u64, u64, Bytes)>) {
         self.fetched.clear();
         for (index, term, data) in entries {

@@ -6,9 +6,10 @@
 //! | count times: term 8, length 4 | the entries' bytes, one after the other |
 //! ```
 //!
-//! Integers are little-endian. The CRC32C covers everything after it. Entries have the indices behind `index`: those of a message that
-//! appends always do. A snapshot is only what it is of, in `index` and `log term`. Flag 1 is a refusal, flag 2 an election
-//! that was asked for by the leader. Payloads are neither copied to be sent nor when they come in.
+//! Integers are little-endian. The CRC32C covers everything after it. Entries have the indices behind
+//! `index`: those of a message that appends always do. A snapshot is only what it is of, in `index` and
+//! `log term`. Flag 1 is a refusal, flag 2 an election that was asked for by the leader. Payloads are neither
+//! copied to be sent nor when they come in.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};

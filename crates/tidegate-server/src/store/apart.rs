@@ -1,5 +1,5 @@
-//! Messages of other members that lie in the log and that no state here has: what was fetched of a state that is not whole yet. A
-//! catching up that breaks off, by an end of the process too, goes on with them. Pure.
+//! Messages of other members that lie in the log and that no state here has: what was fetched of a state that
+//! is not whole yet. A catching up that breaks off, by an end of the process too, goes on with them. Pure.
 //!
 //! Sixteen bytes a message, until a checkpoint is written: from then on the log may let go of where they lie.
 

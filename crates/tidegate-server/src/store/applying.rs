@@ -1,5 +1,6 @@
-//! What comes of due work in the streams, noted in the store: which segments' messages came and went, and where one lies now.
-//! Pure. What a node does in a turn and what it does with the log's rest at a start is the same.
+//! What comes of due work in the streams, noted in the store: which segments' messages came and went, and
+//! where one lies now. Pure. What a node does in a turn and what it does with the log's rest at a start is
+//! the same.
 
 use super::{Due, Live, Relocated};
 use crate::stream::{Effect, EntryError, Outcome, Place, Streams};

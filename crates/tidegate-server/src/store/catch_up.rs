@@ -1,11 +1,12 @@
-//! Taking over the state from another member, when no log reaches back to where this one is: what is fetched goes into the log,
-//! the state into a checkpoint that the log goes on behind.
+//! Taking over the state from another member, when no log reaches back to where this one is: what is fetched
+//! goes into the log, the state into a checkpoint that the log goes on behind.
 //!
-//! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`], [`Store::poll_fetched`] ->
-//! [`Store::install`] -> [`Store::poll_installed`].** Committed messages never change, so what was fetched stays good
-//! whoever leads meanwhile. Until the end the old state is served and applied to; no segment goes, because the new state
-//! may have messages in it. Where others fill the log meanwhile, the store gives it up (`holding`): then [`Store::poll_catch_up`] has nothing
-//! until the log was let go, and it begins anew.
+//! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`],
+//! [`Store::poll_fetched`] -> [`Store::install`] -> [`Store::poll_installed`].** Committed messages never
+//! change, so what was fetched stays good whoever leads meanwhile. Until the end the old state is served and
+//! applied to; no segment goes, because the new state may have messages in it. Where others fill the log
+//! meanwhile, the store gives it up (`holding`): then [`Store::poll_catch_up`] has nothing until the log was
+//! let go, and it begins anew.
 
 use std::collections::VecDeque;
 
@@ -71,7 +72,7 @@ struct Install {
 }
 
 impl CatchingUp {
-    /// Whether segments must stay.
+    /// Returns whether segments must stay.
     pub(super) const fn holds(&self) -> bool {
         self.begun.is_some() || self.install.is_some()
     }
@@ -80,7 +81,7 @@ impl CatchingUp {
         self.install.is_some()
     }
 
-    /// Whether a state waits to be swapped in.
+    /// Returns whether a state waits to be swapped in.
     pub(super) const fn is_installed(&self) -> bool {
         self.installed.is_some()
     }
@@ -100,8 +101,9 @@ impl CatchingUp {
 }
 
 impl Store {
-    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed. Nothing while there is no space:
-    /// segments are to go then, which a catching up would hold. What was fetched stays.
+    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed.
+    /// Nothing while there is no space: segments are to go then, which a catching up would hold. What was
+    /// fetched stays.
     #[must_use]
     pub fn poll_catch_up(&self, at: usize) -> Option<CatchUp> {
         let member = &self.members[at];
@@ -109,8 +111,9 @@ impl Store {
         wanted.filter(|_| member.catching_up.given_up.is_none() && !self.log.disk_full())
     }
 
-    /// The catching up begins: from now on no segment goes and no message is copied forward, until it is installed or
-    /// [abandoned](Self::abandon_catch_up). Once this says `true`, places of messages may be noted for the new state: they stay.
+    /// The catching up begins: from now on no segment goes and no message is copied forward, until it is
+    /// installed or [abandoned](Self::abandon_catch_up). Once this says `true`, places of messages may be
+    /// noted for the new state: they stay.
     pub fn begin_catch_up(&mut self, at: usize) -> bool {
         let full = self.log.disk_full();
         let catching_up = &mut self.members[at].catching_up;
@@ -121,7 +124,7 @@ impl Store {
         self.rests(at)
     }
 
-    /// Whether some group catches up, so that segments must stay.
+    /// Returns whether some group catches up, so that segments must stay.
     pub(super) fn holds(&self) -> bool {
         self.members.iter().any(Member::holds)
     }
@@ -157,8 +160,8 @@ impl Store {
         }
     }
 
-    /// Appends messages of another member, once [`begin_catch_up`](Self::begin_catch_up) was said. [`poll_fetched`](Self::poll_fetched) tells
-    /// their places.
+    /// Appends messages of another member, once [`begin_catch_up`](Self::begin_catch_up) was said.
+    /// [`poll_fetched`](Self::poll_fetched) tells their places.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -191,8 +194,8 @@ impl Store {
         &self.members[at].apart
     }
 
-    /// Appends messages that are damaged where they lie, as another member has them. They are due as relocated. Not while this
-    /// member catches up.
+    /// Appends messages that are damaged where they lie, as another member has them. They are due as
+    /// relocated. Not while this member catches up.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -251,9 +254,9 @@ impl Store {
         live
     }
 
-    /// Has a state taken over, as of the entry of this index and term, with what of it lies where. Its messages are durable at
-    /// the places it has. [`poll_installed`](Self::poll_installed) tells when it counts; if it cannot be written,
-    /// [`is_installing`](Self::is_installing) is over without that.
+    /// Has a state taken over, as of the entry of this index and term, with what of it lies where. Its
+    /// messages are durable at the places it has. [`poll_installed`](Self::poll_installed) tells when it
+    /// counts; if it cannot be written, [`is_installing`](Self::is_installing) is over without that.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing has changed then.
@@ -297,14 +300,14 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a state is being taken over.
+    /// Returns whether a state is being taken over.
     #[must_use]
     pub fn is_installing(&self, at: usize) -> bool {
         self.members[at].catching_up.is_installing()
     }
 
-    /// Index and term of the state that was taken over, once: from now on it is the state, and nothing is due before this was
-    /// asked.
+    /// Index and term of the state that was taken over, once: from now on it is the state, and nothing is due
+    /// before this was asked.
     pub fn poll_installed(&mut self, at: usize) -> Option<(u64, u64)> {
         self.members[at].catching_up.installed.take()
     }

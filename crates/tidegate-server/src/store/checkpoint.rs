@@ -6,9 +6,9 @@
 //! end: | bytes of the state, 8 | magic, 4 | crc of everything before it, 4 |
 //! ```
 //!
-//! `index` and `term` are those of the last entry applied, `next` the position behind its record: what stands there and beyond is
-//! not in the state. `count` is the number of segments listed. The header's CRC covers bytes 8 to 63. What the
-//! state is, is the streams' matter.
+//! `index` and `term` are those of the last entry applied, `next` the position behind its record: what stands
+//! there and beyond is not in the state. `count` is the number of segments listed. The header's CRC covers
+//! bytes 8 to 63. What the state is, is the streams' matter.
 
 use thiserror::Error;
 use tidegate_log::Lsn;
@@ -55,8 +55,8 @@ pub enum CheckpointError {
     },
 }
 
-/// Makes the bytes of a checkpoint: first [`begin`](Self::begin), then each part of the state in order through
-/// [`part`](Self::part), then [`end`](Self::end).
+/// Makes the bytes of a checkpoint: first [`begin`](Self::begin), then each part of the state in order
+/// through [`part`](Self::part), then [`end`](Self::end).
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     crc: u32,

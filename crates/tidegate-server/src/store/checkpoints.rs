@@ -1,8 +1,9 @@
-//! The checkpoints of a group in a data directory: the last two are kept, so that one may be damaged. A thread writes them, because a large
-//! one takes seconds.
+//! The checkpoints of a group in a data directory: the last two are kept, so that one may be damaged. A
+//! thread writes them, because a large one takes seconds.
 //!
-//! A checkpoint is written as `state-new`, or `state-<group>-new`, synced, renamed, and the directory synced; before that it does not count. Where
-//! there is no space, what was kept back for it is given up (`reserve`), then the older of the two, never the newer.
+//! A checkpoint is written as `state-new`, or `state-<group>-new`, synced, renamed, and the directory synced;
+//! before that it does not count. Where there is no space, what was kept back for it is given up (`reserve`),
+//! then the older of the two, never the newer.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,8 +38,8 @@ pub(super) struct Kept {
     file: String,
 }
 
-/// What a group's checkpoints are called. Where a directory has one group only, by the index; otherwise by the group, the index and
-/// the position: a group at rest has several of one index.
+/// What a group's checkpoints are called. Where a directory has one group only, by the index; otherwise by
+/// the group, the index and the position: a group at rest has several of one index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming {
     pub(super) group: u32,
@@ -311,7 +312,8 @@ impl Out<'_> {
     }
 }
 
-/// A group of which there is a checkpoint by this name, and that is not known. It may have nothing in the log any more.
+/// A group of which there is a checkpoint by this name, and that is not known. It may have nothing in the log
+/// any more.
 pub(super) fn stranger(names: &[String], known: impl Fn(u32) -> bool) -> Option<u32> {
     let group = |name: &String| {
         let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;

@@ -1,7 +1,8 @@
-//! What was read of the log lately: stretches of records, bounded in bytes, the longest unused leaving first. Pure.
+//! What was read of the log lately: stretches of records, bounded in bytes, the longest unused leaving first.
+//! Pure.
 //!
-//! Also decides how much to read: little where somebody reads here and there, twice as much each time somebody goes on where
-//! a stretch ended, up to a bound.
+//! Also decides how much to read: little where somebody reads here and there, twice as much each time
+//! somebody goes on where a stretch ended, up to a bound.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,10 @@
-//! Copying forward what is still needed of a segment that is mostly not: one segment at a time, some of it in each turn.
+//! Copying forward what is still needed of a segment that is mostly not: one segment at a time, some of it in
+//! each turn.
 //!
-//! The streams are asked which messages lie in it ([`LyingIn`]); these are read, appended again as records of their own, and once
-//! those are durable the streams are told their new places. What removes a message meanwhile wins: a new place of a message that
-//! is gone is nothing. Which segment it is, is decided in `upkeep`.
+//! The streams are asked which messages lie in it ([`LyingIn`]); these are read, appended again as records of
+//! their own, and once those are durable the streams are told their new places. What removes a message
+//! meanwhile wins: a new place of a message that is gone is nothing. Which segment it is, is decided in
+//! `upkeep`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -92,7 +94,7 @@ impl Compaction {
             .extend(moved.into_iter().map(|moved| (end, at, moved)));
     }
 
-    /// Whether nothing of this group is on its way to the disk.
+    /// Returns whether nothing of this group is on its way to the disk.
     pub(super) fn is_durable(&self, at: usize) -> bool {
         !self.undurable.iter().any(|(_, of, _)| *of == at)
     }

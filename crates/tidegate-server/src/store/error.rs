@@ -80,7 +80,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether what was durable is gone or unreadable, and not the system or another process in the way.
+    /// Returns whether what was durable is gone or unreadable, and not the system or another process in the
+    /// way.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         use tidegate_log::OpenError as Log;

@@ -1,5 +1,5 @@
-//! What another member is given that takes over the state: parts of a checkpoint, as they are on the disk. Messages are read by
-//! [`Store::read_alone`].
+//! What another member is given that takes over the state: parts of a checkpoint, as they are on the disk.
+//! Messages are read by [`Store::read_alone`].
 
 use super::{Store, checkpoint, checkpoints};
 use crate::stream::{AccountLimits, Streams};
@@ -16,7 +16,8 @@ pub struct Part {
 }
 
 impl Store {
-    /// Bytes of the checkpoint as of `index`, of the newest for 0; `None` if there is none such, or it cannot be read.
+    /// Bytes of the checkpoint as of `index`, of the newest for 0; `None` if there is none such, or it cannot
+    /// be read.
     #[must_use]
     pub fn read_checkpoint(&self, at: usize, index: u64, offset: u64, len: usize) -> Option<Part> {
         let kept = self.members[at].checkpoints.kept();
@@ -41,7 +42,8 @@ impl Store {
     }
 }
 
-/// The streams of a whole checkpoint that another member gave, and the index and term of the entry they are as of.
+/// The streams of a whole checkpoint that another member gave, and the index and term of the entry they are
+/// as of.
 ///
 /// # Errors
 /// It is not what was written, for people.

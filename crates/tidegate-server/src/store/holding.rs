@@ -1,15 +1,17 @@
-//! How much of the log a catching up may hold. Until a state is taken over no segment goes, and what was fetched of it stays over ends of
-//! the process. Where nothing comes, because the node is cut off or nobody leads, its other groups would fill the disk meanwhile. So there
-//! is a bound: for what others wrote since it began, beside what was fetched. Beyond it the catching up is given up, a checkpoint of the
-//! state there is lets segments go, and only then it begins anew.
+//! How much of the log a catching up may hold. Until a state is taken over no segment goes, and what was
+//! fetched of it stays over ends of the process. Where nothing comes, because the node is cut off or nobody
+//! leads, its other groups would fill the disk meanwhile. So there is a bound: for what others wrote since it
+//! began, beside what was fetched. Beyond it the catching up is given up, a checkpoint of the state there is
+//! lets segments go, and only then it begins anew.
 
 use tidegate_log::Lsn;
 
 use super::Store;
 use super::apart::Apart;
 
-/// Others may write so many times what a checkpoint is due after, and what was fetched. The more has come, the dearer it is to begin
-/// anew; where others write faster than that for long, no state would ever be whole.
+/// Others may write so many times what a checkpoint is due after, and what was fetched. The more has come,
+/// the dearer it is to begin anew; where others write faster than that for long, no state would ever be
+/// whole.
 const HELD_MAX: u64 = 8;
 
 /// A catching up that was given up.
@@ -63,14 +65,14 @@ impl Store {
         from.map_or(0, written).saturating_sub(member.apart.bytes())
     }
 
-    /// Whether a checkpoint of the group is due because it has given up a catching up.
+    /// Returns whether a checkpoint of the group is due because it has given up a catching up.
     pub(super) fn lets_go(&self, at: usize) -> bool {
         let given_up = self.members[at].catching_up.given_up;
         given_up.is_some_and(|g| !g.asked)
     }
 
-    /// A catching up that was given up may begin anew once segments could go: when the checkpoint was written that was due, or could not be,
-    /// or there was none to write.
+    /// A catching up that was given up may begin anew once segments could go: when the checkpoint was written
+    /// that was due, or could not be, or there was none to write.
     pub(super) fn end_letting_go(&mut self, at: usize) {
         let Some(given_up) = self.members[at].catching_up.given_up else {
             return;

@@ -1,4 +1,5 @@
-//! Entries for followers that are so far behind that the leader has them only in its log: one stretch of it is read at a time.
+//! Entries for followers that are so far behind that the leader has them only in its log: one stretch of it
+//! is read at a time.
 
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn, ReadError};

@@ -1,14 +1,15 @@
 //! How much of each segment is still needed, counted as messages come and go. Pure.
 //!
-//! A message counts with what it would take if it were appended again on its own, so that a segment is copied forward only
-//! where that gives something back, however small its messages are.
+//! A message counts with what it would take if it were appended again on its own, so that a segment is copied
+//! forward only where that gives something back, however small its messages are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::stream::Place;
 
-/// What a message takes when it is appended again beside its bytes: a record's header, an entry's, a command's, and padding.
+/// What a message takes when it is appended again beside its bytes: a record's header, an entry's, a
+/// command's, and padding.
 const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
 
 /// How much of each segment is still needed.
@@ -48,7 +49,8 @@ impl Live {
         self.segments.entry(base).or_default();
     }
 
-    /// The segments `known` was told of begin here, too: also one that nothing durable is in yet, of which the log does not tell.
+    /// The segments `known` was told of begin here, too: also one that nothing durable is in yet, of which
+    /// the log does not tell.
     pub(super) fn begin_as(&mut self, known: &Self) {
         known.segments.keys().for_each(|base| self.begin(*base));
     }
@@ -82,7 +84,7 @@ impl Live {
         }
     }
 
-    /// Whether enough has changed since the last time to look what may go.
+    /// Returns whether enough has changed since the last time to look what may go.
     pub(super) fn poll_review(&mut self, bytes: u64) -> bool {
         let due = self.emptied || self.removed_bytes >= bytes;
         if due {

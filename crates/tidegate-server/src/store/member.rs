@@ -1,5 +1,5 @@
-//! What a store keeps of one of its groups: the member itself, its checkpoints, and what of its messages lies where in the log.
-//! The log is all groups'.
+//! What a store keeps of one of its groups: the member itself, its checkpoints, and what of its messages lies
+//! where in the log. The log is all groups'.
 
 use std::collections::VecDeque;
 
@@ -31,8 +31,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// How far the log holds nothing of the group that was not due, and nothing that was fetched of another state: `durable` if no entry
-    /// waits to be committed. `None` while something is on its way.
+    /// How far the log holds nothing of the group that was not due, and nothing that was fetched of another
+    /// state: `durable` if no entry waits to be committed. `None` while something is on its way.
     pub(super) fn settled_to(&self, durable: Lsn) -> Option<Lsn> {
         let on_its_way = !self.relocated.is_empty()
             || !self.group.is_durable()
@@ -47,8 +47,8 @@ impl Member {
         }
     }
 
-    /// It takes over another state, or is going to go on with that when a leader says that it is needed, however long nobody does: what
-    /// that may cost is bounded in bytes (`holding`). A leader needs none.
+    /// It takes over another state, or is going to go on with that when a leader says that it is needed,
+    /// however long nobody does: what that may cost is bounded in bytes (`holding`). A leader needs none.
     pub(super) fn is_between(&self) -> bool {
         self.holds() || (!self.apart.is_empty() && !self.group.leads())
     }

@@ -1,5 +1,5 @@
-//! The store among other members of its groups: what they say goes in, what they are told comes out, and what the group wants
-//! written because of it is handed to the log.
+//! The store among other members of its groups: what they say goes in, what they are told comes out, and what
+//! the group wants written because of it is handed to the log.
 
 use tidegate_log::{Record, batch_bytes};
 
@@ -43,8 +43,8 @@ impl Store {
         stepped
     }
 
-    /// Counts the bytes that a message's entries, and all that waits for the log, take of a full disk's log. `None` if
-    /// there is space, or if the entries only make some.
+    /// Counts the bytes that a message's entries, and all that waits for the log, take of a full disk's log.
+    /// `None` if there is space, or if the entries only make some.
     fn bytes_without_room(&self, at: usize, message: &Message) -> Option<u64> {
         let group = &self.members[at].group;
         if !self.log.disk_full() || message.entries.is_empty() || message.term < group.term() {
@@ -75,7 +75,8 @@ impl Store {
     }
 
     /// What is to be sent next, and to whom. Ask after each [`step`](Self::step), [`tick`](Self::tick),
-    /// [`propose`](Self::propose) and [`poll`](Self::poll), until there is nothing more; what cannot be sent is dropped.
+    /// [`propose`](Self::propose) and [`poll`](Self::poll), until there is nothing more; what cannot be sent
+    /// is dropped.
     pub fn poll_message(&mut self, at: usize) -> Option<(u64, Message)> {
         self.members[at].group.poll_message()
     }

@@ -1,7 +1,8 @@
 //! What a repair of the log has cost: which messages of which streams are gone.
 //!
-//! What the streams know of comes from the newest checkpoint and from the entries that are left; a message is gone if it is known
-//! and its record is not there. Of entries that are lost and in no checkpoint nothing is known but their indices.
+//! What the streams know of comes from the newest checkpoint and from the entries that are left; a message is
+//! gone if it is known and its record is not there. Of entries that are lost and in no checkpoint nothing is
+//! known but their indices.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,8 +19,8 @@ use crate::stream::{AccountLimits, Streams};
 pub struct Missing {
     /// By stream, in the order of their numbers.
     pub streams: Vec<MissingIn>,
-    /// Entries of which nothing is known: what they stored, deleted and changed has not happened, and numbers of messages stored
-    /// after them may be lower than what was acknowledged.
+    /// Entries of which nothing is known: what they stored, deleted and changed has not happened, and numbers
+    /// of messages stored after them may be lower than what was acknowledged.
     pub entries: Vec<Range<u64>>,
 }
 
@@ -34,8 +35,8 @@ pub struct MissingIn {
     pub seqs: Vec<(u64, u64)>,
 }
 
-/// What is gone of the streams in the data directory `dir`, where the log has lost what was at these positions. The directory is
-/// opened as a start would.
+/// What is gone of the streams in the data directory `dir`, where the log has lost what was at these
+/// positions. The directory is opened as a start would.
 ///
 /// # Errors
 /// It cannot be opened.

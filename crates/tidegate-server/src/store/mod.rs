@@ -1,9 +1,10 @@
-//! What a node keeps on disk: the log, checkpoints of the states it leads to, and what of the log may go. Drives the node's groups,
-//! which share the log: each is spoken of by its place among [`Options::groups`].
+//! What a node keeps on disk: the log, checkpoints of the states it leads to, and what of the log may go.
+//! Drives the node's groups, which share the log: each is spoken of by its place among [`Options::groups`].
 //!
-//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** From then on one loop owns the store: it proposes, calls
-//! [`Store::poll`] whenever the waker was called, and takes what is due by [`Store::poll_due`] until there is nothing more. A
-//! thread of the log's writes and syncs, one of the store's reads, and one writes checkpoints; none of them decides anything.
+//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** From then on one loop owns the store: it
+//! proposes, calls [`Store::poll`] whenever the waker was called, and takes what is due by
+//! [`Store::poll_due`] until there is nothing more. A thread of the log's writes and syncs, one of the
+//! store's reads, and one writes checkpoints; none of them decides anything.
 //!
 //! ```text
 //! <data>/tidegate/lock             held while a process has the directory
@@ -134,7 +135,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Proposes an entry for so many callers and hands it to the log. It is due, to be applied, once it is durable.
+    /// Proposes an entry for so many callers and hands it to the log. It is due, to be applied, once it is
+    /// durable.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -165,14 +167,15 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Whether a proposal may come now: always, unless entries are written one at a time.
+    /// Returns whether a proposal may come now: always, unless entries are written one at a time.
     #[must_use]
     pub fn may_propose(&self, at: usize) -> bool {
         !self.options.lab.one_at_a_time()
             || (self.members[at].group.is_durable() && self.writing_twice(at).is_none())
     }
 
-    /// Whether this member decides, and everything decided before it led was due: only now does it know the state.
+    /// Returns whether this member decides, and everything decided before it led was due: only now does it
+    /// know the state.
     #[must_use]
     pub fn leads_settled(&self, at: usize) -> bool {
         let writing = self.writing_twice(at);
@@ -180,7 +183,7 @@ impl Store {
         group.leads_settled() && writing.is_none_or(|term| term == group.term())
     }
 
-    /// Whether each message is written a second time.
+    /// Returns whether each message is written a second time.
     #[cfg(feature = "lab")]
     const fn writes_twice(&self) -> bool {
         self.second_write.is_some()
@@ -206,8 +209,8 @@ impl Store {
     /// [`tick`](Self::tick).
     ///
     /// # Errors
-    /// A write or a sync failed: nothing more can become durable, and the process must end now. What was acknowledged is safe;
-    /// [`Failure::durable`] says how far the log is.
+    /// A write or a sync failed: nothing more can become durable, and the process must end now. What was
+    /// acknowledged is safe; [`Failure::durable`] says how far the log is.
     pub fn poll(&mut self) -> Result<(), Failure> {
         // In this order: what became durable before a failure is told.
         let failure = self.log.failure();
@@ -228,7 +231,8 @@ impl Store {
         Ok(())
     }
 
-    /// What is due next, and in which group: of each in order, each once. To ask for the next says that the one before was done.
+    /// What is due next, and in which group: of each in order, each once. To ask for the next says that the
+    /// one before was done.
     pub fn poll_due(&mut self) -> Option<(usize, Due)> {
         for _ in 0..self.members.len() {
             if let Some(due) = self.poll_due_of(self.turn) {
@@ -244,7 +248,8 @@ impl Store {
         if member.catching_up.is_installed() {
             return None;
         }
-        // Those before an entry in the log come first, so that a checkpoint behind the entry has them. All that are durable do.
+        // Those before an entry in the log come first, so that a checkpoint behind the entry has them. All
+        // that are durable do.
         if let Some(relocated) = member.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
         }
@@ -296,7 +301,8 @@ impl Store {
         &mut self.members[at].live
     }
 
-    /// Reads and writes what the store's threads would, where there are none; whether there was anything to do.
+    /// Reads and writes what the store's threads would, where there are none; whether there was anything to
+    /// do.
     #[cfg(feature = "sim")]
     pub fn work(&mut self) -> bool {
         #[cfg(feature = "lab")]
@@ -333,10 +339,12 @@ impl Store {
         self.members.len()
     }
 
-    /// Makes everything accepted durable, waits for the checkpoint that is being written, and ends the threads.
+    /// Makes everything accepted durable, waits for the checkpoint that is being written, and ends the
+    /// threads.
     ///
     /// # Errors
-    /// A failure, then or before. A checkpoint that could not be written is none: the next start replays more.
+    /// A failure, then or before. A checkpoint that could not be written is none: the next start replays
+    /// more.
     pub fn close(self) -> Result<(), Failure> {
         drop((self.reading, self.scrub));
         for member in self.members {
@@ -363,8 +371,8 @@ impl Store {
                         .group
                         .handle_appended(&appended.records, appended.end),
                     Err(error @ AppendError::Failed(_)) => return Err(error.into()),
-                    // It stays the next: whoever waits for it is told once there is room. What another group wants may be
-                    // smaller, and make room.
+                    // It stays the next: whoever waits for it is told once there is room. What another group
+                    // wants may be smaller, and make room.
                     Err(AppendError::DiskFull) => break,
                     // The next room is this group's, lest it waits for ever.
                     Err(_) => {
@@ -377,7 +385,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a group has something to be written that comes before what only moves messages: somebody waits for it.
+    /// Returns whether a group has something to be written that comes before what only moves messages:
+    /// somebody waits for it.
     fn has_entries(&self) -> bool {
         self.members.iter().any(|m| m.group.poll_append().is_some())
     }
@@ -406,8 +415,9 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Whether a full disk takes these records from its reserve also where another node leads: votes, terms, the empty entry
-/// that begins a term, and entries that make space. Without them no leader could be elected that empties the group.
+/// Returns whether a full disk takes these records from its reserve also where another node leads: votes,
+/// terms, the empty entry that begins a term, and entries that make space. Without them no leader could be
+/// elected that empties the group.
 fn makes_space(records: &[Record]) -> bool {
     let frees = |data: &Bytes| Entry::decode(data).is_ok_and(|e| e.makes_space());
     let small = |r: &Record| r.kind != KIND_ENTRY || r.payload.is_empty() || frees(&r.payload);

@@ -1,7 +1,9 @@
-//! Opening a data directory: its lock and version, the newest checkpoint, and the replay of what came after it.
+//! Opening a data directory: its lock and version, the newest checkpoint, and the replay of what came after
+//! it.
 //!
-//! A member that is alone in its group has committed every entry it has durably written, so it applies all of them before Raft
-//! begins. One of several applies those the log says are committed; what comes after them goes to Raft, unapplied.
+//! A member that is alone in its group has committed every entry it has durably written, so it applies all of
+//! them before Raft begins. One of several applies those the log says are committed; what comes after them
+//! goes to Raft, unapplied.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -84,7 +86,8 @@ pub struct Options {
     pub read_bytes_max: usize,
     /// The least the log grows from one checkpoint to the next.
     pub checkpoint_bytes_min: u64,
-    /// How much the log and the checkpoints may take before there is no room for more messages; no bound if `None`.
+    /// How much the log and the checkpoints may take before there is no room for more messages; no bound if
+    /// `None`.
     pub max_file_store: Option<u64>,
     /// Where salts of the log's segments come from; drawn from the system if `None`. For simulations.
     pub seed: Option<u64>,
@@ -148,8 +151,8 @@ struct Found {
 }
 
 impl Opening {
-    /// Claims the data directory `dir`, made if there is none, and looks through it. `waker` is called from other threads
-    /// whenever the store has something for its loop.
+    /// Claims the data directory `dir`, made if there is none, and looks through it. `waker` is called from
+    /// other threads whenever the store has something for its loop.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -180,7 +183,8 @@ impl Opening {
         Self::of(storage, options, waker, By::Thread, open)
     }
 
-    /// As [`on`](Self::on), without threads: what they would do is done by [`Store::work`] and by the [`Steps`] of the log.
+    /// As [`on`](Self::on), without threads: what they would do is done by [`Store::work`] and by the
+    /// [`Steps`] of the log.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -335,13 +339,14 @@ impl Opening {
         self.found[at].seen.missing()
     }
 
-    /// A group's state as the newest checkpoint has it, once; `None` if there is none: then everything is going to be replayed.
+    /// A group's state as the newest checkpoint has it, once; `None` if there is none: then everything is
+    /// going to be replayed.
     pub fn take_state(&mut self, at: usize) -> Option<Bytes> {
         self.found[at].state.take()
     }
 
-    /// Tells everything that came after the checkpoints, of each group in order, with where to note what came and went; then the store
-    /// is ready.
+    /// Tells everything that came after the checkpoints, of each group in order, with where to note what came
+    /// and went; then the store is ready.
     ///
     /// # Errors
     /// What was durable cannot be read any more, or a thread cannot be started.
@@ -401,7 +406,8 @@ impl Opening {
         Ok(store)
     }
 
-    /// Tells what [`replay`](Self::replay) would, and that is all: nothing is written, nobody stands for election.
+    /// Tells what [`replay`](Self::replay) would, and that is all: nothing is written, nobody stands for
+    /// election.
     ///
     /// # Errors
     /// As there, and if the log cannot be closed.
@@ -453,7 +459,8 @@ impl Opening {
 impl Found {
     /// The newest checkpoint, and the log from there.
     fn follow(&mut self, storage: &dyn Storage, end: Lsn, repaired: bool) -> Result<(), OpenError> {
-        // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions are given again.
+        // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions
+        // are given again.
         while let Some(newest) = self.kept.pop_if(|k| repaired && k.next > end) {
             checkpoints::remove(storage, &newest)?;
         }
@@ -586,7 +593,7 @@ impl Replayed {
         })
     }
 
-    /// Whether the record is an entry that counts and is not in the state.
+    /// Returns whether the record is an entry that counts and is not in the state.
     fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
         record.kind == KIND_ENTRY
             && record.index > self.found.header.index

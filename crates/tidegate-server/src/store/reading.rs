@@ -1,7 +1,8 @@
-//! Reading entries that are no longer in memory: a thread reads stretches of the log, so that a cold disk stops nobody.
+//! Reading entries that are no longer in memory: a thread reads stretches of the log, so that a cold disk
+//! stops nobody.
 //!
-//! What may be asked for at once is bounded; who finds no room asks again after the next wake-up. Every byte handed out was
-//! checked by the log's reader.
+//! What may be asked for at once is bounded; who finds no room asks again after the next wake-up. Every byte
+//! handed out was checked by the log's reader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,8 @@ const ASKED_MAX: usize = 64;
 /// The most failures kept for whoever asks again.
 const FAILED_MAX: usize = 1024;
 
-/// So many failures are said, then every one that doubles their number: a disk that reads nothing any more fails thousands of times.
+/// So many failures are said, then every one that doubles their number: a disk that reads nothing any more
+/// fails thousands of times.
 const SAID_MAX: u64 = 16;
 
 const fn is_said(failure: u64) -> bool {
@@ -167,8 +169,8 @@ impl Reading {
         }
     }
 
-    /// Has about so many bytes of records from `from` on read, which [`take_records`](Self::take_records) tells, whether there is
-    /// room. One such stretch at a time.
+    /// Has about so many bytes of records from `from` on read, which [`take_records`](Self::take_records)
+    /// tells, whether there is room. One such stretch at a time.
     pub(super) fn ask_records(&self, from: Lsn, bytes: usize) -> bool {
         self.try_ask(Asked::Records(Wanted { from, bytes }))
     }

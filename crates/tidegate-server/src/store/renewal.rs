@@ -1,13 +1,16 @@
-//! What keeps a group that commits nothing from keeping the log: its entries are written again behind what others have written since.
+//! What keeps a group that commits nothing from keeping the log: its entries are written again behind what
+//! others have written since.
 //!
-//! A group is at rest when all it has is applied; then a checkpoint covers whatever others write. Where a majority is away there may be
-//! entries that nobody can say of whether they are committed, and the log has to hold them.
+//! A group is at rest when all it has is applied; then a checkpoint covers whatever others write. Where a
+//! majority is away there may be entries that nobody can say of whether they are committed, and the log has
+//! to hold them.
 
 use super::upkeep::GROWTH;
 use super::{Space, Store};
 
 impl Store {
-    /// Writes entries again that have been waiting for so long that others have written a multiple of them since.
+    /// Writes entries again that have been waiting for so long that others have written a multiple of them
+    /// since.
     pub(super) fn renew(&mut self, at: usize) {
         let group = &self.members[at].group;
         let Some(from) = group.unapplied_from().filter(|_| !group.is_alone()) else {

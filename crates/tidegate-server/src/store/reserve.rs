@@ -1,5 +1,6 @@
-//! Space kept back for a group's next checkpoint: a file that is given up where there is no other space. Without it a disk that others
-//! filled to the last byte could not be emptied any more, for nothing in the log may go before a checkpoint says so.
+//! Space kept back for a group's next checkpoint: a file that is given up where there is no other space.
+//! Without it a disk that others filled to the last byte could not be emptied any more, for nothing in the
+//! log may go before a checkpoint says so.
 
 use std::io;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ impl Reserve {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Whether [`make`](Self::make) is to be called: as many as are wanted are not there, and nobody was asked before. Once it is
-    /// said it counts as asked.
+    /// Returns whether [`make`](Self::make) is to be called: as many as are wanted are not there, and nobody
+    /// was asked before. Once it is said it counts as asked.
     pub(super) fn begin(&self, last: u64) -> bool {
         self.bytes() != self.wanted(last) && !self.asked.swap(true, Ordering::AcqRel)
     }

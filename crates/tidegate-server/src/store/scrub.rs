@@ -1,8 +1,10 @@
-//! Reading all of the log again, slowly, so that what went bad where nobody reads is found while others still have it.
+//! Reading all of the log again, slowly, so that what went bad where nobody reads is found while others still
+//! have it.
 //!
-//! Parts of sealed segments are read one at a time, at such times that all of them are through in [`Options::scrub_period`]; then it
-//! begins again. A start begins anywhere, so that a process that often ends gets everywhere, too. A thread of its own reads; what
-//! it finds is kept, up to a bound, until it is [taken](Store::poll_damaged). What is not kept is found again the next time.
+//! Parts of sealed segments are read one at a time, at such times that all of them are through in
+//! [`Options::scrub_period`]; then it begins again. A start begins anywhere, so that a process that often
+//! ends gets everywhere, too. A thread of its own reads; what it finds is kept, up to a bound, until it is
+//! [taken](Store::poll_damaged). What is not kept is found again the next time.
 //!
 //! [`Options::scrub_period`]: super::Options::scrub_period
 
@@ -177,7 +179,8 @@ impl Store {
         }
     }
 
-    /// A range of positions found damaged, each once a round. A checkpoint is due where a start would need it.
+    /// A range of positions found damaged, each once a round. A checkpoint is due where a start would need
+    /// it.
     pub fn poll_damaged(&mut self) -> Option<Range<Lsn>> {
         self.scrub.found.pop_front()
     }
@@ -191,7 +194,7 @@ impl Store {
         }
     }
 
-    /// Whether a start would read what is damaged, and would not with a checkpoint of now.
+    /// Returns whether a start would read what is damaged, and would not with a checkpoint of now.
     pub(super) fn starts_on_damage(&self, at: usize) -> bool {
         let kept = self.members[at].checkpoints.kept();
         let newest = kept.last().map_or(Lsn::ZERO, |k| k.next);

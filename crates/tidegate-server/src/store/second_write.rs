@@ -1,7 +1,9 @@
-//! Each message written and synced once more before its entry is due, as nats-server's streams of several replicas did with
-//! `sync_interval: always` up to 2.14: for measuring what that costs. Nobody serves with it.
+//! Each message written and synced once more before its entry is due, as nats-server's streams of several
+//! replicas did with `sync_interval: always` up to 2.14: for measuring what that costs. Nobody serves with
+//! it.
 //!
-//! Owns the file and the thread that writes it; an entry at a time, in order. What is written is never read: the log has it.
+//! Owns the file and the thread that writes it; an entry at a time, in order. What is written is never read:
+//! the log has it.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

@@ -27,7 +27,8 @@ pub(super) struct Seen {
     gaps: Vec<(u64, u64, Lsn)>,
     /// Entries that no checkpoint has and that are not in the log.
     missing: Vec<Range<u64>>,
-    /// Where the last that a repair gave up ended, at least, whatever it was; and whether that is behind the checkpoint.
+    /// Where the last that a repair gave up ended, at least, whatever it was; and whether that is behind the
+    /// checkpoint.
     lost_to: Lsn,
     lost: bool,
     /// Where entries are.
@@ -104,7 +105,8 @@ impl Seen {
         self.lost_to = self.lost_to.max(end);
     }
 
-    /// It goes on where a checkpoint ends. Entries that are missing are an error, unless a repair has said so.
+    /// It goes on where a checkpoint ends. Entries that are missing are an error, unless a repair has said
+    /// so.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
         let (ours, theirs) = (self.hard_state, header.hard_state);
         if theirs.term > ours.term || (theirs.term == ours.term && ours.vote == 0) {
@@ -140,7 +142,7 @@ impl Seen {
         self.committed
     }
 
-    /// Whether the log has still to say that the checkpoint's state was taken over.
+    /// Returns whether the log has still to say that the checkpoint's state was taken over.
     pub(super) const fn installed(&self) -> bool {
         self.installed
     }
@@ -153,7 +155,8 @@ impl Seen {
         &self.missing
     }
 
-    /// Whether a repair gave up something that may have been this group's and is in no checkpoint: an entry, or a vote.
+    /// Returns whether a repair gave up something that may have been this group's and is in no checkpoint: an
+    /// entry, or a vote.
     pub(super) const fn lost(&self) -> bool {
         self.lost
     }
@@ -167,7 +170,7 @@ impl Seen {
         self.last
     }
 
-    /// Whether the entry that stands there still does.
+    /// Returns whether the entry that stands there still does.
     pub(super) fn counts(&self, index: u64, lsn: Lsn) -> bool {
         let over = |&(from, at): &(u64, Lsn)| at > lsn && from <= index;
         !self.overwritten.iter().any(over)

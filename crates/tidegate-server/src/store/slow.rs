@@ -1,5 +1,5 @@
-//! A disk that is slower than it is: each sync takes longer by a fixed time. For measuring what waiting for callers gains where
-//! syncs are dear; nobody serves with it.
+//! A disk that is slower than it is: each sync takes longer by a fixed time. For measuring what waiting for
+//! callers gains where syncs are dear; nobody serves with it.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

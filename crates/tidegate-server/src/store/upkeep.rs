@@ -1,8 +1,8 @@
-//! What a store does so that its log does not grow for ever: when a checkpoint is due, which segments may go, which are copied
-//! forward; and whether there is space.
+//! What a store does so that its log does not grow for ever: when a checkpoint is due, which segments may go,
+//! which are copied forward; and whether there is space.
 //!
-//! A segment goes when no message in it is needed and all of it lies before the older of the two checkpoints that are kept:
-//! so a start can do with either of them. Only where there is no space one has to do.
+//! A segment goes when no message in it is needed and all of it lies before the older of the two checkpoints
+//! that are kept: so a start can do with either of them. Only where there is no space one has to do.
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 
@@ -21,9 +21,11 @@ pub(super) const GROWTH: u64 = 4;
 const RESERVED_SHARE: u64 = 4;
 /// Of that one part in so many is kept back from what other nodes lead, too.
 const LED_ELSEWHERE_SHARE: u64 = 2;
-/// Where space could not be kept back for a checkpoint, that is tried again when the log has grown by so much.
+/// Where space could not be kept back for a checkpoint, that is tried again when the log has grown by so
+/// much.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
-/// A checkpoint that failed is tried again with each so many-th look for space: a large one takes seconds to write.
+/// A checkpoint that failed is tried again with each so many-th look for space: a large one takes seconds to
+/// write.
 const LOOKS_PER_CHECKPOINT: u32 = 8;
 /// The log may pass its quota by so much before that is noticed.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
@@ -33,14 +35,17 @@ const QUOTA_STEP_BYTES: u64 = 1 << 20;
 pub enum Space {
     /// There is.
     Free,
-    /// The disk is full, or the log is at its quota. What is left serves what makes room: deleting, purging, acknowledging.
+    /// The disk is full, or the log is at its quota. What is left serves what makes room: deleting, purging,
+    /// acknowledging.
     Low,
-    /// The disk is full, and of what the log had allocated a reserve is left: it is for deleting and purging alone.
+    /// The disk is full, and of what the log had allocated a reserve is left: it is for deleting and purging
+    /// alone.
     Scarce,
 }
 
 impl Store {
-    /// Whether there is room for more messages. While there is not, [`ask_for_space`](Self::ask_for_space) looks again.
+    /// Whether there is room for more messages. While there is not, [`ask_for_space`](Self::ask_for_space)
+    /// looks again.
     #[must_use]
     pub fn space(&self) -> Space {
         match (self.log.disk_full(), self.over_quota.0) {
@@ -55,21 +60,21 @@ impl Store {
         self.options.segment_bytes / RESERVED_SHARE
     }
 
-    /// Whether only the reserve has room for an entry that takes so many bytes of the log.
+    /// Returns whether only the reserve has room for an entry that takes so many bytes of the log.
     pub(super) fn needs_reserve(&self, bytes: u64) -> bool {
         self.log.disk_full() && self.appender.room_left() < bytes + self.reserve_bytes()
     }
 
-    /// Whether an entry that another node leads, and that takes so many bytes of the log, has to wait for space. What is committed has to
-    /// be taken some day, and what makes space may stand behind it; but all of the reserve would leave nothing to empty what this
-    /// node alone keeps, and to copy forward.
+    /// Returns whether an entry that another node leads, and that takes so many bytes of the log, has to wait
+    /// for space. What is committed has to be taken some day, and what makes space may stand behind it; but
+    /// all of the reserve would leave nothing to empty what this node alone keeps, and to copy forward.
     pub(super) fn leaves_reserve(&self, bytes: u64) -> bool {
         !self.log.disk_full()
             || self.appender.room_left() >= bytes + self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
-    /// Tries again what a full disk refused: to allocate, and now and then to write a checkpoint. Meant to be called twice a second while
-    /// there is no space.
+    /// Tries again what a full disk refused: to allocate, and now and then to write a checkpoint. Meant to be
+    /// called twice a second while there is no space.
     pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
         self.looks_for_space = self.looks_for_space.wrapping_add(1);
@@ -100,7 +105,7 @@ impl Store {
         kept + log
     }
 
-    /// Whether the state of a group should be handed to [`checkpoint`](Self::checkpoint) now.
+    /// Returns whether the state of a group should be handed to [`checkpoint`](Self::checkpoint) now.
     #[must_use]
     pub fn wants_checkpoint(&self, at: usize) -> bool {
         if self.is_checkpointing(at) {
@@ -118,8 +123,8 @@ impl Store {
                     || self.lets_go(at)))
     }
 
-    /// What stands in the log before this position is in the group's state, or does not count. Of a group at rest that is all of the
-    /// log, so that it does not keep what others wrote.
+    /// What stands in the log before this position is in the group's state, or does not count. Of a group at
+    /// rest that is all of the log, so that it does not keep what others wrote.
     pub(super) fn covered(&self, at: usize) -> Lsn {
         let member = &self.members[at];
         // What was covered once is, though there may be entries since that are not due.
@@ -130,7 +135,8 @@ impl Store {
         settled.map_or(before, |settled| before.max(settled))
     }
 
-    /// Whoever took over the newest checkpoint would lack entries behind it that this member cannot send any more.
+    /// Whoever took over the newest checkpoint would lack entries behind it that this member cannot send any
+    /// more.
     fn leads_nowhere(&self, at: usize) -> bool {
         let member = &self.members[at];
         let newest = member.checkpoints.kept().last().map_or(0, |k| k.index);
@@ -149,7 +155,7 @@ impl Store {
         sealed.any(|s| waits(s) && self.is_mostly_unneeded(s))
     }
 
-    /// Whether it is worth copying forward what is needed of it.
+    /// Returns whether it is worth copying forward what is needed of it.
     fn is_mostly_unneeded(&self, segment: &SegmentInfo) -> bool {
         let live = self.live_of(segment.range.start.get());
         live as f64 <= LIVE_SHARE_MAX * self.options.segment_bytes as f64
@@ -160,8 +166,9 @@ impl Store {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
 
-    /// Has the state of a group written that came of everything that was due so far. `parts` is called on another thread. Not while another one
-    /// is being written: see [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
+    /// Has the state of a group written that came of everything that was due so far. `parts` is called on
+    /// another thread. Not while another one is being written: see
+    /// [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
     pub fn checkpoint(&mut self, at: usize, parts: Parts) {
         let next = self.covered(at);
         let member = &mut self.members[at];
@@ -184,7 +191,8 @@ impl Store {
         member.checkpoints.write(header, parts);
     }
 
-    /// Whether a checkpoint is being written, or a state taken over, so that there is none to be written of the one there was.
+    /// Returns whether a checkpoint is being written, or a state taken over, so that there is none to be
+    /// written of the one there was.
     #[must_use]
     pub fn is_checkpointing(&self, at: usize) -> bool {
         let member = &self.members[at];
@@ -200,14 +208,15 @@ impl Store {
         newest.flatten().map(|k| k.bytes).sum()
     }
 
-    /// What the streams are to be asked: which messages lie in a segment that is to be copied forward. The answer goes to
-    /// [`handle_lying`](Self::handle_lying).
+    /// What the streams are to be asked: which messages lie in a segment that is to be copied forward. The
+    /// answer goes to [`handle_lying`](Self::handle_lying).
     #[must_use]
     pub fn poll_lying(&self) -> Option<LyingIn> {
         self.compaction.poll_lying()
     }
 
-    /// Messages that lie in the segment asked about, and where to go on asking, if there is more to look through. Wakes the loop.
+    /// Messages that lie in the segment asked about, and where to go on asking, if there is more to look
+    /// through. Wakes the loop.
     pub fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
         let groups = self.members.len();
         self.compaction.handle_lying(lying, next, groups);
@@ -224,7 +233,8 @@ impl Store {
                     self.finish_install(at, true);
                     self.review = true;
                 }
-                // What was there is still there. The next is tried when the log has grown again, or there may be space.
+                // What was there is still there. The next is tried when the log has grown again, or there may
+                // be space.
                 Some(Err(error)) => {
                     tracing::warn!("no checkpoint was written: {error}");
                     self.members[at].failed = true;
@@ -256,7 +266,8 @@ impl Store {
         }
     }
 
-    /// There may be space for what is kept back, but looking for it all the time would be in the way of what a full disk has left.
+    /// There may be space for what is kept back, but looking for it all the time would be in the way of what
+    /// a full disk has left.
     fn keep_reserve(&mut self, at: usize) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
@@ -265,7 +276,8 @@ impl Store {
         }
     }
 
-    /// Counting takes a look at every segment: so it is done now and then, and each time while there is no room.
+    /// Counting takes a look at every segment: so it is done now and then, and each time while there is no
+    /// room.
     fn look_at_quota(&mut self) {
         let Some(max) = self.options.max_file_store else {
             return;

@@ -1,4 +1,5 @@
-//! Work that would hold up the loop: done one job after the other by a thread, or, in a simulation, by whoever steps it.
+//! Work that would hold up the loop: done one job after the other by a thread, or, in a simulation, by
+//! whoever steps it.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -53,7 +54,8 @@ impl<J: Send + 'static> Worker<J> {
         Ok(worker)
     }
 
-    /// Whether there was room for the job. There is none for ever if the work panicked, which has been printed.
+    /// Returns whether there was room for the job. There is none for ever if the work panicked, which has
+    /// been printed.
     pub(super) fn ask(&self, job: J) -> bool {
         let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
         asked == Some(true)

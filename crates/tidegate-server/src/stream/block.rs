@@ -1,8 +1,9 @@
 //! Where up to 256 successive messages lie, and what is known of each: 20 bytes a message.
 //!
-//! Positions and times are kept as differences from the block's first message; what does not fit ends the block early
-//! ([`Block::fits`]), or, where a message has been moved far away since, stands in a list of its own. Removed messages leave a
-//! hole, and a closed block that is mostly holes is packed, so that a message that outlives its neighbours does not keep theirs.
+//! Positions and times are kept as differences from the block's first message; what does not fit ends the
+//! block early ([`Block::fits`]), or, where a message has been moved far away since, stands in a list of its
+//! own. Removed messages leave a hole, and a closed block that is mostly holes is packed, so that a message
+//! that outlives its neighbours does not keep theirs.
 
 use super::bits::{self, Bits};
 use super::command::Place;
@@ -153,7 +154,7 @@ impl Block {
         self.first + bit as u64
     }
 
-    /// Whether the next message can be added.
+    /// Returns whether the next message can be added.
     pub(super) fn fits(&self, seq: u64, place: Place, time_us: u64) -> bool {
         if self.rows.is_empty() {
             return seq == self.first;
@@ -240,7 +241,7 @@ impl Block {
         self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)
     }
 
-    /// Whether some row has this subject; it may be of a message that is gone.
+    /// Returns whether some row has this subject; it may be of a message that is gone.
     pub(super) fn may_have(&self, subject: u32) -> bool {
         // No early end within a part: compared many at once.
         let any = |part: &[u32]| part.iter().fold(false, |any, s| any | (*s == subject));
@@ -267,7 +268,7 @@ impl Block {
         });
     }
 
-    /// Whether most rows are of messages that are gone.
+    /// Returns whether most rows are of messages that are gone.
     pub(super) fn is_sparse(&self) -> bool {
         self.rows.len() >= PACK_ROWS_MIN && self.live.count() * 2 <= self.rows.len()
     }

@@ -1,8 +1,8 @@
 //! What an entry holds: the commands that change streams, as bytes.
 //!
-//! Owns the layout of an entry and of a command, and where a message lies ([`Place`]). Leaves what a command means to
-//! [`super::Streams`] and whether an entry is whole to the log, whose records carry a checksum; still, whatever the bytes
-//! are, decoding ends in a command or an error and never in a panic.
+//! Owns the layout of an entry and of a command, and where a message lies ([`Place`]). Leaves what a command
+//! means to [`super::Streams`] and whether an entry is whole to the log, whose records carry a checksum;
+//! still, whatever the bytes are, decoding ends in a command or an error and never in a panic.
 //!
 //! All numbers are little-endian.
 //!
@@ -11,8 +11,8 @@
 //! command  kind u8 | flags u8 | subject_len u16 | stream u32 | headers_len u32 | payload_len u32 | subject | headers | payload
 //! ```
 //!
-//! An entry is one batch of many commands, and its time is the time of each of them. A relocated message is an entry with
-//! one [`Kind::Publish`], so that a place means the same there.
+//! An entry is one batch of many commands, and its time is the time of each of them. A relocated message is
+//! an entry with one [`Kind::Publish`], so that a place means the same there.
 
 use thiserror::Error;
 
@@ -41,10 +41,12 @@ pub struct Place {
 pub enum Kind {
     /// Stores a message.
     Publish = 1,
-    /// Makes a stream; the payload is its configuration as JSON, the stream 0. The subject says who keeps it: [`super::Kept::encode`].
+    /// Makes a stream; the payload is its configuration as JSON, the stream 0. The subject says who keeps it:
+    /// [`super::Kept::encode`].
     CreateStream = 2,
-    /// Changes a stream's configuration; the payload is the new one as JSON. The subject says to which group it moves, if it does: a `u32`.
-    /// With the number of a move behind it, a `u32`, that move is called off, and a group 0 stands for none: the stream stays.
+    /// Changes a stream's configuration; the payload is the new one as JSON. The subject says to which group
+    /// it moves, if it does: a `u32`. With the number of a move behind it, a `u32`, that move is called off,
+    /// and a group 0 stands for none: the stream stays.
     UpdateStream = 3,
     /// Deletes a stream with all it holds.
     DeleteStream = 4,
@@ -62,29 +64,35 @@ pub enum Kind {
     DeleteConsumer = 10,
     /// Changes the state of the consumer the subject names.
     ConsumerDelta = 11,
-    /// Puts a message in the place of the last of its subject, if that is due: it says that the subject's messages are gone.
+    /// Puts a message in the place of the last of its subject, if that is due: it says that the subject's
+    /// messages are gone.
     Marker = 12,
     /// The group that is to keep the stream has made it.
     Made = 13,
-    /// Brings a part of what another group keeps to the copy of it that is to take its place; the payload says what, and messages follow
-    /// as publishes. The subject is the number of the move, a `u32`; where it is empty, as it was once, it is not asked about.
+    /// Brings a part of what another group keeps to the copy of it that is to take its place; the payload
+    /// says what, and messages follow as publishes. The subject is the number of the move, a `u32`; where it
+    /// is empty, as it was once, it is not asked about.
     Import = 14,
-    /// The stream leaves for another group: nothing changes here unless it thaws. The payload is [`super::Moving::encode`].
+    /// The stream leaves for another group: nothing changes here unless it thaws. The payload is
+    /// [`super::Moving::encode`].
     Freeze = 15,
-    /// The group a stream of the directory was to move to has all of it; the payload is [`super::Moving::encode`].
+    /// The group a stream of the directory was to move to has all of it; the payload is
+    /// [`super::Moving::encode`].
     Moved = 16,
-    /// A move of a stream of the directory is called off and begun anew; the payload is [`super::Moving::encode`] and the group it goes
-    /// to then, a `u32`.
+    /// A move of a stream of the directory is called off and begun anew; the payload is
+    /// [`super::Moving::encode`] and the group it goes to then, a `u32`.
     Renew = 17,
-    /// The move by which the stream was to leave is called off: it goes on here. The payload is the move's number, a `u32`.
+    /// The move by which the stream was to leave is called off: it goes on here. The payload is the move's
+    /// number, a `u32`.
     Thaw = 18,
-    /// Has the consumer the subject names begin again; the payload is the number of the message it begins with, a `u64`.
+    /// Has the consumer the subject names begin again; the payload is the number of the message it begins
+    /// with, a `u64`.
     ResetConsumer = 19,
 }
 
 impl Kind {
-    /// Whether it removes something, or something else waits for it that does, as where a stream moves away. A marker takes the place of a
-    /// message.
+    /// Returns whether it removes something, or something else waits for it that does, as where a stream
+    /// moves away. A marker takes the place of a message.
     #[must_use]
     pub const fn makes_space(self) -> bool {
         matches!(
@@ -239,7 +247,7 @@ impl<'a> Entry<'a> {
         self.time_us
     }
 
-    /// Whether all it does is to remove something.
+    /// Returns whether all it does is to remove something.
     #[must_use]
     pub fn makes_space(&self) -> bool {
         self.commands()

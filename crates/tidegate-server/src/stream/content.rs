@@ -1,7 +1,7 @@
 //! The messages of one stream: index, subjects, totals and what goes when.
 //!
-//! Owns that these agree. Leaves which message may come in, and which must go, to [`super::one`]. A stream in memory keeps its
-//! messages' bytes here; of one in the log only the place is known.
+//! Owns that these agree. Leaves which message may come in, and which must go, to [`super::one`]. A stream in
+//! memory keeps its messages' bytes here; of one in the log only the place is known.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,8 @@ impl Content {
         self.bodies.is_some()
     }
 
-    /// Adds the next message, whose subject's number is given here; the message's number and the subject's, and its bytes.
+    /// Adds the next message, whose subject's number is given here; the message's number and the subject's,
+    /// and its bytes.
     #[inline]
     pub(super) fn push(
         &mut self,

@@ -1,7 +1,7 @@
 //! The ids of messages stored lately, so that a message sent twice is stored once.
 //!
-//! Remembers ids for a window of time and no longer; time is the entries'. Ids are kept in shared pages, oldest first, so that a snapshot
-//! copies none, and found by a table of their numbers.
+//! Remembers ids for a window of time and no longer; time is the entries'. Ids are kept in shared pages,
+//! oldest first, so that a snapshot copies none, and found by a table of their numbers.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;

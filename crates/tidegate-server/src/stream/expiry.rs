@@ -1,11 +1,12 @@
-//! What goes with time: messages of age, messages with a time to live of their own, and the markers left in their place.
+//! What goes with time: messages of age, messages with a time to live of their own, and the markers left in
+//! their place.
 //!
-//! Time is the entries'. The leader asks when something is due ([`super::Streams::next_expiry`]) and proposes commands; what is due is
-//! decided when they are applied, so that every node lets go the same.
+//! Time is the entries'. The leader asks when something is due ([`super::Streams::next_expiry`]) and proposes
+//! commands; what is due is decided when they are applied, so that every node lets go the same.
 //!
-//! Where a stream leaves markers, the last message of a subject is not let go but replaced: by a message that says so, which has to
-//! stand in the log like any other and so comes as a command of its own ([`super::Kind::Marker`]). A message that came in between is not
-//! replaced.
+//! Where a stream leaves markers, the last message of a subject is not let go but replaced: by a message that
+//! says so, which has to stand in the log like any other and so comes as a command of its own
+//! ([`super::Kind::Marker`]). A message that came in between is not replaced.
 
 use bytes::Bytes;
 
@@ -75,7 +76,8 @@ impl Stream {
         due
     }
 
-    /// What is known of a message that is not to go without a marker: it is there, alone of its subject, and no marker itself.
+    /// What is known of a message that is not to go without a marker: it is there, alone of its subject, and
+    /// no marker itself.
     fn awaits_marker(&self, seq: u64) -> Option<Slot> {
         let slot = self.content.index.get(seq)?;
         let alone = self.content.subjects.stat(slot.subject).count == 1;
@@ -118,7 +120,8 @@ impl Stream {
         )
     }
 
-    /// Puts a marker in the place of the last message of its subject, if that is due; when the marker itself will be.
+    /// Puts a marker in the place of the last message of its subject, if that is due; when the marker itself
+    /// will be.
     pub(super) fn apply_marker(
         &mut self,
         command: &Command<'_>,

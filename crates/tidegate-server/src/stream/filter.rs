@@ -1,7 +1,7 @@
 //! Which subjects of a stream are wanted: all, or those some pattern matches.
 //!
-//! Remembers its verdict on each subject by the subject's number, so that a subject is compared with the patterns once and not
-//! once a message.
+//! Remembers its verdict on each subject by the subject's number, so that a subject is compared with the
+//! patterns once and not once a message.
 
 use super::subjects::Subjects;
 use crate::nats::subject;
@@ -46,7 +46,8 @@ impl Filter {
         }
     }
 
-    /// Wants the subjects that some of these well-formed patterns matches; all, if there is none or one matches everything.
+    /// Wants the subjects that some of these well-formed patterns matches; all, if there is none or one
+    /// matches everything.
     #[must_use]
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<Box<[u8]>> = patterns.into_iter().map(|p| p.as_ref().into()).collect();
@@ -62,7 +63,7 @@ impl Filter {
         }
     }
 
-    /// Whether `name` is wanted.
+    /// Returns whether `name` is wanted.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.wants {
@@ -80,7 +81,7 @@ impl Filter {
         }
     }
 
-    /// Whether the subject with this number is wanted.
+    /// Returns whether the subject with this number is wanted.
     pub(super) fn wants(&mut self, subjects: &Subjects, id: u32) -> bool {
         let birth = subjects.stat(id).birth;
         let at = id as usize;

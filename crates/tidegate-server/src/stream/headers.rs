@@ -1,7 +1,8 @@
 //! What the headers of a published message ask of its stream.
 //!
-//! Reads the block once, by the names a stream knows; all else is passed over, however it is formed. Names are compared
-//! with their case, the first of several of one name counts, and an empty value is none: as nats-server does.
+//! Reads the block once, by the names a stream knows; all else is passed over, however it is formed. Names
+//! are compared with their case, the first of several of one name counts, and an empty value is none: as
+//! nats-server does.
 
 use crate::consumer::duration;
 
@@ -75,7 +76,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Whether the message says that its subject's messages are gone.
+    /// Returns whether the message says that its subject's messages are gone.
     pub(super) fn is_marker(&self) -> bool {
         self.marker_reason.is_some() || self.kv_operation == Some(b"PURGE")
     }

@@ -17,7 +17,8 @@ impl Stream {
         self.content.last_seq
     }
 
-    /// Of each wanted subject the last message numbered `up_to` or lower, in no particular order; `None` if that is more than `max`.
+    /// Of each wanted subject the last message numbered `up_to` or lower, in no particular order; `None` if
+    /// that is more than `max`.
     #[must_use]
     pub fn last_per_subject_up_to(
         &self,

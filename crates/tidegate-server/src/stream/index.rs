@@ -1,8 +1,8 @@
 //! All messages of a stream by number: blocks of 256, found by a search over a short table of their heads.
 //!
-//! Owns where messages lie and which are there. Leaves what a subject's number means to [`super::subjects`], and totals to
-//! [`super::content`]. Numbers only rise. Closed blocks are shared with snapshots and copied when they change; the last, which every
-//! new message changes, is not shared.
+//! Owns where messages lie and which are there. Leaves what a subject's number means to [`super::subjects`],
+//! and totals to [`super::content`]. Numbers only rise. Closed blocks are shared with snapshots and copied
+//! when they change; the last, which every new message changes, is not shared.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -298,7 +298,8 @@ impl Index {
 
     /// The first message stored at `time_us` or later.
     pub(super) fn at_time(&self, time_us: u64) -> Option<u64> {
-        // Times never fall, so the message is in the last block that begins before, or is the first of the one behind.
+        // Times never fall, so the message is in the last block that begins before, or is the first of the
+        // one behind.
         let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
         for at in behind.saturating_sub(1)..=self.blocks.len() {
             let block = self.block(at);
@@ -364,7 +365,7 @@ impl Bulk {
         self.0.iter().map(|(_, mask)| mask.count() as u64).sum()
     }
 
-    /// Whether it is none.
+    /// Returns whether it is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,7 +1,8 @@
 //! Which group of nodes keeps a stream.
 //!
-//! The group of all nodes has an entry for every stream there is, its *directory*. What another group keeps is twice in the logs:
-//! as an entry here, which never has messages or consumers, and in that group, which knows the entry it is of.
+//! The group of all nodes has an entry for every stream there is, its *directory*. What another group keeps
+//! is twice in the logs: as an entry here, which never has messages or consumers, and in that group, which
+//! knows the entry it is of.
 
 use super::command::Command;
 use super::snapshot::RestoreError;
@@ -37,8 +38,8 @@ impl Kept {
         }
     }
 
-    /// What stands in the place of the subject of the command that makes a copy of the directory's stream with this number, to be
-    /// filled: by the stream's move of that number.
+    /// What stands in the place of the subject of the command that makes a copy of the directory's stream
+    /// with this number, to be filled: by the stream's move of that number.
     #[must_use]
     pub fn encode_copy(of: u32, r#move: u32) -> Vec<u8> {
         [&Self::Of(of).encode()[..], &r#move.to_le_bytes()].concat()
@@ -95,13 +96,13 @@ impl Kept {
         }
     }
 
-    /// Whether it is an entry of the directory for what this other group keeps.
+    /// Returns whether it is an entry of the directory for what this other group keeps.
     #[must_use]
     pub const fn is_by(self, by: u32) -> bool {
         matches!(self, Self::Elsewhere { group, .. } if group == by)
     }
 
-    /// Whether messages and consumers may be in it.
+    /// Returns whether messages and consumers may be in it.
     #[must_use]
     pub const fn is_here(self) -> bool {
         !matches!(self, Self::Elsewhere { .. })

@@ -21,8 +21,8 @@ pub struct Lying {
 }
 
 impl Streams {
-    /// The messages whose entries lie at these positions of the log, of those from this stream and number on that one look
-    /// goes through; and where the next look begins, if there is more to look through.
+    /// The messages whose entries lie at these positions of the log, of those from this stream and number on
+    /// that one look goes through; and where the next look begins, if there is more to look through.
     #[must_use]
     pub fn lying_in(
         &self,

@@ -1,8 +1,10 @@
-//! Streams as a replicated state machine: committed entries in, outcomes and effects out. No clock, no file, no socket.
+//! Streams as a replicated state machine: committed entries in, outcomes and effects out. No clock, no file,
+//! no socket.
 //!
-//! [`Streams`] are all streams of a group; [`Stream`] is one. An entry ([`Encoder`], [`Entry`]) holds many commands and one time;
-//! [`Streams::apply`] answers each command with an [`Outcome`] and says by [`Effect`]s what changed. All checks are made there, and
-//! numbers given there, so that the entries alone decide what a stream holds.
+//! [`Streams`] are all streams of a group; [`Stream`] is one. An entry ([`Encoder`], [`Entry`]) holds many
+//! commands and one time; [`Streams::apply`] answers each command with an [`Outcome`] and says by [`Effect`]s
+//! what changed. All checks are made there, and numbers given there, so that the entries alone decide what a
+//! stream holds.
 
 mod bits;
 mod block;

@@ -1,6 +1,7 @@
-//! Random commands, applied to the streams and to a model that keeps a plain list of messages: both must agree on every outcome, and
-//! after every command on what the stream holds, whatever it is asked. A second node is fed the same entries and is now
-//! and then replaced by what a snapshot of it gives back; in the end both have the same bytes.
+//! Random commands, applied to the streams and to a model that keeps a plain list of messages: both must
+//! agree on every outcome, and after every command on what the stream holds, whatever it is asked. A second
+//! node is fed the same entries and is now and then replaced by what a snapshot of it gives back; in the end
+//! both have the same bytes.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,15 @@
-//! Moving a stream from one group to another: what the group that keeps it tells, and what the group that is to keep it makes of that.
+//! Moving a stream from one group to another: what the group that keeps it tells, and what the group that is
+//! to keep it makes of that.
 //!
-//! The directory says that a stream moves, and to which group ([`Stream::moving`]). That group makes a *copy*, which is filled
-//! ([`Transit::Filling`]) by commands of its own log, each of which brings what the keeper told behind a [`Cursor`] and is refused
-//! anywhere else: so nothing comes twice, whoever leads. The keeper goes on meanwhile. For the last part it is frozen
-//! ([`Transit::Frozen`]): from then on nothing changes there, and what it holds then is what the copy holds in the end. If the move is called off
-//! it thaws, and is not frozen again under that move's number.
+//! The directory says that a stream moves, and to which group ([`Stream::moving`]). That group makes a
+//! *copy*, which is filled ([`Transit::Filling`]) by commands of its own log, each of which brings what the
+//! keeper told behind a [`Cursor`] and is refused anywhere else: so nothing comes twice, whoever leads. The
+//! keeper goes on meanwhile. For the last part it is frozen ([`Transit::Frozen`]): from then on nothing
+//! changes there, and what it holds then is what the copy holds in the end. If the move is called off it
+//! thaws, and is not frozen again under that move's number.
 //!
-//! A copy has at least the messages its keeper has below its cursor: what was removed there since goes once the keeper is frozen.
+//! A copy has at least the messages its keeper has below its cursor: what was removed there since goes once
+//! the keeper is frozen.
 //!
 //! ```text
 //! import     from: stage u8, number u64 | to: stage u8, number u64 | what there is between
@@ -150,7 +153,8 @@ pub struct Moving {
 }
 
 impl Moving {
-    /// The subject of [`Kind::UpdateStream`] where move `number` is called off: the stream goes to group `to` instead, or stays.
+    /// The subject of [`Kind::UpdateStream`] where move `number` is called off: the stream goes to group `to`
+    /// instead, or stays.
     #[must_use]
     pub fn encode_instead(to: Option<u32>, number: u32) -> Vec<u8> {
         [to.unwrap_or(0).to_le_bytes(), number.to_le_bytes()].concat()
@@ -205,7 +209,8 @@ impl Course {
     }
 }
 
-/// Gathers what a keeper tells behind a cursor. It asks for one message after the other and may wait for each.
+/// Gathers what a keeper tells behind a cursor. It asks for one message after the other and may wait for
+/// each.
 #[derive(Debug)]
 pub struct Export {
     from: Cursor,
@@ -503,7 +508,8 @@ impl Stream {
         self.moves
     }
 
-    /// The group it is to move to, unless it cannot: only a stream of the directory moves, and only to where it is not.
+    /// The group it is to move to, unless it cannot: only a stream of the directory moves, and only to where
+    /// it is not.
     pub(super) fn may_move(&self, to: u32) -> Result<u32, ApiError> {
         let to = Some(to).filter(|to| *to > 0);
         let at = match self.kept {
@@ -517,13 +523,13 @@ impl Stream {
         }
     }
 
-    /// Whether another group than this is told, or has been, to keep it from now on.
+    /// Returns whether another group than this is told, or has been, to keep it from now on.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.transit == Transit::Frozen
     }
 
-    /// Whether it is a copy that lacks something yet.
+    /// Returns whether it is a copy that lacks something yet.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         matches!(self.transit, Transit::Filling(_))
@@ -541,7 +547,8 @@ impl Stream {
         left.saturating_mul(each).min(content.bytes)
     }
 
-    /// Runs of numbers from `at` on that have no messages, a bounded number, and up to where they were looked for.
+    /// Runs of numbers from `at` on that have no messages, a bounded number, and up to where they were looked
+    /// for.
     fn runs(&self, at: u64) -> (u64, Vec<(u64, u64)>) {
         let content = &self.content;
         let mut at = at.max(content.first_seq);
@@ -567,8 +574,8 @@ impl Stream {
         (content.last_seq + 1, runs)
     }
 
-    /// Takes what an import brings, with the messages that follow it; whether it was what this copy needs next. Places and bodies of messages
-    /// are for `keep` to say.
+    /// Takes what an import brings, with the messages that follow it; whether it was what this copy needs
+    /// next. Places and bodies of messages are for `keep` to say.
     pub(super) fn take_import(
         &mut self,
         import: Import,
@@ -662,7 +669,7 @@ impl Stream {
         true
     }
 
-    /// Whether what is brought can be what this copy needs.
+    /// Returns whether what is brought can be what this copy needs.
     fn can_take(&self, brought: &Brought, messages: &[Command<'_>]) -> bool {
         match brought {
             Brought::Messages { slots, .. } => {
@@ -698,7 +705,8 @@ impl Stream {
         }
     }
 
-    /// Its move, which the directory has decided not to be done, ends here: what came of it is forgotten, and what left goes on.
+    /// Its move, which the directory has decided not to be done, ends here: what came of it is forgotten, and
+    /// what left goes on.
     pub(super) fn call_off(&mut self, effects: &mut Vec<Effect>) {
         if self.is_filling() {
             self.empty(effects);

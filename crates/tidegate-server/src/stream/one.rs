@@ -1,7 +1,7 @@
 //! One stream: its configuration, its messages, the ids of the last ones, and what is asked of it.
 //!
-//! Owns the queries, how a message is stored, and what goes when a limit is reached. Leaves which messages come in to
-//! [`super::publish`], and what must hold between streams to [`super::streams`].
+//! Owns the queries, how a message is stored, and what goes when a limit is reached. Leaves which messages
+//! come in to [`super::publish`], and what must hold between streams to [`super::streams`].
 
 use std::collections::BTreeMap;
 
@@ -34,8 +34,8 @@ pub struct Stream {
     pub(super) kept: Kept,
     /// What [`super::Streams::changes`] was when it was made or its configuration changed.
     pub(super) changed: u64,
-    /// The group it is to move to, in the directory, and how often it has been to move. Where it is on its way otherwise: by which of
-    /// its moves.
+    /// The group it is to move to, in the directory, and how often it has been to move. Where it is on its
+    /// way otherwise: by which of its moves.
     pub(super) moving: Option<u32>,
     pub(super) moves: u32,
     /// Nothing but an import changes it, if at all.
@@ -86,7 +86,8 @@ impl Limits {
 pub struct StreamState {
     /// How many messages.
     pub messages: u64,
-    /// What they count together: for each its subject, headers and payload and 30 bytes (34 with headers), as nats-server counts.
+    /// What they count together: for each its subject, headers and payload and 30 bytes (34 with headers), as
+    /// nats-server counts.
     pub bytes: u64,
     /// The first message's number; without messages, the next one's.
     pub first_seq: u64,
@@ -163,7 +164,7 @@ impl Stream {
         self.created_us
     }
 
-    /// Whether its messages are kept in memory only.
+    /// Returns whether its messages are kept in memory only.
     #[must_use]
     pub const fn in_memory(&self) -> bool {
         self.content.in_memory()
@@ -217,13 +218,14 @@ impl Stream {
         self.content.index.get(seq).map(|slot| slot.place)
     }
 
-    /// Whether the message with this number is there.
+    /// Returns whether the message with this number is there.
     #[must_use]
     pub fn contains(&self, seq: u64) -> bool {
         self.content.index.get(seq).is_some()
     }
 
-    /// The command that brought the message, where the stream is in memory: read it with [`Command::read`] from 0.
+    /// The command that brought the message, where the stream is in memory: read it with [`Command::read`]
+    /// from 0.
     #[must_use]
     pub fn body(&self, seq: u64) -> Option<&Bytes> {
         self.content.body(seq)
@@ -561,12 +563,13 @@ impl Stream {
     }
 }
 
-/// Whether the oldest message of a subject is asked for all the time, and is not also the newest.
+/// Returns whether the oldest message of a subject is asked for all the time, and is not also the newest.
 const fn is_chained(limits: &Limits) -> bool {
     limits.per_subject > 1 && limits.per_subject < u64::MAX
 }
 
-/// What a message counts in its stream, as nats-server counts in its files, so that `max_bytes` means the same.
+/// What a message counts in its stream, as nats-server counts in its files, so that `max_bytes` means the
+/// same.
 pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
     let headers = command.headers.map_or(0, <[u8]>::len);
     let frame = if headers > 0 { 34 } else { 30 };

@@ -1,4 +1,5 @@
-//! What came of commands: an [`Outcome`] for whoever waits for it, and [`Effect`]s for whoever keeps something beside the streams.
+//! What came of commands: an [`Outcome`] for whoever waits for it, and [`Effect`]s for whoever keeps
+//! something beside the streams.
 
 use super::command::Place;
 use super::index::Bulk;

@@ -1,14 +1,15 @@
 //! Finds the owners of patterns that overlap a pattern, without a comparison with all of them.
 //!
-//! Patterns are kept by *shape*: how many tokens they have, and which of those are wildcards. Two shapes decide at which positions two
-//! patterns of theirs both have a literal token; the patterns overlap if and only if the tokens there are the same. So for each shape
-//! and each such set of positions a table of the tokens there answers with one look. (Srinivasan, Suri, Varghese: Packet
-//! classification using tuple space search, 1999.) A look costs the logarithm of the table, and there are as many as there are shapes,
-//! with any number of patterns: streams have few shapes.
+//! Patterns are kept by *shape*: how many tokens they have, and which of those are wildcards. Two shapes
+//! decide at which positions two patterns of theirs both have a literal token; the patterns overlap if and
+//! only if the tokens there are the same. So for each shape and each such set of positions a table of the
+//! tokens there answers with one look. (Srinivasan, Suri, Varghese: Packet classification using tuple space
+//! search, 1999.) A look costs the logarithm of the table, and there are as many as there are shapes, with
+//! any number of patterns: streams have few shapes.
 //!
-//! A table is made when it is first needed, which costs the patterns of its shape once. At most [`TABLES_MAX`] of a shape are kept;
-//! beyond that, patterns of the shape are compared one by one, until a table has not been used for long. The answer depends on
-//! the patterns alone, not on which tables there are.
+//! A table is made when it is first needed, which costs the patterns of its shape once. At most
+//! [`TABLES_MAX`] of a shape are kept; beyond that, patterns of the shape are compared one by one, until a
+//! table has not been used for long. The answer depends on the patterns alone, not on which tables there are.
 
 use std::collections::BTreeMap;
 
@@ -158,8 +159,8 @@ impl Patterns {
         fewer.chain(std::iter::once((&self.literals, &mut self.whole)))
     }
 
-    /// The table by these positions, and how many patterns were put into it now, because it is new. The positions, where there is no
-    /// room for it.
+    /// The table by these positions, and how many patterns were put into it now, because it is new. The
+    /// positions, where there is no room for it.
     fn table(&mut self, positions: Positions, now: u64) -> Result<(&Table, u64), Positions> {
         if positions == self.literals {
             return Ok((&self.whole, 0));
@@ -238,7 +239,8 @@ fn literals(shape: &Shape) -> Positions {
     (0..).zip(shape).filter_map(literal).collect()
 }
 
-/// Where patterns of two shapes both have a literal token, and must have the same to overlap; `None` if they never overlap.
+/// Where patterns of two shapes both have a literal token, and must have the same to overlap; `None` if they
+/// never overlap.
 fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     let open = |shape: &Shape| shape.last() == Some(&Slot::Rest);
     if a.len() != b.len() && !open(a) && !open(b) {

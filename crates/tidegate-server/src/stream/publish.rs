@@ -1,8 +1,8 @@
 //! Whether a message comes in: all checks of a publish, against the stream as it is.
 //!
-//! The order is: sealed, expected stream, time to live, duplicate, last id, size, last number, last number of the subject,
-//! roll-up, limits. Nothing changes here. A message of an atomic batch is checked against the stream before the batch, and against
-//! what the batch holds so far ([`Stage`]).
+//! The order is: sealed, expected stream, time to live, duplicate, last id, size, last number, last number of
+//! the subject, roll-up, limits. Nothing changes here. A message of an atomic batch is checked against the
+//! stream before the batch, and against what the batch holds so far ([`Stage`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -230,7 +230,8 @@ impl Stream {
             b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
                 Err(ApiError::rollup_failed("batch rollup sub invalid"))
             }
-            // Nothing keeps clients from publishing to a pattern, and those for key-value buckets purge by one so.
+            // Nothing keeps clients from publishing to a pattern, and those for key-value buckets purge by
+            // one so.
             b"sub" if subject::has_wildcard(command.subject) => Ok(Rollup::Matching),
             b"sub" => Ok(Rollup::Subject),
             b"all" if stage.is_some_and(|s| s.messages > 0) => {

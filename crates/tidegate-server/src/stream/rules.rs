@@ -1,7 +1,8 @@
 //! What a stream's configuration may say, and what may change in it.
 //!
-//! Pure functions of configurations, asked before a change is proposed and once more when it is applied. What depends on
-//! other streams is [`super::Streams`]'; what this server cannot do at all is refused where requests are read. Texts are nats-server's.
+//! Pure functions of configurations, asked before a change is proposed and once more when it is applied. What
+//! depends on other streams is [`super::Streams`]'; what this server cannot do at all is refused where
+//! requests are read. Texts are nats-server's.
 
 use super::Stream;
 use super::consumers::StreamConsumer;
@@ -127,8 +128,8 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     Ok(new)
 }
 
-/// New limits for consumers must hold for those the stream has. Asked before a change is proposed, never of one in the
-/// log: what was accepted once stays accepted.
+/// New limits for consumers must hold for those the stream has. Asked before a change is proposed, never of
+/// one in the log: what was accepted once stays accepted.
 ///
 /// # Errors
 /// A consumer exceeds them.

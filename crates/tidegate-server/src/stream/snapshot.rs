@@ -1,10 +1,12 @@
 //! All streams at one moment, to be written while they change.
 //!
-//! Taking one copies no message's data: blocks of the index, pages of subjects and of ids, and consumers' states are shared, and
-//! copied by whoever changes them first. It is encoded in [`Chunks`], by whatever thread, and read whole. What follows from
-//! the rest is not in it. The same streams give the same bytes, however they came about.
+//! Taking one copies no message's data: blocks of the index, pages of subjects and of ids, and consumers'
+//! states are shared, and copied by whoever changes them first. It is encoded in [`Chunks`], by whatever
+//! thread, and read whole. What follows from the rest is not in it. The same streams give the same bytes,
+//! however they came about.
 //!
-//! Messages of streams in memory are not in it: once it is read those streams are there, and empty, with their consumers at the beginning.
+//! Messages of streams in memory are not in it: once it is read those streams are there, and empty, with
+//! their consumers at the beginning.
 //!
 //! ```text
 //! snapshot  version u8 = 3 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32 | streams, by number
@@ -12,11 +14,13 @@
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! Who keeps it ([`Kept`]) is 0 and 0: this group; 1, or 2 once it is made there, and the group's number: another; 3 and a number: this
-//! one, for the stream of that number in the directory. Version 1 lacks it: all streams are of this group.
+//! Who keeps it ([`Kept`]) is 0 and 0: this group; 1, or 2 once it is made there, and the group's number:
+//! another; 3 and a number: this one, for the stream of that number in the directory. Version 1 lacks it: all
+//! streams are of this group.
 //!
-//! A stream of the directory has been to move so many times, and is to move to that group, 0 for none. It is on its way ([`Transit`]) as
-//! 0: it is not; 1: it is frozen; from 2: it is filled, the stage and how far. Version 2 lacks that: no stream moves.
+//! A stream of the directory has been to move so many times, and is to move to that group, 0 for none. It is
+//! on its way ([`Transit`]) as 0: it is not; 1: it is frozen; from 2: it is filled, the stage and how far.
+//! Version 2 lacks that: no stream moves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -224,7 +228,8 @@ fn decode_index(
 }
 
 impl Streams {
-    /// All streams as they are now. It costs a reference for 256 messages, and makes later changes copy a block each, once.
+    /// All streams as they are now. It costs a reference for 256 messages, and makes later changes copy a
+    /// block each, once.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut streams: Vec<_> = self.streams.values().map(|s| Part::of(s)).collect();

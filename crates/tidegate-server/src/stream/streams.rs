@@ -1,9 +1,10 @@
 //! All streams of one group, and what commands do to them.
 //!
-//! Owns which stream has which name and subjects, the group's time, and the order of checks and effects of every command; what makes,
-//! moves and deletes streams is in `lifecycle`. Everything here follows from the entries alone: the same entries give the same streams
-//! on every node and after every restart. So limits that a node's operator sets ([`AccountLimits`]) are asked about before a command is
-//! proposed, never when it is applied.
+//! Owns which stream has which name and subjects, the group's time, and the order of checks and effects of
+//! every command; what makes, moves and deletes streams is in `lifecycle`. Everything here follows from the
+//! entries alone: the same entries give the same streams on every node and after every restart. So limits
+//! that a node's operator sets ([`AccountLimits`]) are asked about before a command is proposed, never when
+//! it is applied.
 
 mod lifecycle;
 mod limits;
@@ -120,7 +121,8 @@ impl Streams {
         }
     }
 
-    /// A number that is another once a stream was made, changed or deleted, here or as the group says that keeps it.
+    /// A number that is another once a stream was made, changed or deleted, here or as the group says that
+    /// keeps it.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
@@ -161,7 +163,7 @@ impl Streams {
         self.names.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -185,7 +187,7 @@ impl Streams {
         self.tally.placed_in(group)
     }
 
-    /// Whether some stream of this directory is on its way to another group.
+    /// Returns whether some stream of this directory is on its way to another group.
     #[must_use]
     pub const fn has_moving(&self) -> bool {
         self.tally.has_moving()
@@ -233,8 +235,8 @@ impl Streams {
         self.held
     }
 
-    /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is proposed, with what is held
-    /// `beside`.
+    /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is
+    /// proposed, with what is held `beside`.
     ///
     /// # Errors
     ///
@@ -260,8 +262,8 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// Where the entry holds something no version of this program wrote, or a newer one: the streams are not what they should be then, and
-    /// the node must not go on.
+    /// Where the entry holds something no version of this program wrote, or a newer one: the streams are not
+    /// what they should be then, and the node must not go on.
     pub fn apply(
         &mut self,
         lsn: u64,
@@ -529,8 +531,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Says that a message lies at another place now; whether it was where it is said to have been. This is no command: where a
-    /// message lies is each node's own affair.
+    /// Says that a message lies at another place now; whether it was where it is said to have been. This is
+    /// no command: where a message lies is each node's own affair.
     pub fn relocate(&mut self, stream: u32, seq: u64, from: Place, to: Place) -> bool {
         let Some(stream) = self.streams.get_mut(&stream) else {
             return false;
@@ -552,7 +554,8 @@ impl Streams {
         (self.due_us != u64::MAX).then_some(self.due_us)
     }
 
-    /// Writes commands that let go what is due in streams of this kind of storage, a bounded number; how many.
+    /// Writes commands that let go what is due in streams of this kind of storage, a bounded number; how
+    /// many.
     ///
     /// # Errors
     ///

@@ -1,9 +1,11 @@
-//! The subjects of a stream's messages, each kept once: a small number stands for it, and how many messages it has.
+//! The subjects of a stream's messages, each kept once: a small number stands for it, and how many messages
+//! it has.
 //!
-//! Numbers are used again once a subject has no message; whoever keeps one beside the stream tells by its `birth`. The first and last
-//! message are bounds, not below or above which there is one: they are made exact when somebody asks, since otherwise every message that
-//! goes would cost a search. Where a stream keeps several messages a subject and no more, their numbers are kept too
-//! ([`Subjects::set_chained`]): the oldest is asked for each time then.
+//! Numbers are used again once a subject has no message; whoever keeps one beside the stream tells by its
+//! `birth`. The first and last message are bounds, not below or above which there is one: they are made exact
+//! when somebody asks, since otherwise every message that goes would cost a search. Where a stream keeps
+//! several messages a subject and no more, their numbers are kept too ([`Subjects::set_chained`]): the oldest
+//! is asked for each time then.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -96,7 +98,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Whether the number stands for a subject.
+    /// Returns whether the number stands for a subject.
     pub(super) fn has(&self, id: u32) -> bool {
         name_in(&self.pages, id).is_some()
     }
@@ -152,7 +154,7 @@ impl Subjects {
         all
     }
 
-    /// Whether each subject with a number has messages.
+    /// Returns whether each subject with a number has messages.
     pub(super) fn all_used(&self) -> bool {
         self.iter().all(|(_, _, stat)| stat.count > 0)
     }
@@ -304,7 +306,7 @@ impl Subjects {
         self.chains = chained.then(Vec::new);
     }
 
-    /// Whether the messages' numbers are kept.
+    /// Returns whether the messages' numbers are kept.
     pub(super) const fn is_chained(&self) -> bool {
         self.chains.is_some()
     }

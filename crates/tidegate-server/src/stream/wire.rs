@@ -1,4 +1,5 @@
-//! Numbers and texts of a snapshot, as bytes: little-endian, texts after their length. Reading ends in a value or an error.
+//! Numbers and texts of a snapshot, as bytes: little-endian, texts after their length. Reading ends in a
+//! value or an error.
 
 use super::snapshot::RestoreError;
 

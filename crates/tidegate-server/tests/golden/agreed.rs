@@ -1,6 +1,7 @@
-//! What all nodes of a cluster have to agree on, which is what the version of the protocol between nodes stands for: what can be on the
-//! wire and in the replicated log, and what an entry does. A difference in any of it needs another number: nodes of different numbers
-//! refuse each other, and nodes of one number must not come to different states.
+//! What all nodes of a cluster have to agree on, which is what the version of the protocol between nodes
+//! stands for: what can be on the wire and in the replicated log, and what an entry does. A difference in any
+//! of it needs another number: nodes of different numbers refuse each other, and nodes of one number must not
+//! come to different states.
 
 use std::fmt::Write as _;
 

@@ -10,7 +10,8 @@ use tidegate_server::stream::Encoder;
 use super::hex::{self, Fields, Text};
 use super::{entry, fixture};
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it has a sample.
+/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
+/// has a sample.
 pub(crate) const fn name_of(frame: &Frame) -> &'static str {
     match frame {
         Frame::Ask(Ask::State { .. }) => "ask for a part of a checkpoint",

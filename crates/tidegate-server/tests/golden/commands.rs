@@ -1,5 +1,6 @@
-//! One of each kind of command, in entries of three groups: the directory of all nodes, a group that keeps a stream, and the group that
-//! stream moves to. The entries' bytes are kept, and so are the state they lead to and what it holds.
+//! One of each kind of command, in entries of three groups: the directory of all nodes, a group that keeps a
+//! stream, and the group that stream moves to. The entries' bytes are kept, and so are the state they lead to
+//! and what it holds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,8 +34,8 @@ pub(crate) struct Sample {
     pub(crate) entry: Bytes,
 }
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it has a sample; both belong
-/// to a new version of what nodes speak (`agreed`).
+/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
+/// has a sample; both belong to a new version of what nodes speak (`agreed`).
 pub(crate) const fn name_of(kind: Kind) -> &'static str {
     match kind {
         Kind::Publish => "publish",
@@ -175,7 +176,8 @@ impl World {
         self.good(ALL, &name, &command);
     }
 
-    /// What the stream's keeper tells a copy from where that is, as the copy's group writes it; whether the copy is whole then.
+    /// What the stream's keeper tells a copy from where that is, as the copy's group writes it; whether the
+    /// copy is whole then.
     fn import(&mut self, from: u32, to: u32) -> bool {
         let copy = self.groups[TO].get(to).unwrap();
         let number = copy.moves().to_le_bytes();
@@ -303,7 +305,8 @@ fn publishes(world: &mut World) {
         let name = headers["NATS/1.0\r\n".len()..].trim().replace("\r\n", ", ");
         world.refused(ALL, &format!("publish, refused, {name}"), &command);
     }
-    // A message of a fast-ingest batch is a plain publish: the batch is in its reply subject, which is not kept.
+    // A message of a fast-ingest batch is a plain publish: the batch is in its reply subject, which is not
+    // kept.
     let fast = [1, 2, 3].map(|n| (format!("orders.fast.{n}"), format!("fast {n}")));
     let fast = fast.iter().map(|(subject, payload)| {
         Command::new(
@@ -581,7 +584,8 @@ fn moves(world: &mut World) {
         "consumer delta",
         &Command::new(Kind::ConsumerDelta, own, b"c", &delivered),
     );
-    // The first move is called off where the stream is frozen already, the second begins again, the third is called off.
+    // The first move is called off where the stream is frozen already, the second begins again, the third is
+    // called off.
     let to = NUMBERS[TO].to_le_bytes();
     let moving = |number| Moving {
         to: NUMBERS[TO],

@@ -1,8 +1,9 @@
 //! Every fixture, damaged: cut, and with bytes changed, its checksum made to fit again. Nothing
 //! panics, and each refusal has words.
 //!
-//! The same bytes are seeds for fuzzing: `GOLDEN_SEEDS=fuzz/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture,
-//! whole and damaged, into the folder of the target that reads it.
+//! The same bytes are seeds for fuzzing:
+//! `GOLDEN_SEEDS=fuzz/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture, whole
+//! and damaged, into the folder of the target that reads it.
 
 use std::fs;
 use std::path::PathBuf;

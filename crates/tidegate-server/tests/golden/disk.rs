@@ -1,5 +1,5 @@
-//! What the data directory holds beside the log's own format: its version, checkpoints, members, and which records a start knows; and
-//! that each of a later version is refused by name, with nothing changed.
+//! What the data directory holds beside the log's own format: its version, checkpoints, members, and which
+//! records a start knows; and that each of a later version is refused by name, with nothing changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -177,7 +177,8 @@ fn write_log(dir: &Path, records: &[Record]) {
     fs::write(dir.join("tidegate/version"), "1\n").unwrap();
 }
 
-/// The kinds of records, with one of each: a new one fails until it stands here. A start of a program that does not know it refuses it.
+/// The kinds of records, with one of each: a new one fails until it stands here. A start of a program that
+/// does not know it refuses it.
 fn samples() -> Vec<(&'static str, Record)> {
     let payload = commands::an_entry();
     let moved = |kind| Record {

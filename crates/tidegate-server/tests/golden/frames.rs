@@ -13,7 +13,8 @@ use tidegate_server::nats::parse::Publish;
 use super::fixture;
 use super::hex::{self, Fields, Text};
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it has a sample.
+/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
+/// has a sample.
 pub(crate) const fn name_of(frame: &Frame<'_>) -> &'static str {
     match frame {
         Frame::Hello(_) => "Hello",
@@ -34,7 +35,8 @@ pub(crate) const fn name_of(frame: &Frame<'_>) -> &'static str {
     }
 }
 
-/// The kinds by their numbers on the wire: those of which an empty or a zero body is known, or refused as a body.
+/// The kinds by their numbers on the wire: those of which an empty or a zero body is known, or refused as a
+/// body.
 pub(crate) fn kinds() -> Vec<u8> {
     let known =
         |kind: &u8| read(&framed(*kind, &[]), FRAME_BYTES_MAX) != Err(WireError::Kind(*kind));

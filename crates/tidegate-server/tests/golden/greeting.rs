@@ -1,4 +1,5 @@
-//! How two nodes greet each other, frame by frame, and how they refuse each other where their versions differ.
+//! How two nodes greet each other, frame by frame, and how they refuse each other where their versions
+//! differ.
 
 use std::fs;
 

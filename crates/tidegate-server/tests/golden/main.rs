@@ -1,9 +1,11 @@
-//! Formats that stay, on disk and between nodes, byte by byte, as the version on them wrote them; each field stands on a line
-//! of its own, so that a difference says which it is.
+//! Formats that stay, on disk and between nodes, byte by byte, as the version on them wrote them; each field
+//! stands on a line of its own, so that a difference says which it is.
 //!
-//! Each folder is a version of a format: `entries`, `state`, `checkpoint`, `members`, `raft`, and `cluster` for everything that nodes
-//! have to agree on. `v1` is a data directory of the first version (`tests/store/golden.rs`). A change of bytes needs a new number
-//! of its version; then `GOLDEN=write cargo test -p tidegate-server --test golden` adds that folder, and never changes an existing one.
+//! Each folder is a version of a format: `entries`, `state`, `checkpoint`, `members`, `raft`, and `cluster`
+//! for everything that nodes have to agree on. `v1` is a data directory of the first version
+//! (`tests/store/golden.rs`). A change of bytes needs a new number of its version; then
+//! `GOLDEN=write cargo test -p tidegate-server --test golden` adds that folder, and never changes an existing
+//! one.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

@@ -21,8 +21,8 @@ async fn connect(server: &Running) -> Client {
     async_nats::connect(server.url()).await.unwrap()
 }
 
-/// Everything the client asked for is done, and everything it was sent before is there: a request goes the whole way, which
-/// its `flush` does not.
+/// Everything the client asked for is done, and everything it was sent before is there: a request goes the
+/// whole way, which its `flush` does not.
 async fn settled(client: &Client) {
     let e = client
         .request("nobody.is.here", "".into())

@@ -1,5 +1,6 @@
-//! A disk that is damaged while its machine is off: on a copy of it, beside the run, a bit flips, a file is cut off or gone. Then the
-//! node refuses to start, or what it serves is what was stored; never something else.
+//! A disk that is damaged while its machine is off: on a copy of it, beside the run, a bit flips, a file is
+//! cut off or gone. Then the node refuses to start, or what it serves is what was stored; never something
+//! else.
 
 use tidegate_log::{SimDisk, Storage};
 use tidegate_server::cluster::groups::GroupOf;

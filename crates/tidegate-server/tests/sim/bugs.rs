@@ -1,5 +1,5 @@
-//! Bugs planted by the harness, to see that they are found. None is in the server: the harness passes on something else than it was
-//! given, or gives back another disk than was written.
+//! Bugs planted by the harness, to see that they are found. None is in the server: the harness passes on
+//! something else than it was given, or gives back another disk than was written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub(crate) enum Bug {
     VoteLost,
     /// After a crash the end of what was durable is gone, and the log opens as if nothing were missing.
     TailCut,
-    /// An answer to an append, even to one that does not fit, names the newest position that was ever acknowledged.
+    /// An answer to an append, even to one that does not fit, names the newest position that was ever
+    /// acknowledged.
     StaleAnswer,
     /// A term's entries are written before the term and the vote: a crash between leaves the entries alone.
     VoteAfterEntries,

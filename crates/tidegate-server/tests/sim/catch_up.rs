@@ -1,5 +1,5 @@
-//! A member that is behind everybody's log takes over the state of another: what connections carry in the server is handed over here,
-//! a little in each tick, where the network lets it through.
+//! A member that is behind everybody's log takes over the state of another: what connections carry in the
+//! server is handed over here, a little in each tick, where the network lets it through.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Clients: each publishes numbered messages, waits for acknowledgements as its window allows, and sends again what was not
-//! answered, with the same id. Decides what to send; the world carries.
+//! Clients: each publishes numbered messages, waits for acknowledgements as its window allows, and sends
+//! again what was not answered, with the same id. Decides what to send; the world carries.
 
 use std::collections::BTreeMap;
 
@@ -274,7 +274,7 @@ impl Client {
         self.out.clear();
     }
 
-    /// Whether everything was answered.
+    /// Returns whether everything was answered.
     pub(crate) fn is_done(&self) -> bool {
         self.out.is_empty()
     }

@@ -1,5 +1,5 @@
-//! A durable consumer that the leader serves: it reads message after message, and how far it has come is replicated. Whoever leads
-//! next goes on from there; nothing is passed over, and no position goes back.
+//! A durable consumer that the leader serves: it reads message after message, and how far it has come is
+//! replicated. Whoever leads next goes on from there; nothing is passed over, and no position goes back.
 
 use bytes::Bytes;
 use tidegate_server::store::Store;
@@ -24,7 +24,7 @@ impl Member {
         Some(consumer.state().ack_floor().stream_seq)
     }
 
-    /// Whether it has all there is.
+    /// Returns whether it has all there is.
     pub(crate) fn consumed_all(&self) -> bool {
         let last = self.streams.get(STREAM).map_or(0, |s| s.state().last_seq);
         last == 0 || self.consumed() == Some(last)

@@ -1,5 +1,5 @@
-//! What a node's disk really holds: its log's records, read as they become durable, beside the node and whatever it believes; of each
-//! group by itself.
+//! What a node's disk really holds: its log's records, read as they become durable, beside the node and
+//! whatever it believes; of each group by itself.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,8 @@ impl Ledgers {
         self.groups.values()
     }
 
-    /// Reads on to where the log is durable; each entry goes to `each`, with its group, its index and the one before it.
+    /// Reads on to where the log is durable; each entry goes to `each`, with its group, its index and the one
+    /// before it.
     pub(crate) fn read_on(
         &mut self,
         log: &Log,
@@ -102,8 +103,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A node that starts knows nothing but what its disks have. A checkpoint, which is synced by itself, may have a later term and vote
-    /// than the log.
+    /// A node that starts knows nothing but what its disks have. A checkpoint, which is synced by itself, may
+    /// have a later term and vote than the log.
     pub(crate) fn opened(&mut self, state: HardState) {
         let (ours, theirs) = (self.hard_state, state);
         if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
@@ -163,12 +164,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether this entry is durable, by itself or in a state that was taken over.
+    /// Returns whether this entry is durable, by itself or in a state that was taken over.
     pub(crate) fn has(&self, index: u64, term: u64) -> bool {
         index <= self.installed.0 || self.get(index).is_some_and(|h| h.term == term)
     }
 
-    /// Whether it is, or was on a disk that was lost since.
+    /// Returns whether it is, or was on a disk that was lost since.
     pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
         self.has(index, term) || self.before.as_ref().is_some_and(|b| b.holds(index, term))
     }

@@ -1,5 +1,5 @@
-//! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks and networks. Each node has
-//! several groups in its one log, and what must hold has to hold in each of them.
+//! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks
+//! and networks. Each node has several groups in its one log, and what must hold has to hold in each of them.
 //!
 //! ```text
 //! cargo test -p tidegate-server --all-features --test sim               1,000 seeds, and the planted bugs

@@ -1,5 +1,5 @@
-//! What a node has of one of its groups: the real streams, applied as the server's loop does it, and who waits for what of it. The store
-//! is the node's.
+//! What a node has of one of its groups: the real streams, applied as the server's loop does it, and who
+//! waits for what of it. The store is the node's.
 
 use std::collections::VecDeque;
 
@@ -182,7 +182,8 @@ impl Member {
         }
     }
 
-    /// Proposes a purge that matches no message, and returns its index. A full disk takes it from its reserve.
+    /// Proposes a purge that matches no message, and returns its index. A full disk takes it from its
+    /// reserve.
     pub(crate) fn propose_purge(&self, store: &mut Store, wall: u64) -> Option<u64> {
         let mut buffer = Vec::new();
         let mut encoder = Encoder::begin(&mut buffer, wall);
@@ -197,7 +198,8 @@ impl Member {
         self.waiting.clear();
     }
 
-    /// Who waits at a node that does not lead asks elsewhere. What was proposed may still be committed: of that nobody hears.
+    /// Who waits at a node that does not lead asks elsewhere. What was proposed may still be committed: of
+    /// that nobody hears.
     fn refuse(&mut self, answers: &mut Vec<Answer>) {
         let pending = self.pending.drain(..);
         answers.extend(pending.map(|r| (r.elsewhere(), None)));

@@ -1,5 +1,5 @@
-//! Streams as simple as can be: what an entry's commands must come to, computed from the entries alone, once, beside the nodes.
-//! Knows publishes with their ids and expectations; of all else nothing is expected.
+//! Streams as simple as can be: what an entry's commands must come to, computed from the entries alone, once,
+//! beside the nodes. Knows publishes with their ids and expectations; of all else nothing is expected.
 
 use std::collections::{BTreeMap, HashMap};
 

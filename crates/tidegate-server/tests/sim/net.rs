@@ -1,5 +1,5 @@
-//! The network between nodes and from clients: what is sent arrives later, twice, out of order, or never, as the faults of the
-//! moment have it. Decides when; the world carries.
+//! The network between nodes and from clients: what is sent arrives later, twice, out of order, or never, as
+//! the faults of the moment have it. Decides when; the world carries.
 
 use crate::dice::Dice;
 

@@ -1,5 +1,5 @@
-//! A node: the real store with its groups in one log on simulated disks, and of each group what [`Member`] has.
-//! What sockets do in the server, the world does.
+//! A node: the real store with its groups in one log on simulated disks, and of each group what [`Member`]
+//! has. What sockets do in the server, the world does.
 
 use std::sync::Arc;
 

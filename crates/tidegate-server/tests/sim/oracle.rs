@@ -1,7 +1,9 @@
-//! What must hold at every step, whatever happens: election safety, log matching, leader completeness, that committed never changes,
-//! that all nodes come to the same state, that nothing is promised before it is durable, and that what was acknowledged is there.
+//! What must hold at every step, whatever happens: election safety, log matching, leader completeness, that
+//! committed never changes, that all nodes come to the same state, that nothing is promised before it is
+//! durable, and that what was acknowledged is there.
 //!
-//! Everything is judged by what nodes do and by what their disks hold ([`Ledger`]), not by what they say of themselves.
+//! Everything is judged by what nodes do and by what their disks hold ([`Ledger`]), not by what they say of
+//! themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
@@ -98,8 +100,9 @@ impl Oracle {
         self.leaders.len()
     }
 
-    /// Leader completeness: a new leader has the last entry that was committed in a term before its own; by log matching it has all
-    /// before that. (Who was paused may begin to lead long after others lead in a later term.)
+    /// Leader completeness: a new leader has the last entry that was committed in a term before its own; by
+    /// log matching it has all before that. (Who was paused may begin to lead long after others lead in a
+    /// later term.)
     pub(crate) fn new_leader(
         &self,
         node: u64,

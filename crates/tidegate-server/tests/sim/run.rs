@@ -29,7 +29,8 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
     })
 }
 
-/// What the seeds saw, up to the first that fails, and that one. Of several that run at the same time the lowest counts.
+/// What the seeds saw, up to the first that fails, and that one. Of several that run at the same time the
+/// lowest counts.
 fn run_all(
     seeds: RangeInclusive<u64>,
     bug: Option<Bug>,

@@ -1,4 +1,5 @@
-//! A seed: nodes, network, disks, clients and time in one queue of events, and the faults that befall them. The same seed is the same run.
+//! A seed: nodes, network, disks, clients and time in one queue of events, and the faults that befall them.
+//! The same seed is the same run.
 
 mod clients;
 mod faults;
@@ -31,7 +32,8 @@ const TICK_US: u64 = 60_000;
 const SHARDS: u32 = 2;
 /// A seed acknowledges at least so many messages.
 const ACKS: usize = 1000;
-/// So long a seed may take before it is called stuck, and so long all may take to come to the same once nothing is wrong any more.
+/// So long a seed may take before it is called stuck, and so long all may take to come to the same once
+/// nothing is wrong any more.
 const SEED_US: u64 = 300_000_000;
 const HEAL_US: u64 = 60_000_000;
 
@@ -687,7 +689,8 @@ impl Node {
         several.map(|g| g.number).collect()
     }
 
-    /// Makes the disks as full as they were before a crash. Files that the crash brings back keep their space.
+    /// Makes the disks as full as they were before a crash. Files that the crash brings back keep their
+    /// space.
     fn fill_again(&mut self) {
         let (state, log) = self.disks.used();
         let capacity = self.full.map(|(_, had)| (state.max(had.0), log.max(had.1)));

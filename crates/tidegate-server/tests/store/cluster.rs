@@ -1,5 +1,6 @@
-//! Three nodes with one group or several in one log each, in one thread: what threads do is done in each round, and a sync takes until the
-//! next; or with the stores' own threads. What was applied of a group anywhere is the same everywhere.
+//! Three nodes with one group or several in one log each, in one thread: what threads do is done in each
+//! round, and a sync takes until the next; or with the stores' own threads. What was applied of a group
+//! anywhere is the same everywhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -473,8 +474,8 @@ impl Cluster {
         }
     }
 
-    /// Messages come and go in a group while a node is away, until nobody's log reaches back to it. The first stay, so that there is
-    /// something all have.
+    /// Messages come and go in a group while a node is away, until nobody's log reaches back to it. The first
+    /// stay, so that there is something all have.
     pub(crate) fn leave_behind(&mut self, group: u32, away: usize) {
         self.until("another leads", |c| c.leader(group).filter(|l| *l != away));
         let left = self.last(group);

@@ -180,7 +180,7 @@ impl Node {
         self.until(|node| (node.toy.index >= index).then_some(()));
     }
 
-    /// Whether another thread is at work for it.
+    /// Returns whether another thread is at work for it.
     pub(crate) fn is_busy(&self) -> bool {
         self.store.is_checkpointing(0)
     }
@@ -195,12 +195,14 @@ impl Node {
         self.until(|node| Some(node.store.read(0, place)).filter(|f| *f != Fetch::Pending))
     }
 
-    /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied has not arrived.
+    /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied
+    /// has not arrived.
     pub(crate) fn check_messages(&mut self) {
         self.check_contents(|seq, bytes| toy::payload(seq, bytes as usize));
     }
 
-    /// As [`check_messages`](Self::check_messages), of messages whose payloads `wanted` tells by number and length.
+    /// As [`check_messages`](Self::check_messages), of messages whose payloads `wanted` tells by number and
+    /// length.
     pub(crate) fn check_contents(&mut self, wanted: impl Fn(u64, u32) -> Vec<u8>) {
         let messages: Vec<_> = self.toy.messages.keys().copied().collect();
         for seq in messages {

@@ -1,5 +1,5 @@
-//! Crashes at random points, with a random part of what was not synced lost: what was applied, and so could be acknowledged, is there
-//! after the restart, in order and unchanged; failed syncs are told.
+//! Crashes at random points, with a random part of what was not synced lost: what was applied, and so could
+//! be acknowledged, is there after the restart, in order and unchanged; failed syncs are told.
 
 use tidegate_server::store::WriteError;
 

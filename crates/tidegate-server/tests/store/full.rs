@@ -1,5 +1,5 @@
-//! Disks that are full and quotas that are passed, of a node alone: it is told in time, something can be deleted even then, and with
-//! space all goes on. What several groups of a cluster do there is in `groups`.
+//! Disks that are full and quotas that are passed, of a node alone: it is told in time, something can be
+//! deleted even then, and with space all goes on. What several groups of a cluster do there is in `groups`.
 
 use tidegate_log::SimDisk;
 use tidegate_server::store::{Options, Space, WriteError};

@@ -1,9 +1,10 @@
-//! The format is fixed: the data directory kept in `tests/golden/v1` opens, with its checkpoint, the entries after it, a message that was
-//! copied forward and a segment that was released. Its checkpoints hold the state of version 1.
+//! The format is fixed: the data directory kept in `tests/golden/v1` opens, with its checkpoint, the entries
+//! after it, a message that was copied forward and a segment that was released. Its checkpoints hold the
+//! state of version 1.
 //!
-//! `GOLDEN=write cargo test -p tidegate-server --test store golden` writes the directory of a new version, named in `DIR`. It changes no
-//! directory that is there. Files of one format each are in `tests/golden` (the test `golden`), sessions of real programs in
-//! `crates/tidegate-cli/tests/golden`.
+//! `GOLDEN=write cargo test -p tidegate-server --test store golden` writes the directory of a new version,
+//! named in `DIR`. It changes no directory that is there. Files of one format each are in `tests/golden` (the
+//! test `golden`), sessions of real programs in `crates/tidegate-cli/tests/golden`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

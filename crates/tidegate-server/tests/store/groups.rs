@@ -1,4 +1,5 @@
-//! Several groups in one log: each keeps what is its own, whatever the others do, and none keeps the log for itself.
+//! Several groups in one log: each keeps what is its own, whatever the others do, and none keeps the log for
+//! itself.
 
 use std::sync::Arc;
 
@@ -396,8 +397,8 @@ fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew(
         let written = cluster.node(0).store.log().durable().since(end);
         let now = cluster.node(0).log_bytes();
         println!("{written} bytes written, the log took {before}, then {most}, now {now}");
-        // Eight times what a checkpoint is due after and what was fetched, which came in batches of five; segments go with the second
-        // checkpoint after that.
+        // Eight times what a checkpoint is due after and what was fetched, which came in batches of five;
+        // segments go with the second checkpoint after that.
         let segment = cluster.options.segment_bytes;
         let held = 8 * (cluster.options.checkpoint_bytes_min + (fetched + 5) * 300);
         assert!(written > 2 * held, "too little to see anything");
@@ -412,7 +413,8 @@ fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew(
     }
 }
 
-/// Others write much more than is fetched, without an end: it is given up more than once, and the log is bounded all the while.
+/// Others write much more than is fetched, without an end: it is given up more than once, and the log is
+/// bounded all the while.
 #[test]
 fn a_state_that_comes_slowly_is_given_up_and_comes_whole_once_others_rest() {
     (1..=6).for_each(comes_slowly);

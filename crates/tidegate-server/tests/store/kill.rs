@@ -1,4 +1,5 @@
-//! A real process on a real disk, killed at any moment: what it said was applied is there, once, in order, unchanged.
+//! A real process on a real disk, killed at any moment: what it said was applied is there, once, in order,
+//! unchanged.
 //!
 //! The process is this test itself, started again for [`child`] alone.
 
@@ -14,7 +15,8 @@ const DIR: &str = "TIDEGATE_STORE_KILL_DIR";
 const ROUNDS: u64 = 10;
 const SEED: u64 = 11;
 
-/// Stores and deletes until it is killed, and says on standard output what was applied. As a test of its own it has nothing to do.
+/// Stores and deletes until it is killed, and says on standard output what was applied. As a test of its own
+/// it has nothing to do.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else {

@@ -1,4 +1,5 @@
-//! The store of a node: what was durable is there after a restart, in order; what is read is what was written.
+//! The store of a node: what was durable is there after a restart, in order; what is read is what was
+//! written.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]

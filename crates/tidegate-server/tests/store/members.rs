@@ -1,4 +1,5 @@
-//! The members of one group: who leads, what all apply, and how one that is behind comes to have what the others have.
+//! The members of one group: who leads, what all apply, and how one that is behind comes to have what the
+//! others have.
 
 use tidegate_server::cluster::groups::ALL;
 use tidegate_server::store::WriteError;

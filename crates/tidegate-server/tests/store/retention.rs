@@ -1,4 +1,5 @@
-//! What goes and what stays: segments released, messages copied forward, checkpoints kept, and a start after each of it.
+//! What goes and what stays: segments released, messages copied forward, checkpoints kept, and a start after
+//! each of it.
 
 use tidegate_log::Storage as _;
 use tidegate_server::store::OpenError;

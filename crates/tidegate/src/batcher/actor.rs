@@ -1,8 +1,8 @@
 //! The half of an actor that both drivers share: everything but waiting and calling the handler.
 //!
 //! It owns the consumer, the batch being gathered and the [`Core`]. Entries go from the queue straight into
-//! the batch; those taken out too many, because the batch was complete by bytes or by the handler's word, wait in the
-//! *stash* and come first in the next batch. Entries leave in the order of the queue, always.
+//! the batch; those taken out too many, because the batch was complete by bytes or by the handler's word,
+//! wait in the *stash* and come first in the next batch. Entries leave in the order of the queue, always.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -78,11 +78,12 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 .drain(self.consumer.is_finished() && self.stash.is_empty());
         }
         self.announce();
-        // The actor counts after it saw the close, so that it misses no later item. A mark goes behind every claimed entry.
+        // The actor counts after it saw the close, so that it misses no later item. A mark goes behind every
+        // claimed entry.
         let claimed = (self.stash.len() + self.consumer.backlog()) as u64;
         self.ages.mark(self.shared.stamp.take(), claimed);
-        // The batch can take published entries only. Counting the entry of a sender that is stopped between its claim and
-        // its publication would end a hold with a batch that is short of that entry.
+        // The batch can take published entries only. Counting the entry of a sender that is stopped between
+        // its claim and its publication would end a hold with a batch that is short of that entry.
         let items = (self.stash.len() + self.consumer.available()) as u64;
         let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
@@ -98,7 +99,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         weights.is_some_and(|weights| weights.gate.is_pressed())
     }
 
-    /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle after all.
+    /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle
+    /// after all.
     pub(super) fn gather(
         &mut self,
         now: Time,
@@ -174,8 +176,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// The handler returned at `now`, with its wish or a panic. What is left of the batch is dropped, and the panic is
-    /// passed on.
+    /// The handler returned at `now`, with its wish or a panic. What is left of the batch is dropped, and the
+    /// panic is passed on.
     pub(super) fn finish(
         &mut self,
         now: Time,
@@ -227,19 +229,21 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.stop(reason);
     }
 
-    /// Whether a handler that panicked in `step` may go on. One that panics whenever it continues would do so for ever: once
-    /// without a batch in between is enough.
+    /// Returns whether a handler that panicked in `step` may go on. One that panics whenever it continues
+    /// would do so for ever: once without a batch in between is enough.
     pub(super) fn may_restart(&mut self, step: Step) -> bool {
         step != Step::Continue || !std::mem::replace(&mut self.restarted, true)
     }
 
-    /// Before a wait: until when. To wait for more than what is in the queue, it is taken out. To rest with large buffers
-    /// is for a second only; then they are given back, and there is no further reason to wake up.
+    /// Before a wait: until when. To wait for more than what is in the queue, it is taken out. To rest with
+    /// large buffers is for a second only; then they are given back, and there is no further reason to wake
+    /// up.
     pub(super) fn prepare_wait(&mut self, step: Step, now: Time) -> Time {
         match step {
             Step::Hold { items, until } => {
                 self.set_aside(items);
-                // Those that came since the core was asked may be enough, and what a wake was for is not to be missed.
+                // Those that came since the core was asked may be enough, and what a wake was for is not to
+                // be missed.
                 let enough = self.stash.len() as u64 > items;
                 if enough || self.is_pressed() || !self.shared.inbox.is_empty() {
                     now
@@ -282,7 +286,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.life.reason().unwrap_or(StopReason::Panicked)
     }
 
-    /// The end: nothing more is accepted, what was accepted and not handled is kept for who asks, callers are told.
+    /// The end: nothing more is accepted, what was accepted and not handled is kept for who asks, callers are
+    /// told.
     pub(super) fn end(&mut self, reason: StopReason) {
         self.ended = true;
         self.shared.close();
@@ -401,7 +406,7 @@ impl Gathered {
         self.load.bytes += u64::from(weight);
     }
 
-    /// Whether an item of this weight would pass the limit on bytes; alone it may.
+    /// Returns whether an item of this weight would pass the limit on bytes; alone it may.
     #[inline]
     fn is_over(&self, weight: u32) -> bool {
         self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes

@@ -1,14 +1,15 @@
 //! When calls arrived, for a controller that waits for callers who are about to return.
 //!
-//! An actor sees single arrivals only while it rests; those during a batch are what anticipation lives on. So each call leaves
-//! its time here, in a small ring, and the actor reads the ring before it asks or tells the controller anything. Casts leave
-//! nothing: nobody waits for them, so nobody comes back because of them.
+//! An actor sees single arrivals only while it rests; those during a batch are what anticipation lives on. So
+//! each call leaves its time here, in a small ring, and the actor reads the ring before it asks or tells the
+//! controller anything. Casts leave nothing: nobody waits for them, so nobody comes back because of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Clock, Time};
 
-/// Times kept between two looks of the actor. More calls than that are announced as having come with the last of them.
+/// Times kept between two looks of the actor. More calls than that are announced as having come with the last
+/// of them.
 const LEN: u64 = 512;
 
 /// Written by every caller, read by the one actor.

@@ -1,8 +1,8 @@
 //! A batch as its handler sees it: operations in order, why it was cut, and the slots of its callers.
 //!
-//! A handler answers in whichever way suits it: operation by operation ([`Batch::drain`]); all items at once with as many
-//! results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all with one shared error
-//! ([`Batch::fail`]). The buffers belong to the actor and are used again.
+//! A handler answers in whichever way suits it: operation by operation ([`Batch::drain`]); all items at once
+//! with as many results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all with one
+//! shared error ([`Batch::fail`]). The buffers belong to the actor and are used again.
 
 use std::time::Duration;
 
@@ -103,9 +103,9 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Answers the callers of the items taken: one result an item, in order, those of casts going nowhere. With any other
-    /// number of results nobody can tell whose is whose, so that every one of these callers gets
-    /// [`ReplyError::ResultCount`] and the batch counts as failed.
+    /// Answers the callers of the items taken: one result an item, in order, those of casts going nowhere.
+    /// With any other number of results nobody can tell whose is whose, so that every one of these callers
+    /// gets [`ReplyError::ResultCount`] and the batch counts as failed.
     pub fn answer<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = R>,
@@ -114,7 +114,8 @@ impl<T, R, M> Batch<T, R, M> {
         self.answer_each(results.into_iter().map(Ok::<_, Cause>));
     }
 
-    /// Like [`Batch::answer`], where each item may have failed for itself: its caller gets [`ReplyError::Failed`].
+    /// Like [`Batch::answer`], where each item may have failed for itself: its caller gets
+    /// [`ReplyError::Failed`].
     pub fn answer_each<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = Result<R, Cause>>,
@@ -144,8 +145,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// The whole batch failed: every caller without an answer gets [`ReplyError::Failed`] with this one cause, the rest is
-    /// dropped. What a failed batch cost teaches the controller nothing.
+    /// The whole batch failed: every caller without an answer gets [`ReplyError::Failed`] with this one
+    /// cause, the rest is dropped. What a failed batch cost teaches the controller nothing.
     pub fn fail(&mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         let cause = Cause::from(cause.into());
         self.failed = true;

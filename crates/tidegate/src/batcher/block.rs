@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// The output of `future`, polled on this thread; `None`, and the future dropped, if it is not there at `deadline`.
+/// The output of `future`, polled on this thread; `None`, and the future dropped, if it is not there at
+/// `deadline`.
 pub(super) fn block_until<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let mut future = pin!(future);
     // Most are ready at once, and need no waker.

@@ -83,24 +83,25 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// The most items that may wait: room allocated once. What a controller that waits for company has set aside for its next
-    /// batch and what lies in [`Caster`](super::Caster)s' buffers come on top. 16384 if not set.
+    /// The most items that may wait: room allocated once. What a controller that waits for company has set
+    /// aside for its next batch and what lies in [`Caster`](super::Caster)s' buffers come on top. 16384 if
+    /// not set.
     #[must_use]
     pub const fn capacity(mut self, items: usize) -> Self {
         self.capacity = items;
         self
     }
 
-    /// The most bytes that may wait, by the weight of [`Builder::weigh`]; a single heavier item is accepted when nothing else
-    /// waits. Not bounded if not set.
+    /// The most bytes that may wait, by the weight of [`Builder::weigh`]; a single heavier item is accepted
+    /// when nothing else waits. Not bounded if not set.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
-    /// What an item weighs: its bytes, or whatever [`Bounds::bytes_max`] and [`Builder::capacity_bytes`] shall bound. Asked
-    /// once an item, by its sender. Items have no weight if not set.
+    /// What an item weighs: its bytes, or whatever [`Bounds::bytes_max`] and [`Builder::capacity_bytes`]
+    /// shall bound. Asked once an item, by its sender. Items have no weight if not set.
     #[must_use]
     pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Box::new(weigh));
@@ -114,7 +115,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How the actor's thread waits for items, and senders' threads for room. [`Wait::Progressive`] if not set.
+    /// How the actor's thread waits for items, and senders' threads for room. [`Wait::Progressive`] if not
+    /// set.
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -135,14 +137,16 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// What is wanted of the batches: the default controller, [`Knee`], finds their size by it. [`Objective::Lean`] if not set.
+    /// What is wanted of the batches: the default controller, [`Knee`], finds their size by it.
+    /// [`Objective::Lean`] if not set.
     #[must_use]
     pub fn objective(mut self, objective: Objective) -> Self {
         self.control = Control::Objective(objective);
         self
     }
 
-    /// Another controller than [`Knee`] decides how many items the next batch takes, and when; it takes the place of an objective.
+    /// Another controller than [`Knee`] decides how many items the next batch takes, and when; it takes the
+    /// place of an objective.
     #[must_use]
     pub fn controller(mut self, controller: impl Controller + 'static) -> Self {
         self.control = Control::Controller(Box::new(controller));
@@ -160,8 +164,8 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_thread(once(handler))
     }
 
-    /// Like [`Builder::spawn`], for a handler made on the actor's own thread, which it never leaves: it need not be `Send`. After
-    /// a panic it is made anew, see [`Handler::recover`].
+    /// Like [`Builder::spawn`], for a handler made on the actor's own thread, which it never leaves: it need
+    /// not be `Send`. After a panic it is made anew, see [`Handler::recover`].
     ///
     /// # Errors
     /// Impossible settings, no thread, or a handler that does not start.

@@ -8,13 +8,14 @@ use super::handle::Handle;
 use super::shared::{Entry, Shared, Weights};
 use crate::queue::{FlushError, Producer};
 
-/// Casts through a buffer of its own: several times faster than through a [`Handle`] where one thread or task sends much. Made by
-/// [`Handle::buffered`].
+/// Casts through a buffer of its own: several times faster than through a [`Handle`] where one thread or task
+/// sends much. Made by [`Handle::buffered`].
 ///
-/// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster, or given back by
-/// [`Handle::stop`]. The buffer is flushed when it is full, when asked, and at once if the actor has nothing to do; a busy
-/// actor fetches the items of a quiet or dropped caster itself within about a millisecond. Between a caster and other
-/// handles of the same thread there is no order, except that what was flushed comes before what is sent afterwards.
+/// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster,
+/// or given back by [`Handle::stop`]. The buffer is flushed when it is full, when asked, and at once if the
+/// actor has nothing to do; a busy actor fetches the items of a quiet or dropped caster itself within about a
+/// millisecond. Between a caster and other handles of the same thread there is no order, except that what was
+/// flushed comes before what is sent afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     // Dropped, and so flushed, before the handle.
     producer: Producer<Entry<T, R, M>>,
@@ -41,7 +42,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
-    /// Accepts an item nobody waits for. If there is no room, waits for it or refuses, as the actor was built.
+    /// Accepts an item nobody waits for. If there is no room, waits for it or refuses, as the actor was
+    /// built.
     ///
     /// # Errors
     /// The item was not accepted and is given back.

@@ -7,8 +7,9 @@ use std::marker::PhantomData;
 use super::batch::Batch;
 use super::handler::{Flow, Handler};
 
-/// A closure given the items of each batch. Callers are answered `()` once their batch is handled, so that a call is also a
-/// barrier for every cast before it. Items left in the vector are dropped; the vector itself is used again.
+/// A closure given the items of each batch. Callers are answered `()` once their batch is handled, so that a
+/// call is also a barrier for every cast before it. Items left in the vector are dropped; the vector itself
+/// is used again.
 pub const fn each_batch<T, F>(f: F) -> EachBatch<T, F>
 where
     T: Send + 'static,
@@ -20,8 +21,9 @@ where
     }
 }
 
-/// A closure given the items of each batch that returns one result an item, in order: each caller gets its own. With any
-/// other number of results every caller gets [`ReplyError::ResultCount`](super::ReplyError::ResultCount).
+/// A closure given the items of each batch that returns one result an item, in order: each caller gets its
+/// own. With any other number of results every caller gets
+/// [`ReplyError::ResultCount`](super::ReplyError::ResultCount).
 pub const fn map_batch<T, R, F>(f: F) -> MapBatch<T, R, F>
 where
     T: Send + 'static,

@@ -1,11 +1,13 @@
 //! What an actor does next: pure, told the time, knowing neither items nor queues nor threads.
 //!
-//! A driver asks [`Core::poll`] with what waits, does the [`Step`] it is answered and reports back: `handle_batch` when it took
-//! a batch, `handle_done` when that is finished. The order of the answers: a stop before everything, a continue before any
-//! further batch, then batches, and with nothing left the idle call once, then rest. A drain never waits for company.
+//! A driver asks [`Core::poll`] with what waits, does the [`Step`] it is answered and reports back:
+//! `handle_batch` when it took a batch, `handle_done` when that is finished. The order of the answers: a stop
+//! before everything, a continue before any further batch, then batches, and with nothing left the idle call
+//! once, then rest. A drain never waits for company.
 //!
-//! Invariants: no batch is empty; no limit passes the bounds; every batch reported is done before the next is taken; after
-//! the end nothing but the end is answered; the handler is told of idleness once between two batches.
+//! Invariants: no batch is empty; no limit passes the bounds; every batch reported is done before the next is
+//! taken; after the end nothing but the end is answered; the handler is told of idleness once between two
+//! batches.
 
 use crate::Time;
 use crate::controller::{Bounded, Controller, Decision, Event, Load, Reason, Snapshot, When};
@@ -133,8 +135,8 @@ impl Core {
         }
     }
 
-    /// A batch was taken, `left` stayed behind. Says why it was cut there; `None` if it is empty after all, because everybody
-    /// in it had given up: then there is nothing to handle.
+    /// A batch was taken, `left` stayed behind. Says why it was cut there; `None` if it is empty after all,
+    /// because everybody in it had given up: then there is nothing to handle.
     pub(super) fn handle_batch(
         &mut self,
         now: Time,

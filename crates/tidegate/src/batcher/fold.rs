@@ -1,13 +1,14 @@
-//! Folding: each operation goes at once into a batch of the user's own kind, which the actor never looks into.
+//! Folding: each operation goes at once into a batch of the user's own kind, which the actor never looks
+//! into.
 //!
-//! For handlers whose batch is not a list: a buffer of encoded bytes, a map that keeps the last write of a key, an
-//! aggregate. The fold says itself when its batch is complete (gen_batch_server's `append_batch`).
+//! For handlers whose batch is not a list: a buffer of encoded bytes, a map that keeps the last write of a
+//! key, an aggregate. The fold says itself when its batch is complete (gen_batch_server's `append_batch`).
 
 use super::batch::Batch;
 use super::handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
 
-/// User code that folds operations into a batch of its own. [`Folded`] makes it a [`Handler`]; the calls it shares
-/// with one mean the same.
+/// User code that folds operations into a batch of its own. [`Folded`] makes it a [`Handler`]; the calls it
+/// shares with one mean the same.
 pub trait Fold: 'static {
     /// What producers hand in.
     type Item: Send + 'static;

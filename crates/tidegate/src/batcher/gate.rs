@@ -1,7 +1,7 @@
 //! The bound on bytes: credit is taken by whoever sends an item and returned when its batch is taken.
 //!
-//! One counter; a lock only for those that must wait. An item larger than the whole bound passes when nothing else
-//! waits, so that none waits for ever.
+//! One counter; a lock only for those that must wait. An item larger than the whole bound passes when nothing
+//! else waits, so that none waits for ever.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -13,8 +13,8 @@ use super::reply::{lock, wait};
 pub(super) struct Gate {
     limit: u64,
     used: AtomicU64,
-    /// Threads and tasks in line, or about to be: looked at by `release` after it changed `used`, raised by a waiter
-    /// before it looks at `used` again, so that one of them sees the other.
+    /// Threads and tasks in line, or about to be: looked at by `release` after it changed `used`, raised by a
+    /// waiter before it looks at `used` again, so that one of them sees the other.
     waiting: AtomicUsize,
     /// Somebody found no room since the actor last took a batch.
     pressed: AtomicBool,
@@ -135,7 +135,7 @@ impl Gate {
         !self.pressed.swap(true, SeqCst)
     }
 
-    /// Whether there is somebody for whom there was no room: then waiting for company is in vain.
+    /// Returns whether there is somebody for whom there was no room: then waiting for company is in vain.
     pub(super) fn is_pressed(&self) -> bool {
         self.pressed.load(SeqCst)
     }

@@ -1,8 +1,9 @@
 //! The producers' side: sending items to an actor, and ending it.
 //!
-//! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the queue. It is
-//! the counterpart of a pid. For each way of sending there is one that follows the actor's [`Full`](super::Full) setting, one that never
-//! waits (`try_`) and one that does what the plain one does without blocking its thread (`_async`). A send that fails gives the item back.
+//! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the
+//! queue. It is the counterpart of a pid. For each way of sending there is one that follows the actor's
+//! [`Full`](super::Full) setting, one that never waits (`try_`) and one that does what the plain one does
+//! without blocking its thread (`_async`). A send that fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,19 +22,21 @@ use crate::controller::Load;
 ///
 /// # When the actor ends
 ///
-/// An actor runs until it is told to end ([`Handle::drain`], [`Handle::stop`]), its handler says so, or **the last handle is
-/// dropped: then it handles everything it accepted and ends**, as after a drain. A drop does not wait for that; a program that
-/// must not lose the last batch calls `drain` before it returns from `main`. What was accepted is handled or given back
-/// by `stop`; what is sent to an actor that ends is either accepted or refused with the item.
+/// An actor runs until it is told to end ([`Handle::drain`], [`Handle::stop`]), its handler says so, or **the
+/// last handle is dropped: then it handles everything it accepted and ends**, as after a drain. A drop does
+/// not wait for that; a program that must not lose the last batch calls `drain` before it returns from
+/// `main`. What was accepted is handled or given back by `stop`; what is sent to an actor that ends is either
+/// accepted or refused with the item.
 ///
 /// # In its own handler
 ///
-/// A handler may keep a handle to its own actor and send with it, but must not wait there for what only the actor can do:
-/// [`call`](Handle::call), [`inspect`](Handle::inspect), the `_async` forms of these, [`drain_async`](Handle::drain_async) and
-/// [`stop_async`](Handle::stop_async) never come back, nor does a cast that finds no room; with a timeout or deadline they come
-/// back with the error that says so. `drain` and `stop` with [`Duration::ZERO`] are the way to end an actor from within: they
-/// ask for the end, answer [`StopError::TimedOut`], and take effect after the batch. A handle the handler keeps is a handle:
-/// with it in its hands the actor does not end for want of others.
+/// A handler may keep a handle to its own actor and send with it, but must not wait there for what only the
+/// actor can do: [`call`](Handle::call), [`inspect`](Handle::inspect), the `_async` forms of these,
+/// [`drain_async`](Handle::drain_async) and [`stop_async`](Handle::stop_async) never come back, nor does a
+/// cast that finds no room; with a timeout or deadline they come back with the error that says so. `drain`
+/// and `stop` with [`Duration::ZERO`] are the way to end an actor from within: they ask for the end, answer
+/// [`StopError::TimedOut`], and take effect after the batch. A handle the handler keeps is a handle: with it
+/// in its hands the actor does not end for want of others.
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
     /// Shared by the handles only.
@@ -80,8 +83,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_async(item, Entry::Cast).await
     }
 
-    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Says how many were sent. The items
-    /// must come to an end, because on an error the rest of them is collected.
+    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Says how many
+    /// were sent. The items must come to an end, because on an error the rest of them is collected.
     ///
     /// # Errors
     /// Some were not accepted: those are given back in order.
@@ -112,8 +115,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         request.wait().map_err(CallError::Reply)
     }
 
-    /// Sends an item and blocks until it is answered, at most for `timeout`, waiting for room included. After that the call is
-    /// given up: unless the handler has the item already, it will not see it.
+    /// Sends an item and blocks until it is answered, at most for `timeout`, waiting for room included. After
+    /// that the call is given up: unless the handler has the item already, it will not see it.
     ///
     /// # Errors
     /// It was not accepted, something other than a reply came back, or nothing came in time.
@@ -130,7 +133,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         }
     }
 
-    /// Sends an item and waits for its answer without blocking the thread. Dropping the future gives the call up.
+    /// Sends an item and waits for its answer without blocking the thread. Dropping the future gives the call
+    /// up.
     ///
     /// # Errors
     /// It was not accepted, or something other than a reply came back.
@@ -182,8 +186,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// Sends a message of another kind; the handler gets it as [`Op::Info`](super::Op::Info), in order with the items. It takes room
-    /// like an item and weighs nothing.
+    /// Sends a message of another kind; the handler gets it as [`Op::Info`](super::Op::Info), in order with
+    /// the items. It takes room like an item and weighs nothing.
     ///
     /// # Errors
     /// The message was not accepted and is given back.
@@ -203,7 +207,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.stats()
     }
 
-    /// Whether nothing more is accepted.
+    /// Returns whether nothing more is accepted.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.queue.is_closed()
@@ -218,8 +222,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// Accepts nothing more, has everything accepted handled, and waits for the end, at most for `within`.
     ///
     /// # Errors
-    /// It takes longer: the actor goes on draining, and one may wait again, or `stop`. Or the actor ended otherwise, so that
-    /// items may be left.
+    /// It takes longer: the actor goes on draining, and one may wait again, or `stop`. Or the actor ended
+    /// otherwise, so that items may be left.
     pub fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.shared.drain(StopReason::Drained);
         match self.shared.life.wait(within) {
@@ -228,8 +232,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         }
     }
 
-    /// Like [`Handle::drain`], without blocking the thread and without a deadline: put the caller's own around it. Dropping the
-    /// future leaves the actor draining.
+    /// Like [`Handle::drain`], without blocking the thread and without a deadline: put the caller's own
+    /// around it. Dropping the future leaves the actor draining.
     ///
     /// # Errors
     /// The actor ended otherwise, so that items may be left.
@@ -238,13 +242,14 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         drained(poll_fn(|cx| self.shared.life.poll(cx)).await)
     }
 
-    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the items it had
-    /// accepted and not handled, in order. Their callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos
-    /// are dropped. An actor that ended before, whatever the reason, gives back what it left.
+    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the
+    /// items it had accepted and not handled, in order. Their callers get
+    /// [`ReplyError::Stopped`](super::ReplyError::Stopped); infos are dropped. An actor that ended before,
+    /// whatever the reason, gives back what it left.
     ///
     /// # Errors
-    /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and the items can be
-    /// had then by calling again.
+    /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and
+    /// the items can be had then by calling again.
     pub fn stop(
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -1,8 +1,8 @@
 //! What a user writes: a [`Handler`], given one batch at a time and exclusive use of its own state.
 //!
-//! Only `handle_batch` must be written. The order of the calls an actor makes is fixed:
-//! `init`, `handle_continue` if that was asked for, then for each batch `append` for every item and `handle_batch` once;
-//! `idle` when nothing is left, once until the next batch; `recover` after a panic; `terminate` last.
+//! Only `handle_batch` must be written. The order of the calls an actor makes is fixed: `init`,
+//! `handle_continue` if that was asked for, then for each batch `append` for every item and `handle_batch`
+//! once; `idle` when nothing is left, once until the next batch; `recover` after a panic; `terminate` last.
 //! Nothing here knows about threads, queues or controllers.
 
 use super::batch::Batch;
@@ -14,22 +14,25 @@ pub trait Handler: 'static {
     type Item: Send + 'static;
     /// What callers get back; `()` if nothing but the fact that the batch was handled.
     type Reply: Send + 'static;
-    /// Messages of another kind, in order with the items; [`Infallible`](std::convert::Infallible) if there are none.
+    /// Messages of another kind, in order with the items; [`Infallible`](std::convert::Infallible) if there
+    /// are none.
     type Info: Send + 'static;
 
-    /// Called once before anything else, and again after the handler was rebuilt. Whoever starts the actor waits for it.
+    /// Called once before anything else, and again after the handler was rebuilt. Whoever starts the actor
+    /// waits for it.
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// Called when [`Init::Continue`] or [`Flow::HandleContinue`] asked for it, before any further batch: the place
-    /// for long work nobody should wait for at the start.
+    /// Called when [`Init::Continue`] or [`Flow::HandleContinue`] asked for it, before any further batch: the
+    /// place for long work nobody should wait for at the start.
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
 
-    /// Takes one operation into the batch that is being gathered, and may finish that batch early: by its bytes in the
-    /// user's own encoding, by memory, by a key. The operation given last is always in. The default puts it into `batch`.
+    /// Takes one operation into the batch that is being gathered, and may finish that batch early: by its
+    /// bytes in the user's own encoding, by memory, by a key. The operation given last is always in. The
+    /// default puts it into `batch`.
     ///
     /// An early finish does not count as a full batch, so it never moves a controller's limit.
     #[inline]
@@ -42,15 +45,18 @@ pub trait Handler: 'static {
         Append::Continue
     }
 
-    /// Handles one batch, never empty, its items in the order in which each producer sent them. What is left in `batch`
-    /// afterwards is dropped, and callers without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)).
+    /// Handles one batch, never empty, its items in the order in which each producer sent them. What is left
+    /// in `batch` afterwards is dropped, and callers without an answer learn that
+    /// ([`ReplyError::NoReply`](super::ReplyError::NoReply)).
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Flow;
 
-    /// The backlog became empty: called once, before the actor waits. The place to shrink, collect or publish.
+    /// The backlog became empty: called once, before the actor waits. The place to shrink, collect or
+    /// publish.
     fn idle(&mut self) {}
 
-    /// A call of this handler panicked, its batch is lost and its callers were told. Says how to go on. The default asks for a
-    /// fresh handler, and where there is no factory carries on with this one, as the panic left it.
+    /// A call of this handler panicked, its batch is lost and its callers were told. Says how to go on. The
+    /// default asks for a fresh handler, and where there is no factory carries on with this one, as the panic
+    /// left it.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
@@ -100,7 +106,8 @@ pub enum Flow {
     Continue,
     /// [`Handler::handle_continue`], then the next batch.
     HandleContinue,
-    /// Stop. Nothing further is handled; what waited is given back, see [`Handle::stop`](super::Handle::stop).
+    /// Stop. Nothing further is handled; what waited is given back, see
+    /// [`Handle::stop`](super::Handle::stop).
     Stop(Cause),
 }
 

@@ -14,8 +14,9 @@ use super::shared::Entry;
 use crate::controller::Snapshot;
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// Runs `look` on the handler between two batches and returns what it saw. Blocks until then: never call it in
-    /// the handler itself. The handler's type is the closure's: `handle.inspect(|wal: &Wal| wal.len())`.
+    /// Runs `look` on the handler between two batches and returns what it saw. Blocks until then: never call
+    /// it in the handler itself. The handler's type is the closure's:
+    /// `handle.inspect(|wal: &Wal| wal.len())`.
     ///
     /// # Errors
     /// The actor ended, its handler is of another type, or `look` panicked (which the actor survives).

@@ -1,8 +1,9 @@
 //! The batch actor: one handler, many senders, and a controller between them.
 //!
-//! Any number of threads and tasks send items through a [`Handle`]. One actor takes what waits, as much as its
-//! [controller](crate::controller) allows, and gives it to a [`Handler`] that has its state to itself. While the handler
-//! works the next batch gathers by itself: nobody waits for company unless that pays, and nobody chooses a size.
+//! Any number of threads and tasks send items through a [`Handle`]. One actor takes what waits, as much as
+//! its [controller](crate::controller) allows, and gives it to a [`Handler`] that has its state to itself.
+//! While the handler works the next batch gathers by itself: nobody waits for company unless that pays, and
+//! nobody chooses a size.
 //!
 //! ```
 //! use std::time::Duration;
@@ -86,8 +87,9 @@ pub use stream::{Batched, StreamExt};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-/// Starts an actor on a thread of its own with everything by default: `handle` is given the items of each batch. Callers are
-/// answered `()` when their batch is handled. For more, see [`Builder`], [`Handler`], [`map_batch`] and [`Fold`].
+/// Starts an actor on a thread of its own with everything by default: `handle` is given the items of each
+/// batch. Callers are answered `()` when their batch is handled. For more, see [`Builder`], [`Handler`],
+/// [`map_batch`] and [`Fold`].
 ///
 /// # Errors
 /// The operating system gave no thread.

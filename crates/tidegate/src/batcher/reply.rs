@@ -1,8 +1,9 @@
 //! The way back: a [`Reply`] in the handler's hands, a [`Request`] in the caller's.
 //!
-//! Both ends share one slot, one allocation a call. Either end may be given up: a dropped [`Reply`] tells its caller
-//! ([`ReplyError::NoReply`]), a dropped [`Request`] lets the actor skip the item. Answered at most once, read at most once.
-//! A waiting thread, a waiting task and a collection of requests are served by the same slot.
+//! Both ends share one slot, one allocation a call. Either end may be given up: a dropped [`Reply`] tells its
+//! caller ([`ReplyError::NoReply`]), a dropped [`Request`] lets the actor skip the item. Answered at most
+//! once, read at most once. A waiting thread, a waiting task and a collection of requests are served by the
+//! same slot.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -18,7 +19,8 @@ use super::requests::Group;
 /// Why something failed or stopped, shared by everybody it concerns.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// The handler's end of a call. Answer it now, keep it and answer later, or drop it: its caller learns of each.
+/// The handler's end of a call. Answer it now, keep it and answer later, or drop it: its caller learns of
+/// each.
 pub struct Reply<R> {
     /// `None` once answered.
     slot: Option<Arc<Slot<R>>>,
@@ -30,12 +32,13 @@ impl<R> Reply<R> {
         self.answer(Ok(value));
     }
 
-    /// Answers that this item failed: its caller gets [`ReplyError::Failed`]. One cause may be shared by many.
+    /// Answers that this item failed: its caller gets [`ReplyError::Failed`]. One cause may be shared by
+    /// many.
     pub fn fail(mut self, cause: Cause) {
         self.answer(Err(ReplyError::Failed(cause)));
     }
 
-    /// Whether the caller still waits: it neither dropped its [`Request`] nor ran out of time.
+    /// Returns whether the caller still waits: it neither dropped its [`Request`] nor ran out of time.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.slot
@@ -76,7 +79,8 @@ impl<R> fmt::Debug for Reply<R> {
 }
 
 thread_local! {
-    /// Set while what a panic left behind is dropped, so that callers hear of the panic and not of a forgotten reply.
+    /// Set while what a panic left behind is dropped, so that callers hear of the panic and not of a
+    /// forgotten reply.
     static AFTER_PANIC: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -93,9 +97,9 @@ pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
     clear()
 }
 
-/// The caller's end of a call, in flight. It can be awaited, polled, waited for with or without a deadline, or put
-/// into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if the handler has not seen the
-/// item yet, it never will.
+/// The caller's end of a call, in flight. It can be awaited, polled, waited for with or without a deadline,
+/// or put into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if the handler
+/// has not seen the item yet, it never will.
 ///
 /// Its answer is handed out once; asked again, it says [`ReplyError::NoReply`].
 #[must_use = "dropping a request gives its call up"]
@@ -119,8 +123,8 @@ impl<R> Request<R> {
         }
     }
 
-    /// Blocks until the answer is there, at most for `timeout`. `None`: not yet; the request stays in flight and can be
-    /// waited for again.
+    /// Blocks until the answer is there, at most for `timeout`. `None`: not yet; the request stays in flight
+    /// and can be waited for again.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.slot.lock();
@@ -260,7 +264,8 @@ pub enum ReplyError {
     NoReply,
     /// The handler panicked while it had the item.
     Panicked,
-    /// The handler answered a batch with another number of results than it has items, so nobody can tell whose is whose.
+    /// The handler answered a batch with another number of results than it has items, so nobody can tell
+    /// whose is whose.
     ResultCount {
         /// Items in the batch.
         items: usize,

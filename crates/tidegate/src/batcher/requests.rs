@@ -1,7 +1,8 @@
 //! Collections of calls in flight: whichever is answered first comes first.
 //!
-//! gen_batch_server's `reqids`: requests to any number of actors, each under a label of the caller's choice, received in the
-//! order of their answers. A collection costs one queue of keys; each answer wakes its owner at most once.
+//! gen_batch_server's `reqids`: requests to any number of actors, each under a label of the caller's choice,
+//! received in the order of their answers. A collection costs one queue of keys; each answer wakes its owner
+//! at most once.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -52,7 +53,7 @@ impl<L, R> Requests<L, R> {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether none is left to receive.
+    /// Returns whether none is left to receive.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -97,8 +98,8 @@ impl<L, R> Requests<L, R> {
         self.take(key)
     }
 
-    /// Blocks until every request is answered, at most for `timeout`, and returns the answers in the order they came. Those
-    /// that did not come in time are still in the collection.
+    /// Blocks until every request is answered, at most for `timeout`, and returns the answers in the order
+    /// they came. Those that did not come in time are still in the collection.
     pub fn wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut all = Vec::with_capacity(self.len());
@@ -153,7 +154,8 @@ impl fmt::Display for ReceiveError {
 
 impl std::error::Error for ReceiveError {}
 
-/// Where the slots of a collection announce their answers. Each key is announced once for each time it is joined.
+/// Where the slots of a collection announce their answers. Each key is announced once for each time it is
+/// joined.
 #[derive(Default)]
 pub(super) struct Group {
     state: Mutex<Announced>,

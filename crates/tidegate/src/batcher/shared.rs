@@ -1,7 +1,8 @@
-//! What an actor and its handles share: the queue of entries, the bound on bytes, the life cycle, the counters.
+//! What an actor and its handles share: the queue of entries, the bound on bytes, the life cycle, the
+//! counters.
 //!
-//! A queue that is closed accepts nothing more; that alone means "drain". A stop is a mark set before the queue is closed. The
-//! actor is the only one to end a life, once.
+//! A queue that is closed accepts nothing more; that alone means "drain". A stop is a mark set before the
+//! queue is closed. The actor is the only one to end a life, once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -95,8 +96,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// When something arrived after the actor last looked, at the price of one clock reading a batch: the first producer to find
-/// the mark set takes it away and says what time it is.
+/// When something arrived after the actor last looked, at the price of one clock reading a batch: the first
+/// producer to find the mark set takes it away and says what time it is.
 pub(super) struct Stamp {
     wanted: AtomicBool,
     /// Nanoseconds, 0 for none.

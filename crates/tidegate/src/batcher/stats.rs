@@ -1,7 +1,7 @@
 //! What an actor did, counted by the actor alone and read by anybody at any time.
 //!
-//! The actor is the only writer of nearly everything here, once a batch, with plain stores; a reader copies and is never waited
-//! for. Each number is exact; two of them may be one batch apart.
+//! The actor is the only writer of nearly everything here, once a batch, with plain stores; a reader copies
+//! and is never waited for. Each number is exact; two of them may be one batch apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -59,8 +59,8 @@ impl Histogram {
         self.0.iter().sum()
     }
 
-    /// The least value that is at or above the share `q` (0 to 1) of all values, rounded up to its bucket's end; 0
-    /// without values.
+    /// The least value that is at or above the share `q` (0 to 1) of all values, rounded up to its bucket's
+    /// end; 0 without values.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;

@@ -1,8 +1,9 @@
 //! Batches of a stream: its ready items, as many as a controller allows.
 //!
-//! There is no task and no timer here. A batch is made when it is asked for, of what is ready then: it is never empty,
-//! nothing is emitted without demand, and nobody waits for company, so that a controller's waits are not honoured. What the
-//! controller takes for the cost of a batch is the time until the next one is asked for.
+//! There is no task and no timer here. A batch is made when it is asked for, of what is ready then: it is
+//! never empty, nothing is emitted without demand, and nobody waits for company, so that a controller's waits
+//! are not honoured. What the controller takes for the cost of a batch is the time until the next one is
+//! asked for.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,7 +1,8 @@
-//! The driver for tokio: a task that does what the [`Core`](super::core::Core) says next, and handlers that may await.
+//! The driver for tokio: a task that does what the [`Core`](super::core::Core) says next, and handlers that
+//! may await.
 //!
-//! The same loop as the thread's, with three differences: it awaits, it lets other tasks run between two batches, and
-//! its timed waits are tokio's, a millisecond at the finest.
+//! The same loop as the thread's, with three differences: it awaits, it lets other tasks run between two
+//! batches, and its timed waits are tokio's, a millisecond at the finest.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -111,7 +112,8 @@ impl<H: Handler + Send> AsyncHandler for H {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts the actor as a task of the current tokio runtime, which needs its timer, and waits for the handler's `init`.
+    /// Starts the actor as a task of the current tokio runtime, which needs its timer, and waits for the
+    /// handler's `init`.
     ///
     /// # Errors
     /// Impossible settings, or a handler that does not start.
@@ -241,7 +243,8 @@ async fn wait<T: Send, R: Send, M: Send>(
     now
 }
 
-/// Runs foreign code that awaits: an `async` block, so that what a handler does before its first await is inside.
+/// Runs foreign code that awaits: an `async` block, so that what a handler does before its first await is
+/// inside.
 async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
     let mut call = pin!(call);
     poll_fn(|cx| match catch(|| call.as_mut().poll(cx)) {

@@ -1,6 +1,7 @@
 //! Additive increase, multiplicative decrease: gen_batch_server's second growth rule.
 //!
-//! Source: rabbitmq/gen-batch-server, pull 29. Gentler on memory than doubling, and slower to reach a size that pays.
+//! Source: rabbitmq/gen-batch-server, pull 29. Gentler on memory than doubling, and slower to reach a size
+//! that pays.
 
 use super::{Exponential, Observed, Rule, Ruled};
 

@@ -1,7 +1,7 @@
 //! gen_batch_server's rule: double the limit after a full batch, halve it after one that emptied the mailbox.
 //!
-//! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. Its signal is fullness, which has nothing to do with
-//! cost: it halves the limit exactly when the next burst needs it.
+//! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. Its signal is fullness, which has nothing
+//! to do with cost: it halves the limit exactly when the next burst needs it.
 
 use super::{Observed, Rule, Ruled};
 

@@ -2,8 +2,8 @@
 
 use super::{Observed, Rule, Ruled};
 
-/// The same limit always, greedy by default: a batch takes what waits, up to the limit. With a linger it becomes what most
-/// libraries call batch size and `linger_ms`: a batch below the limit waits.
+/// The same limit always, greedy by default: a batch takes what waits, up to the limit. With a linger it
+/// becomes what most libraries call batch size and `linger_ms`: a batch below the limit waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     limit: u64,

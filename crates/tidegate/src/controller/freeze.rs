@@ -3,8 +3,8 @@
 use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
-/// Wraps a controller with a switch. While frozen it learns nothing and repeats the limits, the linger and the reason of
-/// its last answer to [`Event::Ready`]; after a thaw it goes on from where it stood.
+/// Wraps a controller with a switch. While frozen it learns nothing and repeats the limits, the linger and
+/// the reason of its last answer to [`Event::Ready`]; after a thaw it goes on from where it stood.
 #[derive(Clone, Debug)]
 pub struct Freeze<C> {
     inner: C,
@@ -40,7 +40,7 @@ impl<C: Controller> Freeze<C> {
         self.frozen = false;
     }
 
-    /// Whether it is frozen.
+    /// Returns whether it is frozen.
     pub const fn is_frozen(&self) -> bool {
         self.frozen
     }

@@ -8,7 +8,8 @@
 //! 1500 started 32 0 8 0 limit > 32 18446744073709551615 now limit
 //! ```
 //!
-//! The time in nanoseconds, the event with its numbers in the order of its fields, `>`, then limits, when and reason.
+//! The time in nanoseconds, the event with its numbers in the order of its fields, `>`, then limits, when and
+//! reason.
 
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -39,8 +40,8 @@ pub struct Recorder<C> {
 }
 
 impl<C: Controller> Recorder<C> {
-    /// Records up to `capacity` entries; a replay needs the log from the start, so later ones are counted and left out.
-    /// An entry takes some 120 bytes.
+    /// Records up to `capacity` entries; a replay needs the log from the start, so later ones are counted and
+    /// left out. An entry takes some 120 bytes.
     #[must_use]
     pub fn new(inner: C, capacity: usize) -> Self {
         Self {

@@ -1,12 +1,14 @@
 //! Controllers: how many items go into the next batch, and when it starts.
 //!
-//! One trait serves every boundary. A driver reports what happens as [`Event`]s, each with the time it happened at, and is
-//! answered with a [`Decision`]: the most the next batch may take, when it may start, and why. A controller sees counts,
-//! bytes, costs and times, never items; it reads no clock, does no I/O, draws no random number, and computes with
-//! the four operations and square root only. The same events therefore give the same decisions, bit for bit, on every platform.
+//! One trait serves every boundary. A driver reports what happens as [`Event`]s, each with the time it
+//! happened at, and is answered with a [`Decision`]: the most the next batch may take, when it may start, and
+//! why. A controller sees counts, bytes, costs and times, never items; it reads no clock, does no I/O, draws
+//! no random number, and computes with the four operations and square root only. The same events therefore
+//! give the same decisions, bit for bit, on every platform.
 //!
-//! Two different things are called "batch size" elsewhere and are kept apart here. A **limit** bounds a greedy drain:
-//! nobody waits for it. A **linger** makes items wait for company ([`When::At`], [`When::After`]).
+//! Two different things are called "batch size" elsewhere and are kept apart here. A **limit** bounds a
+//! greedy drain: nobody waits for it. A **linger** makes items wait for company ([`When::At`],
+//! [`When::After`]).
 //!
 //! # The cycle of a boundary
 //!
@@ -52,12 +54,14 @@ use crate::Time;
 pub trait Controller: Send {
     /// Takes in what happened at `now` and answers what to do.
     ///
-    /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the limits in force, with
+    /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the
+    /// limits in force, with
     /// [`When::Now`]: a boundary that never asks, such as a producer's buffer, is sized by the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now` before
     /// the last one as the last one.
     fn on(&mut self, now: Time, event: Event) -> Decision;
 
-    /// What it knows and did, for people and dashboards. Costs some hundred nanoseconds and allocates nothing.
+    /// What it knows and did, for people and dashboards. Costs some hundred nanoseconds and allocates
+    /// nothing.
     fn snapshot(&self) -> Snapshot;
 }
 
@@ -100,7 +104,8 @@ impl Load {
 pub enum Event {
     /// Items joined the backlog.
     Arrived(Load),
-    /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and the next stage is free.
+    /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and the
+    /// next stage is free.
     Ready {
         /// What waits now.
         backlog: Load,
@@ -113,8 +118,9 @@ pub enum Event {
         batch: Load,
         /// What is left behind.
         left: Load,
-        /// Why it was cut there: [`Reason::Drained`] if it took everything, the decision's reason if that bound it, or the
-        /// driver's own: [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`], [`Reason::Closing`].
+        /// Why it was cut there: [`Reason::Drained`] if it took everything, the decision's reason if that
+        /// bound it, or the driver's own: [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`],
+        /// [`Reason::Closing`].
         reason: Reason,
     },
     /// The batch started last is finished.
@@ -126,7 +132,8 @@ pub enum Event {
     },
     /// The producer is about to block: nothing arrives until something else happens.
     Blocking,
-    /// Replies came back, `took_ns` after the flush that carried the first of them; its own waiting is not included.
+    /// Replies came back, `took_ns` after the flush that carried the first of them; its own waiting is not
+    /// included.
     Replied {
         /// How many items are answered.
         items: u64,

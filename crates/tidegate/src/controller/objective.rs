@@ -3,23 +3,26 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What [`Knee`](super::Knee) is to achieve. Each but [`Objective::Lean`] and [`Objective::Throughput`] names a price.
+/// What [`Knee`](super::Knee) is to achieve. Each but [`Objective::Lean`] and [`Objective::Throughput`] names
+/// a price.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Objective {
-    /// The smallest batches that lose next to nothing: at most 1/17 of a full batch is overhead. Never waits but for
-    /// callers that are about to return.
+    /// The smallest batches that lose next to nothing: at most 1/17 of a full batch is overhead. Never waits
+    /// but for callers that are about to return.
     #[default]
     Lean,
     /// As large as memory allows, unless larger was measured to be worse.
     Throughput,
-    /// The smallest batches within this share of the throughput at the hard bound: `Within(0.05)` gives up 5 %.
+    /// The smallest batches within this share of the throughput at the hard bound: `Within(0.05)` gives up 5
+    /// %.
     Within(f64),
     /// The 99th percentile of latency, from arrival to done, stays below this. Reported when it cannot be.
     LatencyP99(Duration),
     /// Flushing costs at most this share of one core: `CostBudget(0.01)` is 1 %. No delay below the budget.
     CostBudget(f64),
-    /// A flush may wait as long as it adds at most this share to the latency without waiting: `Inflation(0.03)` is 3 %.
+    /// A flush may wait as long as it adds at most this share to the latency without waiting:
+    /// `Inflation(0.03)` is 3 %.
     Inflation(f64),
 }
 

@@ -1,8 +1,9 @@
 //! The flush delay a Redis client drew from statistics of its earlier flushes.
 //!
-//! Source: redis/rueidis, pull 159 (never merged): over the last 16 flushes, delay = wait·flush / (wait + work), where
-//! `flush` is the mean duration of a flush, `work` its duration and `wait` the gap before it, both per byte; never more
-//! than the user's delay, and none for a lone caller. It sees neither round trips nor what the delay gained.
+//! Source: redis/rueidis, pull 159 (never merged): over the last 16 flushes, delay = wait·flush / (wait +
+//! work), where `flush` is the mean duration of a flush, `work` its duration and `wait` the gap before it,
+//! both per byte; never more than the user's delay, and none for a lone caller. It sees neither round trips
+//! nor what the delay gained.
 
 use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};

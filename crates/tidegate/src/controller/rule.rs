@@ -13,8 +13,8 @@ pub trait Rule: Send {
     /// A batch is finished (or, where costs are not measured, was taken).
     fn observe(&mut self, batch: Observed);
 
-    /// How long a batch below the limit waits for company, in nanoseconds from its oldest item. 0, the default, never
-    /// waits: the limit then bounds a greedy drain.
+    /// How long a batch below the limit waits for company, in nanoseconds from its oldest item. 0, the
+    /// default, never waits: the limit then bounds a greedy drain.
     fn linger_ns(&self) -> u64 {
         0
     }
@@ -39,8 +39,8 @@ pub struct Observed {
 
 /// A [`Rule`] as a [`Controller`].
 ///
-/// Without measured costs the rule observes each batch when the next one starts, else when it is done: it always sees a
-/// batch before the limit of the next is asked for.
+/// Without measured costs the rule observes each batch when the next one starts, else when it is done: it
+/// always sees a batch before the limit of the next is asked for.
 #[derive(Clone, Debug)]
 pub struct Ruled<R> {
     rule: R,

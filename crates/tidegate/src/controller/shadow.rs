@@ -3,9 +3,9 @@
 use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
-/// `active` decides; `shadow` is told the same events and its answers are only compared. What it is told are the batches of
-/// the active one, so its answers say what it would do next from here, not how the run would have gone under it: for that,
-/// replay the [event log](super::Recorder) in the simulator.
+/// `active` decides; `shadow` is told the same events and its answers are only compared. What it is told are
+/// the batches of the active one, so its answers say what it would do next from here, not how the run would
+/// have gone under it: for that, replay the [event log](super::Recorder) in the simulator.
 #[derive(Clone, Debug)]
 pub struct Shadow<A, S> {
     active: A,

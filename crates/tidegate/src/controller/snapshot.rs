@@ -58,8 +58,8 @@ pub struct Counts {
     pub waits: u64,
     /// Waits during which nobody came.
     pub waits_vain: u64,
-    /// The regret against greedy: the time items spent waiting although their batch could have started, summed over the
-    /// items, in nanoseconds.
+    /// The regret against greedy: the time items spent waiting although their batch could have started,
+    /// summed over the items, in nanoseconds.
     pub regret_ns: u64,
 }
 

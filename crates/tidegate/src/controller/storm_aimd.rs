@@ -1,8 +1,9 @@
-//! Apache Storm's rule for a producer's buffer: one more after a flush that was full, half after one that was not.
+//! Apache Storm's rule for a producer's buffer: one more after a flush that was full, half after one that was
+//! not.
 //!
-//! Source: apache/storm, pull 8796 (`JCQueue`, dynamic batch inserter). Here the limit is a threshold: items wait in the
-//! buffer until it is reached or the flush tick comes. With a tick every T and r items a second the rule settles between
-//! sqrt(2rT/3) and twice that, whatever the ceiling.
+//! Source: apache/storm, pull 8796 (`JCQueue`, dynamic batch inserter). Here the limit is a threshold: items
+//! wait in the buffer until it is reached or the flush tick comes. With a tick every T and r items a second
+//! the rule settles between sqrt(2rT/3) and twice that, whatever the ceiling.
 
 use super::{Observed, Rule, Ruled};
 

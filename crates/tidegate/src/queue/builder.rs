@@ -13,7 +13,8 @@ pub const CAPACITY_MAX: usize = 1 << 30;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Looks again at once, for ever, yielding now and then: lowest latency, a core each. For dedicated cores.
+    /// Looks again at once, for ever, yielding now and then: lowest latency, a core each. For dedicated
+    /// cores.
     Spin,
     /// Yields the core between looks, for ever.
     Yield,
@@ -24,7 +25,8 @@ pub enum Wait {
     Progressive,
 }
 
-/// What [`push`](Queue::push) does when there is no room. Every case is counted in [`Metrics`](super::Metrics).
+/// What [`push`](Queue::push) does when there is no room. Every case is counted in
+/// [`Metrics`](super::Metrics).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
@@ -58,8 +60,8 @@ pub fn bounded<T: Send>(capacity: usize) -> Result<(Queue<T>, Consumer<T>), Queu
 }
 
 impl Builder {
-    /// For exactly `capacity` items in the ring (its memory is rounded up to a power of two). Producers' buffers and the
-    /// overflow lane come on top, each within its own bound.
+    /// For exactly `capacity` items in the ring (its memory is rounded up to a power of two). Producers'
+    /// buffers and the overflow lane come on top, each within its own bound.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         Self {
@@ -92,8 +94,8 @@ impl Builder {
         self
     }
 
-    /// The safety linger: while the consumer is busy, how long items may lie in the buffer of a producer gone quiet before
-    /// the consumer fetches them itself. 1 ms if not set.
+    /// The safety linger: while the consumer is busy, how long items may lie in the buffer of a producer gone
+    /// quiet before the consumer fetches them itself. 1 ms if not set.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger_ns = nanos(linger);

@@ -1,12 +1,15 @@
-//! What a claim of so many items costs its producer when it is dear: the upper decile for each size, remembered for long.
+//! What a claim of so many items costs its producer when it is dear: the upper decile for each size,
+//! remembered for long.
 //!
-//! One claim's time says little. The ring's lines lie near or far, in turns of a time slice and of minutes, and now and then
-//! a claim is interrupted in the middle. A limit that is enough for dear claims is more than enough for cheap ones and
-//! harms nobody there, since an idle consumer fetches what lies in a buffer; one that is right for cheap claims is too small
-//! for dear ones. So the controller is told the cost that nine claims in ten stay below. Where a tenth of them or more are
-//! far, that is the cost of far ones, whatever the share; and an interrupted one counts as one claim, however long it took.
+//! One claim's time says little. The ring's lines lie near or far, in turns of a time slice and of minutes,
+//! and now and then a claim is interrupted in the middle. A limit that is enough for dear claims is more than
+//! enough for cheap ones and harms nobody there, since an idle consumer fetches what lies in a buffer; one
+//! that is right for cheap claims is too small for dear ones. So the controller is told the cost that nine
+//! claims in ten stay below. Where a tenth of them or more are far, that is the cost of far ones, whatever
+//! the share; and an interrupted one counts as one claim, however long it took.
 //!
-//! A few sizes are kept, each a histogram of quarter octaves that is halved now and then. Nothing is allocated.
+//! A few sizes are kept, each a histogram of quarter octaves that is halved now and then. Nothing is
+//! allocated.
 
 /// The limit in force, a quarter of it, half as much again, and those before the last change.
 const SIZES: usize = 8;

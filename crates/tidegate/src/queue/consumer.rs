@@ -1,9 +1,9 @@
 //! The consumer: it drains, and waits in whatever way suits its thread or task.
 //!
-//! What it hands out comes from three places, in an order that keeps every producer's items in theirs: first its *hand*
-//! (items already taken out of buffers, the lane, or, under a lock, the ring), then the ring and, at the positions where
-//! they are due, the items of the overflow lane. Only where the ring holds nothing of a producer does it sweep that
-//! producer's buffer into its hand.
+//! What it hands out comes from three places, in an order that keeps every producer's items in theirs: first
+//! its *hand* (items already taken out of buffers, the lane, or, under a lock, the ring), then the ring and,
+//! at the positions where they are due, the items of the overflow lane. Only where the ring holds nothing of
+//! a producer does it sweep that producer's buffer into its hand.
 
 use std::collections::VecDeque;
 use std::sync::Arc as Handle;
@@ -43,8 +43,9 @@ pub struct Consumer<T: Send> {
     finished: bool,
 }
 
-/// How long a push that did not see the flag `IDLING` may take to become visible: nanoseconds, in truth. Whatever the linger
-/// is: a shorter one would not be safe, and for a longer one a task would be busy all that time.
+/// How long a push that did not see the flag `IDLING` may take to become visible: nanoseconds, in truth.
+/// Whatever the linger is: a shorter one would not be safe, and for a longer one a task would be busy all
+/// that time.
 const SETTLE_NS: u64 = 1_000_000;
 
 /// How far producers with buffers are known to look whether the consumer waits. See the [module](super).
@@ -58,7 +59,8 @@ enum Idle {
     Settled,
 }
 
-/// So many items without sleep, and looking after each push whether the consumer waits costs more than going idle again.
+/// So many items without sleep, and looking after each push whether the consumer waits costs more than going
+/// idle again.
 const BUSY_ITEMS: u64 = 1 << 16;
 
 /// What a drain handed out.
@@ -67,9 +69,11 @@ const BUSY_ITEMS: u64 = 1 << 16;
 pub struct Drained {
     /// Items handed out.
     pub items: usize,
-    /// The backlog: what waits now in the ring, the overflow lane and the consumer's hand (not in producers' buffers).
+    /// The backlog: what waits now in the ring, the overflow lane and the consumer's hand (not in producers'
+    /// buffers).
     pub left: usize,
-    /// Why it ended there: [`Reason::Drained`] if nothing more was there, [`Reason::Limit`] if the limit cut it.
+    /// Why it ended there: [`Reason::Drained`] if nothing more was there, [`Reason::Limit`] if the limit cut
+    /// it.
     pub reason: Reason,
 }
 
@@ -109,8 +113,8 @@ impl<T: Send> Consumer<T> {
 
     // Draining.
 
-    /// Hands up to `limit` waiting items to `each`, in order, without waiting; their slots are free afterwards. Never more
-    /// than the queue's capacity at once.
+    /// Hands up to `limit` waiting items to `each`, in order, without waiting; their slots are free
+    /// afterwards. Never more than the queue's capacity at once.
     ///
     /// `each` may push to this very queue, but must not wait there for room: that is its own to make.
     ///
@@ -194,8 +198,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain_into`](Self::drain_into), but waits for the first item as a task, on any runtime. Items leave the queue
-    /// only in the poll that completes it: dropping the future loses nothing.
+    /// As [`drain_into`](Self::drain_into), but waits for the first item as a task, on any runtime. Items
+    /// leave the queue only in the poll that completes it: dropping the future loses nothing.
     ///
     /// # Errors
     /// As for [`drain_blocking`](Self::drain_blocking).
@@ -223,8 +227,8 @@ impl<T: Send> Consumer<T> {
         waiting + self.hand.len() + lane
     }
 
-    /// Counts the items a drain would hand out now. The [backlog](Self::backlog) also counts the items of a producer that
-    /// claimed their places and did not publish them yet, and the published items behind them.
+    /// Counts the items a drain would hand out now. The [backlog](Self::backlog) also counts the items of a
+    /// producer that claimed their places and did not publish them yet, and the published items behind them.
     pub(crate) fn available(&mut self) -> usize {
         let shared = &*self.shared;
         let (published, head) = match (&mut self.reader, &shared.oldest) {
@@ -242,7 +246,8 @@ impl<T: Send> Consumer<T> {
         published as usize + self.hand.len() + lane
     }
 
-    /// Whether the queue is closed and everything was handed out, as far as a drain or a wait has noticed.
+    /// Returns whether the queue is closed and everything was handed out, as far as a drain or a wait has
+    /// noticed.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
         self.finished
@@ -383,7 +388,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Whether a drain would find something without sweeping.
+    /// Returns whether a drain would find something without sweeping.
     fn ready(&mut self) -> bool {
         let shared = &*self.shared;
         if !self.hand.is_empty() {
@@ -410,13 +415,15 @@ impl<T: Send> Consumer<T> {
         found.items > 0
     }
 
-    /// A drain found nothing: looks into the producers' buffers, at most once a linger, and at whether this is the end.
+    /// A drain found nothing: looks into the producers' buffers, at most once a linger, and at whether this
+    /// is the end.
     #[cold]
     fn look_around(&mut self) -> bool {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
-        // The flag first, not the mark: that lies on the producers' line. Only with the mark nothing more can be claimed.
+        // The flag first, not the mark: that lies on the producers' line. Only with the mark nothing more can
+        // be claimed.
         if self.shared.flags.load(Acquire) & CLOSED != 0
             && !self.finished
             && self.shared.ring.is_closed()
@@ -426,8 +433,8 @@ impl<T: Send> Consumer<T> {
         false
     }
 
-    /// While the consumer is busy: fetches the items of quiet producers once a linger, and after a while without sleep
-    /// tells them that they need not look any more whether it sleeps.
+    /// While the consumer is busy: fetches the items of quiet producers once a linger, and after a while
+    /// without sleep tells them that they need not look any more whether it sleeps.
     fn keep_linger(&mut self) {
         if cfg!(loom) {
             return;

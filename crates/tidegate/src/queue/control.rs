@@ -4,9 +4,9 @@ use super::claims::Claims;
 use crate::Time;
 use crate::controller::{Controller, Event, Load, Reason, Snapshot};
 
-/// What an item costs its producer besides its share of the claim, in nanoseconds: the push into the buffer, 1.1 by
-/// docs/benchmarks.md. A flush cannot measure it for less than it costs, and without it a claim would seem dear beside the next
-/// to nothing that copying takes.
+/// What an item costs its producer besides its share of the claim, in nanoseconds: the push into the buffer,
+/// 1.1 by docs/benchmarks.md. A flush cannot measure it for less than it costs, and without it a claim would
+/// seem dear beside the next to nothing that copying takes.
 const ITEM_NS: u64 = 1;
 
 /// A controller and its bookkeeping.
@@ -48,14 +48,15 @@ impl Control {
         self.controller.snapshot()
     }
 
-    /// Whether to measure the next flush: the first 64, later one in 13, and every probe, since a size tried and not measured
-    /// was tried for nothing. A controller that calls everything a probe has one in 13 measured like the others.
+    /// Returns whether to measure the next flush: the first 64, later one in 13, and every probe, since a
+    /// size tried and not measured was tried for nothing. A controller that calls everything a probe has one
+    /// in 13 measured like the others.
     pub(super) const fn samples(&self) -> bool {
         self.flushes < 64 || self.flushes.is_multiple_of(13) || self.probes
     }
 
-    /// Reports what left the buffer, and answers the next limit. Only flushes the limit cut are told with a cost: that of a dear
-    /// claim of this size, see [`Claims`].
+    /// Reports what left the buffer, and answers the next limit. Only flushes the limit cut are told with a
+    /// cost: that of a dear claim of this size, see [`Claims`].
     pub(super) fn told(
         &mut self,
         swept: u64,
@@ -100,7 +101,8 @@ impl Control {
     }
 }
 
-/// The reason of a batch that reaches the limit: with next to nothing waiting, a controller says nothing bound it.
+/// The reason of a batch that reaches the limit: with next to nothing waiting, a controller says nothing
+/// bound it.
 const fn cut_by(reason: Reason) -> Reason {
     match reason {
         Reason::Drained => Reason::Limit,
@@ -139,8 +141,8 @@ mod tests {
             (self.draw >> 33) % n
         }
 
-        /// Full flushes in turns of 200 that are far in `far` turns of 100, each within a fifth of its mean, and one in 2,000
-        /// interrupted for up to a millisecond. Answers the smallest and largest limit.
+        /// Full flushes in turns of 200 that are far in `far` turns of 100, each within a fifth of its mean,
+        /// and one in 2,000 interrupted for up to a millisecond. Answers the smallest and largest limit.
         fn run(&mut self, flushes: u64, far: u64) -> (u64, u64) {
             let (mut least, mut most) = (u64::MAX, 0);
             let mut is_far = false;
@@ -165,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Whether two limits are at most one step apart on the grid of 2^e and 1.5 x 2^e.
+    /// Returns whether two limits are at most one step apart on the grid of 2^e and 1.5 x 2^e.
     const fn within_a_step((least, most): (u64, u64)) -> bool {
         most * 2 <= least * 3
     }

@@ -66,7 +66,7 @@ impl<T> PushError<T> {
         }
     }
 
-    /// Whether trying again is useless.
+    /// Returns whether trying again is useless.
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed(_))
     }

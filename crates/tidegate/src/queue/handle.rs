@@ -13,8 +13,8 @@ use crate::controller::Controller;
 
 /// A queue, seen from its producers' side. Clone it freely: every clone may push, from any thread or task.
 ///
-/// Each push is a claim of its own, some 10 ns; a [`Producer`] with a buffer shares one among a batch. When the last
-/// `Queue` and the last [`Producer`] are gone the queue is closed.
+/// Each push is a claim of its own, some 10 ns; a [`Producer`] with a buffer shares one among a batch. When
+/// the last `Queue` and the last [`Producer`] are gone the queue is closed.
 pub struct Queue<T: Send> {
     pub(super) shared: Arc<Shared<T>>,
 }
@@ -39,12 +39,14 @@ impl<T: Send> Queue<T> {
         Producer::with_buffer(self.clone(), limit, None)
     }
 
-    /// A producer whose buffer is flushed at the limit `controller` decides, at most `limit_max` (for which it has memory).
+    /// A producer whose buffer is flushed at the limit `controller` decides, at most `limit_max` (for which
+    /// it has memory).
     ///
-    /// The controller is asked once a flush, never for an item. It is told of each batch ([`Event::Started`]), of the cost
-    /// of a claim for the first 64 and then every 16th ([`Event::Done`]), and that one could start ([`Event::Ready`]); its
-    /// limit in items is obeyed. Let `limit_max` be at least the controller's own ceiling: to a rule with a higher one,
-    /// a batch of `limit_max` does not look full. A wait it asks for is not: that is what the safety linger is for.
+    /// The controller is asked once a flush, never for an item. It is told of each batch
+    /// ([`Event::Started`]), of the cost of a claim for the first 64 and then every 16th ([`Event::Done`]),
+    /// and that one could start ([`Event::Ready`]); its limit in items is obeyed. Let `limit_max` be at least
+    /// the controller's own ceiling: to a rule with a higher one, a batch of `limit_max` does not look full.
+    /// A wait it asks for is not: that is what the safety linger is for.
     ///
     /// [`Event::Started`]: crate::controller::Event::Started
     /// [`Event::Done`]: crate::controller::Event::Done
@@ -60,7 +62,8 @@ impl<T: Send> Queue<T> {
         Producer::with_buffer(self.clone(), limit_max, Some(controller))
     }
 
-    /// Takes `item`: one claim. Without room it does what the queue was built to do, see [`Full`]; by default it waits.
+    /// Takes `item`: one claim. Without room it does what the queue was built to do, see [`Full`]; by default
+    /// it waits.
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
@@ -92,8 +95,8 @@ impl<T: Send> Queue<T> {
         assert!(self.shared.ring.push_stopped(item, between), "no room");
     }
 
-    /// Takes all of `items`, in order, by as few claims as the room allows; other producers' items may come in between.
-    /// On an error what was not taken stays, in order.
+    /// Takes all of `items`, in order, by as few claims as the room allows; other producers' items may come
+    /// in between. On an error what was not taken stays, in order.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -149,11 +152,12 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes `item` without ever waiting: into the ring, else into the overflow lane. The order of one producer's items
-    /// is kept whichever way they go.
+    /// Takes `item` without ever waiting: into the ring, else into the overflow lane. The order of one
+    /// producer's items is kept whichever way they go.
     ///
     /// # Errors
-    /// [`PushError::Full`] gives the item back if the lane is full, too, or there is none; it is counted as dropped there.
+    /// [`PushError::Full`] gives the item back if the lane is full, too, or there is none; it is counted as
+    /// dropped there.
     pub fn push_or_overflow(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
             Err(PushError::Full(item)) => {
@@ -164,8 +168,8 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes `item`; waits for room as a task, if the queue was built to wait. Dropping the future before it is done drops
-    /// the item.
+    /// Takes `item`; waits for room as a task, if the queue was built to wait. Dropping the future before it
+    /// is done drops the item.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -197,7 +201,7 @@ impl<T: Send> Queue<T> {
         self.shared.close();
     }
 
-    /// Whether the queue takes nothing any more.
+    /// Returns whether the queue takes nothing any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.ring.is_closed()

@@ -1,8 +1,8 @@
 //! The overflow lane: a bounded side lane for producers that must not wait.
 //!
-//! An item is put there with the ring position that was next to be claimed, and is due when the consumer gets to that
-//! position: it takes the place it would have had in the ring. So the lane cannot starve while the ring stays full, and
-//! one producer's items keep their order whichever way they went.
+//! An item is put there with the ring position that was next to be claimed, and is due when the consumer gets
+//! to that position: it takes the place it would have had in the ring. So the lane cannot starve while the
+//! ring stays full, and one producer's items keep their order whichever way they went.
 
 use std::collections::VecDeque;
 
@@ -45,8 +45,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// The ring position the consumer must not pass before it empties the lane up to there. To be read after a stamp: what
-    /// a producer put here before that claim is then seen.
+    /// The ring position the consumer must not pass before it empties the lane up to there. To be read after
+    /// a stamp: what a producer put here before that claim is then seen.
     #[inline]
     pub(super) fn due(&self) -> u64 {
         self.due.load(Relaxed)

@@ -1,7 +1,7 @@
 //! What a queue did, read as a snapshot from any handle.
 //!
-//! Items are not counted one by one: the ring's positions are the counts. What else is counted is counted a batch at a
-//! time by the one thread it concerns, or on paths that are slow anyway.
+//! Items are not counted one by one: the ring's positions are the counts. What else is counted is counted a
+//! batch at a time by the one thread it concerns, or on paths that are slow anyway.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,11 +26,13 @@ pub struct Metrics {
     pub fetched: usize,
     /// Items that wait in the overflow lane.
     pub overflow: usize,
-    /// Items that came in, without those still buffered: as many as were drained, dropped as the oldest, are `fetched`, or wait.
+    /// Items that came in, without those still buffered: as many as were drained, dropped as the oldest, are
+    /// `fetched`, or wait.
     pub arrived: u64,
     /// Items handed to the consumer, without those of drains that panicked.
     pub drained: u64,
-    /// Batches drained, by reason: [`Reason::Drained`] if nothing was left, [`Reason::Limit`] if the limit cut them.
+    /// Batches drained, by reason: [`Reason::Drained`] if nothing was left, [`Reason::Limit`] if the limit
+    /// cut them.
     pub drains: Counts,
     /// Batches buffered producers handed in, by reason. [`Reason::Linger`]: the consumer fetched them itself.
     pub flushes: Counts,
@@ -54,7 +56,8 @@ pub struct Metrics {
     pub consumer_waits: u64,
     /// How often a producer woke the consumer.
     pub consumer_wakes: u64,
-    /// How often the consumer awoke by itself, to see to the safety linger: once when it goes idle, not again.
+    /// How often the consumer awoke by itself, to see to the safety linger: once when it goes idle, not
+    /// again.
     pub linger_wakes: u64,
     /// Producers with a buffer, those dropped with items left in it included.
     pub buffers: usize,
@@ -76,10 +79,11 @@ impl Metrics {
         }
     }
 
-    /// How long an item waits on average, by Little's law from the arrivals since `earlier`: population / arrival rate.
+    /// How long an item waits on average, by Little's law from the arrivals since `earlier`: population /
+    /// arrival rate.
     ///
-    /// It assumes that the queue is stable (as much leaves as arrives) and that the populations at the two moments are
-    /// typical of the time between. `None` if nothing arrived.
+    /// It assumes that the queue is stable (as much leaves as arrives) and that the populations at the two
+    /// moments are typical of the time between. `None` if nothing arrived.
     #[must_use]
     pub fn sojourn_since(&self, earlier: &Self) -> Option<Duration> {
         let rate = self.arrival_rate_since(earlier);

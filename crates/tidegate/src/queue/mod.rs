@@ -1,8 +1,9 @@
 //! The queue: bounded, many producers, one consumer.
 //!
-//! A [`Queue`] is a ring of items that producers fill by *claims* and the [`Consumer`] drains in batches. A [`Producer`]
-//! may own a buffer, so that its items share one claim; how many they are is a constant or a
-//! [`Controller`](crate::controller::Controller)'s decision. Threads and tasks of any runtime can be on either side, at once.
+//! A [`Queue`] is a ring of items that producers fill by *claims* and the [`Consumer`] drains in batches. A
+//! [`Producer`] may own a buffer, so that its items share one claim; how many they are is a constant or a
+//! [`Controller`](crate::controller::Controller)'s decision. Threads and tasks of any runtime can be on
+//! either side, at once.
 //!
 //! ```
 //! let (queue, mut consumer) = tidegate::queue::bounded::<u32>(1024)?;
@@ -27,14 +28,15 @@
 //!
 //! # Why nobody sleeps through an item
 //!
-//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so by compare-exchange:
-//! either the consumer sees the claim and does not sleep, or the claim sees the mark and wakes it after publication. The
-//! same holds, the other way round, of a producer that waits for room. No fence, no timeout.
+//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so by
+//! compare-exchange: either the consumer sees the claim and does not sleep, or the claim sees the mark and
+//! wakes it after publication. The same holds, the other way round, of a producer that waits for room. No
+//! fence, no timeout.
 //!
-//! *A push into a buffer* is two plain stores and touches no word of the consumer's. A full fence between the store and a
-//! look at the mark would do (the consumer has one between its mark and its sweep of the buffers, and of two such fences one
-//! comes first), but costs more than the push. So the fence is taken only while the flag `IDLING` is up, and the consumer
-//! relies on it only when it has been up for a millisecond:
+//! *A push into a buffer* is two plain stores and touches no word of the consumer's. A full fence between the
+//! store and a look at the mark would do (the consumer has one between its mark and its sweep of the buffers,
+//! and of two such fences one comes first), but costs more than the push. So the fence is taken only while
+//! the flag `IDLING` is up, and the consumer relies on it only when it has been up for a millisecond:
 //!
 //! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps for at most a
 //!    millisecond; then it sweeps once more. A push whose look at the flag came too early has long left its processor's store
@@ -45,10 +47,12 @@
 //! 3. When it has been awake for 16 lingers, and 16 milliseconds, or for 65,536 items, it takes the flag down, and pushes are
 //!    two stores again.
 //!
-//! A task has no timer of its own. In step 1 it asks to be polled again until the millisecond has passed, so it is busy for at
-//! most one in 16, or in so many items; without producers that have a buffer the step is left out.
+//! A task has no timer of its own. In step 1 it asks to be polled again until the millisecond has passed, so
+//! it is busy for at most one in 16, or in so many items; without producers that have a buffer the step is
+//! left out.
 //!
-//! The same steps end a closed queue: it is finished when a sweep after step 1 finds nothing, or when no producer is left.
+//! The same steps end a closed queue: it is finished when a sweep after step 1 finds nothing, or when no
+//! producer is left.
 
 mod builder;
 mod claims;

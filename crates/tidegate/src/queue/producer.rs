@@ -18,16 +18,18 @@ use crate::controller::{Controller, Reason, Snapshot};
 
 /// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
 ///
-/// Made by [`Queue::producer`] (no buffer), [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller
-/// sets the limit). An item in the buffer has been taken: it is handed out, in order, whatever happens to the producer.
+/// Made by [`Queue::producer`] (no buffer), [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a
+/// controller sets the limit). An item in the buffer has been taken: it is handed out, in order, whatever
+/// happens to the producer.
 ///
-/// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer is waiting, and
-/// when the producer is dropped. What did not fit stays in front of what comes next. A consumer that finds the ring empty
-/// fetches the items of a quiet producer itself, and a busy one does so once a linger.
+/// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer
+/// is waiting, and when the producer is dropped. What did not fit stays in front of what comes next. A
+/// consumer that finds the ring empty fetches the items of a quiet producer itself, and a busy one does so
+/// once a linger.
 ///
-/// A drop never waits: with the ring full the buffer stays behind, with what is in it, until the consumer fetches it. Who makes
-/// producers one after the other beside a consumer that stands still calls [`flush`](Self::flush) first, or their buffers
-/// add up.
+/// A drop never waits: with the ring full the buffer stays behind, with what is in it, until the consumer
+/// fetches it. Who makes producers one after the other beside a consumer that stands still calls
+/// [`flush`](Self::flush) first, or their buffers add up.
 pub struct Producer<T: Send> {
     queue: Queue<T>,
     own: Option<Own<T>>,
@@ -36,8 +38,8 @@ pub struct Producer<T: Send> {
 /// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
 /// [`Consumer::wait_flushing`](super::Consumer::wait_flushing).
 pub trait Flush {
-    /// Hands buffered items on, waiting for room if that is how the queue was built. What a closed queue does not take
-    /// stays; the next push tells.
+    /// Hands buffered items on, waiting for room if that is how the queue was built. What a closed queue does
+    /// not take stays; the next push tells.
     fn flush_before_wait(&mut self);
 }
 
@@ -140,7 +142,8 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Takes all of `items`, in order, as by [`push`](Self::push). On an error what was not taken stays, in order.
+    /// Takes all of `items`, in order, as by [`push`](Self::push). On an error what was not taken stays, in
+    /// order.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -222,7 +225,8 @@ impl<T: Send> Producer<T> {
     /// (with [`Full::DropNewest`] the buffer stays: its items were taken).
     ///
     /// # Errors
-    /// Says what stays in the buffer and why. What stays is still handed out, in order, unless the consumer is gone.
+    /// Says what stays in the buffer and why. What stays is still handed out, in order, unless the consumer
+    /// is gone.
     pub fn flush(&mut self) -> Result<(), FlushError> {
         self.flush_because(Reason::Asked)
     }
@@ -239,7 +243,8 @@ impl<T: Send> Producer<T> {
         own.report(outcome)
     }
 
-    /// Hands everything buffered on; waits for room as a task. May be dropped at any moment: what was not handed on stays.
+    /// Hands everything buffered on; waits for room as a task. May be dropped at any moment: what was not
+    /// handed on stays.
     ///
     /// # Errors
     /// [`FlushError::Closed`] says how many items stay.
@@ -262,11 +267,11 @@ impl<T: Send> Producer<T> {
         .await
     }
 
-    /// Flushes if what is buffered now has been seen by such a call at least a linger ago. Called every `d`, no item waits
-    /// longer than the linger and `d`. Says whether everything due was handed on.
+    /// Flushes if what is buffered now has been seen by such a call at least a linger ago. Called every `d`,
+    /// no item waits longer than the linger and `d`. Says whether everything due was handed on.
     ///
-    /// Nobody needs to call it: it is for producers that have a clock at hand and want their own items to move on even
-    /// before the consumer fetches them.
+    /// Nobody needs to call it: it is for producers that have a clock at hand and want their own items to
+    /// move on even before the consumer fetches them.
     ///
     /// # Errors
     /// As for [`try_flush`](Self::try_flush).

@@ -233,8 +233,8 @@ impl<T> Shared<T> {
         self.buffers.store(registry.buffers.len(), Relaxed);
     }
 
-    /// Moves what lies in producers' buffers into `hand`, except where items of the same producer are still in the ring.
-    /// Says whether such items were left. `head` is the reader's position.
+    /// Moves what lies in producers' buffers into `hand`, except where items of the same producer are still
+    /// in the ring. Says whether such items were left. `head` is the reader's position.
     pub(super) fn sweep(&self, head: u64, hand: &mut VecDeque<T>) -> Sweep {
         let mut registry = lock(&self.registry);
         let mut sweep = Sweep::default();
@@ -262,7 +262,7 @@ impl<T> Shared<T> {
         sweep
     }
 
-    /// Whether there are buffers. Of a registration at this very moment it may not know.
+    /// Returns whether there are buffers. Of a registration at this very moment it may not know.
     pub(super) fn buffers_hint(&self) -> bool {
         self.buffers.load(Relaxed) > 0
     }
@@ -382,8 +382,8 @@ impl<T> Drop for Place<'_, T> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let called = !self.shared.room.leave(ticket) || self.called;
-        // It may not have taken what it was called for: given up, or its items were swept meanwhile. Then it is the next one's.
-        // Without room that one is called when there is.
+        // It may not have taken what it was called for: given up, or its items were swept meanwhile. Then it
+        // is the next one's. Without room that one is called when there is.
         if called && self.shared.ring.has_room() {
             self.shared.call_producers(1);
         }

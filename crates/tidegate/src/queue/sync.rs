@@ -1,7 +1,7 @@
 //! The primitives the queue is made of: std's, or loom's when its models run (`--cfg loom`).
 //!
-//! Counters for metrics stay std's in both: no decision rests on them, and every one of them would multiply the states
-//! a model has.
+//! Counters for metrics stay std's in both: no decision rests on them, and every one of them would multiply
+//! the states a model has.
 
 #[cfg(not(loom))]
 mod imp {
@@ -10,8 +10,8 @@ mod imp {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::yield_now;
 
-    /// Keeps the compiler from moving a load before an earlier store; what the processor may still do is covered by the
-    /// linger (see the module's "Why nobody sleeps through an item").
+    /// Keeps the compiler from moving a load before an earlier store; what the processor may still do is
+    /// covered by the linger (see the module's "Why nobody sleeps through an item").
     #[inline(always)]
     pub(crate) fn light_barrier() {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);

@@ -11,10 +11,11 @@ use super::sync::{Condvar, Mutex, lock, spin_loop, yield_now};
 
 /// Looks before the first yield: few, because the other side may need this very core.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 4 };
-/// Looks before sleeping: some 20 us, so that a busy queue need not wake anybody, and a slow one wastes little.
+/// Looks before sleeping: some 20 us, so that a busy queue need not wake anybody, and a slow one wastes
+/// little.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 48 };
-/// Pauses between two looks, once there were some. Each look takes a line away from whoever writes to it; left alone for
-/// a microsecond, the other side gets a batch ready.
+/// Pauses between two looks, once there were some. Each look takes a line away from whoever writes to it;
+/// left alone for a microsecond, the other side gets a batch ready.
 const PAUSES: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// How often somebody looked in vain, and what to do about it.
@@ -99,7 +100,8 @@ impl Parker {
         })
     }
 
-    /// Sleeps until woken, or for `timeout`; may return early. Says whether it was woken, also before it slept.
+    /// Sleeps until woken, or for `timeout`; may return early. Says whether it was woken, also before it
+    /// slept.
     pub(super) fn park(&self, timeout: Option<Duration>) -> bool {
         let mut woken = lock(&self.woken);
         if !*woken {
@@ -133,7 +135,8 @@ impl WakerSlot {
             return;
         }
         let old = slot.replace(waker.clone());
-        // A waker may own the task it wakes, and that whatever it likes: it is dropped without the lock, here and below.
+        // A waker may own the task it wakes, and that whatever it likes: it is dropped without the lock, here
+        // and below.
         drop(slot);
         drop(old);
     }
@@ -159,7 +162,8 @@ impl Waiters {
         Self(Mutex::new(Line::default()))
     }
 
-    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket. Says whether it was called since.
+    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket. Says whether it was
+    /// called since.
     pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> bool {
         let mut line = lock(&self.0);
         let stood = ticket.is_some();
@@ -183,7 +187,8 @@ impl Waiters {
         called
     }
 
-    /// Leaves the line. False if the ticket was called: the caller then took what it was called for, or passes it on.
+    /// Leaves the line. False if the ticket was called: the caller then took what it was called for, or
+    /// passes it on.
     pub(super) fn leave(&self, ticket: u64) -> bool {
         let mut line = lock(&self.0);
         let found = line.waiting.binary_search_by_key(&ticket, |w| w.0);

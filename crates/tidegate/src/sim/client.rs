@@ -1,7 +1,8 @@
-//! A pipelining client on one connection: callers, a writer, a server and a reader, each busy with one batch at a time.
+//! A pipelining client on one connection: callers, a writer, a server and a reader, each busy with one batch
+//! at a time.
 //!
-//! All callers whose replies arrive together wake together here. Real runtimes wake them one by one, which makes a short
-//! delay look better than it does in this model. In microseconds.
+//! All callers whose replies arrive together wake together here. Real runtimes wake them one by one, which
+//! makes a short delay look better than it does in this model. In microseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

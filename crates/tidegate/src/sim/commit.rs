@@ -108,7 +108,8 @@ fn at(t: f64) -> Time {
     Time::from_nanos((t * UNIT).round() as u64)
 }
 
-/// Commits `items` items in batches without a limit, started when `c` says; `sigma` is the lognormal noise of a flush.
+/// Commits `items` items in batches without a limit, started when `c` says; `sigma` is the lognormal noise of
+/// a flush.
 pub fn commit(
     callers: Callers,
     c: &mut dyn Controller,

@@ -1,7 +1,7 @@
 //! Arrivals, and what a batch costs: the inputs of a scenario.
 //!
-//! Written in milliseconds as the model they come from; [`ns`] makes them moments. Unless a scenario says otherwise a
-//! batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so a/b is 256 messages.
+//! Written in milliseconds as the model they come from; [`ns`] makes them moments. Unless a scenario says
+//! otherwise a batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so a/b is 256 messages.
 
 use super::Rng;
 

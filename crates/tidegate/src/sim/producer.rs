@@ -1,4 +1,5 @@
-//! A producer inserting into a shared queue: each insertion costs a claim plus a little an item. In microseconds.
+//! A producer inserting into a shared queue: each insertion costs a claim plus a little an item. In
+//! microseconds.
 
 use super::Rng;
 use crate::Time;
@@ -86,8 +87,9 @@ impl Producer<'_> {
     }
 }
 
-/// `items` Poisson arrivals at `rate` a microsecond through a buffer whose threshold `c` decides. The buffer is flushed at
-/// the threshold, on a tick of 1 ms, and, if `flushes_idle`, before the producer blocks because nothing is there.
+/// `items` Poisson arrivals at `rate` a microsecond through a buffer whose threshold `c` decides. The buffer
+/// is flushed at the threshold, on a tick of 1 ms, and, if `flushes_idle`, before the producer blocks because
+/// nothing is there.
 pub fn produce(
     rate: f64,
     c: &mut dyn Controller,

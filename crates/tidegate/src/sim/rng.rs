@@ -1,8 +1,9 @@
 //! The Mersenne Twister, seeded and drawn from as CPython's `random.Random` does it.
 //!
-//! Not for its quality: with it a scenario has the very arrivals and noise of the executable model the controllers were
-//! designed on, so that results can be compared value by value and not only in distribution. Sources: Matsumoto and
-//! Nishimura, ACM TOMACS 8(1), 1998, and their `init_by_array` of 2002; CPython's `random.py` for the two distributions.
+//! Not for its quality: with it a scenario has the very arrivals and noise of the executable model the
+//! controllers were designed on, so that results can be compared value by value and not only in distribution.
+//! Sources: Matsumoto and Nishimura, ACM TOMACS 8(1), 1998, and their `init_by_array` of 2002; CPython's
+//! `random.py` for the two distributions.
 
 const N: usize = 624;
 const M: usize = 397;
@@ -107,7 +108,8 @@ fn wrap(s: &mut [u32; N], i: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Drawn with CPython 3.11: `r = Random(7); r.random(), r.random(), r.expovariate(2.0), r.gauss(0, 1), r.gauss(0, 1)`.
+    /// Drawn with CPython 3.11:
+    /// `r = Random(7); r.random(), r.random(), r.expovariate(2.0), r.gauss(0, 1), r.gauss(0, 1)`.
     #[test]
     fn it_draws_what_cpython_draws() {
         let mut r = Rng::new(7);

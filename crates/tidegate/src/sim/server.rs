@@ -27,8 +27,8 @@ pub struct Run {
     pub busy: f64,
 }
 
-/// Serves items that arrive at `arrivals` (milliseconds, ascending) in batches cut by `controller`, and leaves the first
-/// `skip` share of the latencies out of the result. O(items) memory.
+/// Serves items that arrive at `arrivals` (milliseconds, ascending) in batches cut by `controller`, and
+/// leaves the first `skip` share of the latencies out of the result. O(items) memory.
 pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost, skip: f64) -> Run {
     let at: Vec<u64> = arrivals.iter().map(|&ms| ns(ms)).collect();
     let mut latencies = Vec::with_capacity(at.len());
@@ -73,7 +73,8 @@ pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost,
     run
 }
 
-/// Moves the time to when the next batch starts; answers its limit, the reason, and the end of what has arrived by then.
+/// Moves the time to when the next batch starts; answers its limit, the reason, and the end of what has
+/// arrived by then.
 fn ready(
     at: &[u64],
     i: usize,

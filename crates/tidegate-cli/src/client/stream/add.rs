@@ -20,7 +20,8 @@ pub(crate) struct AddArgs {
     /// The subjects it takes, with wildcards, separated by commas or given several times. Default: its name.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Where its messages are kept. In memory they are gone when the server ends, and are acknowledged without a disk.
+    /// Where its messages are kept. In memory they are gone when the server ends, and are acknowledged
+    /// without a disk.
     #[arg(long, value_enum)]
     storage: Option<Storage>,
     /// What it is for.

@@ -1,5 +1,5 @@
-//! What the receiver knows besides the records themselves, and its bytes: how far the file counts, how its end looks, and
-//! how far each session is.
+//! What the receiver knows besides the records themselves, and its bytes: how far the file counts, how its
+//! end looks, and how far each session is.
 //!
 //! It is kept in two slots of fixed places; the newest whole one counts. A new state goes into one slot and
 //! is synced, then a copy of it into the other. So a torn write costs nothing, and at rest one bad slot costs
@@ -178,7 +178,8 @@ pub(super) fn find(bytes: &[u8]) -> Found {
     }
 }
 
-/// Whether one slot was written and is not whole: a crash tore the newest state, or it was damaged later.
+/// Returns whether one slot was written and is not whole: a crash tore the newest state, or it was damaged
+/// later.
 pub(super) fn is_doubtful(bytes: &[u8]) -> bool {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     let blank = |slot: &[u8]| slot.len() == SLOT && slot.iter().all(|byte| *byte == 0);

@@ -1,5 +1,5 @@
-//! The receiver's file against a model, over every crash: at each change of the disk, torn at each byte, with whatever the
-//! disk kept of what was not synced.
+//! The receiver's file against a model, over every crash: at each change of the disk, torn at each byte, with
+//! whatever the disk kept of what was not synced.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -96,7 +96,8 @@ fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
     models
 }
 
-/// Opens what a crash left, and finds some batches, all of those that were acked among them, whole. Says how many.
+/// Opens what a crash left, and finds some batches, all of those that were acked among them, whole. Says how
+/// many.
 fn check(disk: &Image, script: &Script, acked: usize) -> usize {
     let models = models(script);
     let (mut file, _) = open(disk).unwrap();
@@ -134,7 +135,8 @@ fn every_crash_leaves_whole_batches_and_every_acked_one() {
         disk.crash_at(change);
         let acked = run(&disk, &script);
         let bytes = disk.crashed_write().unwrap_or(0);
-        // The zeros of a new state file are one write of many pages: the middle of a page stands for the others.
+        // The zeros of a new state file are one write of many pages: the middle of a page stands for the
+        // others.
         let step = if bytes > 4096 { 1001 } else { 1 };
         for torn in (0..=bytes).step_by(step) {
             check(&disk.kill(torn), &script, acked);

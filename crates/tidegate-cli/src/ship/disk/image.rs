@@ -1,7 +1,8 @@
 //! A disk in memory that crashes: live bytes, which a process sees, against durable bytes, which survive.
 //!
-//! Every call that changes something is counted, and the one told to crash fails as do all after it. What is left then is
-//! durable, plus whichever part of the unsynced changes a disk might have got to, each write torn anywhere: [`Image::crash`].
+//! Every call that changes something is counted, and the one told to crash fails as do all after it. What is
+//! left then is durable, plus whichever part of the unsynced changes a disk might have got to, each write
+//! torn anywhere: [`Image::crash`].
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +17,7 @@ use super::{Bytes, Disk};
 pub(crate) trait Fate {
     /// How many bytes of an unsynced write of `bytes` are on the disk.
     fn torn(&mut self, bytes: usize) -> usize;
-    /// Whether an unsynced change of a file's end, or of a name, is.
+    /// Returns whether an unsynced change of a file's end, or of a name, is.
     fn kept(&mut self) -> bool;
 }
 
@@ -167,8 +168,8 @@ impl Image {
         self.lock().last_write.as_ref().map(|write| write.2.len())
     }
 
-    /// The process is gone, the machine is not: everything live, nothing of it synced, no locks. `torn` bytes of the write
-    /// that crashed were done.
+    /// The process is gone, the machine is not: everything live, nothing of it synced, no locks. `torn` bytes
+    /// of the write that crashed were done.
     pub(crate) fn kill(&self, torn: usize) -> Self {
         let inner = self.lock();
         let mut files = inner.files.clone();
@@ -186,7 +187,8 @@ impl Image {
         })))
     }
 
-    /// The machine is gone too: what is left by `fate`, after `torn` bytes of the write that crashed were handed in.
+    /// The machine is gone too: what is left by `fate`, after `torn` bytes of the write that crashed were
+    /// handed in.
     pub(crate) fn crash(&self, torn: usize, fate: &mut dyn Fate) -> Self {
         let killed = self.kill(torn);
         {

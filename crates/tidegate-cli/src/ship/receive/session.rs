@@ -1,4 +1,5 @@
-//! The receiver's side of one session, and where sessions go on: what the link asks, answered by the writing thread.
+//! The receiver's side of one session, and where sessions go on: what the link asks, answered by the writing
+//! thread.
 
 use std::future::Future;
 

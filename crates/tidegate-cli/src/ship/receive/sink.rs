@@ -1,5 +1,5 @@
-//! The one thread that writes what was received: the engine's batch actor. While one batch is written and synced the next
-//! gathers, of all sessions together, so that a sync is shared by whoever came meanwhile.
+//! The one thread that writes what was received: the engine's batch actor. While one batch is written and
+//! synced the next gathers, of all sessions together, so that a sync is shared by whoever came meanwhile.
 //!
 //! The first failure ends it: nothing more is written, nothing more is acked, and the program is told why.
 
@@ -20,8 +20,8 @@ use super::super::append::{Append, BeginError, Chunk, Progress};
 
 /// Pieces of work that wait, each at most what was read from a connection at once.
 const CAPACITY: usize = 4096;
-/// Bytes that wait to be written, of all sessions together: more than one sender may have unacked, so that a slow disk keeps a
-/// lone one waiting for acks, and not for an answer.
+/// Bytes that wait to be written, of all sessions together: more than one sender may have unacked, so that a
+/// slow disk keeps a lone one waiting for acks, and not for an answer.
 const CAPACITY_BYTES: u64 = 64 << 20;
 /// Bytes of one write.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -172,8 +172,8 @@ impl Sink {
         self.0.call(begin).map_err(|e| e.to_string())?
     }
 
-    /// The session will not come back without [`Sink::begin`]. Without room that is not told, and the file goes on counting it
-    /// as in use.
+    /// The session will not come back without [`Sink::begin`]. Without room that is not told, and the file
+    /// goes on counting it as in use.
     pub(super) fn release(&self, session: u128) {
         let _ = self.0.try_cast(Work::Release(session));
     }

@@ -1,5 +1,5 @@
-//! What is to be seen while sending: sent, acked, how long acks take, how fast it goes. On a terminal while it runs, as one
-//! line when it is over.
+//! What is to be seen while sending: sent, acked, how long acks take, how fast it goes. On a terminal while
+//! it runs, as one line when it is over.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Standard input into the spool: a thread that reads, and the engine's batch actor that writes, so that everything which
-//! came during one sync shares the next.
+//! Standard input into the spool: a thread that reads, and the engine's batch actor that writes, so that
+//! everything which came during one sync shares the next.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -173,7 +173,7 @@ impl Tidy {
         self.opened.base
     }
 
-    /// Whether a receiver that has nothing of the session once had something.
+    /// Returns whether a receiver that has nothing of the session once had something.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.opened.first - 1 > self.opened.base
     }

@@ -71,7 +71,8 @@ fn run(disk: &Image) -> Done {
     done
 }
 
-/// What a crash left has every durable record that was not acked, goes on where it stopped, and loses nothing then.
+/// What a crash left has every durable record that was not acked, goes on where it stopped, and loses nothing
+/// then.
 fn check(disk: &Image, done: &Done) {
     let (mut writer, mut reader, _, opened) = open(disk).unwrap();
     assert!(opened.next > done.durable, "{opened:?}");

@@ -1,5 +1,5 @@
-//! The spool's writing end: the only one that changes files. Appends and syncs, waits for room, begins segments and removes
-//! those that were acked.
+//! The spool's writing end: the only one that changes files. Appends and syncs, waits for room, begins
+//! segments and removes those that were acked.
 
 use std::ffi::OsStr;
 use std::io;
@@ -76,8 +76,8 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// From now on records travel in another session, that of record `base` + 1 as its first: the receiver forgot the one
-    /// there was.
+    /// From now on records travel in another session, that of record `base` + 1 as its first: the receiver
+    /// forgot the one there was.
     pub(in crate::ship) fn restart(&mut self, session: u128, base: u64) -> Result<(), SpoolError> {
         self.guarded(|writer| {
             let owner = Owner {
@@ -97,8 +97,8 @@ impl<D: Disk> Writer<D> {
         self.guarded(Self::remove_acked)
     }
 
-    /// Nothing more comes: the reader ends when it has read everything. If all of it was acked, as good as nothing stays
-    /// on the disk.
+    /// Nothing more comes: the reader ends when it has read everything. If all of it was acked, as good as
+    /// nothing stays on the disk.
     pub(in crate::ship) fn end(&mut self) -> Result<(), SpoolError> {
         self.shared.lock().ended = true;
         self.shared.grown.notify_all();
@@ -147,7 +147,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Whether there is something, and nothing of it needed, in the newest segment.
+    /// Returns whether there is something, and nothing of it needed, in the newest segment.
     fn all_acked(&self) -> bool {
         let mut state = self.shared.lock();
         let acked = state.acked;

@@ -42,8 +42,8 @@ pub struct SessionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The connection is open, and messages flow. Numbering goes on after the last message kept, or after `received`
-    /// where nothing is.
+    /// The connection is open, and messages flow. Numbering goes on after the last message kept, or after
+    /// `received` where nothing is.
     Opened {
         /// What the server has.
         received: Seq,
@@ -58,7 +58,8 @@ pub enum Event {
     Bye(Code),
 }
 
-/// Messages of which nobody knows whether they were handled: sent, never acknowledged, and the server's state is gone.
+/// Messages of which nobody knows whether they were handled: sent, never acknowledged, and the server's state
+/// is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// The first.

@@ -340,7 +340,8 @@ fn a_session_that_is_not_the_one_it_was() {
     }
 }
 
-/// A life began after message 10, of which the server falls back to 4: it does not send message 11 as the fifth.
+/// A life began after message 10, of which the server falls back to 4: it does not send message 11 as the
+/// fifth.
 #[test]
 fn a_server_that_fell_back_behind_where_a_life_began() {
     let mut s = sender(true);

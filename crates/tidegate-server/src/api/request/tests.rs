@@ -1,4 +1,5 @@
-//! Every request and every refusal that needs nothing but the request, by table; those with a configuration in [`configs`].
+//! Every request and every refusal that needs nothing but the request, by table; those with a configuration
+//! in [`configs`].
 
 mod configs;
 

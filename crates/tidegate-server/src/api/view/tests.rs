@@ -1,4 +1,5 @@
-//! Every answer as bytes, beside what nats-server 2.15.2 answers: the same fields in the same order, but for its version.
+//! Every answer as bytes, beside what nats-server 2.15.2 answers: the same fields in the same order, but for
+//! its version.
 
 use std::collections::BTreeMap;
 

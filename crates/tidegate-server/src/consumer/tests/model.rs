@@ -1,8 +1,9 @@
 //! Random operations against a naive model: sets of numbers, no floors, no queues, no deltas.
 //!
-//! After each step the model knows which messages are ahead, which are pending with how many deliveries and from when on they may be
-//! delivered again, and which were acknowledged; whatever the consumer sends has to fit. A restart takes the model back to the last
-//! durable delta, a reset to a message it is asked for, or to what is not acknowledged.
+//! After each step the model knows which messages are ahead, which are pending with how many deliveries and
+//! from when on they may be delivered again, and which were acknowledged; whatever the consumer sends has to
+//! fit. A restart takes the model back to the last durable delta, a reset to a message it is asked for, or to
+//! what is not acknowledged.
 
 use std::collections::VecDeque;
 

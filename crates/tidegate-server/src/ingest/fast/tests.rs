@@ -444,8 +444,8 @@ struct Publisher {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Acknowledgements name only what is stored and never go back; what a batch without gaps counts is what is stored of it; no publisher
-    /// stands still for good.
+    /// Acknowledgements name only what is stored and never go back; what a batch without gaps counts is what
+    /// is stored of it; no publisher stands still for good.
     #[test]
     fn a_publisher_and_a_log(
         gap_ok in any::<bool>(),

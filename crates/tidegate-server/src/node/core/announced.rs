@@ -1,5 +1,5 @@
-//! What other nodes were told that streams here want to hear: for each stream, so that a change of one costs what that one is,
-//! however many streams there are.
+//! What other nodes were told that streams here want to hear: for each stream, so that a change of one costs
+//! what that one is, however many streams there are.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,11 @@
-//! Who is to have a message at `$JS.>`: at each moment one node, from where it is published until it is answered.
+//! Who is to have a message at `$JS.>`: at each moment one node, from where it is published until it is
+//! answered.
 //!
-//! Whoever serves a stream lets the others know its name, and whoever leads the directory that it does; nothing else is told of what may be
-//! asked. A message goes to whoever serves the stream that its subject names, or, if nobody is known to, or it is about all streams, to the
-//! directory's leader; from there on it is that node's to answer, to pass on by what it knows, or to refuse. So it has one answer, whatever
-//! others have heard already or not yet. Clients that listen at `$JS.>` hear it besides, as they hear anything.
+//! Whoever serves a stream lets the others know its name, and whoever leads the directory that it does;
+//! nothing else is told of what may be asked. A message goes to whoever serves the stream that its subject
+//! names, or, if nobody is known to, or it is about all streams, to the directory's leader; from there on it
+//! is that node's to answer, to pass on by what it knows, or to refuse. So it has one answer, whatever others
+//! have heard already or not yet. Clients that listen at `$JS.>` hear it besides, as they hear anything.
 
 use tidegate::Time;
 
@@ -48,7 +50,8 @@ impl Node {
         if let Some(at) = self.open_at(name) {
             return (at, self.ask_slot(at, now, message));
         }
-        // Who was handed it on and has nothing to do with it is behind: the directory's leader waits until others are not.
+        // Who was handed it on and has nothing to do with it is behind: the directory's leader waits until
+        // others are not.
         let to = match way.passed > 1 && self.leads_directory() {
             true => None,
             false => self.server_of(name),
@@ -71,7 +74,8 @@ impl Node {
                 }
             },
             _ => {
-                // Whoever leads may have withdrawn it because it is frozen: who pulls is told when it can be found, as there.
+                // Whoever leads may have withdrawn it because it is frozen: who pulls is told when it can be
+                // found, as there.
                 let away = pulls && !self.leads_directory();
                 let parked = away
                     && self.with_streams(0, |streams, _| streams.handle_pull_away(name, message))
@@ -97,13 +101,14 @@ impl Node {
         match self.ask(now, from, message, way) {
             // Where it was published somebody seemed to be there.
             (_, Taken::No) if way.asks => self.tell_nobody_is_there(now, message),
-            // Whoever does not want to know would take that for an answer: without headers nothing says that it is none.
+            // Whoever does not want to know would take that for an answer: without headers nothing says that
+            // it is none.
             (_, Taken::Yes | Taken::No) => {}
             (at, Taken::Full) => self.hold_back(now, from, at),
         }
     }
 
-    /// Whether a routed message at this subject is published, and not for whoever it was handed to.
+    /// Returns whether a routed message at this subject is published, and not for whoever it was handed to.
     pub(super) fn is_published(&self, subject: &[u8]) -> bool {
         !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
     }
@@ -114,7 +119,8 @@ impl Node {
         kept.or(self.settings.streams.as_ref())?.domain.as_deref()
     }
 
-    /// Hands a message at `$JS.>` to a peer; whether it can be told anything, and not too many nodes have done so.
+    /// Hands a message at `$JS.>` to a peer; whether it can be told anything, and not too many nodes have
+    /// done so.
     pub(in crate::node) fn hand(
         &mut self,
         now: Time,
@@ -148,7 +154,8 @@ impl Node {
         true
     }
 
-    /// Something that who leads the directory is to answer, perhaps because nobody is known to serve the stream of this name.
+    /// Something that who leads the directory is to answer, perhaps because nobody is known to serve the
+    /// stream of this name.
     fn ask_directory(
         &mut self,
         now: Time,

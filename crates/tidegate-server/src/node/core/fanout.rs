@@ -1,7 +1,7 @@
 //! One message's way to its receivers: the hot path of the node.
 //!
-//! Owns the choice of who gets a copy and in which form. It only marks what is to follow (subscriptions that reached their
-//! number, receivers that are too slow): the sublist is borrowed while it runs.
+//! Owns the choice of who gets a copy and in which form. It only marks what is to follow (subscriptions that
+//! reached their number, receivers that are too slow): the sublist is borrowed while it runs.
 
 use slab::Slab;
 use tidegate::Time;
@@ -45,7 +45,8 @@ pub(super) struct Subscription {
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
-    /// A client's: the id peers know it by, with all others of its pattern and queue group. A peer's own id is its `sid`.
+    /// A client's: the id peers know it by, with all others of its pattern and queue group. A peer's own id
+    /// is its `sid`.
     pub(super) interest: InterestId,
     /// A peer's: how many listen there.
     pub(super) members: u32,
@@ -150,7 +151,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// The peer is to get the message for its subscription `key`. What came from a peer goes to another one only for a queue group.
+    /// The peer is to get the message for its subscription `key`. What came from a peer goes to another one
+    /// only for a queue group.
     pub(super) fn choose(&mut self, slot: usize, key: SubKey, grouped: bool) -> bool {
         let may = self
             .came

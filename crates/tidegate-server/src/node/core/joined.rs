@@ -1,5 +1,6 @@
-//! Nodes joined without sockets, for tests: what waits in an outbox is what the next one is handed. They know each other by slots that
-//! are their places in a slice. Which of them there are, and what else happens to them, is the tests' affair.
+//! Nodes joined without sockets, for tests: what waits in an outbox is what the next one is handed. They know
+//! each other by slots that are their places in a slice. Which of them there are, and what else happens to
+//! them, is the tests' affair.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -17,7 +18,8 @@ pub(in crate::node) fn join(nodes: &mut [Node]) {
     }
 }
 
-/// Hands on what waits for peers until nothing does, but between those that are `slow`. Messages that do not arrive are lost.
+/// Hands on what waits for peers until nothing does, but between those that are `slow`. Messages that do not
+/// arrive are lost.
 pub(in crate::node) fn pump(
     nodes: &mut [Node],
     now: Time,

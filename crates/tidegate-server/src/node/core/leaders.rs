@@ -1,7 +1,7 @@
 //! What leaders of groups say to each other, and how it is known who leads and who serves.
 //!
-//! Messages at `$TG.>` go from node to node only: no client's reaches a leader, none is given to a client, and no client that
-//! listens there is taken for a leader.
+//! Messages at `$TG.>` go from node to node only: no client's reaches a leader, none is given to a client,
+//! and no client that listens there is taken for a leader.
 
 use tidegate::Time;
 
@@ -14,7 +14,7 @@ use crate::node::jetstream::told::{
 };
 
 impl Node {
-    /// Whether this subject is the leaders' own.
+    /// Returns whether this subject is the leaders' own.
     pub(super) fn is_leaders_own(&self, subject: &[u8]) -> bool {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
@@ -51,7 +51,8 @@ impl Node {
         self.server_of(name).is_some()
     }
 
-    /// This node, whose id this is, has no room for messages, or has some again: the others are told, if that is news.
+    /// This node, whose id this is, has no room for messages, or has some again: the others are told, if that
+    /// is news.
     pub(in crate::node) fn announce_full(&mut self, id: u64, full: bool) {
         let full = full.then_some(id);
         if std::mem::replace(&mut self.full, full) == full {
@@ -91,7 +92,8 @@ impl Node {
         let subject = subject_of_group(group);
         let mut to = self.peers_at(subject.as_bytes());
         if reply.is_some() {
-            // Whoever waits there is answered once, even while one that leads no more is not known for that yet.
+            // Whoever waits there is answered once, even while one that leads no more is not known for that
+            // yet.
             to.drain(..to.len().saturating_sub(1));
         }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {

@@ -1,9 +1,10 @@
 //! Passwords that wait to be checked against hashes.
 //!
-//! A check takes some tenths of a second on purpose, and none but the client's credentials precede it. So addresses take turns: wrong
-//! passwords of one address delay a user at another address by one check, however many they are. Of one address the newest goes first:
-//! where more arrive than can be checked, the oldest would be checked just before its time is over, and all in vain. A connection that
-//! is over takes its password along. Both bounds hold by letting the oldest go.
+//! A check takes some tenths of a second on purpose, and none but the client's credentials precede it. So
+//! addresses take turns: wrong passwords of one address delay a user at another address by one check, however
+//! many they are. Of one address the newest goes first: where more arrive than can be checked, the oldest
+//! would be checked just before its time is over, and all in vain. A connection that is over takes its
+//! password along. Both bounds hold by letting the oldest go.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ pub(super) struct Passwords {
 }
 
 impl Passwords {
-    /// A connection from this address waits for a check. Returns the check that makes room for it, if there is one.
+    /// A connection from this address waits for a check. Returns the check that makes room for it, if there
+    /// is one.
     pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
         let source = Source::from(from);
         let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {
@@ -114,7 +116,8 @@ mod tests {
     }
 
     proptest! {
-        /// A check is handed out once, unless its connection was over or had to make room; of one address the newest is.
+        /// A check is handed out once, unless its connection was over or had to make room; of one address the
+        /// newest is.
         #[test]
         fn checks_are_those_of_connections_that_wait(acts in prop::collection::vec(prop_oneof![
             5 => (0..3_u64).prop_map(Act::Push),

@@ -1,12 +1,15 @@
-//! The other nodes of the cluster as the node sees them: what their clients want to hear, and what waits for each of them.
+//! The other nodes of the cluster as the node sees them: what their clients want to hear, and what waits for
+//! each of them.
 //!
-//! A peer's patterns stand in the sublist beside the clients' own; a message goes to a peer once, with the word of whom it is for,
-//! and is passed on from there only if whom it was chosen for has gone (`queue_groups`). What a peer wants is known from the channel it opened ([`Node::handle_interest`]) and
-//! forgotten with it; what it is told goes by the channel opened from here, and waits in an outbox of its own.
+//! A peer's patterns stand in the sublist beside the clients' own; a message goes to a peer once, with the
+//! word of whom it is for, and is passed on from there only if whom it was chosen for has gone
+//! (`queue_groups`). What a peer wants is known from the channel it opened ([`Node::handle_interest`]) and
+//! forgotten with it; what it is told goes by the channel opened from here, and waits in an outbox of its
+//! own.
 //!
 //! Polling, as for connections: after any `handle_*` write what [`Node::poll_dirty_peer`] names and say
-//! [`Node::handle_peer_written`], read again from those [`Node::poll_resumed_peer`] names, and close the channels of those
-//! [`Node::poll_cut_off`] names.
+//! [`Node::handle_peer_written`], read again from those [`Node::poll_resumed_peer`] names, and close the
+//! channels of those [`Node::poll_cut_off`] names.
 
 use std::time::Duration;
 
@@ -26,16 +29,18 @@ use crate::nats::sublist::SubKey;
 
 /// What a peer may want to hear: beyond it something is wrong there.
 const INTERESTS_MAX: usize = 1 << 22;
-/// How long a peer is not read at most because one of its messages is for a receiver that is behind: shorter than a publisher,
-/// since it speaks for many.
+/// How long a peer is not read at most because one of its messages is for a receiver that is behind: shorter
+/// than a publisher, since it speaks for many.
 pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
-/// How long a publisher pauses at most for a peer that is behind but takes what it is sent: many publish through one channel, and
-/// the stream behind it may be as slow as a disk. What would overflow the channel would be lost; what waits with clients is not.
+/// How long a publisher pauses at most for a peer that is behind but takes what it is sent: many publish
+/// through one channel, and the stream behind it may be as slow as a disk. What would overflow the channel
+/// would be lost; what waits with clients is not.
 pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
-/// A peer that took nothing for so long is not waited for: as long as one is taken to be there that is not heard of.
+/// A peer that took nothing for so long is not waited for: as long as one is taken to be there that is not
+/// heard of.
 const TAKING: Duration = Duration::from_secs(2);
-/// By how much more than to another may wait for a peer that takes what it is sent: each publisher has one message on the way
-/// before it pauses.
+/// By how much more than to another may wait for a peer that takes what it is sent: each publisher has one
+/// message on the way before it pauses.
 const TAKING_FACTOR: usize = 4;
 /// Publishers that go on at once when a peer has taken enough: all of them would be too much again.
 const RESUMED_AT_ONCE: usize = 64;
@@ -69,7 +74,8 @@ pub(super) struct Peers {
     /// What peers are told that this node wants.
     pub(super) wanted: Wanted,
     envelope: Envelope,
-    /// Of the message on its way: who gets it for those who listen there themselves, and for members of queue groups.
+    /// Of the message on its way: who gets it for those who listen there themselves, and for members of queue
+    /// groups.
     plain: u32,
     grouped: u32,
     dirty: Vec<usize>,
@@ -118,8 +124,8 @@ pub struct PeerView {
 }
 
 impl Peers {
-    /// The peer in this slot is to get the message on its way, for one of its queue groups or for those who listen themselves.
-    /// What waits for it then; `None` if it cannot be told anything.
+    /// The peer in this slot is to get the message on its way, for one of its queue groups or for those who
+    /// listen themselves. What waits for it then; `None` if it cannot be told anything.
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -149,8 +155,9 @@ impl Peers {
         Some(pending)
     }
 
-    /// Sends the message on its way to those who were chosen: how many. Whoever asks is told by the receiver only if that is the one
-    /// member of a queue group that was chosen, or was handed it; and if its publisher `wants` to know, of a stream that is frozen there.
+    /// Sends the message on its way to those who were chosen: how many. Whoever asks is told by the receiver
+    /// only if that is the one member of a queue group that was chosen, or was handed it; and if its
+    /// publisher `wants` to know, of a stream that is frozen there.
     pub(super) fn send(&mut self, mut message: Routed<'_>, wants: bool) -> u64 {
         let plain = std::mem::take(&mut self.plain);
         let mut left = plain | std::mem::take(&mut self.grouped);
@@ -206,7 +213,8 @@ impl Peers {
         }
     }
 
-    /// Tells everybody of how many members queue groups are by now, where that has changed: the last number of many.
+    /// Tells everybody of how many members queue groups are by now, where that has changed: the last number
+    /// of many.
     fn tell_members(&mut self, max: usize) {
         if !self.wanted.is_changed() {
             return;
@@ -229,7 +237,7 @@ impl Peers {
         &mut self.slots[slot].waiters
     }
 
-    /// Whether the peer takes what it is sent.
+    /// Returns whether the peer takes what it is sent.
     pub(super) fn takes(&self, now: Time, slot: usize) -> bool {
         self.slots[slot].takes(now)
     }
@@ -377,7 +385,8 @@ impl Node {
         }
     }
 
-    /// A message from the peer, for clients and streams here. Whether enough is gathered: write, then hand in more.
+    /// A message from the peer, for clients and streams here. Whether enough is gathered: write, then hand in
+    /// more.
     pub fn handle_routed(
         &mut self,
         now: Time,
@@ -412,13 +421,14 @@ impl Node {
             && message.asks
             && self.has_frozen(message.message.subject)
         {
-            // It was on its way when the stream was frozen. Nobody else can have it yet: the publisher need not wait to know.
+            // It was on its way when the stream was frozen. Nobody else can have it yet: the publisher need
+            // not wait to know.
             self.tell_nobody_is_there(now, &message.message);
         }
         self.has_gathered(limit)
     }
 
-    /// Whether anything may be read from the peer.
+    /// Returns whether anything may be read from the peer.
     #[must_use]
     pub fn reads_peer(&self, slot: usize) -> bool {
         let peers = self.peers.as_ref();
@@ -471,8 +481,9 @@ impl Node {
         self.peers.as_mut()?.cut_off.pop()
     }
 
-    /// This node wants what matches these patterns, as if somebody here listened: messages published elsewhere come here and
-    /// reach the streams. Each is counted: what is announced twice is to be withdrawn twice.
+    /// This node wants what matches these patterns, as if somebody here listened: messages published
+    /// elsewhere come here and reach the streams. Each is counted: what is announced twice is to be withdrawn
+    /// twice.
     pub fn announce<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.want(pattern, None);

@@ -1,8 +1,9 @@
 //! Which member of a queue group gets a message: any of the cluster's, each as likely as the others.
 //!
-//! Where a message is published the choice is among the members here and the nodes that have some, by their numbers. The node that was
-//! chosen gives it to one of its own. If they have all gone meanwhile, or none may have it, it passes the message on by what it knows,
-//! which is newer; and if nobody is left and the publisher asked for it, it says so in that node's place.
+//! Where a message is published the choice is among the members here and the nodes that have some, by their
+//! numbers. The node that was chosen gives it to one of its own. If they have all gone meanwhile, or none may
+//! have it, it passes the message on by what it knows, which is newer; and if nobody is left and the
+//! publisher asked for it, it says so in that node's place.
 
 use tidegate::Time;
 
@@ -38,8 +39,8 @@ impl Fanout<'_, '_> {
         delivered
     }
 
-    /// A copy for one member: a random one, or the next that may have it. What came from a peer is for those here, and is passed on
-    /// only if none of them takes it.
+    /// A copy for one member: a random one, or the next that may have it. What came from a peer is for those
+    /// here, and is passed on only if none of them takes it.
     fn deliver_to_one(&mut self, group: &Members<'_>, random: u64) -> bool {
         let random = random >> 16;
         let single = group.single.len() as u64;
@@ -59,7 +60,8 @@ impl Fanout<'_, '_> {
         self.choose_one(group.many, at - single) || here(self)
     }
 
-    /// One of these peers is to get it for its members: the one that has the member `at`, or the next that can be told anything.
+    /// One of these peers is to get it for its members: the one that has the member `at`, or the next that
+    /// can be told anything.
     fn choose_one(&mut self, many: &[SubKey], mut at: u64) -> bool {
         let mut first = 0;
         for (i, sub) in many.iter().enumerate() {
@@ -82,14 +84,15 @@ impl Fanout<'_, '_> {
         self.subs[sub as usize].members.into()
     }
 
-    /// Whether the queue group is one that this node is to serve, as far as that is known by its members here.
+    /// Returns whether the queue group is one that this node is to serve, as far as that is known by its
+    /// members here.
     fn serves(&self, group: &Members<'_>) -> bool {
         let Some(came) = self.came else { return true };
         let mut here = group.single.iter().map(|sub| &self.subs[*sub as usize]);
         here.next().is_some_and(|sub| came.serves(sub.interest))
     }
 
-    /// Whether the queue group is the one that peers knew by this id, which has ended.
+    /// Returns whether the queue group is the one that peers knew by this id, which has ended.
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());
@@ -101,13 +104,14 @@ impl Fanout<'_, '_> {
 }
 
 impl Node {
-    /// Whether the publisher wants to know if nobody is there.
+    /// Returns whether the publisher wants to know if nobody is there.
     pub(super) fn wants_to_know(&self, from: usize, message: &Publish<'_>) -> bool {
         let client = self.entries.get(from).filter(|_| message.reply.is_some());
         client.is_some_and(|entry| entry.session.options.no_responders)
     }
 
-    /// Whether a publisher who wants to know if nobody is there may have to be told by another node, for a queue group.
+    /// Returns whether a publisher who wants to know if nobody is there may have to be told by another node,
+    /// for a queue group.
     pub(super) fn asks(&mut self, to: &[u8], message: &Publish<'_>) -> bool {
         // Of what is asked of streams whoever is handed it tells that.
         if self.peers.is_none() || !self.is_published(to) {

@@ -1,8 +1,9 @@
 //! The node's streams: which of its messages they take, what they say through it, when they are due.
 //!
-//! Owns only the joint. A node has the streams of several groups, each in a slot of its own: the first is the group of all nodes, which
-//! also keeps the directory of all streams; without a cluster there is no other. While streams speak they are out of the node, so whatever
-//! they say to a subject that a stream takes is kept until they are back, and goes in then.
+//! Owns only the joint. A node has the streams of several groups, each in a slot of its own: the first is the
+//! group of all nodes, which also keeps the directory of all streams; without a cluster there is no other.
+//! While streams speak they are out of the node, so whatever they say to a subject that a stream takes is
+//! kept until they are back, and goes in then.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -72,8 +73,9 @@ impl Node {
         self.all_streams_mut().for_each(|s| s.set_space(space));
     }
 
-    /// The next entry to propose to the group in slot `at`, and for how many callers; [`Node::handle_proposed`] or
-    /// [`Node::handle_refused`] must follow before it is asked again. The same entry comes again if neither did.
+    /// The next entry to propose to the group in slot `at`, and for how many callers;
+    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before it is asked again. The same
+    /// entry comes again if neither did.
     pub fn poll_proposal(&mut self, at: usize, now: Time) -> Option<(Bytes, u64)> {
         self.streams_mut(at)?.poll_proposal(now)
     }
@@ -93,8 +95,8 @@ impl Node {
         self.with_streams(at, |streams, node| streams.handle_refused(node, now, error));
     }
 
-    /// An entry of the group in slot `at` is committed: it is applied, and whoever waits for it is answered. What changed is what the
-    /// store must know.
+    /// An entry of the group in slot `at` is committed: it is applied, and whoever waits for it is answered.
+    /// What changed is what the store must know.
     ///
     /// # Errors
     /// It holds what this version does not know: the node must not go on.
@@ -111,8 +113,8 @@ impl Node {
         Ok(self.streams(at).map_or(&[], |s| s.effects()))
     }
 
-    /// What the streams in slot `at` have to do besides: consumers and reads are served as far as possible, entries of streams in memory
-    /// applied.
+    /// What the streams in slot `at` have to do besides: consumers and reads are served as far as possible,
+    /// entries of streams in memory applied.
     ///
     /// # Errors
     /// As [`Node::handle_committed`].
@@ -183,7 +185,7 @@ impl Node {
         self.all_streams().filter_map(JetStream::deadline).min()
     }
 
-    /// Whether nothing is on its way into a stream.
+    /// Returns whether nothing is on its way into a stream.
     #[must_use]
     pub fn streams_idle(&self) -> bool {
         self.all_streams().all(JetStream::is_idle)
@@ -211,7 +213,8 @@ impl Node {
         }
     }
 
-    /// A message that is not of the API goes into the stream that takes it, of whatever group; by which slot it went.
+    /// A message that is not of the API goes into the stream that takes it, of whatever group; by which slot
+    /// it went.
     pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
         let Some(first) = self.streams_mut(0) else {
             return (0, Taken::No);
@@ -230,7 +233,8 @@ impl Node {
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
     }
 
-    /// Whether a stream that would take messages of this subject is frozen here, and no other group keeps it as far as is known.
+    /// Returns whether a stream that would take messages of this subject is frozen here, and no other group
+    /// keeps it as far as is known.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
         let Some(directory) = self.streams_mut(0) else {
             return false;
@@ -262,7 +266,8 @@ impl Node {
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
     }
 
-    /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if nobody listens.
+    /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if
+    /// nobody listens.
     pub(in crate::node) fn say(
         &mut self,
         now: Time,

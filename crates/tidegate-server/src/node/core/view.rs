@@ -52,7 +52,7 @@ impl Node {
         self.entries.len()
     }
 
-    /// Whether nobody is connected.
+    /// Returns whether nobody is connected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -1,8 +1,8 @@
-//! What was found damaged in the log although nobody read it: which messages lie there is looked up, others are asked for them, and
-//! it is said what became of it. A bounded look in each turn.
+//! What was found damaged in the log although nobody read it: which messages lie there is looked up, others
+//! are asked for them, and it is said what became of it. A bounded look in each turn.
 //!
-//! Damage in which nothing lies that a stream still has is of no concern. Whoever is alone has nobody to ask: it says what is lost,
-//! and serves the rest.
+//! Damage in which nothing lies that a stream still has is of no concern. Whoever is alone has nobody to ask:
+//! it says what is lost, and serves the rest.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -66,8 +66,8 @@ impl Damage {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// One look at the streams of some group. `ask` has the others asked for a message, by group, stream and number, and says whether
-    /// it may come.
+    /// One look at the streams of some group. `ask` has the others asked for a message, by group, stream and
+    /// number, and says whether it may come.
     pub(super) fn turn(
         &mut self,
         now: Time,

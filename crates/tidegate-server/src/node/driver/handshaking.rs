@@ -1,7 +1,7 @@
 //! The loop's part in TLS handshakes: which connections wait for their turn, and work on the next in turn.
 //!
-//! Decides nothing: how many and which is [`Handshakes`]'s to say. The system tells once that a socket can be read, so a connection
-//! that waits stays `readable`, and the loop does not sleep while one waits.
+//! Decides nothing: how many and which is [`Handshakes`]'s to say. The system tells once that a socket can be
+//! read, so a connection that waits stays `readable`, and the loop does not sleep while one waits.
 //!
 //! [`Handshakes`]: crate::node::handshakes::Handshakes
 
@@ -31,7 +31,8 @@ impl Server {
         }
     }
 
-    /// Whether a peer's channel is not to be read now, because its handshake waits for its turn, or it is over.
+    /// Returns whether a peer's channel is not to be read now, because its handshake waits for its turn, or
+    /// it is over.
     pub(super) fn postpone_peer(&mut self, now: Time, key: usize) -> bool {
         let Some(peers) = &mut self.peers else {
             return true;
@@ -78,7 +79,7 @@ impl Server {
         fake.map_or(measured, |cost| cost * u32::from(worked))
     }
 
-    /// Whether there was anything to do.
+    /// Returns whether there was anything to do.
     fn go_on_with_client(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
             return false;
@@ -107,7 +108,7 @@ impl Server {
         true
     }
 
-    /// Whether there was anything to do.
+    /// Returns whether there was anything to do.
     fn go_on_with_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(peers) = &mut self.peers else {
             return false;

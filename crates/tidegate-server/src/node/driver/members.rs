@@ -1,4 +1,5 @@
-//! The members' file in the data directory: read at the start, written whole when it is drawn and when the cluster is formed.
+//! The members' file in the data directory: read at the start, written whole when it is drawn and when the
+//! cluster is formed.
 //!
 //! It is written beside, synced, renamed, and the directory synced: a crash leaves the one or the other.
 
@@ -64,7 +65,8 @@ pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> 
     storage.sync_names()
 }
 
-/// Who this node of that cluster is: as the directory has it, or drawn now with the id `fresh` and written down.
+/// Who this node of that cluster is: as the directory has it, or drawn now with the id `fresh` and written
+/// down.
 pub(super) fn identify(
     storage: &dyn Storage,
     cluster: &str,

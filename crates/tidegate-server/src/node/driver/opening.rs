@@ -24,7 +24,8 @@ pub(super) enum Opening {
     Done,
     /// INFO is out, or goes out if the client stays silent until then; the first byte tells what it speaks.
     FirstByte { info_at: Option<Time> },
-    /// The client begins with TLS, and nothing is done about that yet; INFO follows the handshake if it is not out yet.
+    /// The client begins with TLS, and nothing is done about that yet; INFO follows the handshake if it is
+    /// not out yet.
     Hello { info_after: bool },
     /// The handshake is going on; INFO follows it if it is not out yet.
     Handshake { info_after: bool },
@@ -128,7 +129,8 @@ impl Server {
         });
     }
 
-    /// Brings a connection through its opening as far as that costs nothing; whether it can be read. A handshake waits for its turn.
+    /// Brings a connection through its opening as far as that costs nothing; whether it can be read. A
+    /// handshake waits for its turn.
     pub(super) fn open(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns[key].as_mut() else {
             return false;

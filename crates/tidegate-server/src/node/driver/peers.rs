@@ -1,11 +1,12 @@
 //! The sockets between nodes: dialled, accepted, read, written, and dropped when the pure parts say so.
 //!
-//! Decides nothing but the order of work. Who is welcome is [`Roster`]'s to say, when a route is dialled [`Redial`]'s, what a
-//! connection is good for [`Channel`]'s, and what a message leads to the node's.
+//! Decides nothing but the order of work. Who is welcome is [`Roster`]'s to say, when a route is dialled
+//! [`Redial`]'s, what a connection is good for [`Channel`]'s, and what a message leads to the node's.
 //!
-//! For groups there are [`Peers::send_raft`] and [`Peers::poll_raft`], and the same for what is fetched: messages for a peer wait
-//! in its channel's outbox up to a bound and are dropped beyond it; those that came wait up to a bound beyond which the channel is
-//! not read. What is sent leaves at the end of the turn, or with [`Peers::flush`].
+//! For groups there are [`Peers::send_raft`] and [`Peers::poll_raft`], and the same for what is fetched:
+//! messages for a peer wait in its channel's outbox up to a bound and are dropped beyond it; those that came
+//! wait up to a bound beyond which the channel is not read. What is sent leaves at the end of the turn, or
+//! with [`Peers::flush`].
 
 mod dial;
 mod ending;
@@ -210,7 +211,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Whether some are to be read at once.
+    /// Returns whether some are to be read at once.
     pub(super) fn is_busy(&self) -> bool {
         !self.ready.is_empty() || !self.dirty.is_empty()
     }
@@ -239,7 +240,7 @@ impl Conn {
         }
     }
 
-    /// Whether it tells a peer something, of this kind.
+    /// Returns whether it tells a peer something, of this kind.
     fn is_told(&self, kind: Kind) -> bool {
         self.side == Side::Dialer && self.kind == kind && self.slot.is_some()
     }

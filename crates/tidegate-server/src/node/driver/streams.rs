@@ -1,7 +1,7 @@
 //! The loop's part in streams: entries to the group and back, once a turn.
 //!
-//! Decides nothing but the order: first what gathered is handed to the log, so that it can begin the next sync, then what the last
-//! sync made durable is applied and answered.
+//! Decides nothing but the order: first what gathered is handed to the log, so that it can begin the next
+//! sync, then what the last sync made durable is applied and answered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use crate::stream::{AccountLimits, Place, Streams};
 /// How often a full disk is looked at again.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-/// The store as streams read it. What is damaged is as if it were still being read, as long as another node may have it.
+/// The store as streams read it. What is damaged is as if it were still being read, as long as another node
+/// may have it.
 struct Reading<'a> {
     /// Whose streams: the group's place.
     at: usize,
@@ -77,7 +78,8 @@ fn open(
     mut among: Option<(&Replication, &mut Peers)>,
     handle: &Handle,
 ) -> Result<Store, StartError> {
-    // Read while it is `now`: opening may take long, and what is told would be ahead of the wall clock by that.
+    // Read while it is `now`: opening may take long, and what is told would be ahead of the wall clock by
+    // that.
     let wall_us = wall_clock_us();
     let directory = kept.directory.clone();
     let clustered = among.is_some();
@@ -236,7 +238,8 @@ impl Server {
             return Ok(());
         };
         let node = &mut self.node;
-        // At one moment, the wall's first: what a pause between the two adds is told too early, never too late.
+        // At one moment, the wall's first: what a pause between the two adds is told too early, never too
+        // late.
         let wall_us = wall_clock_us();
         node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
@@ -322,7 +325,8 @@ impl Server {
         });
     }
 
-    /// The streams' end: what is in flight becomes durable, and the state is written down so that the next start is quick.
+    /// The streams' end: what is in flight becomes durable, and the state is written down so that the next
+    /// start is quick.
     pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
         let Some(mut store) = self.store.take() else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! A state that is taken over from another node, or given to one: what was asked and answered goes between [`crate::catchup`], the
-//! store and the peers.
+//! A state that is taken over from another node, or given to one: what was asked and answered goes between
+//! [`crate::catchup`], the store and the peers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -172,7 +172,8 @@ impl TakingOver {
         self.finish(now, node, store);
     }
 
-    /// How many messages of a state that is taken over came and are durable here; `None` if there is no such state.
+    /// How many messages of a state that is taken over came and are durable here; `None` if there is no such
+    /// state.
     pub(super) fn fetched(&self) -> Option<u64> {
         match &self.taking {
             Some(Taking::Coming { taker, .. }) => Some(taker.placed()),

@@ -192,7 +192,7 @@ impl Changes {
         }
     }
 
-    /// Whether one of them and `change` concern the same thing.
+    /// Returns whether one of them and `change` concern the same thing.
     fn concern(&self, change: &Change) -> bool {
         self.streams
             .get(&change.stream)
@@ -288,17 +288,17 @@ impl Admissions {
         }
     }
 
-    /// Whether a request that waits may have to wait no longer.
+    /// Returns whether a request that waits may have to wait no longer.
     pub(super) fn is_due(&self) -> bool {
         self.concluded && !self.waiting.is_empty()
     }
 
-    /// Whether no request waits.
+    /// Returns whether no request waits.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether a request has to wait for a change that is proposed, or for a request that waits.
+    /// Returns whether a request has to wait for a change that is proposed, or for a request that waits.
     fn concern(&self, change: &Change) -> bool {
         self.in_flight.concern(change) || self.awaited.concern(change)
     }
@@ -331,12 +331,14 @@ impl Admissions {
 }
 
 impl JetStream {
-    /// Whether the answer to a request that asks for this change depends on a change that is proposed.
+    /// Returns whether the answer to a request that asks for this change depends on a change that is
+    /// proposed.
     pub(super) fn must_wait(&self, change: &Change) -> bool {
         self.admissions.concern(change) || self.is_ending(change) || self.may_exceed(change)
     }
 
-    /// Whether the consumer is known to end, or to be on its way into the log, by a proposal of its own.
+    /// Returns whether the consumer is known to end, or to be on its way into the log, by a proposal of its
+    /// own.
     fn is_ending(&self, change: &Change) -> bool {
         let Of::Consumer(name) = &change.of else {
             return false;
@@ -347,7 +349,7 @@ impl JetStream {
         live.is_some_and(Live::is_proposed)
     }
 
-    /// Whether a limit has room for this change only if a proposed change fails.
+    /// Returns whether a limit has room for this change only if a proposed change fails.
     fn may_exceed(&self, change: &Change) -> bool {
         let proposed = &self.admissions.in_flight;
         let tight = |has: usize, adding: usize, most: Option<usize>| {

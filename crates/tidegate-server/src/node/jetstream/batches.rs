@@ -1,6 +1,7 @@
 //! Messages that belong to a batch: where they go, and what their publishers are told.
 //!
-//! What a batch is stands in [`crate::ingest`]; here its messages become commands, and its answers are spoken.
+//! What a batch is stands in [`crate::ingest`]; here its messages become commands, and its answers are
+//! spoken.
 
 use tidegate::Time;
 
@@ -200,7 +201,8 @@ impl JetStream {
         self.command(now, volatile, &command, waiter);
     }
 
-    /// What was said is written, with so many copies of messages in all; that took so long. Of it acknowledgements cost their share.
+    /// What was said is written, with so many copies of messages in all; that took so long. Of it
+    /// acknowledgements cost their share.
     pub(in crate::node) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         let acks = std::mem::take(&mut self.acked_fast);
         if acks > 0 {

@@ -1,4 +1,5 @@
-//! The consumers this node serves: found by name, woken by messages, pulls and time, given their streams and a voice.
+//! The consumers this node serves: found by name, woken by messages, pulls and time, given their streams and
+//! a voice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,7 +107,7 @@ impl Consumers {
         self.live.get_mut(&key)
     }
 
-    /// Whether the deletion of one is proposed.
+    /// Returns whether the deletion of one is proposed.
     fn is_deleted(&self, key: Key) -> bool {
         self.live.get(&key).is_some_and(|live| live.deleted)
     }
@@ -242,7 +243,8 @@ impl Consumers {
         }
     }
 
-    /// Nobody is served from now on: who was to be is forgotten, or the loop would go on for them without a pause.
+    /// Nobody is served from now on: who was to be is forgotten, or the loop would go on for them without a
+    /// pause.
     pub(super) fn rest(&mut self) {
         self.due.clear();
         self.waiting.clear();
@@ -303,7 +305,8 @@ impl Live {
         self.stream
     }
 
-    /// Whether messages would be pushed elsewhere with this configuration, away from somebody who listens.
+    /// Returns whether messages would be pushed elsewhere with this configuration, away from somebody who
+    /// listens.
     pub(super) fn is_taken_from(&self, node: &mut Node, config: &ConsumerConfig) -> bool {
         let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
@@ -516,8 +519,9 @@ impl JetStream {
 
     /// What an entry changed, as consumers see it.
     ///
-    /// All of the entry is applied by then. So whoever counts what a stream holds does it last: what is stored after a consumer was
-    /// made, or after a purge, is in that count already and must not be told besides.
+    /// All of the entry is applied by then. So whoever counts what a stream holds does it last: what is
+    /// stored after a consumer was made, or after a purge, is in that count already and must not be told
+    /// besides.
     pub(super) fn tell_consumers(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
         let mut counting = false;
         for effect in effects {
@@ -837,7 +841,8 @@ impl JetStream {
                 true if self.consumers.is_deleted(key) => {}
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
-                    // Like a delta it must not be lost if it is refused; once it is applied there is no consumer to be told.
+                    // Like a delta it must not be lost if it is refused; once it is applied there is no
+                    // consumer to be told.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                     self.consumers.note_deleted(key);
                 }
@@ -855,7 +860,8 @@ impl JetStream {
     }
 }
 
-/// Whether what this consumer does is worth the log: nothing of one that expects no acknowledgements and is gone with its user.
+/// Returns whether what this consumer does is worth the log: nothing of one that expects no acknowledgements
+/// and is gone with its user.
 fn yields_deltas(config: &ConsumerConfig) -> bool {
     config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
 }

@@ -1,7 +1,8 @@
-//! The directory: which group keeps a stream, and how whoever makes, changes or deletes one there is answered.
+//! The directory: which group keeps a stream, and how whoever makes, changes or deletes one there is
+//! answered.
 //!
-//! The leader of the group of all nodes decides, by an entry of that group's log. The group that is to keep the stream follows
-//! the directory ([`super::keeping`]) and answers whoever asked, once it has done so.
+//! The leader of the group of all nodes decides, by an entry of that group's log. The group that is to keep
+//! the stream follows the directory ([`super::keeping`]) and answers whoever asked, once it has done so.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -30,7 +31,8 @@ const DOUBT: Duration = Duration::from_millis(500);
 
 /// What other groups' leaders are still to be told, at most.
 const UNTOLD_MAX: usize = 4096;
-/// How long a group may be without a leader before whoever asked for a change is told so: an election, and a little.
+/// How long a group may be without a leader before whoever asked for a change is told so: an election, and a
+/// little.
 const LEADERLESS: Duration = Duration::from_secs(2);
 /// How often it is looked for one, or for who serves a stream.
 const LOOK: Duration = Duration::from_millis(25);
@@ -109,18 +111,19 @@ impl JetStream {
         self.directory.groups = groups;
     }
 
-    /// What is applied is as new as the directory of all nodes was when this process had begun: what was changed while it was away is known.
+    /// What is applied is as new as the directory of all nodes was when this process had begun: what was
+    /// changed while it was away is known.
     pub const fn set_current(&mut self) {
         self.directory.current = true;
     }
 
-    /// Whether it is.
+    /// Returns whether it is.
     #[must_use]
     pub const fn is_current(&self) -> bool {
         self.directory.current
     }
 
-    /// Whether there are other groups, which keep some of the streams.
+    /// Returns whether there are other groups, which keep some of the streams.
     pub(super) const fn is_split(&self) -> bool {
         self.directory.groups.len() > 1
     }
@@ -134,8 +137,9 @@ impl JetStream {
         }
     }
 
-    /// Which group is to keep a new stream: the smallest that has enough members, and of several of that size the one with the fewest streams.
-    /// Somebody has to be there; of all nodes enough are, or there would be no directory.
+    /// Which group is to keep a new stream: the smallest that has enough members, and of several of that size
+    /// the one with the fewest streams. Somebody has to be there; of all nodes enough are, or there would be
+    /// no directory.
     pub(super) fn place(
         &mut self,
         node: &mut Node,
@@ -160,7 +164,8 @@ impl JetStream {
         sizes.filter(|len| *len >= wanted).min()
     }
 
-    /// Of the groups of the right size that are there the one with the fewest streams; one without room only where there is no other.
+    /// Of the groups of the right size that are there the one with the fewest streams; one without room only
+    /// where there is no other.
     fn choose(&self, node: &mut Node, config: &StreamConfig) -> Result<u32, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
@@ -188,7 +193,8 @@ impl JetStream {
         })
     }
 
-    /// What the command that gives a stream its new configuration says of where it is to move, or that it is not to move any more.
+    /// What the command that gives a stream its new configuration says of where it is to move, or that it is
+    /// not to move any more.
     pub(super) fn course(
         &mut self,
         node: &mut Node,
@@ -345,8 +351,8 @@ impl JetStream {
         }
     }
 
-    /// A question at `$JS.>` about a stream that another group keeps, and that nobody is known to serve, put to the leader of the directory:
-    /// it waits until somebody is.
+    /// A question at `$JS.>` about a stream that another group keeps, and that nobody is known to serve, put
+    /// to the leader of the directory: it waits until somebody is.
     pub(in crate::node) fn handle_request_away(
         &mut self,
         node: &mut Node,
@@ -377,8 +383,8 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Somebody pulls from a stream that another group keeps, and that nobody is known to serve: whoever kept it until now may still be asked
-    /// by others. What else there is much of finds nobody.
+    /// Somebody pulls from a stream that another group keeps, and that nobody is known to serve: whoever kept
+    /// it until now may still be asked by others. What else there is much of finds nobody.
     pub(in crate::node) fn handle_pull_away(
         &mut self,
         stream: &str,

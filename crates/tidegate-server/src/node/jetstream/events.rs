@@ -1,6 +1,8 @@
-//! What people who watch a server are told of its streams and consumers: that they were made, changed, deleted, paused.
+//! What people who watch a server are told of its streams and consumers: that they were made, changed,
+//! deleted, paused.
 //!
-//! Owns what is said, and when. One that nobody listens to is not made. Advisories about messages are the consumers' own.
+//! Owns what is said, and when. One that nobody listens to is not made. Advisories about messages are the
+//! consumers' own.
 
 use serde::Serialize;
 use tidegate::Time;

@@ -1,7 +1,7 @@
 //! What only several groups know together: lists of streams with what they hold, and what an account uses.
 //!
-//! The leader of the directory asks the leaders of the groups that keep something, and answers once all have told, or after a while
-//! with what is missing said.
+//! The leader of the directory asks the leaders of the groups that keep something, and answers once all have
+//! told, or after a while with what is missing said.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

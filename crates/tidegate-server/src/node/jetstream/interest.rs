@@ -1,5 +1,5 @@
-//! Which consumers of a stream a message concerns: an index of their filters, so that a message finds those that want its subject and
-//! nobody looks at the others.
+//! Which consumers of a stream a message concerns: an index of their filters, so that a message finds those
+//! that want its subject and nobody looks at the others.
 //!
 //! Owns the index. Leaves to each consumer whether it wants the message: what is found is all who may.
 
@@ -124,7 +124,7 @@ fn filters(config: &ConsumerConfig) -> impl Iterator<Item = &str> {
         .chain(config.filter_subjects.iter().map(|f| &**f))
 }
 
-/// Whether the filters of these are the same.
+/// Returns whether the filters of these are the same.
 pub(super) fn same_filters(a: &ConsumerConfig, b: &ConsumerConfig) -> bool {
     filters(a).eq(filters(b))
 }

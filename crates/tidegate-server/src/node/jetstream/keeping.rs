@@ -1,9 +1,10 @@
-//! A group that keeps streams of the directory: it makes, changes and deletes its own as the directory has them.
+//! A group that keeps streams of the directory: it makes, changes and deletes its own as the directory has
+//! them.
 //!
-//! Whoever leads the group compares the two whenever one of them has changed, and proposes what is missing. A stream is *open*, that is
-//! published into and served, once the directory knows that it is made. What was made and is not found is lost with the disks it
-//! was on, and is never silently made anew. A process that has begun opens nothing before its copy of the directory has been as far as
-//! the others'.
+//! Whoever leads the group compares the two whenever one of them has changed, and proposes what is missing. A
+//! stream is *open*, that is published into and served, once the directory knows that it is made. What was
+//! made and is not found is lost with the disks it was on, and is never silently made anew. A process that
+//! has begun opens nothing before its copy of the directory has been as far as the others'.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -107,8 +108,8 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
             // It leaves, or the directory here is behind.
             Some(_) if stream.transit() != Transit::None => compared.steps.push(Step::Wait),
-            // A directory that has not heard of the move by which it came, or was to leave, may be from before another one. What has
-            // come stays closed then, since it may have been called off.
+            // A directory that has not heard of the move by which it came, or was to leave, may be from
+            // before another one. What has come stays closed then, since it may have been called off.
             Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Step::Wait),
             Some((entry, Kept::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
@@ -148,8 +149,8 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
     compared
 }
 
-/// Whether the move by which a stream is on its way, or was to come here, is over: done or called off. A directory that is behind does
-/// not say so.
+/// Returns whether the move by which a stream is on its way, or was to come here, is over: done or called
+/// off. A directory that is behind does not say so.
 fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
     number > 0 && (last > number || (last == number && entry.moving().is_none()))
@@ -194,7 +195,7 @@ impl JetStream {
         self.keeping.open.contains(&stream)
     }
 
-    /// Whether messages may come into a stream of this group.
+    /// Returns whether messages may come into a stream of this group.
     pub(super) fn is_open_here(&self, stream: &Stream) -> bool {
         match stream.kept() {
             Kept::Here => stream.transit() == Transit::None,
@@ -203,7 +204,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes what the group needs to have what the directory says, if one of the two has changed, or it is time.
+    /// Proposes what the group needs to have what the directory says, if one of the two has changed, or it is
+    /// time.
     pub(in crate::node) fn reconcile(&mut self, node: &mut Node, now: Time) {
         if !self.serves || self.group == ALL {
             return;

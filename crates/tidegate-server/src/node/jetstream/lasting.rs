@@ -1,10 +1,12 @@
 //! Consumers that the log does not need to know, and hears of if they last.
 //!
-//! A consumer that ends with its user and keeps account of nothing is made and deleted at each gap, which must not wait for a sync: it
-//! is this node's alone. But who listens to one watches its numbers, and is to go on when another node leads. So once it has lasted a
-//! little the log is told of it, and where it began, with nobody waiting for that. What it delivers is not. Whoever leads
-//! next begins it anew, where it began, with the numbers it began with: a listener that had nothing yet goes on with it as if nothing had
-//! happened, every other sees at the first message that it is not the one it expects, and has another made from where it is.
+//! A consumer that ends with its user and keeps account of nothing is made and deleted at each gap, which
+//! must not wait for a sync: it is this node's alone. But who listens to one watches its numbers, and is to
+//! go on when another node leads. So once it has lasted a little the log is told of it, and where it began,
+//! with nobody waiting for that. What it delivers is not. Whoever leads next begins it anew, where it began,
+//! with the numbers it began with: a listener that had nothing yet goes on with it as if nothing had
+//! happened, every other sees at the first message that it is not the one it expects, and has another made
+//! from where it is.
 
 use tidegate::Time;
 
@@ -14,21 +16,22 @@ use super::outcome::Then;
 use crate::api::config::{AckPolicy, ConsumerConfig};
 use crate::stream::{Command, ConsumerRequest, Kind, Outcome};
 
-/// How long a consumer lasts before the log is told of it, in microseconds: one that is made to read what there is costs it nothing.
+/// How long a consumer lasts before the log is told of it, in microseconds: one that is made to read what
+/// there is costs it nothing.
 const LASTING_US: u64 = 250_000;
 /// After so long the log is told again that would not have it.
 const AGAIN_US: u64 = 5_000_000;
 
-/// Whether the log is to know a consumer before anybody else does: not if it ends with its user anyway and keeps account of nothing, or
-/// asks to be kept in memory.
+/// Returns whether the log is to know a consumer before anybody else does: not if it ends with its user
+/// anyway and keeps account of nothing, or asks to be kept in memory.
 pub(super) fn is_logged(config: &ConsumerConfig) -> bool {
     let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
     !config.durable_name.is_empty() || !forgetful
 }
 
-/// When the log is to be told of a consumer that it does not know, and that is made now: never unless its listener looks at the numbers
-/// of what it is pushed, as ordered consumers do: they are given signs of life, answer for what they have taken, and want nothing twice. Who
-/// does not look would take everything for new.
+/// When the log is to be told of a consumer that it does not know, and that is made now: never unless its
+/// listener looks at the numbers of what it is pushed, as ordered consumers do: they are given signs of life,
+/// answer for what they have taken, and want nothing twice. Who does not look would take everything for new.
 pub(super) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
     let watched = !config.deliver_subject.is_empty()
         && config.ack_policy == AckPolicy::None
@@ -75,13 +78,13 @@ impl JetStream {
 }
 
 impl Live {
-    /// Whether the log is to hear of it, or of its end, by a proposal of the server's own that is not applied
-    /// yet.
+    /// Returns whether the log is to hear of it, or of its end, by a proposal of the server's own that is not
+    /// applied yet.
     pub(super) const fn is_proposed(&self) -> bool {
         self.deleted || self.told
     }
 
-    /// Whether the log knows it, or was told of it: what becomes of it is the log's affair.
+    /// Returns whether the log knows it, or was told of it: what becomes of it is the log's affair.
     pub(super) const fn is_told(&self) -> bool {
         self.logged || self.told
     }

@@ -1,12 +1,14 @@
 //! Streams on the node: what clients publish into them and ask of them, and what they are told.
 //!
-//! Pure, like the node it speaks through. Owns the order of things: a command gathers in an entry (`proposals`), the entry goes to
-//! the group, comes back committed and is applied ([`crate::stream`]), and only then whoever waits is answered (`outcome`). Requests
-//! that change nothing are answered at once or, where a message must be read, at the end of the turn (`reads`). Consumers are
-//! served then, too (`consumers`).
+//! Pure, like the node it speaks through. Owns the order of things: a command gathers in an entry
+//! (`proposals`), the entry goes to the group, comes back committed and is applied ([`crate::stream`]), and
+//! only then whoever waits is answered (`outcome`). Requests that change nothing are answered at once or,
+//! where a message must be read, at the end of the turn (`reads`). Consumers are served then, too
+//! (`consumers`).
 //!
-//! Polling order, once a turn: [`Node::poll_proposal`] until it answers `None` (each followed by [`Node::handle_proposed`] or
-//! [`Node::handle_refused`]), [`Node::handle_committed`] for what the group hands out, [`Node::serve_streams`].
+//! Polling order, once a turn: [`Node::poll_proposal`] until it answers `None` (each followed by
+//! [`Node::handle_proposed`] or [`Node::handle_refused`]), [`Node::handle_committed`] for what the group
+//! hands out, [`Node::serve_streams`].
 
 mod acks;
 mod admission;
@@ -78,8 +80,8 @@ const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of an atomic batch: half of what a segment of the log holds.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How long after a refusal what nobody asked for is proposed again: the reason, a full disk, does not pass at once, and the store
-/// looks for space, and wakes its owner, whenever it refuses.
+/// How long after a refusal what nobody asked for is proposed again: the reason, a full disk, does not pass
+/// at once, and the store looks for space, and wakes its owner, whenever it refuses.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Where applied messages are read from.
@@ -142,7 +144,8 @@ pub struct JetStream {
     consumers: Consumers,
     /// Proposed changes, and the requests that wait for them.
     admissions: Admissions,
-    /// Consumers as this node served them until its lead ended, until whoever pulled from them or listens to them is told.
+    /// Consumers as this node served them until its lead ended, until whoever pulled from them or listens to
+    /// them is told.
     orphans: Vec<Live>,
     /// Who pulled while nobody led.
     parked: Vec<Box<[u8]>>,
@@ -331,8 +334,8 @@ impl JetStream {
         self.consumers.handle_subscribed(pattern);
     }
 
-    /// Whether fewer than a majority of the group's nodes have space: what is taken now could not be acknowledged, and what makes space
-    /// would have to wait behind it.
+    /// Whether fewer than a majority of the group's nodes have space: what is taken now could not be
+    /// acknowledged, and what makes space would have to wait behind it.
     pub(in crate::node) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.crowded, crowded) != crowded && crowded {
             tracing::error!("a majority of the nodes has no space: publishing is refused");
@@ -550,7 +553,8 @@ impl JetStream {
         }
     }
 
-    /// Messages that went of age are removed by entries, like everything else: asked for once, until that has been applied.
+    /// Messages that went of age are removed by entries, like everything else: asked for once, until that has
+    /// been applied.
     fn propose_expiry(&mut self, now: Time) {
         let now_us = self.wall.tell(now);
         if self.expiring || self.again.is_some() {

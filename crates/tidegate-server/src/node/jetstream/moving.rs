@@ -1,9 +1,10 @@
 //! Streams on their way from one group to another.
 //!
-//! The leader of the group a stream is to come to asks, again and again, for what it does not have yet, and brings it to its copy by
-//! entries of its own log; how far it is, that log knows. The leader of the group that keeps the stream tells what it is asked for, and
-//! freezes the stream when little is left. Once the copy is whole the directory is told, which says from then on that the stream is
-//! there. Whatever is lost on the way, or with a leader, is asked for again; what comes twice, or late, is refused by what it says it
+//! The leader of the group a stream is to come to asks, again and again, for what it does not have yet, and
+//! brings it to its copy by entries of its own log; how far it is, that log knows. The leader of the group
+//! that keeps the stream tells what it is asked for, and freezes the stream when little is left. Once the
+//! copy is whole the directory is told, which says from then on that the stream is there. Whatever is lost on
+//! the way, or with a leader, is asked for again; what comes twice, or late, is refused by what it says it
 //! follows. Nobody ever serves a frozen stream or a copy that is not whole, so no two groups do.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,8 @@ const DOUBLING: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After so long what was refused, or may be lost, is said again.
 const AGAIN: Duration = Duration::from_millis(250);
-/// After so long in which nothing of a frozen stream was asked for that had not been, its move is given up for now.
+/// After so long in which nothing of a frozen stream was asked for that had not been, its move is given up
+/// for now.
 const STALLED: Duration = Duration::from_secs(3);
 /// After that so long it is not frozen again.
 const CALM: Duration = Duration::from_secs(20);
@@ -62,7 +64,8 @@ pub(super) struct Moves {
     freezing: BTreeMap<u32, Time>,
     /// Streams that are frozen, by the group's own numbers.
     frozen: BTreeMap<u32, Frozen>,
-    /// Streams whose moves were given up: to which group, and until when they are not frozen again to go there.
+    /// Streams whose moves were given up: to which group, and until when they are not frozen again to go
+    /// there.
     calm: BTreeMap<u32, (u32, Time)>,
     /// Consumers that were served here, until whoever uses them can be told where to go.
     ended: Vec<(u32, Live)>,
@@ -144,8 +147,8 @@ impl Moves {
         self.calm.clear();
     }
 
-    /// How many bytes of a stream may be left when it is frozen: the more the longer its copy comes no nearer, or one that is published
-    /// into faster than it can move never would be.
+    /// How many bytes of a stream may be left when it is frozen: the more the longer its copy comes no
+    /// nearer, or one that is published into faster than it can move never would be.
     fn left_max(&self, stream: u32, now: Time) -> u64 {
         let nearing = self.nearing.get(&stream);
         let since = nearing.map_or(0, |nearing| now.since(nearing.at));
@@ -233,7 +236,8 @@ fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeM
 }
 
 impl JetStream {
-    /// Asks for what copies here lack, tells the directory which are whole, and which frozen streams nobody asks for.
+    /// Asks for what copies here lack, tells the directory which are whole, and which frozen streams nobody
+    /// asks for.
     pub(in crate::node) fn pull_moves(&mut self, node: &mut Node, now: Time) {
         if !self.serves {
             return;
@@ -323,8 +327,8 @@ impl JetStream {
         }
     }
 
-    /// The group that a stream is to come to asks for what is behind `from`. It is looked at in this group's turn, when the directory can
-    /// be looked at, too.
+    /// The group that a stream is to come to asks for what is behind `from`. It is looked at in this group's
+    /// turn, when the directory can be looked at, too.
     pub(super) fn handle_export(&mut self, stream: u32, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
             self.moves.asked.insert(stream, (moving, from));
@@ -384,8 +388,8 @@ impl JetStream {
         }
     }
 
-    /// Whether a stream of this group is configured as its entry in the directory. One that leaves for want of space may have the number of
-    /// replicas of before: there is no space to write down another.
+    /// Returns whether a stream of this group is configured as its entry in the directory. One that leaves
+    /// for want of space may have the number of replicas of before: there is no space to write down another.
     pub(super) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
         let leaves = self.space == Space::Scarce && entry.moving().is_some();
         let (wanted, has) = (entry.config(), own.config());
@@ -448,7 +452,8 @@ impl JetStream {
     /// Nothing is to change any more in a stream that leaves.
     fn propose_freeze(&mut self, now: Time, own: u32, moving: Moving) {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
-        // Where space is scarce what consumers did is not written, here or elsewhere: they deliver some again. To move makes space.
+        // Where space is scarce what consumers did is not written, here or elsewhere: they deliver some
+        // again. To move makes space.
         let scarce = self.space == Space::Scarce;
         if proposed || self.is_full() || !(scarce || self.postponed.is_empty()) {
             return;
@@ -553,7 +558,8 @@ impl JetStream {
         }
     }
 
-    /// Somebody pulls from a stream that moves: it is told when it can be found. Whether there is room to keep that in mind.
+    /// Somebody pulls from a stream that moves: it is told when it can be found. Whether there is room to
+    /// keep that in mind.
     pub(super) fn park_moving(&mut self, stream: u32, reply: &[u8]) -> bool {
         let room = self.moves.parked.len() < PARKED_MAX;
         if room {
@@ -562,7 +568,7 @@ impl JetStream {
         room
     }
 
-    /// Whether a stream of the directory moves, or has moved and is not known to be served yet.
+    /// Returns whether a stream of the directory moves, or has moved and is not known to be served yet.
     pub(super) fn is_unsettled(&self, stream: u32) -> bool {
         let entry = self.streams.get(stream);
         self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
@@ -612,7 +618,7 @@ impl JetStream {
         self.moves.look_at = Some(now + SETTLING);
     }
 
-    /// Whether a stream of the directory is served where it is kept, or is gone.
+    /// Returns whether a stream of the directory is served where it is kept, or is gone.
     fn is_found(&self, node: &mut Node, stream: u32) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.get(stream);
@@ -639,7 +645,8 @@ impl JetStream {
     }
 }
 
-/// Whether a copy that has asked for what is behind `from` lacks little, and has shown that it takes what it is told.
+/// Returns whether a copy that has asked for what is behind `from` lacks little, and has shown that it takes
+/// what it is told.
 fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
     let takes = from != Cursor::START || own.state().messages == 0;
     takes && own.bytes_behind(from) <= left_max

@@ -1,7 +1,8 @@
 //! What gathers for the next entry, and who waits for what became of it.
 //!
-//! An entry's bytes hold commands; who is to be answered stands beside them, never in the log: only the node that proposed an
-//! entry answers, and only for what it proposed. Entries come back in the order they left, or never.
+//! An entry's bytes hold commands; who is to be answered stands beside them, never in the log: only the node
+//! that proposed an entry answers, and only for what it proposed. Entries come back in the order they left,
+//! or never.
 
 use std::collections::VecDeque;
 
@@ -17,8 +18,8 @@ use super::consumers::Key;
 use crate::replica::Proposed;
 use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
-/// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between. Larger ones save
-/// nothing, and an entry is what one reads to get a single message.
+/// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between.
+/// Larger ones save nothing, and an entry is what one reads to get a single message.
 const ENTRY_BYTES_MAX: u64 = 512 * 1024;
 const ENTRY_BYTES_MIN: u64 = 64 * 1024;
 /// Commands in one entry.
@@ -230,8 +231,9 @@ impl<T> Proposals<T> {
 
 /// How large an entry may grow: the engine at the boundary between publishers and the group.
 ///
-/// An item is a command, a batch an entry, its cost the time that proposing it takes. Nobody waits for company here: what gathered in
-/// a turn of the loop is proposed at its end, since the log gathers whatever comes while a sync runs.
+/// An item is a command, a batch an entry, its cost the time that proposing it takes. Nobody waits for
+/// company here: what gathered in a turn of the loop is proposed at its end, since the log gathers whatever
+/// comes while a sync runs.
 pub(super) struct Gauge {
     controller: Box<dyn Controller>,
     limit: Load,
@@ -308,7 +310,8 @@ impl<T> Default for InFlight<T> {
 impl<T> InFlight<T> {
     /// Where the entry is going to be.
     pub(super) fn push(&mut self, at: Proposed, waiters: Waiters<T>) {
-        // In another term an index may be given again: what had it before is lost, and nobody knows yet by whom it is followed.
+        // In another term an index may be given again: what had it before is lost, and nobody knows yet by
+        // whom it is followed.
         self.0.push_back((at, waiters));
     }
 

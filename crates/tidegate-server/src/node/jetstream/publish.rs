@@ -58,7 +58,8 @@ impl JetStream {
         self.taken()
     }
 
-    /// Whether the stream that takes messages of this subject is frozen: its group leaves it to another one, which does not have it yet.
+    /// Whether the stream that takes messages of this subject is frozen: its group leaves it to another one,
+    /// which does not have it yet.
     pub(in crate::node) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
@@ -109,7 +110,7 @@ impl JetStream {
         debug_assert!(added.is_ok(), "{added:?}");
     }
 
-    /// Whether the entry that gathers should be closed before so many bytes are added.
+    /// Returns whether the entry that gathers should be closed before so many bytes are added.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         let (commands, held) = (self.durable.len(), self.durable.bytes());
         self.gauge.is_full_for(commands, held, bytes)
@@ -126,7 +127,7 @@ impl JetStream {
         }
     }
 
-    /// Whether so much waits for the log that nothing more should come in.
+    /// Returns whether so much waits for the log that nothing more should come in.
     pub(super) fn is_full(&self) -> bool {
         self.sealed_bytes + self.durable.bytes() > WAITING_BYTES_MAX
     }

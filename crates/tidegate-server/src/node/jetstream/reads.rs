@@ -172,7 +172,8 @@ impl JetStream {
                             said: &mut self.said,
                             advisories: &mut self.advisories,
                         };
-                        // Clients know the answer to a request by its subject; the message's own is in the headers.
+                        // Clients know the answer to a request by its subject; the message's own is in the
+                        // headers.
                         voice.say(reply, reply, None, &block, message.payload);
                     }
                 },

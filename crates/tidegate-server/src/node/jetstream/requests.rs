@@ -1,7 +1,8 @@
-//! Requests at `$JS.API.>`: what only looks is answered at once, what changes something is proposed and answered once it is done.
+//! Requests at `$JS.API.>`: what only looks is answered at once, what changes something is proposed and
+//! answered once it is done.
 //!
-//! What a configuration may be is the streams' and consumers' to say; they are asked before anything is proposed, so that most
-//! of what is refused costs the log nothing, and once more when it is applied.
+//! What a configuration may be is the streams' and consumers' to say; they are asked before anything is
+//! proposed, so that most of what is refused costs the log nothing, and once more when it is applied.
 
 use serde::Serialize;
 use tidegate::Time;
@@ -125,8 +126,9 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// A message at `$JS.>` that the leader is to have, and none is known. If there is none, whoever asks the API is told so. Whoever asks for messages
-    /// would take that for one: who pulls is told once there is a leader, others find nobody.
+    /// A message at `$JS.>` that the leader is to have, and none is known. If there is none, whoever asks the
+    /// API is told so. Whoever asks for messages would take that for one: who pulls is told once there is a
+    /// leader, others find nobody.
     fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {

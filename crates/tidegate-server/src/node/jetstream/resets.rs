@@ -1,9 +1,10 @@
 //! Consumers that are made to begin again.
 //!
-//! Owns when that is: a consumer that is to begin again delivers nothing until it has, and the log hears of it when every delta that the
-//! consumer made before is durable and none is made until then. So the log changes its state by no delta that is of another beginning. One
-//! that the log does not know begins again at once. What beginning again does is the consumer's affair
-//! ([`crate::consumer::Consumer::handle_reset`]), and that of [`State::reset`].
+//! Owns when that is: a consumer that is to begin again delivers nothing until it has, and the log hears of
+//! it when every delta that the consumer made before is durable and none is made until then. So the log
+//! changes its state by no delta that is of another beginning. One that the log does not know begins again at
+//! once. What beginning again does is the consumer's affair ([`crate::consumer::Consumer::handle_reset`]),
+//! and that of [`State::reset`].
 
 use std::collections::VecDeque;
 
@@ -53,7 +54,8 @@ impl Resets {
 }
 
 impl JetStream {
-    /// Somebody asks a consumer to begin again, with message `seq`, or, where that is 0, with what is not settled: it does, once it is served.
+    /// Somebody asks a consumer to begin again, with message `seq`, or, where that is 0, with what is not
+    /// settled: it does, once it is served.
     pub(super) fn reset_consumer(
         &mut self,
         key: Key,
@@ -73,7 +75,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// A consumer begins again as it was first asked to, or the log is told of it, unless that has to wait: it comes again then.
+    /// A consumer begins again as it was first asked to, or the log is told of it, unless that has to wait:
+    /// it comes again then.
     ///
     /// `room`: whether the log takes a command now.
     pub(super) fn next_reset(

@@ -1,8 +1,9 @@
 //! Who serves the streams: the leader of the group, and nobody else.
 //!
-//! A node that follows applies the same entries and says nothing. What clients ask of it is handed to the leader, because the leader lets
-//! the others know that it leads and which streams it serves (`interest`). Whoever becomes leader serves once it has applied everything
-//! committed before; whoever stops being it forgets what only a leader knows.
+//! A node that follows applies the same entries and says nothing. What clients ask of it is handed to the
+//! leader, because the leader lets the others know that it leads and which streams it serves (`interest`).
+//! Whoever becomes leader serves once it has applied everything committed before; whoever stops being it
+//! forgets what only a leader knows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,11 +30,12 @@ const PARKED_MAX: usize = 4096;
 const CHANGED_MAX: usize = 4096;
 /// What ends a pull that another node is to be asked for.
 const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
-/// How long who was told that a consumer is lost has to ask for another through this node, if it ends: a few round trips.
+/// How long who was told that a consumer is lost has to ask for another through this node, if it ends: a few
+/// round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
 impl JetStream {
-    /// Whether this node serves.
+    /// Returns whether this node serves.
     #[must_use]
     pub const fn serves(&self) -> bool {
         self.serves
@@ -74,8 +76,8 @@ impl JetStream {
         of.flatten().collect()
     }
 
-    /// What other nodes are to send something here for: streams by number, and 0, the group itself; each with a number that is another
-    /// once what they are to send is. None unless this node serves.
+    /// What other nodes are to send something here for: streams by number, and 0, the group itself; each with
+    /// a number that is another once what they are to send is. None unless this node serves.
     pub(in crate::node) fn reasons(&self) -> Vec<(u32, u64)> {
         if !self.serves || self.parting.is_some() {
             return Vec::new();
@@ -106,7 +108,7 @@ impl JetStream {
         all.into_iter().map(|s| s.into_bytes().into()).collect()
     }
 
-    /// Whether another node is known to lead the group.
+    /// Returns whether another node is known to lead the group.
     fn is_led_elsewhere(&self, node: &mut Node) -> bool {
         node.is_led_by_peer(self.group)
     }
@@ -135,7 +137,8 @@ impl JetStream {
         }
     }
 
-    /// These are the streams from now on, taken over from another node as of the entry of this index. Not while this one serves.
+    /// These are the streams from now on, taken over from another node as of the entry of this index. Not
+    /// while this one serves.
     pub fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(!self.serves, "who leads has everything");
         self.directory.applied = index;
@@ -166,8 +169,8 @@ impl JetStream {
         }
     }
 
-    /// Another node decides from now on, or nobody does. What was not proposed is refused; what was proposed may yet be committed, and
-    /// is answered then, if it is.
+    /// Another node decides from now on, or nobody does. What was not proposed is refused; what was proposed
+    /// may yet be committed, and is answered then, if it is.
     pub(in crate::node) fn handle_following(&mut self, node: &mut Node, now: Time) {
         if !std::mem::replace(&mut self.serves, false) {
             return;
@@ -202,8 +205,9 @@ impl JetStream {
         self.next_expiry = None;
     }
 
-    /// Who pulled, and who listens to a consumer that the log did not know and that is gone with the lead, is told when there is a node
-    /// to be asked instead: sooner, it would ask in vain, and then only when it misses heartbeats.
+    /// Who pulled, and who listens to a consumer that the log did not know and that is gone with the lead, is
+    /// told when there is a node to be asked instead: sooner, it would ask in vain, and then only when it
+    /// misses heartbeats.
     pub(super) fn tell_orphans(&mut self, node: &mut Node, now: Time) {
         let nobody = self.orphans.is_empty() && self.parked.is_empty();
         if nobody || !(self.serves || self.is_led_elsewhere(node)) {
@@ -227,7 +231,8 @@ impl JetStream {
         self.orphans_told = Some(now);
     }
 
-    /// Somebody pulls while nobody leads: it is told when somebody does. Whether there is room to keep that in mind.
+    /// Somebody pulls while nobody leads: it is told when somebody does. Whether there is room to keep that
+    /// in mind.
     pub(super) fn park(&mut self, reply: &[u8]) -> bool {
         let room = self.parked.len() < PARKED_MAX;
         if room {
@@ -236,12 +241,14 @@ impl JetStream {
         room
     }
 
-    /// Whether nothing of a lead is left: another node has it, and who has to ask there for another consumer had time to.
+    /// Returns whether nothing of a lead is left: another node has it, and who has to ask there for another
+    /// consumer had time to.
     #[must_use]
     pub fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.orphans_told.is_none_or(|at| at + ASKING <= now);
         let gone = !self.serves && self.orphans.is_empty() && self.parked.is_empty() && asked;
-        // What one node keeps alone has nowhere to go: others know that it is away soon, and what they had sent by then is here.
+        // What one node keeps alone has nowhere to go: others know that it is away soon, and what they had
+        // sent by then is here.
         gone || self.parting.is_some_and(|at| at + ASKING <= now)
     }
 

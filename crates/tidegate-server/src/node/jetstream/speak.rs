@@ -1,7 +1,7 @@
 //! What streams say: answers, statuses, messages, advisories, all through the node like anybody's messages.
 //!
-//! What is said to a subject that a stream takes goes into that stream, too: it is kept until whoever speaks has finished. Nearly
-//! everything is said to inboxes, which are not even looked up.
+//! What is said to a subject that a stream takes goes into that stream, too: it is kept until whoever speaks
+//! has finished. Nearly everything is said to inboxes, which are not even looked up.
 
 use tidegate::Time;
 
@@ -61,7 +61,7 @@ impl Voice<'_> {
         self.node.say(self.now, to, &message)
     }
 
-    /// Whether somebody listens, a stream perhaps.
+    /// Returns whether somebody listens, a stream perhaps.
     pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
         takes(self.streams, to)
             || self.node.collects(to)
@@ -125,7 +125,7 @@ impl Sink for Voice<'_> {
     }
 }
 
-/// Whether a stream of this group takes it.
+/// Returns whether a stream of this group takes it.
 pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
     streams.taker(subject).is_some_and(|s| s.kept().is_here())
 }

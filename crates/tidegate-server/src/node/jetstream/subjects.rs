@@ -45,7 +45,8 @@ pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> Abo
     }
 }
 
-/// Whether there is much of it, which only whoever serves the stream hears: reads, pulls, acknowledgements, flow control.
+/// Whether there is much of it, which only whoever serves the stream hears: reads, pulls, acknowledgements,
+/// flow control.
 pub(in crate::node) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
     let asked = strip(subject, domain);
     asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))

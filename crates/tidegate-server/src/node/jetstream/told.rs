@@ -1,8 +1,9 @@
 //! What leaders of groups tell each other: by messages at `$TG.>`, which are no client's to say or to hear.
 //!
-//! A group's leader listens at `$TG.GROUP.<number>`, which also says that the group has one; who serves a stream listens at
-//! `$TG.STREAM.<name>`, where nothing is ever said: it is handed what is asked of that stream ([`crate::node::core`]). A node without
-//! room for messages listens at `$TG.FULL.<id>`, where nothing is ever said either.
+//! A group's leader listens at `$TG.GROUP.<number>`, which also says that the group has one; who serves a
+//! stream listens at `$TG.STREAM.<name>`, where nothing is ever said: it is handed what is asked of that
+//! stream ([`crate::node::core`]). A node without room for messages listens at `$TG.FULL.<id>`, where nothing
+//! is ever said either.
 
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
@@ -23,8 +24,8 @@ pub(in crate::node) const STREAM: &str = "$TG.STREAM.";
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::node) enum Told {
-    /// To who leads the group of a stream: the directory has changed it with the entry `index`; whoever asked for that waits at the
-    /// message's reply.
+    /// To who leads the group of a stream: the directory has changed it with the entry `index`; whoever asked
+    /// for that waits at the message's reply.
     Changed {
         /// How.
         change: Change,
@@ -35,7 +36,8 @@ pub(in crate::node) enum Told {
     },
     /// To who leads the directory: these streams are made.
     Made(Vec<u32>),
-    /// To who leads a group: what there is to be said of these streams, and of all together, is asked under this number.
+    /// To who leads a group: what there is to be said of these streams, and of all together, is asked under
+    /// this number.
     Report {
         /// Which question.
         question: u64,

@@ -1,8 +1,9 @@
 //! Streams that move to a group which nobody leads: another is chosen, where there is one.
 //!
-//! A node that is away for a moment comes back, and what its copy has by then need not come again. One that is away for longer may be
-//! dead: the directory's leader, who cannot tell, gives the move another target then, by the entry that begins a move anew, which ends
-//! it for the old one. Where no other group would do the move waits.
+//! A node that is away for a moment comes back, and what its copy has by then need not come again. One that
+//! is away for longer may be dead: the directory's leader, who cannot tell, gives the move another target
+//! then, by the entry that begins a move anew, which ends it for the old one. Where no other group would do
+//! the move waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::cluster::groups::ALL;
 use crate::node::core::Node;
 use crate::stream::Moving;
 
-/// For so long a group that a stream moves to may be without a leader: longer than a node takes to be started again.
+/// For so long a group that a stream moves to may be without a leader: longer than a node takes to be started
+/// again.
 pub(super) const AWAY: Duration = Duration::from_secs(30);
 /// How often it is looked whether they have one.
 const LOOK: Duration = Duration::from_secs(1);

@@ -50,7 +50,8 @@ impl JetStream {
         &self.settings
     }
 
-    /// Each stream by name and as the API would answer, for the monitor: `limit` of them, with their consumers if so told.
+    /// Each stream by name and as the API would answer, for the monitor: `limit` of them, with their
+    /// consumers if so told.
     pub(crate) fn details(&self, now: Time, limit: usize, consumers: bool) -> Vec<(String, Value)> {
         let server = self.server(now);
         let parsed = |json: &[u8]| {

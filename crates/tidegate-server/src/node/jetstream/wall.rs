@@ -1,8 +1,9 @@
-//! The time entries carry, and consumers live by: wall-clock time that never goes back and never stands still.
+//! The time entries carry, and consumers live by: wall-clock time that never goes back and never stands
+//! still.
 //!
-//! A wall clock that is set forward is followed at once. One that is set back, or that is behind what the log already says, is
-//! approached: the time told goes on at seven eighths of its pace until the two agree, so that nothing that waits for a time waits
-//! longer for it.
+//! A wall clock that is set forward is followed at once. One that is set back, or that is behind what the log
+//! already says, is approached: the time told goes on at seven eighths of its pace until the two agree, so
+//! that nothing that waits for a time waits longer for it.
 
 use tidegate::Time;
 
@@ -77,7 +78,8 @@ mod tests {
         assert_eq!((wall.tell(at(21)), wall.when(3)), (9021, Time::ZERO));
     }
 
-    /// Set back by ten seconds, or begun that far behind the log: it goes on all the time, and agrees in the end.
+    /// Set back by ten seconds, or begun that far behind the log: it goes on all the time, and agrees in the
+    /// end.
     #[test]
     fn it_never_goes_back_and_never_stands_still() {
         for restarted in [false, true] {

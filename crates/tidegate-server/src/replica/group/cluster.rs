@@ -1,5 +1,6 @@
-//! Three members whose messages are lost, late and doubled, whose disks are slow or hang, and who crash: what is committed stays,
-//! is the same everywhere, and is durable on a quorum before anybody is told. All of it follows from a seed.
+//! Three members whose messages are lost, late and doubled, whose disks are slow or hang, and who crash: what
+//! is committed stays, is the same everywhere, and is durable on a quorum before anybody is told. All of it
+//! follows from a seed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -94,7 +95,8 @@ impl Node {
         }
     }
 
-    /// What the log says counts: term and vote, entries, commit index, and whether it knows of the checkpoint.
+    /// What the log says counts: term and vote, entries, commit index, and whether it knows of the
+    /// checkpoint.
     fn restored(&self) -> (HardState, Entries, u64, History, bool) {
         let mut hard_state = HardState::default();
         let (mut entries, mut history) = (Entries::new(), History::default());
@@ -313,7 +315,7 @@ impl Cluster {
         }
     }
 
-    /// Whether this entry is durable on most.
+    /// Returns whether this entry is durable on most.
     fn is_safe(&self, index: u64, term: u64) -> bool {
         let has = |node: &&Node| {
             let (_, entries, ..) = node.restored();
@@ -535,7 +537,8 @@ impl Cluster {
         }
     }
 
-    /// A leader is left alone with what it proposes, while the others go on, and let go of what it would need.
+    /// A leader is left alone with what it proposes, while the others go on, and let go of what it would
+    /// need.
     fn strand(&mut self) {
         let leads = |n: &Node| n.group.as_ref().is_some_and(Group::leads);
         let Some(alone) = self.nodes.iter().position(leads) else {
@@ -579,7 +582,8 @@ impl Cluster {
         }
     }
 
-    /// All is well: everybody comes to the same state, with everything that was ever committed in it, and goes on.
+    /// All is well: everybody comes to the same state, with everything that was ever committed in it, and
+    /// goes on.
     fn heal(&mut self) {
         (self.cut, self.trouble) = (None, 0);
         for at in 0..self.nodes.len() {

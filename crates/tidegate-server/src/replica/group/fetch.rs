@@ -1,4 +1,5 @@
-//! Entries that are only in the log any more, for followers that lag: somebody reads them, then Raft asks again.
+//! Entries that are only in the log any more, for followers that lag: somebody reads them, then Raft asks
+//! again.
 
 use bytes::Bytes;
 use tidegate_log::Lsn;
@@ -10,8 +11,8 @@ use super::Group;
 pub struct Lagging {
     /// The first that is wanted; about as many as go into a message are.
     pub index: u64,
-    /// Reading begins here, at the record of this entry or one before it. Of entries with one index the one counts whose term
-    /// [`Group::term_of`] tells.
+    /// Reading begins here, at the record of this entry or one before it. Of entries with one index the one
+    /// counts whose term [`Group::term_of`] tells.
     pub near: (u64, Lsn),
 }
 
@@ -31,8 +32,8 @@ impl Group {
         term.flatten().filter(|term| *term > 0)
     }
 
-    /// Entries from this index on were read: index, term and bytes of each. Those that do not count, or not follow each other, are
-    /// passed over.
+    /// Entries from this index on were read: index, term and bytes of each. Those that do not count, or not
+    /// follow each other, are passed over.
     pub fn handle_read(&mut self, index: u64, entries: Vec<(u64, u64, Bytes)>) {
         self.raft.mut_store().set_fetched(index, entries);
         for context in self.raft.mut_store().take_waiting(index) {

@@ -1,9 +1,9 @@
 //! Taking over the state from another member, where the log of none reaches back to where this one is.
 //!
-//! Raft's snapshot message only says that this is needed. It is kept aside ([`CatchUp`]) while somebody fetches the state and what
-//! it refers to, which changes nothing here. Only when a checkpoint of it is durable does Raft hear of it, and then the log
-//! notes it; until both are done this member takes no entries (they would stand behind the checkpoint and not belong to it)
-//! and does not stand for election.
+//! Raft's snapshot message only says that this is needed. It is kept aside ([`CatchUp`]) while somebody
+//! fetches the state and what it refers to, which changes nothing here. Only when a checkpoint of it is
+//! durable does Raft hear of it, and then the log notes it; until both are done this member takes no entries
+//! (they would stand behind the checkpoint and not belong to it) and does not stand for election.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{INVALID_ID, StateRole};
@@ -50,8 +50,8 @@ impl Group {
         self.catch_up = None;
     }
 
-    /// A state as of this entry was fetched, and a checkpoint of it is going to be written, in which nothing in the log counts that
-    /// is not behind its end now. Nothing may wait to be appended.
+    /// A state as of this entry was fetched, and a checkpoint of it is going to be written, in which nothing
+    /// in the log counts that is not behind its end now. Nothing may wait to be appended.
     ///
     /// # Errors
     /// It is not needed.
@@ -96,7 +96,7 @@ impl Group {
         self.raft.mut_store().applied(index, term, 0);
     }
 
-    /// Whether a state is being taken over.
+    /// Returns whether a state is being taken over.
     #[must_use]
     pub const fn is_installing(&self) -> bool {
         self.installing.is_some()
@@ -136,7 +136,7 @@ impl Group {
         self.raft_step(heartbeat)
     }
 
-    /// Whether the state as of this entry cannot be had by applying what is in the log.
+    /// Returns whether the state as of this entry cannot be had by applying what is in the log.
     fn lacks(&self, index: u64, term: u64) -> bool {
         let log = &self.raft.raft.raft_log;
         index > log.committed && !log.match_term(index, term)

@@ -67,7 +67,8 @@ impl Group {
         let from = message.from;
         match kind {
             MessageType::MsgSnapshot => return self.step_snapshot(message),
-            // Behind the entry of the state that is being written there is no place for others; they come again.
+            // Behind the entry of the state that is being written there is no place for others; they come
+            // again.
             MessageType::MsgAppend if self.is_writing_state() => return Ok(()),
             MessageType::MsgAppend if self.outgoing_bytes > OUTGOING_BYTES_MAX => {
                 return Err(StepError::Full);
@@ -88,11 +89,12 @@ impl Group {
         Ok(())
     }
 
-    /// Hears a leader's message and leaves its entries, which take so many bytes of the log and have no room there.
+    /// Hears a leader's message and leaves its entries, which take so many bytes of the log and have no room
+    /// there.
     ///
-    /// The member does not answer: so a leader loses its quorum if a majority cannot take its entries, and a member
-    /// without those entries can be elected. Entries that were taken and could not be written would hold back this
-    /// member's votes.
+    /// The member does not answer: so a leader loses its quorum if a majority cannot take its entries, and a
+    /// member without those entries can be elected. Entries that were taken and could not be written would
+    /// hold back this member's votes.
     ///
     /// # Errors
     /// See [`StepError`]: it had no effect.
@@ -217,8 +219,8 @@ impl Group {
         progress.collect()
     }
 
-    /// Hands leadership over, as soon as that member has all entries; until then nothing is proposed. It may fail; then this
-    /// member leads on.
+    /// Hands leadership over, as soon as that member has all entries; until then nothing is proposed. It may
+    /// fail; then this member leads on.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -259,7 +261,7 @@ impl Group {
         self.collect();
     }
 
-    /// Whether something waits to be durable for longer than a disk takes that works.
+    /// Returns whether something waits to be durable for longer than a disk takes that works.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let appended = self.undurable.front().map(|(_, _, since)| *since);
@@ -267,7 +269,7 @@ impl Group {
         oldest.is_some_and(|since| since + STALLED_TICKS < self.ticks)
     }
 
-    /// Whether it could serve as a leader.
+    /// Returns whether it could serve as a leader.
     fn may_stand(&self) -> bool {
         self.installing.is_none() && !self.is_stalled() && self.is_whole()
     }
@@ -282,10 +284,12 @@ impl Group {
         }
     }
 
-    /// Lets every other member stand first, after this one lost its quorum with entries that are not committed.
+    /// Lets every other member stand first, after this one lost its quorum with entries that are not
+    /// committed.
     ///
-    /// A majority may never take these entries, because its disks are full. A member without them can be elected, if
-    /// this one does not stand before it. The wait doubles each time that nothing was committed in between.
+    /// A majority may never take these entries, because its disks are full. A member without them can be
+    /// elected, if this one does not stand before it. The wait doubles each time that nothing was committed
+    /// in between.
     fn let_others_stand(&mut self) {
         let last = self.last_index();
         if last == self.committed_index() {

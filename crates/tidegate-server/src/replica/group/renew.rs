@@ -1,12 +1,13 @@
-//! Entries that are not committed for long, written once more: so that the log may let go of where they stood, though a majority is away.
+//! Entries that are not committed for long, written once more: so that the log may let go of where they
+//! stood, though a majority is away.
 
 use tidegate_log::Lsn;
 
 use super::{Batch, Group};
 use crate::replica::records;
 
-/// Where entries end that were written again, and index, term and new position of each. Until they are durable they count where they
-/// stood before.
+/// Where entries end that were written again, and index, term and new position of each. Until they are
+/// durable they count where they stood before.
 pub(super) type Renewed = (Lsn, Vec<((u64, u64), Lsn)>);
 
 impl Group {
@@ -16,8 +17,8 @@ impl Group {
         self.raft.store().applied_index()
     }
 
-    /// Where in the log the first entry stands that was not handed out to be applied, if that is known: all the group has before it is
-    /// applied, or written again behind it.
+    /// Where in the log the first entry stands that was not handed out to be applied, if that is known: all
+    /// the group has before it is applied, or written again behind it.
     #[must_use]
     pub fn unapplied_from(&self) -> Option<Lsn> {
         let tail = self.raft.store();
@@ -34,9 +35,9 @@ impl Group {
         bytes.sum()
     }
 
-    /// Has all entries written once more that were not handed out to be applied. They take the places of what they are equal to, so
-    /// nothing changes but where they stand. Not while anything is on its way, and only in one append: a crash leaves all of them or
-    /// none. Whether it is done.
+    /// Has all entries written once more that were not handed out to be applied. They take the places of what
+    /// they are equal to, so nothing changes but where they stand. Not while anything is on its way, and only
+    /// in one append: a crash leaves all of them or none. Whether it is done.
     pub fn renew(&mut self) -> bool {
         if !self.is_durable() || !self.committed.is_empty() || self.is_installing() {
             return false;

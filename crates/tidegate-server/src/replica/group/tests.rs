@@ -1,4 +1,5 @@
-//! A group before a log that only counts: what it wants written, in which order, and when it calls something committed.
+//! A group before a log that only counts: what it wants written, in which order, and when it calls something
+//! committed.
 
 use std::collections::VecDeque;
 

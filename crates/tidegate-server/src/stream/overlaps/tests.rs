@@ -63,7 +63,8 @@ proptest! {
     }
 }
 
-/// Searches by more sets of positions than there are tables for, again and again, are right; and tables that are not used go.
+/// Searches by more sets of positions than there are tables for, again and again, are right; and tables that
+/// are not used go.
 #[test]
 fn more_tables_than_are_kept() {
     let mut index = Overlaps::default();
@@ -123,7 +124,8 @@ fn halves(count: u32, pattern: impl Fn(u32) -> String) -> (u64, u64) {
 
 #[test]
 fn the_second_ten_thousand_cost_as_much_as_the_first() {
-    // Subjects of their own, of one space, with wildcards behind, before and between, and of two shapes none of which prunes the other.
+    // Subjects of their own, of one space, with wildcards behind, before and between, and of two shapes none
+    // of which prunes the other.
     let spaces: [&dyn Fn(u32) -> String; 6] = [
         &|n| format!("S{n}"),
         &|n| format!("orders.{n}.>"),

@@ -1,4 +1,5 @@
-//! Streams made, changed, moved and deleted: what commands do to which streams there are, and to who keeps them.
+//! Streams made, changed, moved and deleted: what commands do to which streams there are, and to who keeps
+//! them.
 
 use super::super::command::{Command, Commands, EntryError};
 use super::super::kept::Kept;
@@ -100,8 +101,8 @@ impl Streams {
         Ok(Outcome::Created { stream: id })
     }
 
-    /// The configuration as it will be kept, unless other streams stand against it. A stream of this name is only allowed to
-    /// be just so.
+    /// The configuration as it will be kept, unless other streams stand against it. A stream of this name is
+    /// only allowed to be just so.
     pub(super) fn may_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         match self.by_name(&config.name).and_then(|id| self.get(id)) {
@@ -181,8 +182,8 @@ impl Streams {
         Ok(Outcome::Updated { stream: id })
     }
 
-    /// Changes the stream a command is about, wherever it is kept, and counts what comes of it. `change` checks all before it changes
-    /// anything, and says whether it did.
+    /// Changes the stream a command is about, wherever it is kept, and counts what comes of it. `change`
+    /// checks all before it changes anything, and says whether it did.
     fn alter(
         &mut self,
         context: Context<'_>,

@@ -12,8 +12,8 @@ pub struct AccountLimits {
     pub file_bytes: u64,
     /// The most bytes of streams in memory.
     pub memory_bytes: u64,
-    /// Several nodes keep the streams: those in memory are in the log like the others, because what one node's memory held could not
-    /// be had again from another's. The same on all of them.
+    /// Several nodes keep the streams: those in memory are in the log like the others, because what one
+    /// node's memory held could not be had again from another's. The same on all of them.
     pub replicated: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Sums over all streams, kept as streams come, change and go: asking for one costs the same however many streams there are.
+//! Sums over all streams, kept as streams come, change and go: asking for one costs the same however many
+//! streams there are.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::super::rules;
 use crate::api::config::Storage;
 use crate::cluster::groups::ALL;
 
-/// See the [module](self). A stream is taken out before its configuration or its keeper changes, and added again afterwards.
+/// See the [module](self). A stream is taken out before its configuration or its keeper changes, and added
+/// again afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Bytes that limits of streams reserve: their sum may be more than fits into 64 bits.
@@ -58,7 +60,7 @@ impl Tally {
         self.placed.get(&group).copied().unwrap_or(0)
     }
 
-    /// Whether some stream is on its way to another group.
+    /// Returns whether some stream is on its way to another group.
     pub(super) const fn has_moving(&self) -> bool {
         self.moving > 0
     }

@@ -8,7 +8,8 @@ use crate::node::Answer;
 use crate::oracle::Verdict;
 
 impl World {
-    /// Half of the clients publish into streams of the first group, others into some group's; one group may be at rest.
+    /// Half of the clients publish into streams of the first group, others into some group's; one group may
+    /// be at rest.
     pub(super) fn add_clients(&mut self) {
         let rests = self.dice.pick(&[None, Some(ALL), Some(ALL + 1)]);
         for _ in 0..self.dice.range(5, 10) {

@@ -1,5 +1,5 @@
-//! Disks without a free byte: of single nodes for a while, and of up to three nodes that restart one by one while the
-//! disks stay full.
+//! Disks without a free byte: of single nodes for a while, and of up to three nodes that restart one by one
+//! while the disks stay full.
 
 use super::{Event, World, wall};
 use crate::oracle::{Verdict, ensure};
@@ -34,8 +34,8 @@ impl World {
         }
     }
 
-    /// Tells a node which of its groups have too few members with space. While one has none, members that are down do
-    /// not count, as in the server.
+    /// Tells a node which of its groups have too few members with space. While one has none, members that are
+    /// down do not count, as in the server.
     pub(super) fn look_for_room(&mut self, n: usize) {
         let space = |n: &super::Node| n.up.as_ref().map(|up| up.store.space());
         let spaces: Vec<_> = self.nodes.iter().map(|n| (n.id, space(n))).collect();
@@ -61,8 +61,8 @@ impl World {
         })
     }
 
-    /// Fills the disks of up to three nodes in some worlds, and restarts these nodes one by one. Nothing else is wrong
-    /// then, so each group of several nodes has a leader that commits entries that make space.
+    /// Fills the disks of up to three nodes in some worlds, and restarts these nodes one by one. Nothing else
+    /// is wrong then, so each group of several nodes has a leader that commits entries that make space.
     pub(super) fn stay_full(&mut self) -> Verdict {
         let chance = if self.nodes.len() == 5 { 500 } else { 150 };
         if self.plan.bug.is_some() || self.now < self.one_until || !self.dice.chance(chance) {
@@ -123,7 +123,8 @@ impl World {
             }
         }
         let until = self.now + LEADS_US;
-        // A start on a full disk gives up the segment that was allocated ahead, so a node's own group may have no room.
+        // A start on a full disk gives up the segment that was allocated ahead, so a node's own group may
+        // have no room.
         let shared = self.groups.iter().filter(|g| g.members.len() > 1);
         for number in shared.map(|g| g.number).collect::<Vec<_>>() {
             loop {
@@ -142,8 +143,9 @@ impl World {
         Ok(())
     }
 
-    /// Whether a node took entries before its log knew that the disk is full, and has no room for them. They hold back
-    /// its votes until there is space, or until it restarts. That needs messages as large as segments, as they are here.
+    /// Returns whether a node took entries before its log knew that the disk is full, and has no room for
+    /// them. They hold back its votes until there is space, or until it restarts. That needs messages as
+    /// large as segments, as they are here.
     fn has_stuck_entries(&self, n: usize) -> bool {
         let up = self.nodes[n].up.as_ref();
         up.is_some_and(|up| {

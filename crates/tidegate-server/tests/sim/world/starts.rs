@@ -117,7 +117,8 @@ impl World {
                 self.trace(|| format!("node {} starts", n + 1));
                 self.turn(n)
             }
-            // Something else has taken the log's own reserve after it was used: an operator makes a little room.
+            // Something else has taken the log's own reserve after it was used: an operator makes a little
+            // room.
             Err(error) if node.full.is_some() && error.to_string().contains("no storage space") => {
                 self.seen.hit("starts that needed a little space");
                 if let Some((_, (_, log))) = &mut node.full {
@@ -140,7 +141,7 @@ impl World {
         groups
     }
 
-    /// Whether a node runs with fewer groups than there are.
+    /// Returns whether a node runs with fewer groups than there are.
     pub(super) fn is_small(&self, n: usize) -> bool {
         let node = &self.nodes[n];
         let small = |up: &Up| up.members.len() < node.groups.len();

@@ -171,7 +171,8 @@ fn operations() -> impl Strategy<Value = Vec<Do>> {
 impl Copy for Do {}
 
 proptest! {
-    /// Whatever comes in whatever order: items are conserved, limits hold, nothing is empty, waits end, the end is final.
+    /// Whatever comes in whatever order: items are conserved, limits hold, nothing is empty, waits end, the
+    /// end is final.
     #[test]
     fn operations_keep_the_invariants(
         ops in operations(),

@@ -1,4 +1,5 @@
-//! Costs by size: half-octave buckets of batch size, each the recent mean of its samples, and the line through them.
+//! Costs by size: half-octave buckets of batch size, each the recent mean of its samples, and the line
+//! through them.
 //!
 //! A bucket keeps its share of the sums ready, so that a scan adds and compares and divides nothing.
 
@@ -178,8 +179,8 @@ impl Buckets {
         b.weigh(f64::from(b.count));
     }
 
-    /// Ages the buckets, drops those that have faded, and looks them over from the smallest size up. `noise` is that of one
-    /// sample. O(live buckets), some five additions each.
+    /// Ages the buckets, drops those that have faded, and looks them over from the smallest size up. `noise`
+    /// is that of one sample. O(live buckets), some five additions each.
     pub(super) fn scan(&mut self, noise: f64) -> Scan {
         let mut scan = Scan::default();
         let mut best = &EMPTY;

@@ -1,10 +1,11 @@
 //! What a batch of n costs: y = a + b·n, and when that changes.
 //!
-//! Owns the fit, the estimate of noise, the detection of changed costs and of sizes that are worse than smaller ones.
-//! Leaves to others what to do with it. Buckets instead of recursive least squares: there is no covariance to wind up when
-//! all batches have one size. Every rule stands in docs/controllers.md.
+//! Owns the fit, the estimate of noise, the detection of changed costs and of sizes that are worse than
+//! smaller ones. Leaves to others what to do with it. Buckets instead of recursive least squares: there is no
+//! covariance to wind up when all batches have one size. Every rule stands in docs/controllers.md.
 //!
-//! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would hide convexity.
+//! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would hide
+//! convexity.
 
 use super::buckets::{Buckets, Line};
 use crate::controller::Model;
@@ -40,8 +41,8 @@ pub(super) struct Cost {
     pub(super) verify: Option<u64>,
     /// The largest size measured.
     pub(super) top: f64,
-    /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush saved is worth
-    /// a wait.
+    /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush
+    /// saved is worth a wait.
     pub(super) rough_a: Option<f64>,
 }
 
@@ -56,8 +57,8 @@ impl Line {
         }
     }
 
-    /// k·a/b, larger while `a` is uncertain by 35 % or more: optimism, so that a wrong `a` near 0 cannot trap it at tiny
-    /// batches.
+    /// k·a/b, larger while `a` is uncertain by 35 % or more: optimism, so that a wrong `a` near 0 cannot trap
+    /// it at tiny batches.
     pub(super) fn knee(&self, k: f64) -> f64 {
         let sure = self.a_var < 0.35 * 0.35 * self.a * self.a;
         let optimism = if sure {
@@ -108,7 +109,8 @@ impl Cost {
         self.refit();
     }
 
-    /// Compares a cost with its size's own history: clips an outlier, forgets everything when the costs have changed.
+    /// Compares a cost with its size's own history: clips an outlier, forgets everything when the costs have
+    /// changed.
     fn judge(&mut self, n: u64, y: f64) -> f64 {
         let slope = self.fit.map_or(0.0, |f| f.b);
         let Some(b) = self.buckets.of(n).filter(|b| b.count >= 2) else {
@@ -157,8 +159,8 @@ impl Cost {
         (self.convex, self.verify) = (None, None);
         self.top = scan.top;
         if let Some(worse) = scan.worse {
-            // A slowdown of everything looks the same: believe it only once the smaller size was measured after the larger
-            // one first was.
+            // A slowdown of everything looks the same: believe it only once the smaller size was measured
+            // after the larger one first was.
             if worse.confirmed && self.streak == 0 {
                 self.convex = Some(worse.best);
                 self.buckets.up_to(worse.best, &mut scan);

@@ -1,9 +1,9 @@
 //! How long a flush that blocks nobody may wait: a share of the latency it would have had anyway.
 //!
-//! Replies are fitted as L = L0 + beta·n over the batch that carried them, their own waiting left out (a delay that is a
-//! share of a latency containing the delay feeds on itself). A wait ends when every known caller is queued, when the
-//! batch's own cost reaches the share, or at the share of L0. A gate closes when waits gain nobody, and one flush in 64
-//! keeps probing. See docs/controllers.md.
+//! Replies are fitted as L = L0 + beta·n over the batch that carried them, their own waiting left out (a
+//! delay that is a share of a latency containing the delay feeds on itself). A wait ends when every known
+//! caller is queued, when the batch's own cost reaches the share, or at the share of L0. A gate closes when
+//! waits gain nobody, and one flush in 64 keeps probing. See docs/controllers.md.
 
 /// Probe once in so many flushes while the gate is closed.
 const PROBE: u64 = 64;

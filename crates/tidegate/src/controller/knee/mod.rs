@@ -1,15 +1,16 @@
 //! The default controller: it measures what a batch costs and puts the limit at the knee of that curve.
 //!
-//! A batch of n costs a + b·n. Its efficiency is n / (n + a/b), so past a few a/b more items buy nothing but memory and
-//! latency. [`Knee`] fits a and b, sets the limit to k·a/b on the grid {2^e, 1.5·2^e}, and never moves it merely because a
-//! batch was or was not full. Around that: a backlog after a stall is cut into parts that make its mean latency least
-//! ([`Reason::DrainChunk`]), sizes measured to be worse than smaller ones are left alone ([`Reason::Convexity`]), changed
-//! costs are noticed and learned anew, every 16th full batch is a quarter as large so that a and b stay known
-//! ([`Reason::Probe`]), and where callers return after a completion it waits for them if that pays
-//! ([`Reason::Anticipate`]).
+//! A batch of n costs a + b·n. Its efficiency is n / (n + a/b), so past a few a/b more items buy nothing but
+//! memory and latency. [`Knee`] fits a and b, sets the limit to k·a/b on the grid {2^e, 1.5·2^e}, and never
+//! moves it merely because a batch was or was not full. Around that: a backlog after a stall is cut into
+//! parts that make its mean latency least ([`Reason::DrainChunk`]), sizes measured to be worse than smaller
+//! ones are left alone ([`Reason::Convexity`]), changed costs are noticed and learned anew, every 16th full
+//! batch is a quarter as large so that a and b stay known ([`Reason::Probe`]), and where callers return after
+//! a completion it waits for them if that pays ([`Reason::Anticipate`]).
 //!
-//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile` anticipation, `inflation` the waiting of
-//! flushes that block nobody; this file joins them into decisions. Nothing is allocated after creation.
+//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile`
+//! anticipation, `inflation` the waiting of flushes that block nobody; this file joins them into decisions.
+//! Nothing is allocated after creation.
 
 mod buckets;
 mod cost;
@@ -32,20 +33,24 @@ use crate::{Time, nanos};
 /// Where a limit starts before anything is known, within the bounds.
 const START_ITEMS: u64 = 32;
 const START_BYTES: u64 = 64 << 10;
-/// Growth per saturated batch until sizes span enough to tell a from b, and the most beyond the largest size measured.
+/// Growth per saturated batch until sizes span enough to tell a from b, and the most beyond the largest size
+/// measured.
 const GROW: u64 = 4;
 /// Every so many saturated batches one of another size keeps a and b identifiable.
 const PROBE_EVERY: u64 = 16;
-/// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln` differs by platform.
+/// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
+/// differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
 /// The same where another term is meant to bind.
 const AMPLE: f64 = 32.0;
 
-/// The default controller: measures what a batch costs and limits batches where larger ones would buy next to nothing.
+/// The default controller: measures what a batch costs and limits batches where larger ones would buy next to
+/// nothing.
 ///
-/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB; nothing is allocated after creation.
+/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB; nothing is
+/// allocated after creation.
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
@@ -198,9 +203,9 @@ impl Knee {
         })
     }
 
-    /// Waits for callers that return after a completion, where that pays. For boundaries where the next batch cannot start
-    /// while one runs and whose items are calls: somebody waits for the answer and then sends the next. Needs
-    /// [`Event::Arrived`].
+    /// Waits for callers that return after a completion, where that pays. For boundaries where the next batch
+    /// cannot start while one runs and whose items are calls: somebody waits for the answer and then sends
+    /// the next. Needs [`Event::Arrived`].
     #[must_use]
     pub fn anticipating(self) -> Self {
         Self {
@@ -235,8 +240,9 @@ impl Knee {
         })
     }
 
-    /// Takes a batch of n to cost `a_ns + b_ns * n` and learns nothing about it: for a cost that somebody else pays and the
-    /// driver cannot measure. Costs below a nanosecond count as that small amount, not as zero.
+    /// Takes a batch of n to cost `a_ns + b_ns * n` and learns nothing about it: for a cost that somebody
+    /// else pays and the driver cannot measure. Costs below a nanosecond count as that small amount, not as
+    /// zero.
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
@@ -246,8 +252,8 @@ impl Knee {
         self
     }
 
-    /// Another exchange rate between overhead and size: overhead is at most 1/(k+1) of a full batch. The default is 16,
-    /// and 32 with a latency objective. Values that are not above 0 are ignored.
+    /// Another exchange rate between overhead and size: overhead is at most 1/(k+1) of a full batch. The
+    /// default is 16, and 32 with a latency objective. Values that are not above 0 are ignored.
     #[must_use]
     pub fn with_k(mut self, k: f64) -> Self {
         if k > 0.0 && k.is_finite() {
@@ -307,7 +313,8 @@ impl Knee {
         }
     }
 
-    /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a backlog.
+    /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a
+    /// backlog.
     fn unasked(&self) -> Plan {
         let full = self.standing();
         let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
@@ -372,7 +379,7 @@ impl Knee {
         }
     }
 
-    /// Whether the limit comes from what was measured, rather than from growing until something is.
+    /// Returns whether the limit comes from what was measured, rather than from growing until something is.
     const fn targeted(&self) -> bool {
         self.cost.identified || self.cost.convex.is_some()
     }
@@ -385,8 +392,8 @@ impl Knee {
             )
     }
 
-    /// Half the latency budget for the batch itself, unless the backlog alone breaks the budget: then the limit would only
-    /// make the queue unstable.
+    /// Half the latency budget for the batch itself, unless the backlog alone breaks the budget: then the
+    /// limit would only make the queue unstable.
     fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
         let Objective::LatencyP99(x) = self.objective else {
             return None;
@@ -474,8 +481,8 @@ impl Knee {
         Some((now.after(wait as u64), Reason::Anticipate))
     }
 
-    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the cost counts
-    /// as saved, which tries a merge, after which two sizes are known.
+    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the
+    /// cost counts as saved, which tries a merge, after which two sizes are known.
     fn flush_cost(&self) -> Option<f64> {
         let known = self.cost.fit.map(|f| f.a);
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
@@ -676,7 +683,8 @@ fn nearest_kept(target: f64, limit: f64) -> f64 {
     }
 }
 
-/// The nearest size of the grid {2^e, 1.5·2^e}, by ratio. Between two grid sizes the border is their geometric mean.
+/// The nearest size of the grid {2^e, 1.5·2^e}, by ratio. Between two grid sizes the border is their
+/// geometric mean.
 fn nearest(target: f64) -> f64 {
     let x = target.clamp(1.0, (1u64 << 62) as f64);
     let low = (1u64 << (x as u64).ilog2()) as f64;

@@ -1,10 +1,10 @@
 //! Anticipation: who comes back after a completion, and is it worth waiting for them.
 //!
-//! In a closed loop arrivals are caused by completions. 16 slots of a/16 after a completion hold the moving average of
-//! arrivals in them, seen whether or not anybody waited, so nothing needs probing. Waiting d is worth the arrivals
-//! expected in d, each of which saves a flush of `a`, less the time the queue spends waiting. A lone caller never
-//! waits: nobody else is ever expected. It is anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches;
-//! docs/controllers.md.
+//! In a closed loop arrivals are caused by completions. 16 slots of a/16 after a completion hold the moving
+//! average of arrivals in them, seen whether or not anybody waited, so nothing needs probing. Waiting d is
+//! worth the arrivals expected in d, each of which saves a flush of `a`, less the time the queue spends
+//! waiting. A lone caller never waits: nobody else is ever expected. It is anticipatory disk scheduling (Iyer
+//! and Druschel, SOSP 2001) for batches; docs/controllers.md.
 
 const SLOTS: usize = 16;
 /// Completions before the profile is trusted.
@@ -38,7 +38,8 @@ impl Profile {
         }
     }
 
-    /// How much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if it does not pay.
+    /// How much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if it does not
+    /// pay.
     pub(super) fn wait(&self, dt: f64, a: f64, queued: u64) -> f64 {
         let first = slot_of(dt, a);
         if self.completions < LEARN || first >= SLOTS {
@@ -73,8 +74,9 @@ impl Profile {
     }
 }
 
-/// Closes where waits do not pay after all: the profile knows when arrivals come, not whether they are new. A caller that
-/// returns before the driver has said that its batch is done looks like one more caller, for example.
+/// Closes where waits do not pay after all: the profile knows when arrivals come, not whether they are new. A
+/// caller that returns before the driver has said that its batch is done looks like one more caller, for
+/// example.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     /// What a wait came to, in flushes saved less waiting, as a moving average.
@@ -104,7 +106,8 @@ impl Gate {
         self.held.get_or_insert((now_ns, queued));
     }
 
-    /// A batch starts. If it was held back: did those that came save more, `flush` each, than those that waited lost?
+    /// A batch starts. If it was held back: did those that came save more, `flush` each, than those that
+    /// waited lost?
     pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
         self.batches += 1;
         if let Some((since, queued)) = self.held.take() {

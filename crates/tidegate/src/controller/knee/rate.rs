@@ -69,8 +69,8 @@ impl Rate {
     }
 }
 
-/// The chunk that makes the mean latency least while a backlog of `backlog` is drained at cost a + b·n with `rate` items
-/// arriving a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
+/// The chunk that makes the mean latency least while a backlog of `backlog` is drained at cost a + b·n with
+/// `rate` items arriving a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
 pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     let rate = rate.min(0.95 / b);
     let spare = b * (1.0 - rate * b);

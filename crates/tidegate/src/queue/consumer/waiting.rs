@@ -1,5 +1,5 @@
-//! How the consumer waits: by looking again for a while, then asleep, as a thread or as a task. Why nobody sleeps through an
-//! item is told in the [module](super::super).
+//! How the consumer waits: by looking again for a while, then asleep, as a thread or as a task. Why nobody
+//! sleeps through an item is told in the [module](super::super).
 
 use std::future::poll_fn;
 use std::sync::Arc as Handle;
@@ -41,9 +41,9 @@ impl<T: Send> Consumer<T> {
         self.wait_deadline(Some(deadline))
     }
 
-    /// As [`wait`](Self::wait) for a stage that is itself a producer: if it has to wait, it first flushes its `outputs`, so
-    /// that what it made out of its last batch does not lie in its buffers meanwhile. A flush waits for room downstream, so
-    /// stages must not form a circle.
+    /// As [`wait`](Self::wait) for a stage that is itself a producer: if it has to wait, it first flushes its
+    /// `outputs`, so that what it made out of its last batch does not lie in its buffers meanwhile. A flush
+    /// waits for room downstream, so stages must not form a circle.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -77,7 +77,8 @@ impl<T: Send> Consumer<T> {
             Next::Ready => return Poll::Ready(Ok(())),
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
-            // A task has no timer of its own: it comes back again and again, for one linger after it went idle.
+            // A task has no timer of its own: it comes back again and again, for one linger after it went
+            // idle.
             Next::Soon | Next::Sleep(Some(_)) => {
                 if cfg!(loom) {
                     yield_now();
@@ -90,8 +91,8 @@ impl<T: Send> Consumer<T> {
 
     // Inside.
 
-    /// The last look, at the end of a drain, found an empty ring: another at once would find an item or two, and again, and
-    /// both sides would spend their time on handing each other the same few lines.
+    /// The last look, at the end of a drain, found an empty ring: another at once would find an item or two,
+    /// and again, and both sides would spend their time on handing each other the same few lines.
     #[inline]
     pub(super) fn let_gather(&mut self) {
         if std::mem::take(&mut self.caught_up) {
@@ -107,7 +108,8 @@ impl<T: Send> Consumer<T> {
         self.wait_longer(deadline)
     }
 
-    /// Waits after a look that found nothing: another at once would only take the line away from the producers.
+    /// Waits after a look that found nothing: another at once would only take the line away from the
+    /// producers.
     pub(super) fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         let mut backoff = Backoff::new(self.shared.wait);
         loop {
@@ -162,7 +164,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Nothing is ready: leaves `waker` and the mark, tells producers with buffers, and looks everywhere once more.
+    /// Nothing is ready: leaves `waker` and the mark, tells producers with buffers, and looks everywhere once
+    /// more.
     #[cold]
     fn settle_down(&mut self, waker: &Waker) -> Next {
         let shared = self.shared.clone();

@@ -1,5 +1,5 @@
-//! A producer's own buffer, and how large it is at present: how items get in, when it is flushed, and what becomes of them where the
-//! ring has no room.
+//! A producer's own buffer, and how large it is at present: how items get in, when it is flushed, and what
+//! becomes of them where the ring has no room.
 
 use crate::Time;
 use crate::controller::Reason;
@@ -42,8 +42,8 @@ impl<T: Send> Own<T> {
         self.look_at_flags(shared)
     }
 
-    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there last may come
-    /// back; it is followed by what `items` still has. Says whether the queue is closed.
+    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there
+    /// last may come back; it is followed by what `items` still has. Says whether the queue is closed.
     #[inline]
     pub(super) fn extend(
         &mut self,
@@ -239,7 +239,8 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// Moves the whole buffer into the overflow lane, as far as it takes it. Says whether there is room in the buffer now.
+    /// Moves the whole buffer into the overflow lane, as far as it takes it. Says whether there is room in
+    /// the buffer now.
     pub(super) fn spill(&mut self, shared: &Shared<T>) -> bool {
         let Some(lane) = &shared.lane else {
             return false;

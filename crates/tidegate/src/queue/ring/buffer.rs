@@ -1,5 +1,5 @@
-//! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]). How many items it is to
-//! gather, and when it is emptied, is decided elsewhere.
+//! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]). How
+//! many items it is to gather, and when it is emptied, is decided elsewhere.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use super::{Claim, Refused, Ring};
 use crate::controller::Counts;
 use crate::queue::sync::{Acquire, Arc, AtomicU64, Padded, Relaxed, Release};
 
-/// A producer's own buffer, written by its one [`Writer`] and emptied, under its lock, by the producer (flush) or the
-/// consumer (sweep).
+/// A producer's own buffer, written by its one [`Writer`] and emptied, under its lock, by the producer
+/// (flush) or the consumer (sweep).
 pub(in crate::queue) struct Buffer<T> {
     /// The position after the last item written.
     tail: Padded<AtomicU64>,
@@ -23,8 +23,8 @@ pub(in crate::queue) struct Buffer<T> {
 pub(in crate::queue) struct Taken {
     /// Everything before it was taken.
     head: u64,
-    /// The ring position after the last flushed item: the consumer may sweep what is here only once it read up to there,
-    /// or this producer's items would overtake each other.
+    /// The ring position after the last flushed item: the consumer may sweep what is here only once it read
+    /// up to there, or this producer's items would overtake each other.
     pub(in crate::queue) ring_end: u64,
     /// Items the consumer swept since the producer last looked.
     pub(in crate::queue) swept: u64,
@@ -35,7 +35,8 @@ pub(in crate::queue) struct Taken {
 }
 
 // SAFETY: slots at or after `tail` belong to the writer; slots in `head..tail` to the holder of the lock. `tail` is
-// published with Release and read with Acquire; the writer learns of a new `head` through the lock. Items move: `Send`.
+// published with Release and read with Acquire; the writer learns of a new `head` through the lock. Items
+// move: `Send`.
 unsafe impl<T: Send> Sync for Buffer<T> {}
 // SAFETY: it owns its items.
 unsafe impl<T: Send> Send for Buffer<T> {}
@@ -133,8 +134,8 @@ impl<T> Taking<'_, T> {
         len
     }
 
-    /// Hands items to `lane`, in order, until it gives one back, which stays. `lane` answers the ring position at which an
-    /// item it took is due.
+    /// Hands items to `lane`, in order, until it gives one back, which stays. `lane` answers the ring
+    /// position at which an item it took is due.
     pub(in crate::queue) fn spill(&mut self, mut lane: impl FnMut(T) -> Result<u64, T>) {
         while self.len() > 0 {
             let at = self.taken.head;

@@ -1,7 +1,7 @@
 //! The producers' side of the ring: claims, what moves into them, and their publication.
 //!
-//! Nothing of the caller's runs between a claim and its publication; see the module's documentation for the marks and for why
-//! lines are fetched ahead.
+//! Nothing of the caller's runs between a claim and its publication; see the module's documentation for the
+//! marks and for why lines are fetched ahead.
 
 use std::ptr;
 
@@ -40,7 +40,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Takes `item` in and runs `between` after the claim, before the publication: a producer that the scheduler stops there.
+    /// Takes `item` in and runs `between` after the claim, before the publication: a producer that the
+    /// scheduler stops there.
     #[cfg(test)]
     pub(in crate::queue) fn push_stopped(&self, item: T, between: impl FnOnce()) -> bool {
         let Ok(claim) = self.claim(1) else {

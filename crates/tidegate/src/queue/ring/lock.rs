@@ -5,8 +5,8 @@ pub(super) use loomed::{Lock, Locked};
 #[cfg(not(loom))]
 pub(super) use spinning::{Lock, Locked};
 
-/// A lock for a few dozen instructions, taken once a batch: half the price of a mutex, whose release, too, is a
-/// read-modify-write. The two who may want it hardly ever meet; who does meet the other yields.
+/// A lock for a few dozen instructions, taken once a batch: half the price of a mutex, whose release, too, is
+/// a read-modify-write. The two who may want it hardly ever meet; who does meet the other yields.
 #[cfg(not(loom))]
 mod spinning {
     use std::cell::UnsafeCell;

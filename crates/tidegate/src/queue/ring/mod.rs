@@ -1,35 +1,39 @@
-//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers fill. Nowhere else is any allowed.
+//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers fill. Nowhere else
+//! is any allowed.
 //!
-//! Here is what both sides of the ring share. `claim` is the producers' side, `reader` the consumer's; `buffer` is what a
-//! producer gathers items in, under its `lock`; `slots` is the memory of both.
+//! Here is what both sides of the ring share. `claim` is the producers' side, `reader` the consumer's;
+//! `buffer` is what a producer gathers items in, under its `lock`; `slots` is the memory of both.
 //!
 //! # The ring
 //!
-//! Positions count up for ever; position `p` lives in slot `p & mask`. A producer *claims* `n` positions by one
-//! compare-exchange of `tail`, moves its items in, and publishes the whole claim by one store: the *stamp* of its first
-//! slot becomes the position after its last.
+//! Positions count up for ever; position `p` lives in slot `p & mask`. A producer *claims* `n` positions by
+//! one compare-exchange of `tail`, moves its items in, and publishes the whole claim by one store: the
+//! *stamp* of its first slot becomes the position after its last.
 //!
 //! ```text
 //! position      8     9    10    11    12    13
 //! stamp        11     .     .    12    14     .      three claims: 8..11, 11..12, 12..14
 //! ```
 //!
-//! The consumer's [`Reader`] stands at a claim's first position, or inside a claim it knows. A stamp above the position
-//! it is read at is a published claim; one at most that is left over from an earlier lap: a claim is at most
-//! `capacity <= slots` long, so a stamp of one lap ago is at most the present position. Stamps are never reset.
+//! The consumer's [`Reader`] stands at a claim's first position, or inside a claim it knows. A stamp above
+//! the position it is read at is a published claim; one at most that is left over from an earlier lap: a
+//! claim is at most `capacity <= slots` long, so a stamp of one lap ago is at most the present position.
+//! Stamps are never reset.
 //!
 //! # Marks
 //!
-//! Whoever is going to sleep leaves a mark in the word that the other side must change to be of any use to it: the
-//! consumer in `tail`, a producer that found no room in `head`. Both words change only by read-modify-write, so the mark
-//! cannot be overlooked, and looking for it costs nothing: a marked `tail` is merely too large to have room, and leads
-//! into the slow path that finds out why. The same goes for the mark that says the queue is closed.
+//! Whoever is going to sleep leaves a mark in the word that the other side must change to be of any use to
+//! it: the consumer in `tail`, a producer that found no room in `head`. Both words change only by
+//! read-modify-write, so the mark cannot be overlooked, and looking for it costs nothing: a marked `tail` is
+//! merely too large to have room, and leads into the slow path that finds out why. The same goes for the mark
+//! that says the queue is closed.
 //!
 //! # Lines fetched ahead
 //!
-//! What a producer writes next the consumer read a lap ago, so its lines are in the other core's cache; and a claim, being a
-//! locked instruction, waits until every store before it is done. So whoever publishes a claim asks for the lines of claims to
-//! come, where there is room: with distant cores that makes small claims two to three times as fast.
+//! What a producer writes next the consumer read a lap ago, so its lines are in the other core's cache; and a
+//! claim, being a locked instruction, waits until every store before it is done. So whoever publishes a claim
+//! asks for the lines of claims to come, where there is room: with distant cores that makes small claims two
+//! to three times as fast.
 //!
 //! # Invariants
 //!
@@ -80,19 +84,21 @@ pub(super) struct Ring<T> {
 struct Tail {
     /// The next position to claim, and the marks `CLOSED` and `WAITING`.
     at: AtomicU64,
-    /// A past value of `head`: never ahead of it, so believing it is safe, and the consumer's line stays unread while
-    /// there is room. It lives on this line because whoever claims owns the line anyway.
+    /// A past value of `head`: never ahead of it, so believing it is safe, and the consumer's line stays
+    /// unread while there is room. It lives on this line because whoever claims owns the line anyway.
     head_seen: AtomicU64,
 }
 
 // SAFETY: a slot is written only under the claim that covers it and read only by the reader after that claim's stamp
-// (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items move between threads: `Send`.
+// (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items move between
+// threads: `Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: it owns its items.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// A ring with room for exactly `capacity` items, and its one reader. Its memory is rounded up to a power of two.
+    /// A ring with room for exactly `capacity` items, and its one reader. Its memory is rounded up to a power
+    /// of two.
     pub(super) fn new(capacity: usize) -> (Self, Reader) {
         assert!(capacity > 0 && (capacity as u64) < POSITION / 4);
         static IDS: Ids = Ids::new(0);
@@ -126,7 +132,7 @@ impl<T> Ring<T> {
         self.head.load(Acquire) & POSITION
     }
 
-    /// Whether a claim would find room.
+    /// Returns whether a claim would find room.
     pub(super) fn has_room(&self) -> bool {
         self.claimed() < self.taken() + self.capacity
     }
@@ -135,7 +141,7 @@ impl<T> Ring<T> {
         self.tail.at.load(Acquire) & CLOSED != 0
     }
 
-    /// Whether the consumer's mark is set.
+    /// Returns whether the consumer's mark is set.
     pub(super) fn consumer_waits(&self) -> bool {
         self.tail.at.load(Acquire) & WAITING != 0
     }

@@ -6,7 +6,8 @@ use super::slots::taken_from;
 use super::{Ring, WAITING};
 use crate::queue::sync::{AcqRel, Acquire, Relaxed, SeqCst};
 
-/// The reading end of one ring: a position, not a reference, so that it can live wherever the consumer's rights do.
+/// The reading end of one ring: a position, not a reference, so that it can live wherever the consumer's
+/// rights do.
 pub(in crate::queue) struct Reader {
     /// The ring it belongs to.
     ring: u64,
@@ -44,8 +45,8 @@ impl Reader {
         self.head < self.known
     }
 
-    /// Counts the items that can be read now, up to the first claim that is not published yet. It reads each stamp once:
-    /// later reads find the claims in `known`.
+    /// Counts the items that can be read now, up to the first claim that is not published yet. It reads each
+    /// stamp once: later reads find the claims in `known`.
     #[inline]
     pub(in crate::queue) fn published<T>(&mut self, ring: &Ring<T>) -> u64 {
         self.check(ring);
@@ -60,8 +61,8 @@ impl Reader {
         self.known - self.head
     }
 
-    /// Hands up to `limit` items to `each`, and none at or after the position `stop` names after the last look at the
-    /// ring. Should `each` panic, the items it had not seen remain.
+    /// Hands up to `limit` items to `each`, and none at or after the position `stop` names after the last
+    /// look at the ring. Should `each` panic, the items it had not seen remain.
     #[inline]
     pub(in crate::queue) fn each<T>(
         &mut self,
@@ -134,7 +135,8 @@ impl Reader {
         self.head - first
     }
 
-    /// Gives the slots read since the last call back to the producers. `Some(slots)` if a producer wants room.
+    /// Gives the slots read since the last call back to the producers. `Some(slots)` if a producer wants
+    /// room.
     #[inline]
     pub(in crate::queue) fn publish<T>(&mut self, ring: &Ring<T>) -> Option<u64> {
         self.check(ring);
@@ -143,13 +145,14 @@ impl Reader {
             return None;
         }
         self.freed = self.head;
-        // Release: our reads come before a producer's next writes. Acquire: its mark comes after its leaving a waker.
+        // Release: our reads come before a producer's next writes. Acquire: its mark comes after its leaving
+        // a waker.
         let before = ring.head.swap(self.head, AcqRel);
         (before & WAITING != 0).then_some(freed)
     }
 
-    /// Leaves the consumer's mark, if nothing at all is claimed: the next claim reports it. False if something is claimed
-    /// (and will be published in a moment), or the ring is closed.
+    /// Leaves the consumer's mark, if nothing at all is claimed: the next claim reports it. False if
+    /// something is claimed (and will be published in a moment), or the ring is closed.
     pub(in crate::queue) fn mark_waiting<T>(&self, ring: &Ring<T>) -> bool {
         self.check(ring);
         ring.tail

@@ -1,4 +1,5 @@
-//! Memory for items, addressed by position; whose a position is, its users know. Under loom each access is a step of its own.
+//! Memory for items, addressed by position; whose a position is, its users know. Under loom each access is a
+//! step of its own.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -8,7 +9,8 @@ pub(super) type Cell<T> = std::cell::UnsafeCell<T>;
 #[cfg(loom)]
 pub(super) type Cell<T> = loom::cell::UnsafeCell<T>;
 
-/// A power of two of slots, addressed by position. It knows nothing of who owns which: every access is the caller's claim.
+/// A power of two of slots, addressed by position. It knows nothing of who owns which: every access is the
+/// caller's claim.
 pub(super) struct Slots<T>(Box<[Cell<MaybeUninit<T>>]>);
 
 impl<T> Slots<T> {
@@ -83,7 +85,8 @@ impl<T> Slots<T> {
     }
 
     /// # Safety
-    /// `n <= len` slots from `at` are the caller's and hold no items; the `n` at `from` move in and are elsewhere.
+    /// `n <= len` slots from `at` are the caller's and hold no items; the `n` at `from` move in and are
+    /// elsewhere.
     #[inline]
     pub(super) unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         let (slots, run) = self.run(at, n);

@@ -437,8 +437,8 @@ fn act() -> impl Strategy<Value = Act> {
 type Sub = (usize, &'static str, Option<&'static str>);
 
 proptest! {
-    /// Against the plain reading of the rules, as if all clients were connected to one node: each subscription of its own hears a
-    /// message once, of each queue group one member does, wherever it is.
+    /// Against the plain reading of the rules, as if all clients were connected to one node: each
+    /// subscription of its own hears a message once, of each queue group one member does, wherever it is.
     #[test]
     fn three_nodes_are_as_one(acts in prop::collection::vec(act(), 1..60)) {
         let mut c = Cluster::of(3, 1 << 20);

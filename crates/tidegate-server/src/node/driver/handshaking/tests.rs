@@ -1,4 +1,5 @@
-//! Hellos of many clients at a real server: the tests take its turns one by one, and set the cost of a handshake.
+//! Hellos of many clients at a real server: the tests take its turns one by one, and set the cost of a
+//! handshake.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -127,8 +128,8 @@ impl Client {
     }
 }
 
-/// All hellos are there before the first handshake is over, and the clients send nothing more meanwhile: no event of theirs wakes a
-/// connection that waits.
+/// All hellos are there before the first handshake is over, and the clients send nothing more meanwhile: no
+/// event of theirs wakes a connection that waits.
 #[test]
 fn hellos_wait_for_the_turns_that_have_room_for_them() {
     for (cost, most) in [

@@ -178,8 +178,8 @@ fn three_groups() -> Vec<GroupOf> {
     all
 }
 
-/// Starts a node as the loop does: who it is, who the others are, its log, and what it promises at once: a vote for itself where it is
-/// alone in a group. What the last of them came to.
+/// Starts a node as the loop does: who it is, who the others are, its log, and what it promises at once: a
+/// vote for itself where it is alone in a group. What the last of them came to.
 fn start(film: &Film) -> Result<u64, OpenError> {
     let (state, log) = film.storages();
     let mut file = identify(&*state, "tide", "n1", 7).unwrap();
@@ -210,7 +210,7 @@ fn start(film: &Film) -> Result<u64, OpenError> {
     Ok(term)
 }
 
-/// Whether the log of a crashed disk has anything that somebody may count on.
+/// Returns whether the log of a crashed disk has anything that somebody may count on.
 fn has_promised((state, log): &(SimDisk, SimDisk)) -> bool {
     let (state, log) = (Arc::new(state.copy()), Arc::new(log.copy()));
     let options = Options {

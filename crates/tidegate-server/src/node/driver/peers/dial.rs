@@ -1,4 +1,5 @@
-//! Following routes: a name is looked up by a thread, since that may take long, and one of its addresses is dialled.
+//! Following routes: a name is looked up by a thread, since that may take long, and one of its addresses is
+//! dialled.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};

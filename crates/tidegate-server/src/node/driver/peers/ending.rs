@@ -1,4 +1,5 @@
-//! The end of a peer's connection: what hung on it is taken back, the route is dialled again, and people are told why.
+//! The end of a peer's connection: what hung on it is taken back, the route is dialled again, and people are
+//! told why.
 
 use std::io;
 

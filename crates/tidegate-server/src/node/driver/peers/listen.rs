@@ -1,4 +1,5 @@
-//! How a node comes to listen for the others: who it is, where it listens, what it will dial; and taking in whoever connects.
+//! How a node comes to listen for the others: who it is, where it listens, what it will dial; and taking in
+//! whoever connects.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -30,8 +31,8 @@ use crate::node::tls;
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
 
 impl Peers {
-    /// Listens for peers and dials the routes, as the settings say; `None` if they say nothing of a cluster. The data directory, if
-    /// there is one, is this process's already.
+    /// Listens for peers and dials the routes, as the settings say; `None` if they say nothing of a cluster.
+    /// The data directory, if there is one, is this process's already.
     ///
     /// # Errors
     /// An address that cannot be had, or a data directory that is another node's.

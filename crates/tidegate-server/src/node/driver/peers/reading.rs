@@ -122,7 +122,7 @@ impl Peers {
         None
     }
 
-    /// Whether the connection is not to be read now.
+    /// Returns whether the connection is not to be read now.
     fn waits(&mut self, key: usize, node: &Node) -> bool {
         let Some(conn) = self.conns.get(key).filter(|c| !c.connecting) else {
             return true;

@@ -1,7 +1,8 @@
-//! TLS between nodes: whoever dials begins with it, and both sides show a certificate. What went wrong is said so that somebody
-//! can do something about it.
+//! TLS between nodes: whoever dials begins with it, and both sides show a certificate. What went wrong is
+//! said so that somebody can do something about it.
 //!
-//! Whoever listens looks at a connection's first bytes: a node that speaks no TLS is to hear so, in words it understands.
+//! Whoever listens looks at a connection's first bytes: a node that speaks no TLS is to hear so, in words it
+//! understands.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -47,14 +48,14 @@ impl Peers {
         self.tls = tls;
     }
 
-    /// Whether nodes speak TLS with each other.
+    /// Returns whether nodes speak TLS with each other.
     #[must_use]
     pub const fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether the connection is not to be read now: its first bytes are not there yet, or it is over, or its handshake waits at the
-    /// place that `wait` gives to this address.
+    /// Whether the connection is not to be read now: its first bytes are not there yet, or it is over, or its
+    /// handshake waits at the place that `wait` gives to this address.
     pub(in crate::node::driver) fn postpone(
         &mut self,
         now: Time,
@@ -143,7 +144,8 @@ impl Peers {
         false
     }
 
-    /// Notices the end of a handshake, and sees to it that what TLS itself has to say is written. Whether the connection goes on.
+    /// Notices the end of a handshake, and sees to it that what TLS itself has to say is written. Whether the
+    /// connection goes on.
     pub(super) fn go_on_with_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
         let conn = &mut self.conns[key];
         if conn.securing == Securing::Handshake && !conn.socket.is_handshaking() {

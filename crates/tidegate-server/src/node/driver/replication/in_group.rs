@@ -1,4 +1,5 @@
-//! What this node knows of one of its groups: whether it leads it, what a leader said is committed, what is taken over.
+//! What this node knows of one of its groups: whether it leads it, what a leader said is committed, what is
+//! taken over.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub(super) struct InGroup {
     leads: Option<(u64, Timestamp)>,
     /// The last entry a leader said is committed.
     told_committed: u64,
-    /// When that counts: a heartbeat tells whoever lacks entries no more than what it has, and is answered by what it lacks.
+    /// When that counts: a heartbeat tells whoever lacks entries no more than what it has, and is answered by
+    /// what it lacks.
     told_at: Time,
     pub(super) taking_over: TakingOver,
     /// At the end of the turn leadership goes to this node, or to any.
@@ -117,7 +119,8 @@ impl InGroup {
         }
     }
 
-    /// A leader without room refuses what others would take: one that has room is to lead, if it has everything else.
+    /// A leader without room refuses what others would take: one that has room is to lead, if it has
+    /// everything else.
     fn relieve(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         let full = node.has_no_room() && store.group(self.at).leads();
         if !full || now < self.relieve_at {
@@ -156,8 +159,8 @@ impl InGroup {
         }
     }
 
-    /// Whether everything is applied that was committed before the leader told so. A new leader does not know what that is before it has
-    /// committed an entry of its own.
+    /// Returns whether everything is applied that was committed before the leader told so. A new leader does
+    /// not know what that is before it has committed an entry of its own.
     fn is_current(&self, now: Time, store: &Store) -> bool {
         let (index, term) = store.applied(self.at);
         let group = store.group(self.at);
@@ -176,7 +179,8 @@ impl InGroup {
         }
     }
 
-    /// Another node is to lead, the most advanced one if it matters to nobody which. First everything known here is proposed.
+    /// Another node is to lead, the most advanced one if it matters to nobody which. First everything known
+    /// here is proposed.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
         if self.of.members.len() < 2 {
             return;
@@ -249,7 +253,8 @@ impl InGroup {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 
-    /// A follower without space says nothing of what waits for it there; that it has none is heard otherwise, while it is there.
+    /// A follower without space says nothing of what waits for it there; that it has none is heard otherwise,
+    /// while it is there.
     fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
         let others = self.of.members.iter().copied();
         let full: Vec<u64> = others
@@ -310,9 +315,10 @@ impl InGroup {
     }
 }
 
-/// Whether at most half of a group's members can take messages. Each member is given as whether it has no room, and
-/// whether it is there. While one member has no room, a member that is away does not count: it may come back without
-/// room, and then no majority could take the messages that the leader accepted meanwhile.
+/// Returns whether at most half of a group's members can take messages. Each member is given as whether it
+/// has no room, and whether it is there. While one member has no room, a member that is away does not count:
+/// it may come back without room, and then no majority could take the messages that the leader accepted
+/// meanwhile.
 fn is_crowded(members: Vec<(bool, bool)>) -> bool {
     let full = members.iter().any(|(full, _)| *full);
     let able = members.iter().filter(|(full, there)| !full && *there);
@@ -320,7 +326,7 @@ fn is_crowded(members: Vec<(bool, bool)>) -> bool {
 }
 
 impl Known {
-    /// Whether a node was heard of lately.
+    /// Returns whether a node was heard of lately.
     fn is_there(&self, now: Time, id: u64) -> bool {
         self.heard.get(&id).is_some_and(|at| now < *at + GONE)
     }

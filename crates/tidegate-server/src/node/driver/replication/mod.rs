@@ -1,5 +1,5 @@
-//! The groups' part in the loop: what other nodes say goes to the store, what the groups say goes to them, time ticks, and the
-//! streams learn whether this node leads.
+//! The groups' part in the loop: what other nodes say goes to the store, what the groups say goes to them,
+//! time ticks, and the streams learn whether this node leads.
 //!
 //! Decides nothing but when: Raft decides who leads ([`crate::replica`]), the streams what that means
 //! ([`crate::node::jetstream`]), and [`crate::catchup`] what is fetched by who is too far behind.
@@ -28,7 +28,8 @@ const TICK: Duration = Duration::from_millis(60);
 const LOOK: Duration = Duration::from_millis(250);
 /// After a heartbeat what a leader has to send would have come.
 const TOLD: Duration = Duration::from_millis(500);
-/// Whoever was not heard of for so long is not there: a leader has answers to its heartbeats several times as often.
+/// Whoever was not heard of for so long is not there: a leader has answers to its heartbeats several times as
+/// often.
 const GONE: Duration = Duration::from_secs(2);
 
 /// See the [module](self).
@@ -149,7 +150,8 @@ impl Replication {
             }
         }
         if self.tick_at <= now {
-            // One tick, however late: a loop that was held up has not heard of the others meanwhile, which says nothing of them.
+            // One tick, however late: a loop that was held up has not heard of the others meanwhile, which
+            // says nothing of them.
             self.tick_at = now + TICK;
             store.tick();
         }
@@ -252,7 +254,7 @@ impl Replication {
         terms.collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
-    /// Whether this node has everything of all groups that it shares with others.
+    /// Returns whether this node has everything of all groups that it shares with others.
     fn is_whole(&self, store: &Store) -> bool {
         self.among_others().all(|at| store.group(at).is_whole())
     }
@@ -302,7 +304,8 @@ impl Replication {
         node.announce_streams();
     }
 
-    /// Others are to lead, the most advanced ones if it matters to nobody which. First everything known here is proposed.
+    /// Others are to lead, the most advanced ones if it matters to nobody which. First everything known here
+    /// is proposed.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
         for group in &mut self.groups {
             group.begin_hand_over(now, node, None);

@@ -203,7 +203,8 @@ fn what_a_node_kept_before_it_began_is_not_open_before_it_knows_what_it_missed()
     let (owner, group) = (w.owner_of("B"), w.group_of("B"));
     assert_eq!(owner, 1);
     let at = w.slot(owner, group);
-    // As after a start: the directory is as it was written down, and nobody has said yet what there is by now.
+    // As after a start: the directory is as it was written down, and nobody has said yet what there is by
+    // now.
     let begun = |w: &mut World| {
         let limits = AccountLimits {
             replicated: true,

@@ -41,7 +41,8 @@ fn publish(w: &mut World, text: &str) {
     drop(w.heard(1));
 }
 
-/// Messages that were pushed to the client at node 2 since it was asked last: their numbers by the consumer, and in the stream.
+/// Messages that were pushed to the client at node 2 since it was asked last: their numbers by the consumer,
+/// and in the stream.
 fn pushed(w: &mut World) -> Vec<(u64, u64)> {
     let heard = w.heard(2);
     let replies = heard.split([' ', '\r']);

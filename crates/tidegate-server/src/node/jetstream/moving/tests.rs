@@ -1,4 +1,5 @@
-//! Streams move between nodes without sockets and without Raft: with what leaders tell each other lost, and leaders that change.
+//! Streams move between nodes without sockets and without Raft: with what leaders tell each other lost, and
+//! leaders that change.
 
 use std::collections::BTreeMap;
 
@@ -353,7 +354,8 @@ fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
             };
             let target = moving.to;
             if target == ALL {
-                // The directory goes with it, and there is nobody to decide anything. It is back in time, and nothing is lost.
+                // The directory goes with it, and there is nobody to decide anything. It is back in time, and
+                // nothing is lost.
                 w.follow(target);
                 (0..6).for_each(|_| w.settle());
                 w.lead(target, 1);
@@ -548,7 +550,8 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
     assert!(frozen > 0);
 }
 
-/// However large a stream is and however long its copy takes, little of it is left when it is frozen, unless its copy comes no nearer.
+/// However large a stream is and however long its copy takes, little of it is left when it is frozen, unless
+/// its copy comes no nearer.
 #[test]
 fn a_copy_that_comes_nearer_has_its_time() {
     let second = std::time::Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! What leaders say to each other has the bytes of its version: `tests/golden/cluster`, a folder for each version of the protocol.
+//! What leaders say to each other has the bytes of its version: `tests/golden/cluster`, a folder for each
+//! version of the protocol.
 
 use super::{Change, Told};
 use crate::cluster::VERSION;
@@ -6,8 +7,8 @@ use crate::stream::{Cursor, Moving, Stage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it has a sample; both belong
-/// to a new version of the protocol.
+/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
+/// has a sample; both belong to a new version of the protocol.
 const fn name_of(told: &Told) -> &'static str {
     match told {
         Told::Changed { change, .. } => match change {

@@ -50,7 +50,8 @@ fn act(nodes: usize) -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Random requests while leaders go and nodes fall behind; once all is well again everybody has the same, and everybody was answered once.
+/// Random requests while leaders go and nodes fall behind; once all is well again everybody has the same, and
+/// everybody was answered once.
 struct Walk {
     w: World,
     asked: usize,

@@ -1,5 +1,5 @@
-//! Nodes with several groups each, without sockets and without Raft: an entry that is proposed is committed by all members at once,
-//! but for those that are held back.
+//! Nodes with several groups each, without sockets and without Raft: an entry that is proposed is committed
+//! by all members at once, but for those that are held back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Messages for Entries<'_> {
     }
 }
 
-/// Whether a message arrives: of what leaders tell each other so many in a hundred are lost.
+/// Returns whether a message arrives: of what leaders tell each other so many in a hundred are lost.
 fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
     move |message| {
         *chance = chance
@@ -257,7 +257,8 @@ impl World {
         self.settle();
     }
 
-    /// Of this node's disk so little is left that only what makes space is written; there is space again at `None`.
+    /// Of this node's disk so little is left that only what makes space is written; there is space again at
+    /// `None`.
     pub(in crate::node::jetstream) fn crowd(&mut self, node: Option<usize>) {
         self.scarce = node;
         for (at, of) in self.nodes.iter_mut().enumerate() {
