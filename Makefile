@@ -55,7 +55,7 @@ test: deps ## every test but those of test-all (installs what is missing when ru
 	$(CARGO) test --locked -p tidegate-bench --bins --test bench
 	@$(MAKE) --no-print-directory loom ignored
 
-test-all: test deps-peers ## test, and what takes longer: rivals, steps of the replication, ten minutes each of the proofs
+test-all: test deps-peers ## test, then rivals, steps of the replication, the proofs and 10,000 seeds: hours
 	$(CARGO) test --locked -p tidegate-server --features sim,lab --lib --test store
 	$(CARGO) test --locked -p tidegate-cli --features lab --test cluster -- steps nats_server
 	$(CARGO) build --locked -p tidegate-cli

@@ -4,8 +4,7 @@
 //! n values lies the median of their source with a probability that the binomial distribution gives (David
 //! and Nagaraja, *Order Statistics*, 7.1).
 
-/// The smallest number of pairs for which an interval of 95 % exists that is not widened to the extremes by
-/// lack of data.
+/// The fewest pairs of a comparison. From nine on the interval leaves out extremes.
 pub(crate) const PAIRS_MIN: usize = 7;
 const CONFIDENCE: f64 = 0.95;
 
@@ -36,9 +35,9 @@ impl Interval {
         })
     }
 
-    /// Half the interval's width as a share of its median.
-    pub(crate) fn half_width(&self) -> f64 {
-        (self.high - self.low) / 2.0 / self.median
+    /// The interval's width as a share of its median.
+    pub(crate) fn width(&self) -> f64 {
+        (self.high - self.low) / self.median
     }
 }
 
@@ -61,7 +60,7 @@ pub(crate) enum Verdict {
     NotWorse,
     /// The whole interval is beyond the bound.
     Worse,
-    /// The interval is wider than the bound, or lies across it.
+    /// A part of the interval is within the bound, a part beyond it.
     NotResolved,
 }
 

@@ -152,7 +152,7 @@ fn judge(
     syscalls: Option<f64>,
     within: f64,
 ) -> (Verdict, &'static str) {
-    if throughput.half_width() <= within {
+    if throughput.width() <= within {
         return (Verdict::of(throughput, within, true), "throughput");
     }
     let cpu = Verdict::of(cpu, within, false);

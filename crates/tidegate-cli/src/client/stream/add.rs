@@ -30,7 +30,8 @@ pub(crate) struct AddArgs {
     /// Servers that keep it.
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
-    /// When messages go: at limits, or once consumers have acknowledged them.
+    /// The rule by which messages go: at limits, or once consumers have acknowledged them. `tidegate serve`
+    /// takes limits alone.
     #[arg(long, value_enum)]
     retention: Option<Retention>,
     /// What gives way at a limit: the oldest messages, or new ones, which are refused.
