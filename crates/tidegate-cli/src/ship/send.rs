@@ -109,6 +109,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             (Box::new(direct), None)
         }
         Input::Spool(reader, acks) => {
+            acks.check(resumed)?;
             let spooled = Spooled::new(reader, resumed + acks.base())?;
             // An earlier life may have ended before it heard of that.
             acks.acked(resumed);

@@ -55,6 +55,8 @@ pub(super) struct Opened {
     pub(super) next: u64,
     /// Bytes of an unfinished batch, left by a crash, that were cut off.
     pub(super) cut_bytes: u64,
+    /// One of the manifest's slots was not whole: newer records than those found may have been durable.
+    pub(super) is_doubtful: bool,
 }
 
 /// A spool that cannot be used.
@@ -242,11 +244,12 @@ pub(super) fn open<D: Disk>(
         path: path.clone(),
         file: lock,
         generation: codec::GENERATION,
+        is_doubtful: false,
     };
     let (owner, extent) = load(&mut file, session, fresh, &firsts)?;
     // Before the first segment: one without its session is not readable.
     disk.sync_names().map_err(on)?;
-    let recovered = recover::recover(&disk, firsts, &owner, extent.as_ref())?;
+    let recovered = recover::recover(&disk, firsts, &owner, extent.as_ref(), file.is_doubtful)?;
     disk.sync_names().map_err(on)?;
     let mut state = State {
         segments: recovered.segments,
@@ -269,6 +272,7 @@ pub(super) fn open<D: Disk>(
         first: extent.first,
         next: extent.next,
         cut_bytes: recovered.cut_bytes,
+        is_doubtful: file.is_doubtful,
     };
     let shared = Arc::new(Shared {
         state: Mutex::new(state),
@@ -312,8 +316,9 @@ fn load<F: Bytes>(
     let mut found = vec![0; bytes.min(codec::MANIFEST as u64) as usize];
     file.file.read_at(0, &mut found).map_err(on)?;
     let (owner, extent) = match codec::find(&found) {
-        codec::Found::Manifest(found) => {
+        codec::Found::Manifest(found, both) => {
             file.generation = found.generation + 1;
+            file.is_doubtful = !both;
             (found.owner, Some(found.extent))
         }
         codec::Found::Old(owner) => (owner, None),
@@ -338,7 +343,7 @@ fn load<F: Bytes>(
             file.write_both(owner, extent)?;
             (owner, Some(extent))
         }
-        codec::Found::Nothing => {
+        codec::Found::Nothing | codec::Found::Foreign => {
             let path = file.path.clone();
             let directory = path.parent().map(PathBuf::from).unwrap_or_default();
             return Err(SpoolError::Unreadable { path, directory });
@@ -356,6 +361,9 @@ struct ManifestFile<F> {
     file: F,
     /// The generation that is written next.
     generation: u64,
+    /// One of the slots was not whole when the spool was opened: a crash tore it, or it is damaged. It may
+    /// have been the newer one.
+    is_doubtful: bool,
 }
 
 impl<F: Bytes> ManifestFile<F> {

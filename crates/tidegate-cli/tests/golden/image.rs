@@ -43,9 +43,30 @@ pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
     }
 }
 
-/// The owner of a spool: slots of 60 bytes.
+/// The owner of a spool: slots of 60 bytes in format 1, a manifest at 0 and at 4096 in format 2.
 fn session(bytes: &[u8], text: &mut Text) {
     text.length(bytes.len() as u64);
+    let manifests = bytes.chunks(4096).zip([0, 4096]);
+    let manifests: Vec<_> = manifests
+        .filter(|(slot, _)| slot.starts_with(b"TGSPOOL2"))
+        .collect();
+    for (slot, at) in &manifests {
+        text.at(*at);
+        let mut f = Fields::new(slot, text);
+        f.bytes(8, "magic and version");
+        f.number(8, "generation");
+        f.bytes(16, "session it was begun for");
+        f.bytes(16, "session its records travel in");
+        f.number(8, "base");
+        f.number(8, "number of the oldest record");
+        f.number(8, "first record of the newest segment");
+        f.number(8, "durable bytes of that segment");
+        f.number(8, "number of the next record");
+        f.bytes(4, "CRC32C");
+    }
+    if !manifests.is_empty() {
+        return;
+    }
     for slot in bytes.chunks(60) {
         let mut f = Fields::new(slot, text);
         f.bytes(8, "magic and version");
@@ -76,12 +97,15 @@ fn received(bytes: &[u8], text: &mut Text) {
         text.at(at as u64);
         let mut f = Fields::new(&bytes[at..at + slot], text);
         f.bytes(8, "magic");
-        f.number(4, "version");
+        let version = f.number(4, "version");
         let sessions = f.number(4, "sessions");
         f.number(8, "generation");
         f.number(8, "bytes of the file that count");
         f.number(4, "how many of its last bytes were checked");
         f.bytes(4, "their CRC32C");
+        if version >= 2 {
+            f.number(4, "1 if the receiver ended in order");
+        }
         for _ in 0..sessions {
             f.bytes(16, "session");
             f.bytes(8, "epoch");

@@ -27,7 +27,7 @@ mod single;
 use std::path::{Path, PathBuf};
 
 /// The versions with fixtures.
-const VERSIONS: [&str; 1] = ["v1"];
+const VERSIONS: [&str; 2] = ["v1", "v2"];
 
 /// The fixtures of a version.
 fn fixtures(version: &str) -> PathBuf {

@@ -65,6 +65,102 @@ fn a_damaged_spool_is_refused_until_it_is_brought_back() {
     assert_eq!(fs::read_to_string(&to).unwrap(), format!("{lines}more\n"));
 }
 
+/// The receiver is reached only after new input was spooled: the numbers of that input are those of other
+/// records there.
+#[test]
+fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, to) = (directory.path().join("spool"), directory.path().join("to"));
+    let (mut receiver, address) = Program::append(&to);
+    let args = ["--session", "s", "--spool", text(&spool), "--wait", "100s"];
+    let lines = |what: &str| -> String { (0..20).map(|at| format!("{what} {at}\n")).collect() };
+    let copy = directory.path().join("copy");
+    for what in ["first", "second"] {
+        let mut sender = Program::send(address, &args);
+        sender.feed(lines(what).as_bytes());
+        sender.succeed();
+        if what == "first" {
+            fs::create_dir(&copy).unwrap();
+            for file in fs::read_dir(&spool).unwrap().map(Result::unwrap) {
+                fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+            }
+        }
+    }
+    receiver.kill();
+    fs::remove_dir_all(&spool).unwrap();
+    fs::rename(&copy, &spool).unwrap();
+    let mut sender = Program::send(address, &args);
+    sender.line("standard input goes on");
+    sender.feed(format!("{}{}", lines("third"), lines("fourth")).as_bytes());
+    // The number of the next record, in a slot of the manifest.
+    until("spooled", || {
+        let manifest = fs::read(spool.join("session")).unwrap_or_default();
+        let next = 61_u64.to_le_bytes();
+        [80, 4176]
+            .iter()
+            .any(|at| manifest.get(*at..at + 8) == Some(&next[..]))
+    });
+    let listen = address.to_string();
+    let receiver = Program::start(&["receive", "--listen", &listen, "--append", text(&to)]);
+    receiver.line("listening on ");
+    let line = sender.fail();
+    assert!(
+        line.contains("40 records of this session, the spool only 20"),
+        "{line}"
+    );
+    let whole = format!("{}{}", lines("first"), lines("second"));
+    assert_eq!(fs::read_to_string(&to).unwrap(), whole);
+}
+
+/// The newest manifest is not readable, so the end of the segment is not vouched for: a bad record there is
+/// no crash's leftover.
+#[test]
+fn a_bad_record_beside_a_bad_slot_is_damage() {
+    let lines: String = (1..=200).map(|at| format!("line {at}\n")).collect();
+    for slot in [0, 4096] {
+        let directory = tempfile::tempdir().unwrap();
+        let (spool, segment) = spooled(directory.path(), &lines);
+        let session = spool.join("session");
+        let flip = |path: &Path, at: usize| {
+            let mut bytes = fs::read(path).unwrap();
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+        };
+        flip(&session, slot + 30);
+        let send = || Program::send(NOBODY, &["--session", "s", "--spool", text(&spool)]);
+        let good = fs::read(&segment).unwrap();
+        flip(&segment, good.len() - 1);
+        let line = send().fail();
+        assert!(
+            line.contains(text(&segment)) && line.contains("record 200"),
+            "{line}"
+        );
+        fs::write(&segment, good).unwrap();
+        // The records are whole: the bad slot alone is named, and mended.
+        let sender = send();
+        let line = sender.line("standard input goes on");
+        assert!(
+            line.contains("`session` is not readable") && line.ends_with("record 201"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_session_of_other_bytes_is_no_new_spool() {
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, segment) = spooled(directory.path(), "one\ntwo\n");
+    let session = spool.join("session");
+    let kept = fs::read(&segment).unwrap();
+    fs::remove_file(&segment).unwrap();
+    for bytes in [kept, b"no manifest".repeat(500)] {
+        fs::write(&session, &bytes).unwrap();
+        let line = Program::send(NOBODY, &["--session", "s", "--spool", text(&spool)]).fail();
+        assert!(line.contains(text(&session)), "{line}");
+        assert!(fs::read(&session).unwrap() == bytes, "it was changed");
+    }
+}
+
 #[test]
 fn a_line_appended_after_a_clean_end_is_not_cut_off() {
     let directory = tempfile::tempdir().unwrap();

@@ -111,7 +111,7 @@ fn describe(bytes: &[u8], text: &mut Text) {
 #[test]
 fn questions_and_answers_are_written_as_their_version_writes_them() {
     let mut text = Text::new(
-        "The questions of a node that is behind, and their answers. Written by samples() in tests/golden/catch_up.rs.",
+        "What a node that is behind asks, and what it is answered. Written by samples() in tests/golden/catch_up.rs.",
     );
     for (bytes, frame) in samples() {
         text.section(name_of(&frame));

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::super::disk::{Disk as _, Folder};
 use super::super::records::Records;
-use super::super::spool::{self, Acks, Opened, Reader, Writer};
+use super::super::spool::{self, Acks, Opened, Reader, SpoolError, Writer};
 use crate::args::SendArgs;
 use crate::input::Source;
 use crate::interrupt;
@@ -58,8 +58,14 @@ impl Spooling {
             0 => String::new(),
             bytes => format!(" ({bytes} bytes of a batch a crash left unfinished are cut off)"),
         };
+        let doubtful = match opened.is_doubtful {
+            true => {
+                "; a slot of its file `session` is not readable, so later records may be missing"
+            }
+            false => "",
+        };
         eprintln!(
-            "tidegate: spool {}: {} records from before{cut}; standard input goes on with record {next}",
+            "tidegate: spool {}: {} records from before{cut}{doubtful}; standard input goes on with record {next}",
             path.display(),
             next - first
         );
@@ -171,6 +177,20 @@ impl Tidy {
     /// Records before the session's first one: its position and this are the spool's.
     pub(super) const fn base(&self) -> u64 {
         self.opened.base
+    }
+
+    /// Compares the receiver's position with the records that the spool had when it was opened. This process
+    /// has sent none yet, so a receiver with more of them got them from another spool, or from a later state
+    /// of this one.
+    ///
+    /// # Errors
+    /// The receiver has more.
+    pub(super) const fn check(&self, position: u64) -> Result<(), SpoolError> {
+        let (received, spooled) = (position + self.opened.base, self.opened.next - 1);
+        match received > spooled {
+            true => Err(SpoolError::Behind { received, spooled }),
+            false => Ok(()),
+        }
     }
 
     /// Returns whether a receiver that has nothing of the session once had something.

@@ -70,14 +70,16 @@ pub(super) struct Manifest {
 /// What `session` says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The newest whole manifest.
-    Manifest(Manifest),
+    /// The newest whole manifest, and whether the other slot is whole, too.
+    Manifest(Manifest, bool),
     /// The newest whole slot of the first format, which does not know how far the records go.
     Old(Owner),
     /// A later version of the program wrote it.
     Later(char),
-    /// No slot is whole.
+    /// No slot is whole, as a crash may leave it that cut the first write short.
     Nothing,
+    /// No slot is whole, and the bytes are none of a spool's.
+    Foreign,
 }
 
 impl Manifest {
@@ -132,9 +134,14 @@ impl Manifest {
 /// Reads the first [`MANIFEST`] bytes of `session`, or as many as it has.
 pub(super) fn find(bytes: &[u8]) -> Found {
     let slots = [bytes, bytes.get(STRIDE as usize..).unwrap_or_default()];
-    let manifests = slots.iter().filter_map(|slot| Manifest::decode(slot));
-    if let Some(newest) = manifests.max_by_key(|manifest| manifest.generation) {
-        return Found::Manifest(newest);
+    let both = slots.map(Manifest::decode);
+    let both_whole = both.iter().all(Option::is_some);
+    if let Some(newest) = both
+        .into_iter()
+        .flatten()
+        .max_by_key(|manifest| manifest.generation)
+    {
+        return Found::Manifest(newest, both_whole);
     }
     let old = [bytes, bytes.get(OLD_SLOT..).unwrap_or_default()];
     let owners = old.iter().filter_map(|slot| {
@@ -148,7 +155,18 @@ pub(super) fn find(bytes: &[u8]) -> Found {
         let version = *slot.strip_prefix(MAGIC)?.first()?;
         (version > VERSION && version.is_ascii_digit()).then_some(char::from(version))
     });
-    later.map_or(Found::Nothing, Found::Later)
+    if let Some(version) = later {
+        return Found::Later(version);
+    }
+    // A torn slot begins with the magic, or with the zeros of a hole.
+    let begun = |slot: &[u8]| {
+        let head = &slot[..slot.len().min(MAGIC.len())];
+        head.iter().all(|byte| *byte == 0) || MAGIC.iter().zip(head).all(|(a, b)| *b == 0 || a == b)
+    };
+    match slots.into_iter().all(begun) {
+        true => Found::Nothing,
+        false => Found::Foreign,
+    }
 }
 
 /// The fields of a slot of this version, if its CRC32C at `crc_at` says that it is whole.

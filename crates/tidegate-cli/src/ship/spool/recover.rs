@@ -24,7 +24,8 @@ pub(super) struct Recovered<F> {
     pub(super) cut_bytes: u64,
 }
 
-/// Opens every segment, checks it, and cuts the newest behind its last whole record.
+/// Opens every segment, checks it, and cuts the newest behind its last whole record. With `is_doubtful` one
+/// slot of the manifest is not whole, so the newest segment must end with a whole record.
 ///
 /// `extent` is `None` for a spool of the first format. Then the newest segment ends where its whole records
 /// end, unless a whole record lies behind a bad one.
@@ -33,10 +34,12 @@ pub(super) fn recover<D: Disk>(
     mut firsts: Vec<u64>,
     owner: &Owner,
     extent: Option<&Extent>,
+    is_doubtful: bool,
 ) -> Result<Recovered<D::File>, SpoolError> {
     let check = Check {
         disk,
         extent,
+        is_doubtful,
         oldest: extent.map_or_else(|| firsts.first().copied(), |extent| Some(extent.first)),
     };
     let mut released = Vec::new();
@@ -80,6 +83,7 @@ pub(super) fn recover<D: Disk>(
 struct Check<'a, D> {
     disk: &'a D,
     extent: Option<&'a Extent>,
+    is_doubtful: bool,
     oldest: Option<u64>,
 }
 
@@ -126,7 +130,9 @@ impl<D: Disk> Check<'_, D> {
             // A segment is durable before it gets a successor.
             let behind = match self.extent {
                 None => whole_behind(&*file, next, end, bytes).map_err(on)?,
-                Some(_) => false,
+                // The writer begins a batch when the manifest of the one before is durable: a crash tears a
+                // slot or a batch, and never both.
+                Some(_) => self.is_doubtful,
             };
             if successor.is_some() || behind {
                 return Err(lost(format!("record {next} at byte {end} is damaged")));

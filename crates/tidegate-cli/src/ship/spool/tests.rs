@@ -145,6 +145,7 @@ fn an_acked_spool_keeps_its_numbers_and_nothing_else() {
         first: 22,
         next: 22,
         cut_bytes: 0,
+        is_doubtful: false,
     };
     assert_eq!(opened, expected);
 }

@@ -39,6 +39,7 @@ fn expect(disk: &Image, cut_bytes: u64) {
         first: 3,
         next: 10,
         cut_bytes,
+        is_doubtful: false,
     };
     assert_eq!(opened, expected);
     append(&mut writer, 10..=10).unwrap();
