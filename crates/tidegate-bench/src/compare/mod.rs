@@ -163,7 +163,7 @@ fn judge(
     }
 }
 
-fn interval(of: Interval) -> String {
+fn cell(of: Interval) -> String {
     format!("{:.3} [{:.3}, {:.3}]", of.median, of.low, of.high)
 }
 
@@ -182,8 +182,8 @@ fn table(lines: &[Line]) -> String {
         table.row([
             line.name.clone(),
             count(line.old_per_s),
-            interval(line.throughput),
-            interval(line.cpu),
+            cell(line.throughput),
+            cell(line.cpu),
             calls,
             line.verdict.text().to_owned(),
             line.by.to_owned(),
