@@ -77,7 +77,12 @@ fn messages_written_twice_are_due_in_their_own_group() {
     let groups = [ALL, SHARD, ALONE];
     for round in 0..20 {
         for group in groups {
-            let leader = cluster.until("somebody leads", |c| c.leader(group));
+            let leader = cluster.until("a member leads", |c| c.leader(group));
+            cluster.until("the entry before is durable", |c| {
+                let store = &c.node(leader).store;
+                let at = store.at(group).unwrap();
+                store.may_propose(at).then_some(())
+            });
             let node = cluster.node(leader);
             let at = node.store.at(group).unwrap();
             let proposed = node.store.propose(at, store(round + 1, 1, 100), 1);
