@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
-use tidegate::controller::{Bounds, Choice, Event, Load, Objective, Reason};
+use tidegate::controller::{BatchId, Bounds, Choice, Event, Load, Objective, Reason};
 
 const CHOICES: [Choice; 8] = [
     Choice::KNEE,
@@ -27,8 +27,8 @@ fuzz_target!(|bytes: &[u8]| {
         let event = match word[0] % 7 {
             0 => Event::Arrived(load),
             1 => Event::Ready { backlog: load, oldest: now },
-            2 => Event::Started { batch: load, left: Load::items(n >> 7), reason: Reason::Limit },
-            3 => Event::Done { cost_ns: n, ok: n & 1 == 0 },
+            2 => Event::Started { id: BatchId::default(), batch: load, left: Load::items(n >> 7), reason: Reason::Limit },
+            3 => Event::Done { id: BatchId::default(), cost_ns: n, ok: n & 1 == 0 },
             4 => Event::Blocking,
             5 => Event::Replied { items: n & 0xff, batch: n >> 40, took_ns: n },
             _ => Event::Expected { items: n },

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use tidegate::Time;
-use tidegate::controller::{Bounded, Controller, Event, Load, Reason, Snapshot, When};
+use tidegate::controller::{BatchId, Bounded, Controller, Event, Load, Reason, Snapshot, When};
 
 /// Decides about syncs.
 pub(crate) struct Gather {
@@ -102,6 +102,7 @@ impl Gather {
             (false, _) => reason,
         };
         let started = Event::Started {
+            id: BatchId::default(),
             batch,
             left: self.backlog,
             reason,
@@ -115,7 +116,14 @@ impl Gather {
     pub(crate) fn handle_done(&mut self, now: Time, ok: bool) {
         if let Some(since) = self.running.take() {
             let cost_ns = now.since(since);
-            self.controller.on(now, Event::Done { cost_ns, ok });
+            self.controller.on(
+                now,
+                Event::Done {
+                    id: BatchId::default(),
+                    cost_ns,
+                    ok,
+                },
+            );
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use tidegate::Time;
-use tidegate::controller::{Bounded, Controller, Decision, Event, Load, Reason, When};
+use tidegate::controller::{BatchId, Bounded, Controller, Decision, Event, Load, Reason, When};
 
 use crate::error::Executed;
 use crate::pulse::Pulse;
@@ -299,7 +299,14 @@ impl Pipeline {
     pub(crate) fn written(&mut self, now: Time, cost_ns: u64, ok: bool) {
         let now = self.tick(now);
         self.pulse.wrote(cost_ns);
-        self.controller.on(now, Event::Done { cost_ns, ok });
+        self.controller.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok,
+            },
+        );
     }
 
     /// The connection broke: what was in flight may have been executed, what was queued was not and stays
@@ -482,6 +489,7 @@ impl Pipeline {
         self.controller.on(
             now,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tidegate::Time;
-use tidegate::controller::{Bounds, Choice, Controller, Event, Load, Reason};
+use tidegate::controller::{BatchId, Bounds, Choice, Controller, Event, Load, Reason};
 
 /// One batch out of a backlog that sometimes is and sometimes is not above the limit.
 fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
@@ -27,14 +27,22 @@ fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
     c.on(
         now,
         Event::Started {
+            id: BatchId::default(),
             batch,
             left,
             reason,
         },
     );
     let cost_ns = 3_000 + 12 * n + (i * 31) % 200;
-    c.on(now.after(cost_ns), Event::Done { cost_ns, ok: true })
-        .limit_items
+    c.on(
+        now.after(cost_ns),
+        Event::Done {
+            id: BatchId::default(),
+            cost_ns,
+            ok: true,
+        },
+    )
+    .limit_items
 }
 
 fn decisions(c: &mut Criterion) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::Time;
 use tidegate::controller::{
-    Bounded, Bounds, Choice, Controller, Decision, Event, Freeze, Knee, Load, Objective, Reason,
-    Recorder, When, read_log, replay, write_log,
+    BatchId, Bounded, Bounds, Choice, Controller, Decision, Event, Freeze, Knee, Load, Objective,
+    Reason, Recorder, When, read_log, replay, write_log,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,11 @@ impl<C: Controller> Boundary<C> {
             Op::Start if self.backlog.items > 0 && !self.running => self.start(),
             Op::Done { cost_ns, ok } if self.running => {
                 self.running = false;
-                self.tell(Event::Done { cost_ns, ok });
+                self.tell(Event::Done {
+                    id: BatchId::default(),
+                    cost_ns,
+                    ok,
+                });
             }
             Op::Blocking => drop(self.tell(Event::Blocking)),
             Op::Reply(took_ns) => drop(self.tell(Event::Replied {
@@ -190,6 +194,7 @@ impl<C: Controller> Boundary<C> {
         };
         self.running = true;
         self.tell(Event::Started {
+            id: BatchId::default(),
             batch,
             left: self.backlog,
             reason,
@@ -289,6 +294,7 @@ fn batch(c: &mut dyn Controller, n: u64, reason: Reason) -> Decision {
     c.on(
         Time::ZERO,
         Event::Started {
+            id: BatchId::default(),
             batch: Load::items(n),
             left: Load::default(),
             reason,
@@ -297,6 +303,7 @@ fn batch(c: &mut dyn Controller, n: u64, reason: Reason) -> Decision {
     c.on(
         Time::ZERO,
         Event::Done {
+            id: BatchId::default(),
             cost_ns: 100,
             ok: true,
         },
@@ -370,6 +377,7 @@ fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
             c.on(
                 now,
                 Event::Started {
+                    id: BatchId::default(),
                     batch: Load::items(1),
                     left: Load::default(),
                     reason,
@@ -378,6 +386,7 @@ fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
             c.on(
                 now,
                 Event::Done {
+                    id: BatchId::default(),
                     cost_ns: 1000,
                     ok: true,
                 },
@@ -461,6 +470,7 @@ fn an_infeasible_latency_is_reported() {
         k.on(
             now,
             Event::Started {
+                id: BatchId::default(),
                 batch: Load::items(n),
                 left: Load::default(),
                 reason: Reason::Drained,
@@ -468,7 +478,14 @@ fn an_infeasible_latency_is_reported() {
         );
         let cost_ns = 3_000_000 + 11_718 * n;
         now = now.after(cost_ns);
-        k.on(now, Event::Done { cost_ns, ok: true });
+        k.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
     }
     let s = k.snapshot();
     assert!(

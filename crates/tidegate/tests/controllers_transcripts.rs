@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 use tidegate::Time;
 use tidegate::controller::{
-    Bounds, Choice, Controller, Event, Load, Reason, Recorder, When, read_log, replay, write_log,
+    BatchId, Bounds, Choice, Controller, Event, Load, Reason, Recorder, When, read_log, replay,
+    write_log,
 };
 
 /// The driver of the story: a mailbox whose handler takes 10 us and 100 ns an item.
@@ -57,6 +58,7 @@ impl<C: Controller> Mailbox<C> {
         self.controller.on(
             self.now,
             Event::Started {
+                id: BatchId::default(),
                 batch: load(n),
                 left: load(self.backlog),
                 reason,
@@ -64,8 +66,14 @@ impl<C: Controller> Mailbox<C> {
         );
         let cost_ns = 10_000 + 100 * n;
         self.now = self.now.after(cost_ns);
-        self.controller
-            .on(self.now, Event::Done { cost_ns, ok: true });
+        self.controller.on(
+            self.now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
     }
 }
 

@@ -10,8 +10,8 @@
 
 use tidegate::Time;
 use tidegate::controller::{
-    Aimd, Bounds, Controller, Event, Exponential, Fixed, Greedy, Knee, Load, Objective, Reason,
-    StormAimd,
+    Aimd, BatchId, Bounds, Controller, Event, Exponential, Fixed, Greedy, Knee, Load, Objective,
+    Reason, StormAimd,
 };
 use tidegate::sim::{
     B_MS, CAPACITY, COST_NS, Callers, CommitRun, Cost, Rng, Run, Scenario, bursts, clumps, commit,
@@ -308,6 +308,7 @@ fn t5_a_step_in_costs_is_followed() {
         k.on(
             Time::ZERO,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason: Reason::Efficiency,
@@ -316,6 +317,7 @@ fn t5_a_step_in_costs_is_followed() {
         k.on(
             Time::ZERO,
             Event::Done {
+                id: BatchId::default(),
                 cost_ns: a + b * n,
                 ok: true,
             },

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::controller::{
-    Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, When,
+    BatchId, Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, When,
 };
 
 /// The latest an acknowledgement leaves after the first message it covers could be acknowledged.
@@ -69,6 +69,7 @@ impl Cadence {
         self.controller.on(
             now,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,
@@ -79,7 +80,14 @@ impl Cadence {
 
     /// It is out.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
-        self.controller.on(now, Event::Done { cost_ns, ok: true });
+        self.controller.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
     }
 
     /// When to ask again.

@@ -13,7 +13,8 @@ mod config;
 mod replies;
 
 use tidegate::controller::{
-    Bounded, Bounds, Controller, Event as Told, Knee, Load, Objective, Reason, Snapshot, When,
+    BatchId, Bounded, Bounds, Controller, Event as Told, Knee, Load, Objective, Reason, Snapshot,
+    When,
 };
 use tidegate::{Time, nanos};
 
@@ -366,12 +367,20 @@ impl Sender {
         self.outbox.sent(n as u64);
         let left = self.outbox.unsent();
         let started = Told::Started {
+            id: BatchId::default(),
             batch: Load::new(1, n as u64),
             left: Load::new(u64::from(left > 0), left),
             reason: self.write_reason,
         };
         self.writes.on(now, started);
-        self.writes.on(now, Told::Done { cost_ns, ok: true });
+        self.writes.on(
+            now,
+            Told::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
         self.reclose();
     }
 

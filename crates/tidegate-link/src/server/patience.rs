@@ -113,13 +113,21 @@ mod tests {
         c.on(
             at,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,
             },
         );
         let cost_ns = 10_000;
-        c.on(at.after(cost_ns), Event::Done { cost_ns, ok: true });
+        c.on(
+            at.after(cost_ns),
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
         at.since(oldest)
     }
 

@@ -59,6 +59,7 @@ mod tests {
     use tidegate::controller::Load;
 
     use super::*;
+    use tidegate::controller::BatchId;
 
     #[test]
     fn flushes_are_spaced_and_a_lone_caller_is_spared() {
@@ -73,6 +74,7 @@ mod tests {
             c.on(
                 at(us),
                 Event::Started {
+                    id: BatchId::default(),
                     batch,
                     left,
                     reason,

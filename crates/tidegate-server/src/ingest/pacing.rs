@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::controller::{
-    Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot, When,
+    BatchId, Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot, When,
 };
 
 /// The latest an acknowledgement leaves after the first message it is for was stored.
@@ -71,6 +71,7 @@ impl Pacing {
         self.controller.on(
             now,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,
@@ -80,7 +81,14 @@ impl Pacing {
 
     /// What was started has been sent.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
-        self.controller.on(now, Event::Done { cost_ns, ok: true });
+        self.controller.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
     }
 
     /// When to ask again.

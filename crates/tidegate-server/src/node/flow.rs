@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::controller::{
-    Bounds, Choice, ChoiceError, Controller, Event, Load, Reason, Snapshot, When,
+    BatchId, Bounds, Choice, ChoiceError, Controller, Event, Load, Reason, Snapshot, When,
 };
 
 /// Copies in one batch, at most and at least.
@@ -82,6 +82,7 @@ impl Flow {
         self.controller.on(
             now,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,
@@ -91,7 +92,14 @@ impl Flow {
 
     /// It took `cost_ns`.
     pub(crate) fn done(&mut self, now: Time, cost_ns: u64) {
-        let decision = self.controller.on(now, Event::Done { cost_ns, ok: true });
+        let decision = self.controller.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
         self.limit = Load::new(decision.limit_items, decision.limit_bytes);
         self.reason = decision.reason;
     }

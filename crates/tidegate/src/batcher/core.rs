@@ -10,7 +10,9 @@
 //! batches.
 
 use crate::Time;
-use crate::controller::{Bounded, Controller, Decision, Event, Load, Reason, Snapshot, When};
+use crate::controller::{
+    BatchId, Bounded, Controller, Decision, Event, Load, Reason, Snapshot, When,
+};
 
 /// See the [module](self).
 pub(super) struct Core {
@@ -151,6 +153,7 @@ impl Core {
         self.idle = false;
         self.running = Some(now);
         let started = Event::Started {
+            id: BatchId::default(),
             batch,
             left,
             reason,
@@ -185,7 +188,14 @@ impl Core {
     /// The batch taken last is finished; `ok` if it did its work. Returns what it took.
     pub(super) fn handle_done(&mut self, now: Time, ok: bool) -> Option<u64> {
         let cost_ns = now.since(self.running.take()?);
-        self.controller.on(now, Event::Done { cost_ns, ok });
+        self.controller.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok,
+            },
+        );
         Some(cost_ns)
     }
 

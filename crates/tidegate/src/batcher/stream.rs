@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use crate::controller::{Bounded, Bounds, BoundsError, Controller, Event, Load, Reason};
+use crate::controller::{BatchId, Bounded, Bounds, BoundsError, Controller, Event, Load, Reason};
 use crate::{Clock, Time};
 
 /// Batching for every [`Stream`].
@@ -72,7 +72,14 @@ impl<S: Stream, C: Controller> Stream for Batched<S, C> {
         let now = this.clock.now();
         if let Some(started) = this.running.take() {
             let cost_ns = now.since(started);
-            this.controller.on(now, Event::Done { cost_ns, ok: true });
+            this.controller.on(
+                now,
+                Event::Done {
+                    id: BatchId::default(),
+                    cost_ns,
+                    ok: true,
+                },
+            );
         }
         if this.ended {
             return Poll::Ready(None);
@@ -111,6 +118,7 @@ impl<S: Stream, C: Controller> Stream for Batched<S, C> {
             reason = Reason::Limit;
         }
         let started = Event::Started {
+            id: BatchId::default(),
             batch: Load::items(batch.len() as u64),
             left: Load::items(this.stream.size_hint().0 as u64),
             reason,

@@ -16,6 +16,9 @@ pub struct Bounds {
     pub bytes_max: u64,
     /// No item waits longer than this for company.
     pub age_max: Duration,
+    /// No more batches than this run at once: at least 1. Only a handler whose form allows several runs more
+    /// than one.
+    pub in_flight_max: u32,
 }
 
 impl Bounds {
@@ -27,6 +30,7 @@ impl Bounds {
             items_max,
             bytes_max: u64::MAX,
             age_max: Duration::MAX,
+            in_flight_max: 1,
         }
     }
 
@@ -47,6 +51,9 @@ impl Bounds {
         if self.bytes_max == 0 {
             return Err(BoundsError::ZeroBytes);
         }
+        if self.in_flight_max == 0 {
+            return Err(BoundsError::ZeroInFlight);
+        }
         Ok(())
     }
 }
@@ -59,6 +66,7 @@ impl Default for Bounds {
             items_max: 8192,
             bytes_max: u64::MAX,
             age_max: Duration::from_secs(1),
+            in_flight_max: 1,
         }
     }
 }
@@ -71,6 +79,8 @@ pub enum BoundsError {
     ZeroItems,
     /// `bytes_max` is 0.
     ZeroBytes,
+    /// `in_flight_max` is 0.
+    ZeroInFlight,
     /// `items_min` is above `items_max`.
     FloorAboveCeiling {
         /// The floor given.
@@ -85,6 +95,9 @@ impl std::fmt::Display for BoundsError {
         match self {
             Self::ZeroItems => f.write_str("a batch bound of 0 items: at least 1 is needed"),
             Self::ZeroBytes => f.write_str("a batch bound of 0 bytes: at least 1 is needed"),
+            Self::ZeroInFlight => {
+                f.write_str("a bound of 0 batches in flight: at least 1 is needed")
+            }
             Self::FloorAboveCeiling { floor, ceiling } => {
                 write!(
                     f,
@@ -161,6 +174,7 @@ impl<C: Controller> Bounded<C> {
             d.limit_bytes = b.bytes_max;
         }
         d.limit_bytes = d.limit_bytes.max(1);
+        d.in_flight = d.in_flight.clamp(1, b.in_flight_max);
         d
     }
 

@@ -8,6 +8,7 @@ use super::{Observed, Rule, Ruled};
 pub struct Fixed {
     limit: u64,
     linger_ns: u64,
+    in_flight: u32,
 }
 
 impl Fixed {
@@ -17,6 +18,7 @@ impl Fixed {
         Self {
             limit,
             linger_ns: 0,
+            in_flight: 1,
         }
     }
 
@@ -25,6 +27,15 @@ impl Fixed {
     pub fn with_linger(self, linger: std::time::Duration) -> Self {
         Self {
             linger_ns: crate::nanos(linger),
+            ..self
+        }
+    }
+
+    /// The same, but up to `batches` batches run at once where the boundary allows that.
+    #[must_use]
+    pub const fn with_in_flight(self, batches: u32) -> Self {
+        Self {
+            in_flight: batches,
             ..self
         }
     }
@@ -45,6 +56,10 @@ impl Rule for Fixed {
 
     fn linger_ns(&self) -> u64 {
         self.linger_ns
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 }
 

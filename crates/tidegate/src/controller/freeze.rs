@@ -101,7 +101,7 @@ impl<C: Controller> Controller for Freeze<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{Exponential, Load, Reason};
+    use crate::controller::{BatchId, Exponential, Load, Reason};
 
     fn batch(c: &mut impl Controller, n: u64) -> u64 {
         let d = c.on(
@@ -115,6 +115,7 @@ mod tests {
         c.on(
             Time::ZERO,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left: Load::default(),
                 reason: Reason::Limit,
@@ -123,6 +124,7 @@ mod tests {
         c.on(
             Time::ZERO,
             Event::Done {
+                id: BatchId::default(),
                 cost_ns: 1,
                 ok: true,
             },

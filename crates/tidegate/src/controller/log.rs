@@ -3,9 +3,9 @@
 //! One line an entry, so that a log can be read, cut and compared with ordinary tools:
 //!
 //! ```text
-//! tidegate-log 1
-//! 1500 ready 40 0 1200 > 32 18446744073709551615 now limit
-//! 1500 started 32 0 8 0 limit > 32 18446744073709551615 now limit
+//! tidegate-log 2
+//! 1500 ready 40 0 1200 > 32 18446744073709551615 1 now limit
+//! 1500 started 7 32 0 8 0 limit > 32 18446744073709551615 1 now limit
 //! ```
 //!
 //! The time in nanoseconds, the event with its numbers in the order of its fields, `>`, then limits, when and
@@ -14,10 +14,10 @@
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
 
-use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
+use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-const HEADER: &str = "tidegate-log 1";
+const HEADER: &str = "tidegate-log 2";
 
 /// One event and what was decided on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ struct Text<T>(T);
 impl fmt::Display for Text<Decision> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = self.0;
-        write!(f, "{} {} ", d.limit_items, d.limit_bytes)?;
+        write!(f, "{} {} {} ", d.limit_items, d.limit_bytes, d.in_flight)?;
         match d.when {
             When::Now => write!(f, "now")?,
             When::At(t) => write!(f, "at {}", t.as_nanos())?,
@@ -209,13 +209,17 @@ impl fmt::Display for Entry {
                 write!(f, "ready {} {}", Text(backlog), oldest.as_nanos())?
             }
             Event::Started {
+                id,
                 batch,
                 left,
                 reason,
             } => {
-                write!(f, "started {} {} {reason}", Text(batch), Text(left))?;
+                let id = id.get();
+                write!(f, "started {id} {} {} {reason}", Text(batch), Text(left))?;
             }
-            Event::Done { cost_ns, ok } => write!(f, "done {cost_ns} {}", u8::from(ok))?,
+            Event::Done { id, cost_ns, ok } => {
+                write!(f, "done {} {cost_ns} {}", id.get(), u8::from(ok))?;
+            }
             Event::Blocking => write!(f, "blocking")?,
             Event::Replied {
                 items,
@@ -241,11 +245,13 @@ impl FromStr for Entry {
                 oldest: w.time()?,
             },
             "started" => Event::Started {
+                id: w.id()?,
                 batch: w.load()?,
                 left: w.load()?,
                 reason: w.reason()?,
             },
             "done" => Event::Done {
+                id: w.id()?,
                 cost_ns: w.number()?,
                 ok: w.number()? == 1,
             },
@@ -262,6 +268,7 @@ impl FromStr for Entry {
             return Err(());
         }
         let (limit_items, limit_bytes) = (w.number()?, w.number()?);
+        let in_flight = u32::try_from(w.number()?).map_err(|_| ())?;
         let when = match w.word()? {
             "now" => When::Now,
             "at" => When::At(w.time()?),
@@ -274,6 +281,7 @@ impl FromStr for Entry {
         let decision = Decision {
             limit_items,
             limit_bytes,
+            in_flight,
             when,
             reason: w.reason()?,
         };
@@ -302,6 +310,10 @@ impl<'a> Words<'a> {
 
     fn time(&mut self) -> Result<Time, ()> {
         self.number().map(Time::from_nanos)
+    }
+
+    fn id(&mut self) -> Result<BatchId, ()> {
+        self.number().map(BatchId::new)
     }
 
     fn load(&mut self) -> Result<Load, ()> {

@@ -13,10 +13,11 @@
 //! # The cycle of a boundary
 //!
 //! 1. [`Event::Arrived`] whenever items join the backlog. A driver that cannot tell (it polls a queue) leaves it out.
-//! 2. [`Event::Ready`] when a batch could start: something waits and the next stage is free. Its answer is the decision:
+//! 2. [`Event::Ready`] when a batch could start: something waits and the next stage has room for one more. Its answer is the decision:
 //!    take up to the limits now, or ask again at the moment named or when more arrived. Asking again is always harmless.
 //! 3. [`Event::Started`] with what was taken, what is left and why the batch was cut there.
-//! 4. [`Event::Done`] with what it cost. A driver that measures only now and then leaves the others out.
+//! 4. [`Event::Done`] with what it cost. Where several batches run at once they may end in any order; each names itself by its
+//!    [`BatchId`]. A driver that measures only now and then leaves the others out.
 
 mod aimd;
 mod bounds;
@@ -98,14 +99,34 @@ impl Load {
     }
 }
 
+/// Names one batch of a boundary from its start to its end, where several may run at once.
+///
+/// A boundary that runs one batch at a time may use the same id for all of them: the default, 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId(u64);
+
+impl BatchId {
+    /// The batch of this number. A number may be used again when its batch is done.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
 /// Something that happened at a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// Items joined the backlog.
     Arrived(Load),
-    /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and the
-    /// next stage is free.
+    /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and fewer
+    /// batches run than the last decision allowed in flight.
     Ready {
         /// What waits now.
         backlog: Load,
@@ -114,6 +135,8 @@ pub enum Event {
     },
     /// A batch was taken.
     Started {
+        /// Which: its [`Event::Done`] bears the same id.
+        id: BatchId,
         /// What it holds: never empty.
         batch: Load,
         /// What is left behind.
@@ -123,8 +146,10 @@ pub enum Event {
         /// [`Reason::Closing`].
         reason: Reason,
     },
-    /// The batch started last is finished.
+    /// A batch is finished.
     Done {
+        /// Which.
+        id: BatchId,
         /// What it cost the stage that runs it.
         cost_ns: u64,
         /// Whether it did its work and the cost was measured. That of a failed batch teaches nothing.
@@ -156,6 +181,8 @@ pub struct Decision {
     pub limit_items: u64,
     /// The most bytes: at least 1. One item larger than that goes alone.
     pub limit_bytes: u64,
+    /// The most batches that may run at once, this one included: at least 1.
+    pub in_flight: u32,
     /// When the batch may start.
     pub when: When,
     /// What bound it.
@@ -163,12 +190,13 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Start at once with up to `limit_items`, bytes not limited.
+    /// Start at once with up to `limit_items`, bytes not limited, one batch at a time.
     #[must_use]
     pub const fn now(limit_items: u64, reason: Reason) -> Self {
         Self {
             limit_items,
             limit_bytes: u64::MAX,
+            in_flight: 1,
             when: When::Now,
             reason,
         }

@@ -85,7 +85,9 @@ impl Controller for RueidisStats {
                 self.open = Some((batch.bytes.max(batch.items), gap));
                 self.begun = Some(now);
             }
-            Event::Done { cost_ns, ok: true } => {
+            Event::Done {
+                cost_ns, ok: true, ..
+            } => {
                 if let Some((bytes, gap_ns)) = self.open.take() {
                     self.flushes[self.seen % WINDOW] = Flush {
                         bytes,
@@ -113,6 +115,7 @@ impl Controller for RueidisStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::BatchId;
 
     #[test]
     fn a_lone_caller_never_waits_and_a_delay_stays_below_the_flush_time() {
@@ -132,6 +135,7 @@ mod tests {
             c.on(
                 now,
                 Event::Started {
+                    id: BatchId::default(),
                     batch: Load::new(2, 128),
                     left: Load::default(),
                     reason: Reason::Drained,
@@ -141,6 +145,7 @@ mod tests {
             c.on(
                 now,
                 Event::Done {
+                    id: BatchId::default(),
                     cost_ns: 10_000,
                     ok: true,
                 },

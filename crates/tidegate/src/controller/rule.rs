@@ -2,7 +2,7 @@
 //!
 //! Every historical rule is one of these, and so is the usual first controller somebody writes of their own.
 
-use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
+use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
 /// A rule that observes batches and answers a limit. [`Ruled`] makes it a [`Controller`].
@@ -17,6 +17,11 @@ pub trait Rule: Send {
     /// default, never waits: the limit then bounds a greedy drain.
     fn linger_ns(&self) -> u64 {
         0
+    }
+
+    /// How many batches may run at once; 0 counts as 1.
+    fn in_flight(&self) -> u32 {
+        1
     }
 }
 
@@ -44,7 +49,7 @@ pub struct Observed {
 #[derive(Clone, Debug)]
 pub struct Ruled<R> {
     rule: R,
-    open: Option<Observed>,
+    open: Option<(BatchId, Observed)>,
 }
 
 impl<R: Rule> Ruled<R> {
@@ -60,7 +65,7 @@ impl<R: Rule> Ruled<R> {
     }
 
     fn close(&mut self, cost_ns: Option<u64>) {
-        if let Some(open) = self.open.take() {
+        if let Some((_, open)) = self.open.take() {
             self.rule.observe(Observed { cost_ns, ..open });
         }
     }
@@ -68,6 +73,24 @@ impl<R: Rule> Ruled<R> {
 
 impl<R: Rule> Controller for Ruled<R> {
     fn on(&mut self, now: Time, event: Event) -> Decision {
+        let decision = self.decide(now, event);
+        Decision {
+            in_flight: self.rule.in_flight().max(1),
+            ..decision
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            limit: self.rule.limit().max(1),
+            binding: Some(Reason::Limit),
+            ..Snapshot::default()
+        }
+    }
+}
+
+impl<R: Rule> Ruled<R> {
+    fn decide(&mut self, now: Time, event: Event) -> Decision {
         match event {
             Event::Ready { backlog, oldest } => {
                 self.close(None);
@@ -99,6 +122,7 @@ impl<R: Rule> Controller for Ruled<R> {
                 };
             }
             Event::Started {
+                id,
                 batch,
                 left,
                 reason,
@@ -106,27 +130,25 @@ impl<R: Rule> Controller for Ruled<R> {
                 self.close(None);
                 let limit = self.rule.limit().max(1);
                 let full = batch.items >= limit;
-                self.open = Some(Observed {
-                    batch,
-                    left,
-                    limit,
-                    full,
-                    reason,
-                    cost_ns: None,
-                });
+                self.open = Some((
+                    id,
+                    Observed {
+                        batch,
+                        left,
+                        limit,
+                        full,
+                        reason,
+                        cost_ns: None,
+                    },
+                ));
             }
-            Event::Done { cost_ns, ok } => self.close(ok.then_some(cost_ns)),
+            // With several batches in flight only the last one started is told with its cost.
+            Event::Done { id, cost_ns, ok } if self.open.is_some_and(|(open, _)| open == id) => {
+                self.close(ok.then_some(cost_ns));
+            }
             _ => {}
         }
         Decision::now(self.rule.limit().max(1), Reason::Limit)
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            limit: self.rule.limit().max(1),
-            binding: Some(Reason::Limit),
-            ..Snapshot::default()
-        }
     }
 }
 
@@ -162,6 +184,7 @@ mod tests {
     fn a_batch_is_observed_once_with_or_without_its_cost() {
         let mut c = Ruled::new(Doubling(4, 0));
         let started = Event::Started {
+            id: BatchId::default(),
             batch: Load::items(4),
             left: Load::items(1),
             reason: Reason::Limit,
@@ -170,6 +193,7 @@ mod tests {
         c.on(
             Time::ZERO,
             Event::Done {
+                id: BatchId::default(),
                 cost_ns: 7,
                 ok: true,
             },
@@ -178,6 +202,7 @@ mod tests {
         let d = c.on(
             Time::ZERO,
             Event::Started {
+                id: BatchId::default(),
                 batch: Load::items(8),
                 left: Load::items(0),
                 reason: Reason::Drained,

@@ -2,7 +2,7 @@
 
 use super::claims::Claims;
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason, Snapshot};
+use crate::controller::{BatchId, Controller, Event, Load, Reason, Snapshot};
 
 /// What an item costs its producer besides its share of the claim, in nanoseconds: the push into the buffer,
 /// 1.1 by docs/benchmarks.md. A flush cannot measure it for less than it costs, and without it a claim would
@@ -70,11 +70,13 @@ impl Control {
         }
         let now = self.now;
         let started = |items, left, reason| Event::Started {
+            id: BatchId::default(),
             batch: Load::items(items),
             left: Load::items(left),
             reason,
         };
         let mut done = Event::Done {
+            id: BatchId::default(),
             cost_ns: 0,
             ok: false,
         };
@@ -88,6 +90,7 @@ impl Control {
             self.controller.on(now, started(flushed, left, reason));
             if let Some((start, end)) = measured.filter(|_| flushed == self.limit) {
                 done = Event::Done {
+                    id: BatchId::default(),
                     cost_ns: self.claims.took(flushed, end.since(start)) + ITEM_NS * flushed,
                     ok: true,
                 };

@@ -2,7 +2,7 @@
 
 use super::Rng;
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason, When};
+use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
 /// Microseconds to take in a message, and to send an acknowledgement.
 const MESSAGE: f64 = 2.0;
@@ -39,6 +39,7 @@ pub fn acknowledge(rate: f64, c: &mut dyn Controller, n: usize, seed: u32) -> Ac
         c.on(
             at(*now),
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left: Load::default(),
                 reason,
@@ -47,6 +48,7 @@ pub fn acknowledge(rate: f64, c: &mut dyn Controller, n: usize, seed: u32) -> Ac
         c.on(
             at(*now),
             Event::Done {
+                id: BatchId::default(),
                 cost_ns: ACK_NS as u64,
                 ok: true,
             },

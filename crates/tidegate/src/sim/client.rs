@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 
 use super::Rng;
 use crate::Time;
-use crate::controller::{Controller, Event, Load, When};
+use crate::controller::{BatchId, Controller, Event, Load, When};
 
 /// Microseconds for a batch and for each of its items: writer, server, reader.
 const WRITE: (f64, f64) = (5.0, 0.15);
@@ -117,6 +117,7 @@ impl Sim<'_> {
             }
         }
         let started = Event::Started {
+            id: BatchId::default(),
             batch: Load::items(n),
             left: Load::default(),
             reason: d.reason,
@@ -174,8 +175,14 @@ impl Sim<'_> {
             Step::Written(batch) => {
                 self.writing = false;
                 let cost_ns = (cost(WRITE, batch.len() as u64) * 1e3).round() as u64;
-                self.c
-                    .on(self.at(self.now), Event::Done { cost_ns, ok: true });
+                self.c.on(
+                    self.at(self.now),
+                    Event::Done {
+                        id: BatchId::default(),
+                        cost_ns,
+                        ok: true,
+                    },
+                );
                 self.push(self.now + self.half_rtt, Step::AtServer(batch));
                 self.since = self.now;
                 self.decide();

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use super::Rng;
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason, When};
+use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
 /// Nanoseconds of the unit.
 const UNIT: f64 = 1e6;
@@ -126,7 +126,14 @@ pub fn commit(
         let mut batch = Vec::new();
         l.take(free, &mut batch, c);
         if let Some(cost_ns) = running {
-            c.on(at(free), Event::Done { cost_ns, ok: true });
+            c.on(
+                at(free),
+                Event::Done {
+                    id: BatchId::default(),
+                    cost_ns,
+                    ok: true,
+                },
+            );
         }
         let mut start = if batch.is_empty() { l.peek() } else { free };
         l.take(start, &mut batch, c);
@@ -135,6 +142,7 @@ pub fn commit(
         c.on(
             at(start),
             Event::Started {
+                id: BatchId::default(),
                 batch: Load::items(n),
                 left: Load::default(),
                 reason: Reason::Drained,

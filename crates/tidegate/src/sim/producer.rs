@@ -3,7 +3,7 @@
 
 use super::Rng;
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason};
+use crate::controller::{BatchId, Controller, Event, Load, Reason};
 
 /// Microseconds of work before each item.
 const WORK: f64 = 0.10;
@@ -68,6 +68,7 @@ impl Producer<'_> {
         self.c.on(
             self.at(),
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,
@@ -80,6 +81,7 @@ impl Producer<'_> {
             self.latencies.push(self.now - t);
         }
         let done = Event::Done {
+            id: BatchId::default(),
             cost_ns: (cost * 1e3).round() as u64,
             ok: true,
         };

@@ -2,7 +2,7 @@
 
 use super::load::{Cost, ns};
 use crate::Time;
-use crate::controller::{Controller, Event, Load, Reason, When};
+use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
 /// What a run came to. Latencies are from arrival to the end of the batch, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,6 +46,7 @@ pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost,
         controller.on(
             Time::from_nanos(t),
             Event::Started {
+                id: BatchId::default(),
                 batch: Load::items(n as u64),
                 left,
                 reason,
@@ -61,6 +62,7 @@ pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost,
         controller.on(
             Time::from_nanos(t),
             Event::Done {
+                id: BatchId::default(),
                 cost_ns: y,
                 ok: true,
             },

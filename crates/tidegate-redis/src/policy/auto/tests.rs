@@ -1,6 +1,6 @@
 //! The order of decisions, one by one.
 
-use tidegate::controller::{Bounds, Objective, Recorder, replay};
+use tidegate::controller::{BatchId, Bounds, Objective, Recorder, replay};
 
 use super::*;
 
@@ -37,13 +37,21 @@ impl<C: Controller> Run<C> {
         self.c.on(
             self.now,
             Event::Started {
+                id: BatchId::default(),
                 batch,
                 left,
                 reason,
             },
         );
         let (cost_ns, ok) = (5_000, true);
-        self.c.on(self.now, Event::Done { cost_ns, ok });
+        self.c.on(
+            self.now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok,
+            },
+        );
     }
 
     fn reply(&mut self, items: u64, batch: u64, took_ns: u64) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tidegate::Time;
 use tidegate::controller::{
-    Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot,
+    BatchId, Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot,
 };
 
 use super::consumers::Key;
@@ -249,6 +249,7 @@ impl Gauge {
             items_max: ENTRY_COMMANDS_MAX,
             bytes_max: ENTRY_BYTES_MAX,
             age_max: Duration::from_millis(100),
+            in_flight_max: 1,
         };
         let knee = Knee::new(Objective::Lean, bounds).and_then(Knee::in_bytes);
         let knee = knee.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}"));
@@ -274,6 +275,7 @@ impl Gauge {
         let batch = Load::new(commands as u64, bytes as u64);
         let (left, reason) = (Load::default(), Reason::Drained);
         let started = Event::Started {
+            id: BatchId::default(),
             batch,
             left,
             reason,
@@ -283,7 +285,14 @@ impl Gauge {
 
     /// That took so long.
     pub(super) fn done(&mut self, now: Time, cost_ns: u64) {
-        let decision = self.controller.on(now, Event::Done { cost_ns, ok: true });
+        let decision = self.controller.on(
+            now,
+            Event::Done {
+                id: BatchId::default(),
+                cost_ns,
+                ok: true,
+            },
+        );
         let bytes = decision.limit_bytes.clamp(ENTRY_BYTES_MIN, ENTRY_BYTES_MAX);
         if self.fixed {
             return;

@@ -308,6 +308,7 @@ impl Knee {
         Decision {
             limit_items,
             limit_bytes,
+            in_flight: 1,
             when,
             reason,
         }
@@ -642,7 +643,7 @@ impl Controller for Knee {
             Event::Ready { backlog, oldest } => return self.ready(now, backlog, oldest),
             Event::Arrived(load) => self.arrived(now, load),
             Event::Started { batch, left, .. } => self.started(now, batch, left),
-            Event::Done { cost_ns, ok } => self.done(now, cost_ns, ok),
+            Event::Done { cost_ns, ok, .. } => self.done(now, cost_ns, ok),
             Event::Replied {
                 items,
                 batch,
