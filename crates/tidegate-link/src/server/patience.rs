@@ -84,7 +84,7 @@ impl<C: Controller> Controller for Patience<C> {
 mod tests {
     use super::*;
     use crate::proto::cadence;
-    use tidegate::controller::Load;
+    use tidegate::controller::{BatchId, Load};
 
     const MS: u64 = 1_000_000;
 

@@ -56,10 +56,9 @@ impl Controller for Spaced {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::controller::Load;
+    use tidegate::controller::{BatchId, Load};
 
     use super::*;
-    use tidegate::controller::BatchId;
 
     #[test]
     fn flushes_are_spaced_and_a_lone_caller_is_spared() {
