@@ -46,7 +46,6 @@ fn bounds() -> impl Strategy<Value = Bounds> {
         bytes_max: bytes,
         age_max: Duration::from_millis(age),
         in_flight_max: 1,
-        in_flight_max: 1,
     })
 }
 
