@@ -21,6 +21,7 @@
 //! ```
 
 mod ack;
+pub mod arena;
 mod client;
 mod commit;
 mod load;

@@ -1,0 +1,13 @@
+//! Worlds that no controller was designed for: any cost curve, noise, drift, server and load, in virtual time.
+//!
+//! A [`World`] is a value: named ones are the cases that once went wrong, [`World::random`] makes one of a
+//! seed. [`run`] lets any controller serve it and answers what the callers saw. [`oracle`] finds the best
+//! fixed setting of limit, linger and number in flight on the same world with other seeds.
+
+mod engine;
+mod oracle;
+mod world;
+
+pub use engine::{Outcome, Span, run};
+pub use oracle::{Setting, capacity, grid, oracle};
+pub use world::{Curve, Demand, Noise, Server, World};
