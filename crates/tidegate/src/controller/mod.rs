@@ -256,11 +256,13 @@ pub enum Reason {
     Closing,
     /// A single item larger than the byte limit.
     Oversized,
+    /// The backlog grows under the usual limit, so this one is larger.
+    Backlog,
 }
 
 impl Reason {
     /// How many reasons there are: the length of an array indexed by `reason as usize`.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     /// Every reason, in the order of its index.
     pub const ALL: [Self; Self::COUNT] = [
@@ -280,6 +282,7 @@ impl Reason {
         Self::Asked,
         Self::Closing,
         Self::Oversized,
+        Self::Backlog,
     ];
 
     /// Its name in logs, metrics and JSON.
@@ -302,6 +305,7 @@ impl Reason {
             Self::Asked => "asked",
             Self::Closing => "closing",
             Self::Oversized => "oversized",
+            Self::Backlog => "backlog",
         }
     }
 }

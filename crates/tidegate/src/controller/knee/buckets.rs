@@ -3,12 +3,14 @@
 //!
 //! A bucket keeps its share of the sums ready, so that a scan adds and compares and divides nothing.
 
-/// Samples a bucket averages over.
-const SAMPLES: u32 = 8;
+/// The least and most samples a bucket averages over.
+const SAMPLES: (f64, f64) = (8.0, 1024.0);
+/// As many as it takes to know a mean to this share.
+const KNOWN: f64 = 0.02;
 /// A bucket nobody visits halves its weight every so many batches.
 const AGE: u64 = 256;
 /// Half-octave buckets: sizes up to 2^32.
-const BUCKETS: usize = 64;
+pub(super) const GRID: usize = 64;
 
 /// What batches of about one size cost.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +113,7 @@ pub(super) struct Line {
 /// All buckets.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
-    all: [Bucket; BUCKETS],
+    all: [Bucket; GRID],
     /// Bit i: bucket i holds samples.
     live: u64,
     batches: u64,
@@ -142,7 +144,7 @@ pub(super) struct Worse {
 impl Buckets {
     pub(super) const fn new() -> Self {
         Self {
-            all: [EMPTY; BUCKETS],
+            all: [EMPTY; GRID],
             live: 0,
             batches: 0,
         }
@@ -150,7 +152,7 @@ impl Buckets {
 
     /// The bucket of batches of `n`, if it holds samples.
     pub(super) fn of(&mut self, n: u64) -> Option<&mut Bucket> {
-        let i = index(n);
+        let i = grid_index(n);
         (self.live & (1 << i) != 0).then(|| &mut self.all[i])
     }
 
@@ -158,10 +160,12 @@ impl Buckets {
         self.live = 0;
     }
 
-    /// A batch of `n` cost `y` nanoseconds.
-    pub(super) fn add(&mut self, n: u64, y: f64) {
+    /// A batch of `n` cost `y` nanoseconds, where single costs scatter by `noise`.
+    pub(super) fn add(&mut self, n: u64, y: f64, noise: f64) {
         self.batches += 1;
-        let i = index(n);
+        let i = grid_index(n);
+        let window = noise / KNOWN;
+        let window = (window * window).clamp(SAMPLES.0, SAMPLES.1) as u32;
         let b = &mut self.all[i];
         if self.live & (1 << i) == 0 {
             self.live |= 1 << i;
@@ -170,13 +174,47 @@ impl Buckets {
                 ..EMPTY
             };
         }
-        b.count = (b.count + 1).min(SAMPLES);
+        b.count = (b.count + 1).min(window);
         let gain = 1.0 / f64::from(b.count);
         b.n += (n as f64 - b.n) * gain;
         b.y += (y - b.y) * gain;
         b.last = self.batches;
         b.rate = b.n / b.y.max(1e-3);
         b.weigh(f64::from(b.count));
+    }
+
+    /// Items a nanosecond in batches of about `n`, and how many samples that rests on.
+    pub(super) fn rate_of(&self, n: u64) -> Option<(f64, f64)> {
+        let i = grid_index(n);
+        let b = &self.all[i];
+        (self.live & (1 << i) != 0).then_some((b.rate, b.weight))
+    }
+
+    /// What is saved by one batch of `n` instead of two of half the size, in nanoseconds, as far as both were
+    /// measured.
+    pub(super) fn saved(&self, n: u64) -> Option<f64> {
+        let (whole, _) = self.rate_of(n)?;
+        let (half, _) = self.rate_of(n / 2)?;
+        let n = n as f64;
+        Some((n / half - n / whole).max(0.0))
+    }
+
+    /// Tells `each` of every size measured: its index, its rate and how many samples that rests on.
+    pub(super) fn each(&self, mut each: impl FnMut(usize, f64, f64)) {
+        let mut rest = self.live;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            each(i, self.all[i].rate, self.all[i].weight);
+        }
+    }
+
+    /// The largest size measured; 0 without any.
+    pub(super) fn largest(&self) -> f64 {
+        match self.live {
+            0 => 0.0,
+            live => self.all[live.ilog2() as usize].n,
+        }
     }
 
     /// Ages the buckets, drops those that have faded, and looks them over from the smallest size up. `noise`
@@ -210,7 +248,7 @@ impl Buckets {
             if b.rate > best.rate {
                 best = b;
             } else if scan.worse.is_none() && b.weight >= 2.0 && b.rate < best.rate * 0.97 {
-                let margin = 2.5 * noise * (1.0 / b.weight + 1.0 / best.weight).sqrt();
+                let margin = 3.0 * noise * (1.0 / b.weight + 1.0 / best.weight).sqrt();
                 if b.rate < best.rate * (1.0 - margin) {
                     scan.worse = Some(Worse {
                         best: best.n,
@@ -246,12 +284,29 @@ impl Buckets {
     }
 }
 
-/// The half-octave of n: [2^e, 1.5·2^e) and [1.5·2^e, 2^(e+1)).
-fn index(n: u64) -> usize {
+/// The smallest size of a half-octave. The second one is empty: there is nothing between 1 and 2.
+pub(super) const fn grid_size(index: usize) -> u64 {
+    match index {
+        0 | 1 => 1,
+        i if i.is_multiple_of(2) => 1 << (i / 2),
+        i => 3 << (i / 2 - 1),
+    }
+}
+
+/// The smallest grid size that is at least n: a batch counts for the limit that would have taken all of it.
+/// Costs often change just above a power of two.
+pub(super) fn grid_index(n: u64) -> usize {
     let n = n.max(1);
     let e = n.ilog2();
-    let upper = e > 0 && n >= 3 << (e - 1);
-    ((2 * e + u32::from(upper)) as usize).min(BUCKETS - 1)
+    let low = 1 << e;
+    let steps = if n == low {
+        0
+    } else if n - low <= low / 2 {
+        1
+    } else {
+        2
+    };
+    ((2 * e + steps) as usize).min(GRID - 1)
 }
 
 #[cfg(test)]
@@ -260,20 +315,20 @@ mod tests {
 
     #[test]
     fn half_octaves() {
-        let of: Vec<_> = [1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 16].map(index).into();
-        assert_eq!(of, [0, 2, 3, 4, 4, 5, 5, 6, 6, 7, 8]);
-        assert_eq!(index(u64::MAX), 63);
+        let of: Vec<_> = [1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 16].map(grid_index).into();
+        assert_eq!(of, [0, 2, 3, 4, 5, 5, 6, 6, 7, 7, 8]);
+        assert_eq!(grid_index(u64::MAX), 63);
     }
 
     #[test]
     fn a_bucket_nobody_visits_fades() {
         let mut b = Buckets::new();
         for _ in 0..8 {
-            b.add(1000, 5.0);
+            b.add(1000, 5.0, 0.05);
         }
         let mut scans = 0;
         while b.scan(0.05).top > 1.0 {
-            b.add(1, 1.0);
+            b.add(1, 1.0, 0.05);
             scans += 1;
         }
         assert_eq!(scans, 5 * AGE, "8 -> 4 -> 2 -> 1 -> 1/2 -> gone");

@@ -10,18 +10,22 @@
 use super::buckets::{Buckets, Line};
 use crate::controller::Model;
 
-/// Batches at deliberately different sizes after a change of costs.
-const EXCITE: u32 = 6;
 /// Past this every cost would pass for noise and no change be noticed.
-const NOISE_MAX: f64 = 0.5;
+const NOISE_MAX: f64 = 1.5;
+/// Batches at deliberately different sizes after a change of costs, where nothing else tries other sizes.
+const EXCITE: u32 = 2;
+/// The first deviations count in full.
+const YOUNG: u32 = 12;
 /// Below this it decides nothing, and would decay into denormals.
 const NOISE_MIN: f64 = 1e-4;
 
 /// The cost model and everything it rests on. All costs are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Cost {
-    buckets: Buckets,
-    noise: f64,
+    pub(super) buckets: Buckets,
+    pub(super) noise: f64,
+    /// Deviations the noise rests on, up to 32.
+    judged: u32,
     /// Outliers in a row, negative when they were too cheap.
     streak: i8,
     /// CUSUM of the standardised deviations, upwards and downwards.
@@ -44,6 +48,8 @@ pub(super) struct Cost {
     /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush
     /// saved is worth a wait.
     pub(super) rough_a: Option<f64>,
+    /// What a batch of the last size saves against two of half of it.
+    pub(super) saved: Option<f64>,
 }
 
 impl Line {
@@ -75,6 +81,7 @@ impl Cost {
         Self {
             buckets: Buckets::new(),
             noise: 0.05,
+            judged: 4,
             streak: 0,
             up: 0.0,
             down: 0.0,
@@ -87,6 +94,7 @@ impl Cost {
             verify: None,
             top: 0.0,
             rough_a: None,
+            saved: None,
         }
     }
 
@@ -102,10 +110,16 @@ impl Cost {
         })
     }
 
+    /// Returns whether the last cost was an outlier.
+    pub(super) const fn is_suspect(&self) -> bool {
+        self.streak != 0
+    }
+
     /// A batch of `n` cost `y`.
     pub(super) fn observe(&mut self, n: u64, y: f64) {
         let y = self.judge(n, y);
-        self.buckets.add(n, y);
+        self.buckets.add(n, y, self.noise);
+        self.saved = self.buckets.saved(n);
         self.refit();
     }
 
@@ -114,11 +128,23 @@ impl Cost {
     fn judge(&mut self, n: u64, y: f64) -> f64 {
         let slope = self.fit.map_or(0.0, |f| f.b);
         let Some(b) = self.buckets.of(n).filter(|b| b.count >= 2) else {
+            self.judge_unknown(n, y);
             return y;
         };
         let expected = (b.y + slope * (n as f64 - b.n)).max(1e-3);
         let e = (y - expected) / expected;
         let most = (4.0 * self.noise).max(0.15);
+        // An outlier counts as far as it is believed: costs that scatter widely are no changes.
+        self.judged = (self.judged + 1).min(32);
+        let young = self.judged < YOUNG;
+        let seen = if young {
+            e.abs().min(1.0)
+        } else {
+            e.abs().min(most)
+        };
+        let gain = (1.0 / f64::from(self.judged)).max(1.0 / 32.0);
+        let noise = self.noise + (seen * 1.25 - self.noise) * gain;
+        self.noise = noise.clamp(NOISE_MIN, NOISE_MAX);
         if e.abs() > most {
             let sign = if e > 0.0 { 1 } else { -1 };
             b.streak = lengthen(b.streak, sign);
@@ -134,16 +160,30 @@ impl Cost {
         }
         b.streak = 0;
         self.streak = 0;
-        let noise = self.noise + (e.abs() * 1.25 - self.noise) / 32.0;
-        self.noise = noise.clamp(NOISE_MIN, NOISE_MAX);
-        let z = e / self.noise.max(0.01);
+        let z = (e / self.noise.max(0.01)).clamp(-2.5, 2.5);
         self.up = (self.up + z - 0.5).max(0.0);
         self.down = (self.down - z - 0.5).max(0.0);
-        if self.up.max(self.down) > 6.0 {
+        if self.up.max(self.down) > 8.0 {
             // A small shift that stays: distrust the other sizes and measure them again.
             self.forget();
         }
         y
+    }
+
+    /// Compares the cost of a size without a history with the fit. When all costs rise, batches grow beyond
+    /// the sizes known: the first outlier is then the last batch of a known size.
+    fn judge_unknown(&mut self, n: u64, y: f64) {
+        let Some(fit) = self.fit.filter(|_| self.streak != 0) else {
+            return;
+        };
+        let e = y / (fit.a + fit.b * n as f64) - 1.0;
+        if e.abs() > (4.0 * self.noise).max(0.15) {
+            self.streak = lengthen(self.streak, if e > 0.0 { 1 } else { -1 });
+            if self.streak.abs() >= 3 {
+                self.streak = 0;
+                self.forget();
+            }
+        }
     }
 
     const fn forget(&mut self) {
@@ -200,8 +240,11 @@ mod tests {
     #[test]
     fn a_line_is_found_exactly_and_a_change_of_it_too() {
         let mut c = Cost::new();
-        for n in [32, 128, 512, 2048] {
-            c.observe(n, 3e6 + 11_718.75 * n as f64);
+        // The scatter must be known before a change of costs can be told from it.
+        for _ in 0..4 {
+            for n in [32, 128, 512, 2048] {
+                c.observe(n, 3e6 + 11_718.75 * n as f64);
+            }
         }
         let f = c.fit.unwrap();
         assert!(

@@ -17,12 +17,14 @@ mod cost;
 mod inflation;
 mod profile;
 mod rate;
+mod search;
 
 use buckets::Line;
 use cost::Cost;
 use inflation::Inflation;
-use profile::{Gate, Profile};
-use rate::{Rate, drain_chunk};
+use profile::{Callers, Gate, Profile};
+use rate::{Drain, Rate, drain_chunk};
+use search::{Cut, Search};
 
 use super::{
     Bounds, BoundsError, Controller, Decision, Event, Load, Objective, ObjectiveError, Reason,
@@ -35,7 +37,7 @@ const START_ITEMS: u64 = 32;
 const START_BYTES: u64 = 64 << 10;
 /// Growth per saturated batch until sizes span enough to tell a from b, and the most beyond the largest size
 /// measured.
-const GROW: u64 = 4;
+const GROW: u64 = 2;
 /// Every so many saturated batches one of another size keeps a and b identifiable.
 const PROBE_EVERY: u64 = 16;
 /// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
@@ -65,6 +67,8 @@ pub struct Knee {
 
     cost: Cost,
     rate: Rate,
+    drain: Drain,
+    search: Search,
     profile: Option<Profile>,
     inflation: Option<Inflation>,
 
@@ -78,18 +82,23 @@ pub struct Knee {
     chunk: f64,
     /// Backlog left by the batch started last.
     left: u64,
+    /// The limit is what the costs ask for, and not held back by the sizes measured so far.
+    reached: bool,
+    /// Somebody asks before a batch starts: a backlog is known, and not only a buffer that is full.
+    asked: bool,
     /// The first look at the backlog since the last batch is still to come.
     fresh: bool,
     /// What the last [`Event::Ready`] was answered.
     plan: Plan,
     /// The batch that runs: its size and the plan it was taken under.
-    open: Option<(u64, Plan)>,
+    open: Option<(u64, Plan, u64)>,
     /// Moving average of what a flush costs, whatever its size.
     flush_ns: f64,
     last_done: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
     gate: Gate,
+    callers: Callers,
     infeasible: bool,
     infeasible_ns: u64,
 }
@@ -108,6 +117,8 @@ struct Plan {
     /// The limit before any probe or chunk.
     full: u64,
     reason: Reason,
+    /// A backlog that could be cut into parts.
+    divisible: bool,
 }
 
 /// What [`Knee`] was asked to do and cannot.
@@ -177,6 +188,8 @@ impl Knee {
             known: false,
             cost: Cost::new(),
             rate: Rate::default(),
+            drain: Drain::default(),
+            search: Search::new(),
             profile: None,
             inflation,
             now: Time::ZERO,
@@ -186,11 +199,14 @@ impl Knee {
             saturated: 0,
             chunk: 0.0,
             left: 0,
+            asked: false,
+            reached: false,
             fresh: true,
             plan: Plan {
                 limit,
                 full: limit,
                 reason: Reason::Probe,
+                divisible: false,
             },
             open: None,
             flush_ns: 0.0,
@@ -198,6 +214,7 @@ impl Knee {
             last_started: None,
             waiting_until: None,
             gate: Gate::new(),
+            callers: Callers::default(),
             infeasible: false,
             infeasible_ns: 0,
         })
@@ -228,6 +245,7 @@ impl Knee {
             limit,
             full: limit,
             reason: Reason::Probe,
+            divisible: false,
         };
         Ok(Self {
             unit: Unit::Bytes,
@@ -289,6 +307,7 @@ impl Knee {
 
     fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
         let backlog = self.amount(load);
+        self.asked = true;
         let first = std::mem::take(&mut self.fresh);
         self.rate.look(now.as_nanos(), backlog, first);
         self.plan = self.plan(backlog);
@@ -323,6 +342,7 @@ impl Knee {
             limit,
             full,
             reason,
+            divisible: false,
         }
     }
 
@@ -336,6 +356,7 @@ impl Knee {
         let mut limit = self.limit;
         let mut binding = self.binding;
         let mut part = backlog;
+        let mut could = false;
         if let Some(Line { a, b, .. }) = self.cost.fit.filter(|_| self.targeted()) {
             if let Some(cap) = self.latency_limit(a, b, backlog)
                 && cap < limit
@@ -347,7 +368,10 @@ impl Knee {
                 self.chunk = if self.left > 0 { self.chunk.max(n) } else { n };
                 let parts = (backlog as f64 / self.chunk + 0.5) as u64;
                 if parts > 1 {
-                    part = backlog.div_ceil(parts);
+                    could = true;
+                    if self.drain.may_cut() {
+                        part = backlog.div_ceil(parts);
+                    }
                 }
             }
         }
@@ -357,6 +381,7 @@ impl Knee {
                 limit,
                 full,
                 reason,
+                divisible: false,
             };
         }
         let limit = full.min(part).max(1);
@@ -377,6 +402,7 @@ impl Knee {
             limit,
             full,
             reason,
+            divisible: could,
         }
     }
 
@@ -404,8 +430,31 @@ impl Knee {
         (backlog as f64 * (b + a / n) < x).then_some(n)
     }
 
+    /// How much known callers will add to the backlog.
+    fn coming(&self) -> u64 {
+        match (self.unit, &self.profile) {
+            (Unit::Items, Some(_)) => self.callers.missing().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Whether larger sizes are tried: objectives that set a limit of their own keep it.
+    const fn looks_up(&self) -> bool {
+        self.asked
+            && (self.reached || !self.targeted() || self.search.found().is_some())
+            && matches!(self.objective, Objective::Lean)
+            && self.cost.fit.is_some()
+    }
+
     /// A size other than the limit, on purpose.
     fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
+        if backlog != u64::MAX
+            && self.looks_up()
+            && let Some(n) = self.search.on_trial()
+            && backlog.saturating_add(self.coming()) >= n
+        {
+            return Some((n, Reason::Probe));
+        }
         if let Some(n) = self.cost.verify.filter(|&n| backlog >= n) {
             return Some((full.min(n).max(1), Reason::Probe));
         }
@@ -421,14 +470,14 @@ impl Knee {
             };
             (full / 4).max(self.floor).max(milder).max(1)
         };
-        if self.cost.excite > 0 {
+        if self.cost.excite > 0 && (self.reached || !self.asked) {
             return self
                 .cost
                 .excite
                 .is_multiple_of(2)
                 .then(|| (small(), Reason::Probe));
         }
-        if !self.targeted() || !turn.is_multiple_of(PROBE_EVERY) {
+        if !self.targeted() || self.looks_up() || !turn.is_multiple_of(PROBE_EVERY) {
             return None;
         }
         if self.cost.convex.is_some() && turn.is_multiple_of(4 * PROBE_EVERY) {
@@ -471,6 +520,9 @@ impl Knee {
             return None;
         }
         let profile = self.profile.as_ref()?;
+        if self.callers.missing() == Some(0) {
+            return None;
+        }
         if self.gate.is_closed() {
             return None;
         }
@@ -487,9 +539,14 @@ impl Knee {
     fn flush_cost(&self) -> Option<f64> {
         let known = self.cost.fit.map(|f| f.a);
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
-        match self.known || self.cost.identified {
+        let fitted = match self.known || self.cost.identified {
             true => known,
             false => self.cost.rough_a.or(known).or(measured),
+        };
+        // Where costs are no line, two sizes that were measured tell more than its intercept.
+        match (fitted, self.cost.saved) {
+            (Some(a), Some(saved)) => Some(a.max(saved)),
+            (a, _) => a,
         }
     }
 
@@ -497,6 +554,7 @@ impl Knee {
 
     fn arrived(&mut self, now: Time, load: Load) {
         self.rate.arrived(self.amount(load));
+        self.callers.arrived(load.items);
         if let (Some(a), Some(p)) = (self.flush_cost(), &mut self.profile) {
             p.arrived(now.since(self.last_done) as f64, a, load.items);
         }
@@ -525,9 +583,13 @@ impl Knee {
         if let Some(i) = &mut self.inflation {
             i.flushed(batch.items);
         }
+        let is_part = self.plan.reason == Reason::DrainChunk && n >= self.plan.limit;
+        self.drain.started(n, backlog, is_part, self.plan.divisible);
         let saved = self.flush_cost().unwrap_or(0.0);
         self.gate.started(now.as_nanos(), batch.items, saved);
-        self.open = Some((n, self.plan));
+        self.callers.started();
+        let coming = self.coming();
+        self.open = Some((n, self.plan, backlog.saturating_add(coming)));
         self.left = left;
         self.rate.left(left);
         self.last_started = Some(now);
@@ -540,7 +602,7 @@ impl Knee {
         if let Some(p) = &mut self.profile {
             p.completed();
         }
-        let Some((n, plan)) = self.open.take() else {
+        let Some((n, plan, backlog)) = self.open.take() else {
             return;
         };
         if !ok || self.known {
@@ -548,10 +610,29 @@ impl Knee {
         }
         let gain = if self.flush_ns > 0.0 { 1.0 / 16.0 } else { 1.0 };
         self.flush_ns += (cost_ns as f64 - self.flush_ns) * gain;
+        let resets = self.cost.resets;
         self.cost.observe(n, cost_ns as f64);
-        if self.targeted() {
+        if self.cost.resets != resets {
+            self.search.forget();
+        }
+        if backlog <= n || n < plan.limit {
+            self.search.relieved();
+        } else if plan.reason != Reason::DrainChunk && self.looks_up() {
+            let cut = Cut {
+                n,
+                cost_ns: cost_ns as f64,
+                backlog,
+                left: backlog - n,
+                arriving: self.rate.per_ns().unwrap_or(0.0),
+                suspect: self.cost.is_suspect(),
+            };
+            let bounds = (self.floor, self.ceiling);
+            self.search
+                .cut(cut, plan.full, bounds, &self.cost.buckets, self.cost.noise);
+        }
+        if self.targeted() || self.search.found().is_some() {
             self.retarget();
-        } else if self.cost.excite == 0 && n >= plan.limit && n >= plan.full {
+        } else if self.cost.fit.is_none() && n >= plan.limit && n >= plan.full {
             self.limit = n.saturating_mul(GROW).min(self.ceiling) as f64;
             self.binding = Reason::Probe;
         }
@@ -576,6 +657,16 @@ impl Knee {
         {
             (target, binding) = (convex, Reason::Convexity);
         }
+        if let Some(found) = self.search.found() {
+            self.limit = (found as f64).min(ceiling);
+            self.binding = if self.search.is_loose() {
+                Reason::Backlog
+            } else {
+                Reason::Efficiency
+            };
+            return;
+        }
+        self.reached = self.known || self.cost.top * GROW as f64 >= target;
         // Costs that are given need no grid to be steady on, and no caution beyond the sizes measured.
         let c = match (self.known, self.on_grid) {
             (true, _) => target,
@@ -590,9 +681,9 @@ impl Knee {
         self.binding = binding;
     }
 
-    /// Never more than [`GROW`] times the largest size measured.
+    /// Grows to [`GROW`] times the largest size measured, no further.
     fn within_reach(&self, target: f64) -> f64 {
-        target.min(self.cost.top * GROW as f64)
+        target.min((self.cost.top * GROW as f64).max(self.limit))
     }
 
     fn wanted(&self, fit: Line) -> (f64, Reason) {
@@ -653,7 +744,8 @@ impl Controller for Knee {
                     i.replied(items, batch, took_ns as f64);
                 }
             }
-            Event::Blocking | Event::Expected { .. } => {}
+            Event::Expected { items } => self.callers.answered(items),
+            Event::Blocking => {}
         }
         let plan = self.unasked();
         self.decision(plan.limit, When::Now, plan.reason)

@@ -74,18 +74,63 @@ impl Profile {
     }
 }
 
+/// Who is known to call, and who of them is missing: the most calls that were open at once lately, less those
+/// open now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Callers {
+    /// Calls that arrived and are not answered.
+    open: u64,
+    /// The most of them in this window of batches and in the one before.
+    most: [u64; 2],
+    batches: u32,
+    /// Answers are told: without them nothing is known of who is missing.
+    told: bool,
+}
+
+/// Batches of a window: callers that left are forgotten within two.
+const WINDOW: u32 = 8;
+
+impl Callers {
+    pub(super) const fn arrived(&mut self, calls: u64) {
+        self.open += calls;
+    }
+
+    pub(super) fn answered(&mut self, calls: u64) {
+        self.told = true;
+        // Now the callers of this batch and those that queue behind it are all there.
+        self.most[0] = self.most[0].max(self.open);
+        self.open = self.open.saturating_sub(calls);
+    }
+
+    pub(super) const fn started(&mut self) {
+        self.batches += 1;
+        if self.batches == WINDOW {
+            self.most = [self.open, self.most[0]];
+            self.batches = 0;
+        }
+    }
+
+    /// How many are missing; `None` where that cannot be known.
+    pub(super) fn missing(&self) -> Option<u64> {
+        let most = self.most[0].max(self.most[1]);
+        self.told.then(|| most.saturating_sub(self.open))
+    }
+}
+
 /// Closes where waits do not pay after all: the profile knows when arrivals come, not whether they are new. A
 /// caller that returns before the driver has said that its batch is done looks like one more caller, for
 /// example.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
-    /// What a wait came to, in flushes saved less waiting, as a moving average.
+    /// What a wait came to, in flushes an item of its batch, as a moving average.
     worth: f64,
     batches: u64,
     /// The wait in progress: since when, and how many waited then.
     held: Option<(u64, u64)>,
 }
 
+/// A wait must be worth this share of a flush for each item of its batch.
+const GAIN: f64 = 0.03;
 /// While the gate is closed one batch in so many may still wait, to see.
 const PROBE: u64 = 64;
 
@@ -99,7 +144,7 @@ impl Gate {
     }
 
     pub(super) const fn is_closed(&self) -> bool {
-        self.held.is_none() && self.worth < 0.0 && !self.batches.is_multiple_of(PROBE)
+        self.held.is_none() && self.worth < GAIN && !self.batches.is_multiple_of(PROBE)
     }
 
     pub(super) fn held(&mut self, now_ns: u64, queued: u64) {
@@ -107,13 +152,16 @@ impl Gate {
     }
 
     /// A batch starts. If it was held back: did those that came save more, `flush` each, than those that
-    /// waited lost?
+    /// waited lost? Neither counts for more than a flush an item, so that one hiccup, when a timer or the
+    /// machine was late, is no more than one bad wait.
     pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
         self.batches += 1;
         if let Some((since, queued)) = self.held.take() {
+            let flush = flush.max(1.0);
             let lost = now_ns.saturating_sub(since) as f64 * queued as f64;
             let saved = items.saturating_sub(queued) as f64 * flush;
-            self.worth += ((saved - lost) / flush.max(1.0) - self.worth) / 16.0;
+            let worth = (saved - lost) / (flush * items.max(1) as f64);
+            self.worth += (worth.clamp(-1.0, 1.0) - self.worth) / 16.0;
         }
     }
 }

@@ -78,6 +78,60 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
 }
 
+/// Whether cutting a backlog into parts works here: a part is worth its cost only if the backlog is gone after
+/// the last one.
+///
+/// Where callers return as soon as their part is done, or batches cost otherwise than the fit says, it is
+/// not. Each failure doubles the number of backlogs that are taken in one go before the next attempt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Drain {
+    /// The backlog in progress as it was at first, 0 without one, and what was taken of it.
+    whole: u64,
+    taken: u64,
+    parts: u32,
+    /// Backlogs to be taken in one go after a failure, and how many of them are left.
+    skips: u32,
+    left: u32,
+}
+
+/// The most backlogs taken in one go between two attempts.
+const SKIPS_MAX: u32 = 256;
+
+impl Drain {
+    /// Whether a backlog may be cut now.
+    pub(super) const fn may_cut(&self) -> bool {
+        self.left == 0
+    }
+
+    /// A batch of `n` was taken out of `backlog`, as a part if `is_part`; it would have been one if `could`.
+    pub(super) fn started(&mut self, n: u64, backlog: u64, is_part: bool, could: bool) {
+        if self.left > 0 {
+            self.left -= u32::from(could);
+            return;
+        }
+        if self.whole == 0 {
+            if !is_part {
+                return;
+            }
+            (self.whole, self.taken, self.parts) = (backlog, 0, 0);
+        }
+        self.taken = self.taken.saturating_add(n);
+        self.parts += 1;
+        let left = backlog - n.min(backlog);
+        if left == 0 {
+            self.whole = 0;
+            self.skips /= 2;
+        } else if self.taken >= self.whole
+            || self.parts > 1 && left > self.whole.saturating_sub(self.taken / 2)
+        {
+            // All of it was taken, or arrivals fill it up half as fast as parts are taken.
+            self.whole = 0;
+            self.skips = (self.skips * 2).clamp(1, SKIPS_MAX);
+            self.left = self.skips;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

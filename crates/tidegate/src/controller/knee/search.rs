@@ -1,0 +1,398 @@
+//! Looking for a better limit while the present one binds and the backlog stays.
+//!
+//! Nothing is assumed of the costs. While batches are cut by the limit and the backlog neither goes nor will
+//! go soon, other sizes of the half-octave grid are tried, each at most once until the costs change: upwards
+//! first, by doublings as long as that pays, at most twice the largest size measured; then around the best,
+//! then whatever is left. A trial is a block of consecutive batches. It ends with the first batch after which
+//! the size is worse by three standard errors, and otherwise when it is known well enough. A larger size is
+//! kept if it raises throughput by more than 3 % a doubling. While the backlog grows any higher throughput
+//! will do, and for as long as the backlog lasts.
+//!
+//! Trials cost time: what worse sizes have cost is at most 1/32 of the time the limit bound, 1/4 while the
+//! backlog grows.
+
+use super::buckets::{Buckets, GRID, grid_index, grid_size};
+
+/// A larger size must raise throughput by this share a doubling to be kept.
+const WORTH: f64 = 0.03;
+/// Batches of a window whose least backlog is compared with that of earlier ones.
+const WINDOW: u32 = 16;
+/// Earlier windows that count.
+const WINDOWS: usize = 8;
+/// A backlog that will be gone in so many batches needs no better limit.
+const SOON: f64 = 32.0;
+/// Batches of the limit in force that trials may cost before there is a budget.
+const FREE: f64 = 4.0;
+/// Batches at the limit in force before a trial, to see what becomes of the backlog.
+const STEADY: u32 = 2;
+/// Grid steps that count as near: they may be tried without a budget.
+const NEAR: usize = 2;
+/// No trial counts for more than so many.
+const DEAREST: f64 = 64.0;
+/// Batches in a row that a trial waits for a backlog it fits.
+const MISSED: u32 = 8;
+/// The least and most batches of a trial.
+const BLOCK: (f64, f64) = (3.0, 64.0);
+/// As many as it takes to know the mean of the size to this share.
+const ROUGH: f64 = 0.15;
+
+/// What came of a batch that the limit cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// The size it was cut to.
+    pub(super) n: u64,
+    pub(super) cost_ns: f64,
+    /// What waited when it was taken.
+    pub(super) backlog: u64,
+    /// What stayed behind.
+    pub(super) left: u64,
+    /// What arrives a nanosecond.
+    pub(super) arriving: f64,
+    /// Its cost was off: an outlier, or the first batch at changed costs.
+    pub(super) suspect: bool,
+}
+
+/// A size on trial.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    index: usize,
+    items: f64,
+    ns: f64,
+    batches: f64,
+    /// Batches of other sizes meanwhile: the backlog does not reach it.
+    missed: u32,
+}
+
+/// The state of the search.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    /// Bit i: grid size i was on trial, or is known from batches of its own, since the costs last changed.
+    tried: u64,
+    trial: Option<Trial>,
+    /// A size found better than what the fit proposes.
+    kept: Option<u64>,
+    /// A size of higher throughput that holds while the backlog lasts.
+    loose: Option<u64>,
+    /// The last trial above the limit in force was worse.
+    capped: bool,
+    /// Batches since a trial last found a better size.
+    settled: u32,
+    /// The trial before went down.
+    went_down: bool,
+    backlog: Backlog,
+    /// Time the limit bound, and what worse trials cost of it.
+    bound_ns: f64,
+    spent_ns: f64,
+}
+
+/// How the backlog develops while the limit binds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backlog {
+    batches: u32,
+    least: u64,
+    earlier: [u64; WINDOWS],
+    windows: usize,
+    grows: bool,
+    /// The backlog at the last look, and by how much it changes a batch, as a moving average.
+    last: Option<u64>,
+    trend: f64,
+    /// The last change.
+    change: f64,
+    /// Changes seen since the last trial.
+    steady: u32,
+}
+
+impl Backlog {
+    fn look(&mut self, backlog: u64, limit: u64, on_trial: bool) {
+        // What a trial does to the backlog says nothing of the limit in force.
+        let last = std::mem::replace(&mut self.last, (!on_trial).then_some(backlog));
+        match last {
+            Some(last) if !on_trial => {
+                self.change = backlog as f64 - last as f64;
+                self.trend += (self.change - self.trend) / 4.0;
+                self.steady += 1;
+            }
+            _ => self.steady = 0,
+        }
+        self.least = if self.batches == 0 {
+            backlog
+        } else {
+            self.least.min(backlog)
+        };
+        self.batches += 1;
+        if self.batches < WINDOW {
+            return;
+        }
+        let known = self.windows.min(WINDOWS);
+        let lowest = self.earlier[..known].iter().copied().min();
+        let last = (self.windows > 0).then(|| self.earlier[(self.windows - 1) % WINDOWS]);
+        self.grows = match (lowest, last) {
+            (Some(lowest), Some(last)) => {
+                self.least > lowest.saturating_add(limit / 2) && self.least > last
+                    || self.grows && self.least > last
+            }
+            _ => false,
+        };
+        self.earlier[self.windows % WINDOWS] = self.least;
+        self.windows += 1;
+        self.batches = 0;
+    }
+
+    /// Whether it will still be there after [`SOON`] more batches as far as one can tell.
+    fn stays(&self, backlog: u64) -> bool {
+        backlog as f64 + self.trend.min(self.change) * SOON > 0.0
+    }
+}
+
+impl Search {
+    pub(super) const fn new() -> Self {
+        Self {
+            tried: 0,
+            trial: None,
+            kept: None,
+            loose: None,
+            capped: false,
+            settled: 0,
+            went_down: false,
+            backlog: Backlog {
+                batches: 0,
+                least: 0,
+                earlier: [0; WINDOWS],
+                windows: 0,
+                grows: false,
+                last: None,
+                trend: 0.0,
+                change: 0.0,
+                steady: 0,
+            },
+            bound_ns: 0.0,
+            spent_ns: 0.0,
+        }
+    }
+
+    /// The size to take now, if one is on trial.
+    pub(super) fn on_trial(&self) -> Option<u64> {
+        self.trial.map(|t| grid_size(t.index))
+    }
+
+    /// The size that holds while the backlog lasts, or for good.
+    pub(super) const fn found(&self) -> Option<u64> {
+        match self.loose {
+            Some(n) => Some(n),
+            None => self.kept,
+        }
+    }
+
+    /// Whether the limit is larger than usual because the backlog grew.
+    pub(super) const fn is_loose(&self) -> bool {
+        self.loose.is_some()
+    }
+
+    /// The costs changed: what was found holds no longer, and every size may be tried again.
+    pub(super) const fn forget(&mut self) {
+        self.kept = None;
+        self.loose = None;
+        self.tried = 0;
+        self.trial = None;
+        self.capped = false;
+        self.bound_ns = 0.0;
+        self.spent_ns = 0.0;
+    }
+
+    /// A batch took everything: the backlog is gone.
+    pub(super) fn relieved(&mut self) {
+        self.trial = None;
+        self.loose = None;
+        if self.backlog.windows > 0 || self.backlog.batches > 0 {
+            self.backlog = Backlog::default();
+        }
+    }
+
+    /// A batch was cut by `limit`, the limit in force, or by a trial. Costs O(sizes) when a trial begins or
+    /// ends, else O(1).
+    pub(super) fn cut(
+        &mut self,
+        cut: Cut,
+        limit: u64,
+        bounds: (u64, u64),
+        sizes: &Buckets,
+        noise: f64,
+    ) {
+        let on_trial = self.trial.is_some();
+        self.backlog.look(cut.backlog, limit, on_trial);
+        self.bound_ns += cut.cost_ns;
+        self.settled = self.settled.saturating_add(1);
+        let noise = noise.max(0.01);
+        let Some(trial) = &mut self.trial else {
+            if cut.suspect {
+                return;
+            }
+            let stays = self.backlog.stays(cut.left) && self.backlog.steady >= STEADY;
+            if self.backlog.grows || stays {
+                self.choose(limit, bounds, sizes, noise);
+            }
+            let changed = self.found().is_some_and(|found| found != limit);
+            if stays && !changed {
+                self.begin(limit, cut.backlog, bounds, sizes, cut.arriving);
+            }
+            return;
+        };
+        if grid_index(cut.n) != trial.index {
+            trial.missed += 1;
+            if trial.missed > MISSED {
+                self.tried &= !(1 << trial.index);
+                self.trial = None;
+            }
+            return;
+        }
+        trial.items += cut.n as f64;
+        trial.ns += cut.cost_ns;
+        trial.batches += 1.0;
+        let trial = *trial;
+        let Some((rate, weight)) = sizes.rate_of(limit) else {
+            self.trial = None;
+            return;
+        };
+        let ratio = trial.items / trial.ns.max(1.0) / rate;
+        let error = noise * (1.0 / trial.batches + 1.0 / weight.max(1.0)).sqrt();
+        let enough = (noise / ROUGH) * (noise / ROUGH);
+        let is_worse = ratio * (1.0 + 3.0 * error) < 1.0;
+        if !is_worse && trial.batches < enough.clamp(BLOCK.0, BLOCK.1) {
+            return;
+        }
+        self.trial = None;
+        let size = grid_size(trial.index);
+        if ratio < 1.0 {
+            // A batch that hung says nothing of what the next trial may cost.
+            let most = DEAREST * limit as f64 / rate;
+            self.spent_ns += (trial.ns * (1.0 - ratio)).min(most);
+        }
+        self.went_down = size < limit;
+        let before = self.found().unwrap_or(limit);
+        self.choose(before, bounds, sizes, noise);
+        let now = self.found().unwrap_or(limit);
+        if now != before {
+            self.capped = false;
+            self.settled = 0;
+            if self.backlog.stays(cut.left) {
+                self.begin(now, cut.backlog, bounds, sizes, cut.arriving);
+            }
+        } else if size > limit {
+            self.capped = true;
+        }
+    }
+
+    /// Takes the best of the sizes measured. While the backlog grows that is the highest throughput, and of
+    /// sizes that are not well known the highest they may have; else a larger size must be worth it.
+    fn choose(&mut self, limit: u64, bounds: (u64, u64), sizes: &Buckets, noise: f64) {
+        let (floor, ceiling) = bounds;
+        let at = grid_index(limit);
+        let Some((rate, weight)) = sizes.rate_of(limit) else {
+            return;
+        };
+        let grows = self.backlog.grows;
+        let own = if grows {
+            rate * (1.0 + noise / weight.max(1.0).sqrt())
+        } else {
+            rate
+        };
+        let mut best = (own, at);
+        sizes.each(|i, rate, w| {
+            let size = grid_size(i);
+            if i == at || size < floor || size > ceiling {
+                return;
+            }
+            let score = if grows {
+                rate * (1.0 + noise / w.max(1.0).sqrt())
+            } else {
+                let error = noise * (1.0 / w.max(1.0) + 1.0 / weight.max(1.0)).sqrt();
+                rate / lean(i, at) / (1.0 + error)
+            };
+            if score > best.0 {
+                best = (score, i);
+            }
+        });
+        if best.1 == at {
+            return;
+        }
+        let size = grid_size(best.1).clamp(floor, ceiling);
+        let found = sizes.rate_of(size).map_or(0.0, |(rate, _)| rate);
+        if found > rate * lean(best.1, at) {
+            self.kept = Some(size);
+            self.loose = None;
+        } else {
+            self.loose = Some(size);
+        }
+    }
+
+    /// Chooses the next size to try, if one is left and its cost is within what may be spent.
+    fn begin(
+        &mut self,
+        limit: u64,
+        backlog: u64,
+        bounds: (u64, u64),
+        sizes: &Buckets,
+        arriving: f64,
+    ) {
+        let (floor, ceiling) = bounds;
+        let at = grid_index(limit);
+        let Some((rate, _)) = sizes.rate_of(limit) else {
+            return;
+        };
+        let known = |i: usize| self.tried & (1 << i) != 0;
+        let most = ceiling.min(backlog).min((2.0 * sizes.largest()) as u64);
+        let fits = |i: usize| i < GRID && grid_size(i) <= most && grid_size(i) > limit;
+        let doubled = Some(at + 2).filter(|&i| !self.capped && fits(i) && !known(i));
+        let up = doubled.or_else(|| (at + 1..GRID).find(|&i| fits(i) && !known(i)));
+        let down = (0..at)
+            .rev()
+            .find(|&i| i != 1 && grid_size(i) >= floor && !known(i));
+        let order = if self.capped && !self.went_down {
+            [down, up]
+        } else {
+            [up, down]
+        };
+        let share = if self.backlog.grows {
+            // Where far more comes than this size can take, little is lost by looking elsewhere.
+            (1.0 - rate / arriving.max(1e-12)).max(0.25)
+        } else {
+            1.0 / 32.0
+        };
+        let own = limit as f64 / rate;
+        let room = share * self.bound_ns - self.spent_ns;
+        for index in order.into_iter().flatten() {
+            let part = grid_size(index) as f64 / limit as f64;
+            let loss = match index > at {
+                true if self.capped => part * own,
+                true => 0.0,
+                false => (1.0 - part) * own,
+            };
+            let is_near = index.abs_diff(at) <= NEAR;
+            if index < at && !is_near && (self.settled as f64) < SOON {
+                continue;
+            }
+            let free = if is_near { FREE * own } else { 0.0 };
+            if loss <= room + free {
+                self.tried |= 1 << index;
+                self.trial = Some(Trial {
+                    index,
+                    items: 0.0,
+                    ns: 0.0,
+                    batches: 0.0,
+                    missed: 0,
+                });
+                return;
+            }
+        }
+    }
+}
+
+/// The ratio of throughputs from which grid size `i` takes the place of size `at`: 3 % a doubling, down as well
+/// as up.
+fn lean(i: usize, at: usize) -> f64 {
+    let mut worth = 1.0;
+    for _ in 0..i.abs_diff(at) {
+        worth *= 1.0 + WORTH / 2.0;
+    }
+    if i < at { 1.0 / worth } else { worth }
+}
