@@ -43,6 +43,8 @@ const PROBE_EVERY: u64 = 16;
 /// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
 /// differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
+/// What a batch that took everything, and one that the limit cut, leave of the size batches usually have.
+const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
 /// The same where another term is meant to bind.
@@ -82,6 +84,8 @@ pub struct Knee {
     chunk: f64,
     /// Backlog left by the batch started last.
     left: u64,
+    /// What batches took that took everything: the largest of late.
+    natural: f64,
     /// The limit is what the costs ask for, and not held back by the sizes measured so far.
     reached: bool,
     /// Somebody asks before a batch starts: a backlog is known, and not only a buffer that is full.
@@ -201,6 +205,7 @@ impl Knee {
             left: 0,
             asked: false,
             reached: false,
+            natural: 0.0,
             fresh: true,
             plan: Plan {
                 limit,
@@ -616,8 +621,10 @@ impl Knee {
             self.search.forget();
         }
         if backlog <= n || n < plan.limit {
+            self.natural = (self.natural * NATURAL.0).max(n as f64);
             self.search.relieved();
         } else if plan.reason != Reason::DrainChunk && self.looks_up() {
+            self.natural *= NATURAL.1;
             let cut = Cut {
                 n,
                 cost_ns: cost_ns as f64,
@@ -658,7 +665,7 @@ impl Knee {
             (target, binding) = (convex, Reason::Convexity);
         }
         if let Some(found) = self.search.found() {
-            self.limit = (found as f64).min(ceiling);
+            self.limit = (found as f64).max(self.ample()).min(ceiling);
             self.binding = if self.search.is_loose() {
                 Reason::Backlog
             } else {
@@ -674,11 +681,26 @@ impl Knee {
             (false, false) => nearest(self.within_reach(target)),
         };
         self.on_grid = true;
+        let c = c.max(self.ample());
         if c >= ceiling {
             binding = Reason::Memory;
         }
         self.limit = c.min(ceiling);
         self.binding = binding;
+    }
+
+    /// The least limit while batches usually take everything that waits: twice what they took lately, so that
+    /// chance does not cut them, unless larger batches were measured to be worse.
+    fn ample(&self) -> f64 {
+        let may = self.asked
+            && matches!(self.objective, Objective::Lean)
+            && self.cost.convex.is_none()
+            && !self.search.is_capped();
+        if may && self.natural > 0.0 {
+            nearest(2.0 * self.natural)
+        } else {
+            0.0
+        }
     }
 
     /// Grows to [`GROW`] times the largest size measured, no further.

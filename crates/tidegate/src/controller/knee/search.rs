@@ -16,7 +16,7 @@ use super::buckets::{Buckets, GRID, grid_index, grid_size};
 /// A larger size must raise throughput by this share a doubling to be kept.
 const WORTH: f64 = 0.03;
 /// Batches of a window whose least backlog is compared with that of earlier ones.
-const WINDOW: u32 = 16;
+const WINDOW: u32 = 8;
 /// Earlier windows that count.
 const WINDOWS: usize = 8;
 /// A backlog that will be gone in so many batches needs no better limit.
@@ -186,6 +186,11 @@ impl Search {
     /// Whether the limit is larger than usual because the backlog grew.
     pub(super) const fn is_loose(&self) -> bool {
         self.loose.is_some()
+    }
+
+    /// Returns whether a larger size was measured to be worse than the limit in force.
+    pub(super) const fn is_capped(&self) -> bool {
+        self.capped
     }
 
     /// The costs changed: what was found holds no longer, and every size may be tried again.
