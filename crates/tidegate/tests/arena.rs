@@ -33,11 +33,13 @@ fn both(world: &World, warm: f64) -> [Outcome; 2] {
         items: 60_000,
     };
     let capacity = capacity(world);
-    let ours = Knee::new(Objective::Lean, bounds).unwrap().anticipating();
+    let ours = Knee::new(Objective::Lean, bounds)
+        .expect("valid bounds")
+        .anticipating();
     let ours: Box<dyn Controller> = Box::new(ours);
     let greedy: Box<dyn Controller> = Box::new(Greedy.controller());
     [ours, greedy].map(|controller| {
-        let mut controller = Bounded::new(controller, bounds).unwrap();
+        let mut controller = Bounded::new(controller, bounds).expect("valid bounds");
         run(world, 11, capacity, span, &mut controller)
     })
 }

@@ -193,6 +193,38 @@ mod tests {
     }
 
     #[test]
+    fn callers_are_known_and_forgotten() {
+        let mut c = Callers::default();
+        assert_eq!(c.missing(), None, "answers were never told");
+        for _ in 0..3 {
+            c.arrived(8);
+            c.started();
+            c.answered(8);
+        }
+        assert_eq!(c.missing(), Some(8), "all of them think");
+        c.arrived(7);
+        assert_eq!(c.missing(), Some(1));
+        for _ in 0..2 * WINDOW {
+            c.started();
+            c.answered(7);
+            c.arrived(7);
+        }
+        assert_eq!(c.missing(), Some(0), "one has left");
+    }
+
+    #[test]
+    fn one_hiccup_does_not_outweigh_a_few_gains() {
+        let mut gate = Gate::new();
+        for _ in 0..8 {
+            gate.held(0, 8);
+            gate.started(100, 16, 1000.0);
+        }
+        gate.held(0, 15);
+        gate.started(1_000_000_000, 15, 1000.0);
+        assert!(!gate.is_closed());
+    }
+
+    #[test]
     fn a_lone_caller_never_waits() {
         let mut p = Profile::default();
         for _ in 0..50 {

@@ -143,6 +143,31 @@ mod tests {
     }
 
     #[test]
+    fn a_backlog_that_fills_up_again_is_soon_taken_in_one_go() {
+        let mut drain = Drain::default();
+        let mut parts = 0;
+        for _ in 0..1000 {
+            let is_part = drain.may_cut();
+            parts += u32::from(is_part);
+            let n = if is_part { 50 } else { 100 };
+            // As many callers return as were answered.
+            drain.started(n, 100, is_part, true);
+        }
+        assert!(parts < 40, "{parts} of 1000 batches were parts");
+    }
+
+    #[test]
+    fn a_backlog_that_goes_is_cut_every_time() {
+        let mut drain = Drain::default();
+        for _ in 0..100 {
+            for left in [4, 3, 2, 1] {
+                assert!(drain.may_cut());
+                drain.started(25, left * 25, left > 1, left > 1);
+            }
+        }
+    }
+
+    #[test]
     fn arrivals_are_counted_once_whether_told_or_seen() {
         let mut told = Rate::default();
         let mut seen = Rate::default();

@@ -80,6 +80,8 @@ pub(super) struct Search {
     /// The trial before went down.
     went_down: bool,
     backlog: Backlog,
+    /// The largest size taken and what it cost, since the costs last changed.
+    largest: (f64, f64),
     /// Time the limit bound, and what worse trials cost of it.
     bound_ns: f64,
     spent_ns: f64,
@@ -128,8 +130,7 @@ impl Backlog {
         let last = (self.windows > 0).then(|| self.earlier[(self.windows - 1) % WINDOWS]);
         self.grows = match (lowest, last) {
             (Some(lowest), Some(last)) => {
-                self.least > lowest.saturating_add(limit / 2) && self.least > last
-                    || self.grows && self.least > last
+                self.least > last && (self.grows || self.least > lowest.saturating_add(limit / 2))
             }
             _ => false,
         };
@@ -165,6 +166,7 @@ impl Search {
                 change: 0.0,
                 steady: 0,
             },
+            largest: (0.0, 0.0),
             bound_ns: 0.0,
             spent_ns: 0.0,
         }
@@ -200,6 +202,7 @@ impl Search {
         self.tried = 0;
         self.trial = None;
         self.capped = false;
+        self.largest = (0.0, 0.0);
         self.bound_ns = 0.0;
         self.spent_ns = 0.0;
     }
@@ -226,6 +229,9 @@ impl Search {
         let on_trial = self.trial.is_some();
         self.backlog.look(cut.backlog, limit, on_trial);
         self.bound_ns += cut.cost_ns;
+        if cut.n as f64 > self.largest.0 {
+            self.largest = (cut.n as f64, cut.cost_ns);
+        }
         self.settled = self.settled.saturating_add(1);
         let noise = noise.max(0.01);
         let Some(trial) = &mut self.trial else {
@@ -345,7 +351,9 @@ impl Search {
             return;
         };
         let known = |i: usize| self.tried & (1 << i) != 0;
-        let most = ceiling.min(backlog).min((2.0 * sizes.largest()) as u64);
+        let most = ceiling
+            .min(backlog)
+            .min((2.0 * self.largest.0.max(sizes.largest())) as u64);
         let fits = |i: usize| i < GRID && grid_size(i) <= most && grid_size(i) > limit;
         let doubled = Some(at + 2).filter(|&i| !self.capped && fits(i) && !known(i));
         let up = doubled.or_else(|| (at + 1..GRID).find(|&i| fits(i) && !known(i)));
@@ -359,16 +367,22 @@ impl Search {
         };
         let share = if self.backlog.grows {
             // Where far more comes than this size can take, little is lost by looking elsewhere.
-            (1.0 - rate / arriving.max(1e-12)).max(0.25)
+            ((1.0 - rate / arriving.max(1e-12)) / 2.0).max(1.0 / 8.0)
         } else {
             1.0 / 32.0
         };
         let own = limit as f64 / rate;
+        let (top, dearest) = self.largest;
+        let dearest = dearest.min(DEAREST * own);
         let room = share * self.bound_ns - self.spent_ns;
         for index in order.into_iter().flatten() {
             let part = grid_size(index) as f64 / limit as f64;
             let loss = match index > at {
-                true if self.capped => part * own,
+                // Costs may grow as fast as the square of the size.
+                true if self.capped => {
+                    let beyond = (grid_size(index) as f64 / top).max(1.0);
+                    (dearest * beyond * beyond).max(part * own)
+                }
                 true => 0.0,
                 false => (1.0 - part) * own,
             };
@@ -400,4 +414,70 @@ fn lean(i: usize, at: usize) -> f64 {
         worth *= 1.0 + WORTH / 2.0;
     }
     if i < at { 1.0 / worth } else { worth }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Serves a backlog that stands, at costs of `ns(n)`, and answers the sizes taken.
+    fn sizes(mut search: Search, start: u64, batches: usize, ns: impl Fn(u64) -> f64) -> Vec<u64> {
+        let (mut buckets, mut limit, mut taken) = (Buckets::new(), start, Vec::new());
+        for _ in 0..batches {
+            let n = search.on_trial().unwrap_or(limit);
+            buckets.add(n, ns(n), 0.01);
+            buckets.scan(0.01);
+            let cut = Cut {
+                n,
+                cost_ns: ns(n),
+                backlog: 1 << 20,
+                left: (1 << 20) - n,
+                arriving: 0.0,
+                suspect: false,
+            };
+            search.cut(cut, limit, (1, 8192), &buckets, 0.01);
+            limit = search.found().unwrap_or(limit);
+            taken.push(n);
+        }
+        taken
+    }
+
+    #[test]
+    fn it_climbs_while_throughput_rises_and_never_more_than_doubles() {
+        let taken = sizes(Search::new(), 64, 60, |n| (n as f64).sqrt());
+        let mut largest = 64;
+        for n in &taken {
+            assert!(*n <= 2 * largest, "{n} after {largest}");
+            largest = largest.max(*n);
+        }
+        assert_eq!(taken.last(), Some(&8192));
+    }
+
+    #[test]
+    fn a_worse_size_is_left_after_one_batch_and_not_tried_again() {
+        let taken = sizes(Search::new(), 64, 2000, |n| (n * n) as f64);
+        for size in [96, 128] {
+            let tries = taken.iter().filter(|&&n| n == size).count();
+            assert!(tries <= 1, "{size} was tried {tries} times");
+        }
+    }
+
+    #[test]
+    fn a_dip_does_not_hide_a_better_size_behind_it() {
+        // An item costs 1 up to 64, 2 up to 512, and next to nothing beyond.
+        let cost = |n: u64| match n {
+            0..=64 => 10.0 + n as f64,
+            65..=512 => 10.0 + 2.0 * n as f64,
+            _ => 1024.0,
+        };
+        let taken = sizes(Search::new(), 64, 4000, cost);
+        assert_eq!(taken.last(), Some(&8192));
+    }
+
+    #[test]
+    fn a_larger_size_that_brings_nothing_is_not_kept() {
+        let taken = sizes(Search::new(), 64, 2000, |n| 100.0 + 100.0 * n as f64);
+        let last = taken.last().copied().unwrap();
+        assert!(last <= 64, "{last}");
+    }
 }
