@@ -6,6 +6,7 @@
 
 mod args;
 mod compare;
+mod handlers;
 mod latency;
 mod link;
 mod machine;
@@ -78,6 +79,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
             session
         }
         Bench::Compare(args) => return compare::run(args),
+        Bench::Handlers(args) => return handlers::run(args),
         Bench::Serve(args) => return tidegate_cli::serve::run(args),
         Bench::Raft(args) => {
             let mut session = Session::open("raft", &stream::defaults_of_steps(args))?;

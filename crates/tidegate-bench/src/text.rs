@@ -96,7 +96,7 @@ fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
 /// Lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The same on every
 /// machine.
 fn generate(bytes: usize) -> Vec<u8> {
-    let mut random = SplitMix(1);
+    let mut random = SplitMix::new(1);
     let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();
     let mut text = Vec::with_capacity(bytes + 200);
     while text.len() < bytes {
@@ -120,10 +120,15 @@ fn word(rank: u64, random: &mut SplitMix) -> Vec<u8> {
         .collect()
 }
 
-struct SplitMix(u64);
+/// Steele's generator: a seed gives the same numbers on every machine.
+pub(crate) struct SplitMix(u64);
 
 impl SplitMix {
-    fn next(&mut self) -> u64 {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -132,7 +137,7 @@ impl SplitMix {
     }
 
     /// At least 0, below 1.
-    fn share(&mut self) -> f64 {
+    pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

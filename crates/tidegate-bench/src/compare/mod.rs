@@ -18,7 +18,8 @@ use tidegate_cli::report::{Table, count, number};
 use tidegate_cli::{Usage, interrupt};
 
 use crate::stream::{Measured, Pair, Traffic};
-use interval::{Interval, PAIRS_MIN, Verdict};
+pub(crate) use interval::Interval;
+use interval::{PAIRS_MIN, Verdict};
 
 /// The arguments of `tidegate-bench compare`.
 #[derive(Args, Clone, Debug)]

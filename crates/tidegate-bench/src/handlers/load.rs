@@ -1,0 +1,376 @@
+//! The one load generator: it starts a contestant, calls it in a closed or an open loop, and believes its
+//! figures only if each item was handled exactly once.
+//!
+//! In an open loop latency counts from the moment at which the item was due, so that a late answer is not
+//! forgiven the items behind it.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use tidegate_cli::interrupt;
+use tokio::runtime::Runtime;
+
+use super::arrivals::{Poisson, Zipf};
+use super::contestant::Contestant;
+use super::outcome::Outcome;
+use super::setting::Setting;
+use super::work::{Checked, Item, Tally, Work};
+use crate::latency::{histogram, quantile_us};
+use crate::machine::{Meter, Spent};
+use crate::rounds::Failure;
+
+/// How long a contestant may take for the items it has accepted, and then to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Fewer calls than this may always be unanswered.
+const OVERRUN_MIN: f64 = 500.0;
+/// No more tasks than this wait for an answer.
+const OVERRUN_MAX: f64 = 100_000.0;
+
+/// One run of one contestant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) arrivals: Arrivals,
+    /// The contestant learns meanwhile; its figures are kept apart.
+    pub(super) warm: Duration,
+    pub(super) window: Duration,
+    pub(super) seed: u64,
+    /// An open loop ends early when more calls are unanswered than arrive in this time.
+    pub(super) overrun: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrivals {
+    /// So many callers.
+    Closed(u32),
+    /// So many arrivals a second.
+    Open(f64),
+}
+
+/// Runs a contestant once.
+///
+/// # Errors
+/// It failed, lost, repeated or confused items, or did not end.
+pub(super) fn measure(
+    runtime: &Runtime,
+    work: &Work,
+    keys: &Arc<Zipf>,
+    setting: Setting,
+    plan: &Plan,
+) -> Result<Outcome, Failure> {
+    runtime.block_on(work.empty())?;
+    let checked = Arc::new(Checked::new(work.clone()));
+    let contestant = runtime.block_on(Contestant::start(setting, Arc::clone(&checked)))?;
+    let starts = Instant::now();
+    let run = Arc::new(Run {
+        contestant,
+        keys: Arc::clone(keys),
+        opens: starts + plan.warm,
+        closes: starts + plan.warm + plan.window,
+        stop: AtomicBool::new(false),
+        issued: AtomicU64::new(0),
+        waiting: AtomicU64::new(0),
+        seen: Mutex::new(Seen::new()),
+        failed: OnceLock::new(),
+    });
+    let (spent, overrun) = match plan.arrivals {
+        Arrivals::Closed(callers) => (closed(runtime, &run, callers), false),
+        Arrivals::Open(per_s) => open(runtime, &run, per_s, starts, plan),
+    };
+    let ends = Instant::now();
+    if overrun {
+        checked.cancel();
+    }
+    let drained = wait(PATIENCE, || run.waiting.load(Relaxed) == 0);
+    if !drained {
+        checked.cancel();
+        let calls = run.waiting.load(Relaxed);
+        wait(PATIENCE, || run.waiting.load(Relaxed) == 0);
+        return Err(format!("hung: {calls} calls unanswered after {PATIENCE:?}"));
+    }
+    if let Some(failure) = checked.failure().or_else(|| run.failed.get().cloned()) {
+        return Err(failure);
+    }
+    let outcome = outcome(
+        &run,
+        &checked,
+        plan,
+        spent,
+        overrun.then_some(ends - starts),
+    );
+    let issued = run.issued.load(Relaxed);
+    let answered = run.seen().tally;
+    drop(run);
+    if !wait(PATIENCE, || Arc::strong_count(&checked) == 1) {
+        return Err(format!("it did not end within {PATIENCE:?}"));
+    }
+    let stored = match overrun {
+        true => None,
+        false => Some(runtime.block_on(work.stored())?),
+    };
+    once(issued, answered, checked.tally(), stored)?;
+    if interrupt::asked() {
+        return Err("interrupted".into());
+    }
+    outcome.ok_or_else(|| "no call was answered".into())
+}
+
+/// Checks that each item was handled exactly once: the caller's side, the handler's and the store's agree.
+fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Result<(), Failure> {
+    if answered.items != issued {
+        return Err(format!(
+            "{} of {issued} items were answered",
+            answered.items
+        ));
+    }
+    if handled.items != issued {
+        return Err(format!("{} of {issued} items were handled", handled.items));
+    }
+    if handled.sum != answered.sum {
+        return Err("items were handled twice and others not at all".into());
+    }
+    match stored {
+        Some(stored) if stored != issued => Err(format!("{stored} of {issued} items were stored")),
+        _ => Ok(()),
+    }
+}
+
+/// What one run shares.
+struct Run {
+    contestant: Contestant,
+    keys: Arc<Zipf>,
+    opens: Instant,
+    closes: Instant,
+    stop: AtomicBool,
+    /// Also the id of the next item.
+    issued: AtomicU64,
+    /// Callers of a closed loop that have not ended, or unanswered calls of an open one.
+    waiting: AtomicU64,
+    seen: Mutex<Seen>,
+    failed: OnceLock<Failure>,
+}
+
+struct Seen {
+    tally: Tally,
+    /// Nanoseconds, of calls due in the window, and of earlier ones.
+    latency: Histogram<u64>,
+    cold: Histogram<u64>,
+    /// Answers within the window, and before it.
+    done: u64,
+    done_cold: u64,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            tally: Tally::default(),
+            latency: histogram(),
+            cold: histogram(),
+            done: 0,
+            done_cold: 0,
+        }
+    }
+}
+
+impl Run {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One call; latency counts from `due`. Returns whether it went well.
+    async fn call(&self, due: Instant) -> bool {
+        let id = self.issued.fetch_add(1, Relaxed);
+        let item = Item {
+            id,
+            key: self.keys.key(id),
+        };
+        match self.contestant.call(item).await {
+            Ok(answer) if answer == item.answer() => {
+                self.answered(due, answer);
+                true
+            }
+            Ok(_) => {
+                let _ = self
+                    .failed
+                    .set("a caller got the answer of another item".into());
+                false
+            }
+            Err(failure) => {
+                let _ = self.failed.set(failure);
+                false
+            }
+        }
+    }
+
+    fn answered(&self, due: Instant, answer: u64) {
+        let now = Instant::now();
+        let took = u64::try_from((now - due).as_nanos()).unwrap_or(u64::MAX);
+        let mut seen = self.seen();
+        seen.tally.items += 1;
+        seen.tally.sum = seen.tally.sum.wrapping_add(answer);
+        if due >= self.opens {
+            seen.latency.saturating_record(took);
+        } else {
+            seen.cold.saturating_record(took);
+        }
+        if now < self.opens {
+            seen.done_cold += 1;
+        } else if now < self.closes {
+            seen.done += 1;
+        }
+    }
+}
+
+/// `callers` callers until the window closes. Returns the cost of the window.
+fn closed(runtime: &Runtime, run: &Arc<Run>, callers: u32) -> Spent {
+    run.waiting.store(callers.into(), Relaxed);
+    for _ in 0..callers {
+        let run = Arc::clone(run);
+        runtime.spawn(async move {
+            while !run.stop.load(Relaxed) && run.call(Instant::now()).await {}
+            run.waiting.fetch_sub(1, Relaxed);
+        });
+    }
+    sleep_until(run.opens);
+    let meter = Meter::start();
+    sleep_until(run.closes);
+    let spent = meter.spent();
+    run.stop.store(true, Relaxed);
+    spent
+}
+
+/// Poisson arrivals until the window closes. Returns the cost of the window, and whether the load ended early
+/// because calls piled up.
+fn open(
+    runtime: &Runtime,
+    run: &Arc<Run>,
+    per_s: f64,
+    starts: Instant,
+    plan: &Plan,
+) -> (Spent, bool) {
+    // The generator sleeps exactly; the default slack is 50 us.
+    let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
+    let most = (per_s * plan.overrun.as_secs_f64()).clamp(OVERRUN_MIN, OVERRUN_MAX) as u64;
+    let mut meter = Meter::start();
+    let mut warm = true;
+    for at in Poisson::new(per_s, plan.seed) {
+        let due = starts + at;
+        if due >= run.closes || interrupt::asked() || run.failed.get().is_some() {
+            break;
+        }
+        if warm && due >= run.opens {
+            warm = false;
+            meter = Meter::start();
+        }
+        if let Some(early) = due.checked_duration_since(Instant::now()) {
+            std::thread::sleep(early);
+        }
+        if run.waiting.fetch_add(1, Relaxed) >= most {
+            run.waiting.fetch_sub(1, Relaxed);
+            return (meter.spent(), true);
+        }
+        let run = Arc::clone(run);
+        runtime.spawn(async move {
+            run.call(due).await;
+            run.waiting.fetch_sub(1, Relaxed);
+        });
+    }
+    sleep_until(run.closes);
+    (meter.spent(), false)
+}
+
+/// Sleeps in steps, because Ctrl-C ends it.
+fn sleep_until(at: Instant) {
+    while let Some(left) = at.checked_duration_since(Instant::now())
+        && !left.is_zero()
+        && !interrupt::asked()
+    {
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
+
+/// Returns whether `done` came true within `patience`.
+fn wait(patience: Duration, done: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + patience;
+    while !done() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    true
+}
+
+/// The figures of a run; those of one that ended early are of all of it.
+fn outcome(
+    run: &Run,
+    checked: &Checked,
+    plan: &Plan,
+    spent: Spent,
+    overrun: Option<Duration>,
+) -> Option<Outcome> {
+    let mut seen = run.seen();
+    let seen = &mut *seen;
+    let cold = (!seen.cold.is_empty()).then(|| seen.cold.mean() / 1e3);
+    let cold_per_s = seen.done_cold as f64 / plan.warm.as_secs_f64();
+    let (done, elapsed) = match overrun {
+        None => (seen.done, plan.window),
+        Some(elapsed) => {
+            seen.latency.add(&seen.cold).ok()?;
+            (seen.done + seen.done_cold, elapsed)
+        }
+    };
+    if seen.latency.is_empty() {
+        return None;
+    }
+    let batches = checked.batches().max(1) as f64;
+    Some(Outcome {
+        ops_per_s: done as f64 / elapsed.as_secs_f64(),
+        mean_us: seen.latency.mean() / 1e3,
+        p50_us: quantile_us(&seen.latency, 0.5),
+        p99_us: quantile_us(&seen.latency, 0.99),
+        batch_mean: checked.tally().items as f64 / batches,
+        cpu_us: spent.cpu.as_secs_f64() * 1e6 / done.max(1) as f64,
+        cold_ops_per_s: cold_per_s,
+        cold_mean_us: cold,
+        overrun: overrun.is_some(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_are_lost_repeated_or_not_stored_are_found() {
+        let tally = |items, sum| Tally { items, sum };
+        assert_eq!(once(3, tally(3, 9), tally(3, 9), Some(3)), Ok(()));
+        assert_eq!(once(3, tally(3, 9), tally(3, 9), None), Ok(()));
+        for (answered, handled, stored, text) in [
+            (
+                tally(2, 9),
+                tally(3, 9),
+                Some(3),
+                "2 of 3 items were answered",
+            ),
+            (
+                tally(3, 9),
+                tally(4, 9),
+                Some(3),
+                "4 of 3 items were handled",
+            ),
+            (tally(3, 9), tally(3, 8), Some(3), "handled twice"),
+            (
+                tally(3, 9),
+                tally(3, 9),
+                Some(2),
+                "2 of 3 items were stored",
+            ),
+        ] {
+            let failure = once(3, answered, handled, stored).unwrap_err();
+            assert!(failure.contains(text), "{failure}");
+        }
+    }
+}

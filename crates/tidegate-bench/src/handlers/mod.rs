@@ -1,0 +1,312 @@
+//! `tidegate-bench handlers`: real handlers under closed and open loops, ours with nothing set beside the best
+//! fixed settings of a grid and the crates that batch.
+//!
+//! [`cell`], [`setting`], [`arrivals`], [`outcome`], [`verdict`] and the reading of [`results`] decide and are
+//! pure; [`load`] calls every contestant, [`play`] runs a cell, [`work`] has the handlers, [`ours`] every use of
+//! the library, [`recv_many`] and `rivals` the others.
+
+mod arrivals;
+mod cell;
+mod contestant;
+mod host;
+mod load;
+mod ours;
+mod outcome;
+mod play;
+mod recv_many;
+mod results;
+#[cfg(feature = "peers")]
+mod rivals;
+mod setting;
+mod verdict;
+mod work;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::{Args, value_parser};
+use tidegate_cli::report::Document;
+use tidegate_cli::{Usage, interrupt};
+
+use cell::{Cell, Kind, Load};
+use host::Host;
+use outcome::Played;
+use play::{Ground, Times};
+use results::{Effort, Results};
+use setting::System;
+use work::Work;
+
+/// The arguments of `tidegate-bench handlers`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HandlersArgs {
+    /// Run recv_many with a semaphore, batch-aint-one, ultra-batch and amate too, in the same rounds. Needs a
+    /// build with `--features peers`.
+    #[arg(long)]
+    peers: bool,
+    /// Keep finished cells in this file of JSON lines, and skip those it has of this commit, machine and effort.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Only these cells: handlers, loads or both, such as `http`, `callers-16`, `http/poisson-60` or
+    /// `*/poisson-9*`, separated by commas.
+    #[arg(long, value_name = "PATTERN")]
+    cells: Option<String>,
+    /// How long each measurement takes; a warm-up of half of it comes before, and screening takes a quarter. 2 if
+    /// not given.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Rounds a cell: each runs every contestant once. 7 if not given.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Prove only that the bench works: a small grid, 0.1 s and one round unless given.
+    #[arg(long)]
+    quick: bool,
+    /// Print the names of the cells instead of running them.
+    #[arg(long)]
+    list: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s| (0.02..=600.0).contains(s));
+    seconds.ok_or_else(|| "give seconds from 0.02 to 600".into())
+}
+
+/// The mistake of asking a build without the feature `peers` for one of its parts.
+fn not_built(part: &str) -> Usage {
+    Usage::new(format!(
+        "{part} is not in this build: cargo build --release -p tidegate-bench --features peers"
+    ))
+}
+
+/// Runs the cells. The exit code is 1 if a contestant of ours failed.
+pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
+    let mut cells = cell::select(args.cells.as_deref()).map_err(Usage::new)?;
+    if args.list {
+        for cell in cells {
+            writeln!(std::io::stdout(), "{}", cell.name())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.peers && !cfg!(feature = "peers") {
+        return Err(not_built("--peers").into());
+    }
+    if let Some(cell) = cells.iter().find(|cell| !cell.kind.is_built()) {
+        if args.cells.is_some() {
+            return Err(not_built(cell.kind.name()).into());
+        }
+        say("left out, because this build lacks them: postgres, sqlite (--features peers)");
+        cells.retain(|cell| cell.kind.is_built());
+    }
+    let start = Instant::now();
+    let mut bench = Bench::open(args)?;
+    bench.announce(&cells)?;
+    let mut played = Vec::new();
+    for cell in cells {
+        if interrupt::asked() {
+            break;
+        }
+        played.extend(bench.cell(cell)?);
+    }
+    // The handler ends before the last figures are taken.
+    bench.work = None;
+    let host = bench.host()?;
+    let verdict = verdict::verdict(&played);
+    let wall = start.elapsed();
+    writeln!(std::io::stdout(), "{verdict}")?;
+    writeln!(
+        std::io::stdout(),
+        "host at the end: {host}; wall time {}",
+        span(wall)
+    )?;
+    let is_ours = |row: &outcome::Row| row.system == System::Ours.name() && row.note.is_some();
+    Ok(if interrupt::asked() {
+        ExitCode::from(interrupt::EXIT_CODE)
+    } else if played.iter().any(|played| played.rows.iter().any(is_ours)) {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// One call of the bench.
+struct Bench {
+    /// The handler of the cell before, and of the next one if it is the same.
+    work: Option<(Kind, Work)>,
+    ground: Ground,
+    results: Results,
+    directory: Directory,
+    machine: String,
+    commit: Option<String>,
+}
+
+impl Bench {
+    fn open(args: &HandlersArgs) -> anyhow::Result<Self> {
+        let document = Document::new("handlers");
+        let (default_seconds, default_rounds) = if args.quick { (0.1, 1) } else { (2.0, 7) };
+        let seconds = args.seconds.unwrap_or(default_seconds);
+        let rounds = args.rounds.unwrap_or(default_rounds);
+        let effort = Effort {
+            commit: document.commit.clone(),
+            machine: document.machine.clone(),
+            seconds,
+            rounds,
+            quick: args.quick,
+            peers: args.peers,
+        };
+        let ground = Ground::new(Times {
+            window: Duration::from_secs_f64(seconds),
+            rounds,
+            quick: args.quick,
+            peers: args.peers,
+        })?;
+        Ok(Self {
+            work: None,
+            ground,
+            results: Results::open(args.out.as_deref(), effort)?,
+            directory: Directory::make()?,
+            machine: document.machine,
+            commit: document.commit,
+        })
+    }
+
+    fn host(&self) -> anyhow::Result<Host> {
+        Host::measure(self.machine.clone(), self.commit.clone(), &self.directory.0)
+    }
+
+    /// Says what is to come, and notes the host.
+    fn announce(&mut self, cells: &[Cell]) -> anyhow::Result<()> {
+        let host = self.host()?;
+        self.results.keep_host(&host)?;
+        writeln!(std::io::stdout(), "{}; {host}", self.machine)?;
+        let left = cells
+            .iter()
+            .filter(|cell| self.results.cell(&cell.name()).is_none());
+        let (count, guess) = left.fold((0, Duration::ZERO), |(count, guess), cell| {
+            (count + 1, guess + self.ground.times.guess(*cell))
+        });
+        let kept = cells.len() - count;
+        say(&format!(
+            "{count} cells to run, {kept} kept, about {}",
+            span(guess)
+        ));
+        say(&format!("files in {}", self.directory.0.display()));
+        if self.directory.is_in_memory() {
+            say("that is memory and no disk: syncs cost nothing there; set TIDEGATE_BENCH_DIR");
+        }
+        Ok(())
+    }
+
+    /// Plays a cell, or takes the one that is kept; `None` if it was interrupted.
+    fn cell(&mut self, cell: Cell) -> anyhow::Result<Option<Played>> {
+        let name = cell.name();
+        if let Some(kept) = self.results.cell(&name) {
+            let kept = kept.clone();
+            show(&kept)?;
+            return Ok(Some(kept));
+        }
+        let per_s = match cell.load {
+            Load::Callers(_) => None,
+            Load::Poisson(percent) => match self.capacity(cell)? {
+                Some(capacity) => Some(capacity * f64::from(percent) / 100.0),
+                None => return Ok(None),
+            },
+        };
+        self.start_work(cell.kind)?;
+        let Some((_, work)) = &self.work else {
+            return Ok(None);
+        };
+        let Some(played) = self.ground.play(cell, work, per_s) else {
+            return Ok(None);
+        };
+        self.results.keep_cell(&played)?;
+        show(&played)?;
+        Ok(Some(played))
+    }
+
+    /// The capacity of the cell's handler; `None` if it was interrupted.
+    fn capacity(&mut self, cell: Cell) -> anyhow::Result<Option<f64>> {
+        let name = cell.kind.name();
+        if let Some(per_s) = self.results.capacity(name) {
+            return Ok(Some(per_s));
+        }
+        self.start_work(cell.kind)?;
+        let Some((_, work)) = &self.work else {
+            return Ok(None);
+        };
+        say(&format!("{name}: measuring its capacity"));
+        let capacity = self.ground.capacity(cell, work)?;
+        if let Some(per_s) = capacity {
+            say(&format!("{name}: {per_s:.0} items/s"));
+            self.results.keep_capacity(name, per_s)?;
+        }
+        Ok(capacity)
+    }
+
+    fn start_work(&mut self, kind: Kind) -> anyhow::Result<()> {
+        if self
+            .work
+            .as_ref()
+            .is_some_and(|(running, _)| *running == kind)
+        {
+            return Ok(());
+        }
+        // The last handler ends first: two would disturb each other.
+        self.work = None;
+        let work = Work::start(kind, &self.ground.runtime, &self.directory.0)?;
+        self.work = Some((kind, work));
+        Ok(())
+    }
+}
+
+fn show(played: &Played) -> anyhow::Result<()> {
+    writeln!(
+        std::io::stdout(),
+        "\n{}",
+        verdict::cell_table(played).trim_end()
+    )?;
+    Ok(())
+}
+
+fn say(text: &str) {
+    eprintln!("tidegate-bench: {text}");
+}
+
+/// A time for people.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// Where the handlers keep their files; gone with the bench.
+struct Directory(PathBuf);
+
+impl Directory {
+    /// Below `TIDEGATE_BENCH_DIR`, or in the system's directory for such files, into which the user of a
+    /// database can look.
+    fn make() -> anyhow::Result<Self> {
+        let parent = std::env::var_os("TIDEGATE_BENCH_DIR");
+        let parent = parent.map_or_else(std::env::temp_dir, PathBuf::from);
+        let path = parent.join(format!("bench-handlers-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path.canonicalize()?))
+    }
+
+    fn is_in_memory(&self) -> bool {
+        const TMPFS: u64 = 0x0102_1994;
+        let path: &Path = &self.0;
+        rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type as u64 == TMPFS)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A directory that stays costs space and no more.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,98 @@
+//! Ours, and every use that this bench makes of the library: a task actor where the handler awaits, a thread
+//! actor where it blocks.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::batcher::{AsyncHandler, Batch, Builder, Flow, Handle, Handler};
+use tidegate::controller::{Fixed as FixedRule, Greedy};
+
+use super::setting::Fixed;
+use super::work::{Checked, Item};
+use crate::rounds::Failure;
+
+/// How the actor finds its batches.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rule {
+    /// Nothing set.
+    Default,
+    /// Everything that waits.
+    Greedy,
+    /// One of the grid, with one batch in flight.
+    Fixed(Fixed),
+}
+
+/// An actor. Dropped, it ends when everything it accepted is handled.
+pub(super) struct Actor(Handle<Item, u64>);
+
+impl Actor {
+    pub(super) async fn start(rule: Rule, work: Arc<Checked>) -> Result<Self, Failure> {
+        let builder = Builder::new();
+        let builder = match rule {
+            Rule::Default => builder,
+            Rule::Greedy => builder.controller(Greedy.controller()),
+            Rule::Fixed(fixed) => {
+                let linger = Duration::from_micros(fixed.linger_us.into());
+                let rule = FixedRule::new(fixed.limit.into()).with_linger(linger);
+                builder.controller(rule.controller())
+            }
+        };
+        let items = Vec::new();
+        let started = if work.blocks() {
+            builder.spawn(Blocking { work, items })
+        } else {
+            builder.spawn_task(Awaiting { work }).await
+        };
+        started.map(Self).map_err(|e| e.to_string())
+    }
+
+    /// Sends an item and waits until it is handled.
+    pub(super) async fn call(&self, item: Item) -> Result<u64, Failure> {
+        self.0.call_async(item).await.map_err(|e| e.to_string())
+    }
+}
+
+/// A handler that awaits, one batch at a time.
+struct Awaiting {
+    work: Arc<Checked>,
+}
+
+impl AsyncHandler for Awaiting {
+    type Item = Item;
+    type Reply = u64;
+    type Info = Infallible;
+
+    async fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Flow {
+        let mut items = Vec::new();
+        batch.take_items(&mut items);
+        match self.work.handle(items).await {
+            Ok(answers) => batch.answer(answers),
+            Err(failure) => batch.fail(failure),
+        }
+        Flow::Continue
+    }
+}
+
+/// A handler that blocks its thread.
+struct Blocking {
+    work: Arc<Checked>,
+    /// Kept for its memory.
+    items: Vec<Item>,
+}
+
+impl Handler for Blocking {
+    type Item = Item;
+    type Reply = u64;
+    type Info = Infallible;
+
+    fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Flow {
+        self.items.clear();
+        batch.take_items(&mut self.items);
+        match self.work.handle_blocking(&self.items) {
+            Ok(answers) => batch.answer(answers),
+            Err(failure) => batch.fail(failure),
+        }
+        Flow::Continue
+    }
+}

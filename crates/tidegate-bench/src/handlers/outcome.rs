@@ -1,0 +1,277 @@
+//! A cell's outcome: the rounds of its contestants, the choice among screened settings, and ratios of ours to
+//! the others. Pure.
+//!
+//! A ratio is taken within a round. The best setting of a round is chosen by the other rounds, so that its luck
+//! in a round does not count.
+
+use serde::{Deserialize, Serialize};
+
+use super::setting::System;
+use crate::rounds::median;
+
+/// One run of one contestant.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(super) struct Outcome {
+    pub(super) ops_per_s: f64,
+    pub(super) mean_us: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) batch_mean: f64,
+    /// Processor time of this process an operation, the callers' included.
+    pub(super) cpu_us: f64,
+    /// The same throughput and latency before the window opened, while the contestant learned.
+    pub(super) cold_ops_per_s: f64,
+    pub(super) cold_mean_us: Option<f64>,
+    /// The load ended early because calls piled up: its latency would have grown further.
+    pub(super) overrun: bool,
+}
+
+/// A contestant of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(super) struct Row {
+    pub(super) system: String,
+    pub(super) setting: String,
+    pub(super) version: Option<String>,
+    pub(super) rounds: Vec<Outcome>,
+    /// The failure that ended its part.
+    pub(super) note: Option<String>,
+}
+
+/// A setting as it was screened.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(super) struct Screened {
+    pub(super) system: String,
+    pub(super) setting: String,
+    pub(super) outcome: Result<Outcome, String>,
+}
+
+/// A finished cell.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(super) struct Played {
+    pub(super) cell: String,
+    /// Arrivals a second of an open loop.
+    pub(super) offered_per_s: Option<f64>,
+    pub(super) rows: Vec<Row>,
+    pub(super) screened: Vec<Screened>,
+    pub(super) wall_s: f64,
+}
+
+/// A figure of an outcome of which more is better.
+pub(super) type Score = fn(&Outcome) -> f64;
+
+const THROUGHPUT: Score = |outcome| outcome.ops_per_s;
+const MEAN: Score = |outcome| 1e6 / outcome.mean_us;
+const P99: Score = |outcome| 1e6 / outcome.p99_us;
+
+/// Chooses `count` of the settings that were screened, best first. In an open loop the second is the best by
+/// its 99th percentile. Settings that failed or overran come last.
+pub(super) fn choose<T: Copy>(
+    screened: &[(T, Result<Outcome, String>)],
+    is_open: bool,
+    count: usize,
+) -> Vec<T> {
+    let score = if is_open { MEAN } else { THROUGHPUT };
+    let by = |score: Score| {
+        let of = |at: usize| match &screened[at].1 {
+            Ok(outcome) if !outcome.overrun => (2, score(outcome)),
+            // The longer it lasted, the better.
+            Ok(outcome) => (1, outcome.ops_per_s),
+            Err(_) => (0, 0.0),
+        };
+        let mut order: Vec<usize> = (0..screened.len()).collect();
+        order.sort_by(|&a, &b| {
+            let ((kind_a, a), (kind_b, b)) = (of(a), of(b));
+            kind_b.cmp(&kind_a).then(b.total_cmp(&a))
+        });
+        order
+    };
+    let mut order = by(score);
+    if is_open && count > 1 {
+        let p99 = by(P99)[0];
+        if let Some(at) = order
+            .iter()
+            .position(|&index| index == p99)
+            .filter(|at| *at > 1)
+        {
+            order.remove(at);
+            order.insert(1, p99);
+        }
+    }
+    order.truncate(count);
+    order.into_iter().map(|at| screened[at].0).collect()
+}
+
+impl Played {
+    pub(super) fn is_open(&self) -> bool {
+        self.offered_per_s.is_some()
+    }
+
+    /// The figure that judges this cell.
+    pub(super) fn score(&self) -> Score {
+        if self.is_open() { MEAN } else { THROUGHPUT }
+    }
+
+    /// The row of a system with one setting, unless it failed.
+    pub(super) fn row(&self, system: System) -> Option<&Row> {
+        self.rows_of(system).next()
+    }
+
+    fn rows_of(&self, system: System) -> impl Iterator<Item = &Row> {
+        let of_it = move |row: &&Row| row.system == system.name() && row.note.is_none();
+        self.rows.iter().filter(of_it)
+    }
+
+    /// The ratios of ours to `other` by round: above 1, ours is better.
+    pub(super) fn against(&self, other: System) -> Vec<f64> {
+        let score = self.score();
+        match (self.row(System::Ours), self.row(other)) {
+            (Some(ours), Some(other)) => {
+                let rounds = ours.rounds.iter().zip(&other.rounds);
+                rounds
+                    .map(|(ours, other)| score(ours) / score(other))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The ratios of ours to the best fixed setting by round: above 1, ours is better.
+    pub(super) fn against_best(&self) -> Vec<f64> {
+        let score = self.score();
+        self.with_best(score, |ours, best| score(ours) / score(best))
+    }
+
+    /// How many times the 99th percentile of the best fixed setting ours is, by round: below 1, ours is better.
+    /// In a closed loop that is the best for throughput, in an open loop the best by this percentile.
+    pub(super) fn p99_times_best(&self) -> Vec<f64> {
+        let choice = if self.is_open() { P99 } else { THROUGHPUT };
+        self.with_best(choice, |ours, best| ours.p99_us / best.p99_us)
+    }
+
+    fn with_best(&self, choice: Score, ratio: impl Fn(&Outcome, &Outcome) -> f64) -> Vec<f64> {
+        let Some(ours) = self.row(System::Ours) else {
+            return Vec::new();
+        };
+        let fixed: Vec<&[Outcome]> = self
+            .rows_of(System::Fixed)
+            .map(|row| &row.rounds[..])
+            .collect();
+        let rounds = fixed.iter().map(|rounds| rounds.len()).min().unwrap_or(0);
+        let rounds = rounds.min(ours.rounds.len());
+        (0..rounds)
+            .filter_map(|round| {
+                let best = fixed.iter().max_by(|a, b| {
+                    let of = |rounds: &[Outcome]| by_other_rounds(rounds, round, choice);
+                    of(a).total_cmp(&of(b))
+                })?;
+                Some(ratio(&ours.rounds[round], &best[round]))
+            })
+            .collect()
+    }
+}
+
+/// The median score of the rounds but `left_out`; of that round where there is no other.
+fn by_other_rounds(rounds: &[Outcome], left_out: usize, score: Score) -> f64 {
+    let others = rounds.iter().enumerate().filter(|(at, _)| *at != left_out);
+    let others = others.map(|(_, outcome)| score(outcome)).collect();
+    median(others).unwrap_or_else(|| score(&rounds[left_out]))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A row with these throughputs; its latency is a second over each.
+    pub(crate) fn row(system: System, setting: &str, ops: &[f64]) -> Row {
+        let rounds = ops.iter().map(|&ops_per_s| Outcome {
+            ops_per_s,
+            mean_us: 1e6 / ops_per_s,
+            p99_us: 4e6 / ops_per_s,
+            ..Outcome::default()
+        });
+        Row {
+            system: system.name().into(),
+            setting: setting.into(),
+            rounds: rounds.collect(),
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let mut played = Played {
+            rows: vec![
+                row(System::Ours, "", &[20.0, 2.0]),
+                row(System::Amate, "", &[10.0, 1.0]),
+            ],
+            ..Played::default()
+        };
+        assert_eq!(played.against(System::Amate), [2.0, 2.0]);
+        assert!(played.against(System::UltraBatch).is_empty());
+        // In an open loop the mean latency judges: half of it is twice as good.
+        played.offered_per_s = Some(5.0);
+        played.rows[0].rounds[0].mean_us = 50.0;
+        played.rows[1].rounds[0].mean_us = 100.0;
+        assert_eq!(played.against(System::Amate)[0], 2.0);
+        // A contestant that failed is not compared.
+        played.rows[1].note = Some("lost items".into());
+        assert!(played.against(System::Amate).is_empty());
+    }
+
+    #[test]
+    fn the_best_setting_of_a_round_is_chosen_by_the_other_rounds() {
+        let played = Played {
+            rows: vec![
+                row(System::Ours, "", &[10.0, 10.0, 10.0]),
+                // Lucky once.
+                row(System::Fixed, "a", &[40.0, 5.0, 5.0]),
+                row(System::Fixed, "b", &[8.0, 8.0, 20.0]),
+            ],
+            ..Played::default()
+        };
+        // Round 0: a has 5 elsewhere, b 14. Round 1: a 22.5, b 14. Round 2: a 22.5, b 8.
+        assert_eq!(played.against_best(), [10.0 / 8.0, 2.0, 2.0]);
+        assert_eq!(played.p99_times_best(), [8.0 / 10.0, 0.5, 0.5]);
+        let single = Played {
+            rows: vec![
+                row(System::Ours, "", &[9.0]),
+                row(System::Fixed, "a", &[3.0]),
+                row(System::Fixed, "b", &[18.0]),
+            ],
+            ..Played::default()
+        };
+        assert_eq!(single.against_best(), [0.5]);
+    }
+
+    #[test]
+    fn screening_chooses_by_mean_and_by_percentile() {
+        let of = |mean_us, p99_us, overrun| {
+            Ok(Outcome {
+                ops_per_s: 100.0,
+                mean_us,
+                p99_us,
+                overrun,
+                ..Outcome::default()
+            })
+        };
+        let screened = [
+            ("overran", of(1.0, 1.0, true)),
+            ("failed", Err("lost items".to_owned())),
+            ("third", of(12.0, 90.0, false)),
+            ("steady", of(30.0, 40.0, false)),
+            ("first", of(10.0, 80.0, false)),
+            ("second", of(11.0, 70.0, false)),
+        ];
+        assert_eq!(choose(&screened, true, 3), ["first", "steady", "second"]);
+        assert_eq!(choose(&screened, true, 1), ["first"]);
+        let all = choose(&screened, true, 9);
+        assert_eq!(all[4..], ["overran", "failed"]);
+    }
+
+    #[test]
+    fn screening_of_a_closed_loop_chooses_by_throughput() {
+        let rows = [3.0, 9.0, 6.0].map(|ops| row(System::Fixed, "", &[ops]).rounds[0].clone());
+        let screened: Vec<_> = rows.into_iter().map(Ok).enumerate().collect();
+        assert_eq!(choose(&screened, false, 2), [1, 2]);
+    }
+}

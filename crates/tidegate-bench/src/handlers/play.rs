@@ -1,0 +1,293 @@
+//! One cell: settings are screened in short runs, then the chosen ones and ours run in interleaved rounds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_cli::interrupt;
+use tokio::runtime::Runtime;
+
+use super::arrivals::Zipf;
+use super::cell::{Cell, Load};
+use super::load::{Arrivals, Plan, measure};
+use super::outcome::{Outcome, Played, Row, Screened, choose};
+use super::setting::{Setting, System, saturated};
+use super::work::Work;
+use crate::rounds::Failure;
+
+/// Callers that keep any handler busy: its capacity is measured with them.
+const SATURATING: u32 = 1024;
+/// Keys of the items.
+const KEYS: u32 = 10_000;
+
+/// How long a run takes, and how many there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) window: Duration,
+    pub(super) rounds: u32,
+    pub(super) quick: bool,
+    pub(super) peers: bool,
+}
+
+impl Times {
+    /// A run of the rounds: it warms up for half of its window, at least for a while.
+    fn full(self, arrivals: Arrivals, seed: u64) -> Plan {
+        Plan {
+            arrivals,
+            warm: (self.window / 2).max(Duration::from_millis(100)),
+            window: self.window,
+            seed,
+            overrun: Duration::from_secs(1),
+        }
+    }
+
+    /// A run of the screening: a quarter of the window.
+    fn short(self, arrivals: Arrivals) -> Plan {
+        Plan {
+            arrivals,
+            warm: (self.window / 8).max(Duration::from_millis(50)),
+            window: (self.window / 4).max(Duration::from_millis(50)),
+            // No round has this seed.
+            seed: u64::MAX,
+            overrun: Duration::from_millis(300),
+        }
+    }
+
+    fn systems(self) -> impl Iterator<Item = System> {
+        let rivals = if self.peers { &System::RIVALS[..] } else { &[] };
+        let own = [System::Ours, System::Greedy, System::Fixed];
+        own.into_iter().chain(rivals.iter().copied())
+    }
+
+    /// A guess of the time that a cell takes, starting and emptying the handler included.
+    pub(super) fn guess(self, cell: Cell) -> Duration {
+        let start = Duration::from_millis(30);
+        let of = |plan: Plan| plan.warm + plan.window + start;
+        let mut time = Duration::ZERO;
+        let mut chosen = 0;
+        for system in self.systems() {
+            let settings = system.settings(cell.kind, cell.load, self.quick).len();
+            if settings > system.chosen() {
+                time += of(self.short(Arrivals::Closed(1))) * settings as u32;
+            }
+            chosen += settings.min(system.chosen()) as u32;
+        }
+        time + of(self.full(Arrivals::Closed(1), 0)) * chosen * self.rounds
+    }
+}
+
+/// The place where cells are played.
+pub(super) struct Ground {
+    pub(super) runtime: Runtime,
+    pub(super) times: Times,
+    keys: Arc<Zipf>,
+}
+
+impl Ground {
+    pub(super) fn new(times: Times) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        Ok(Self {
+            runtime,
+            times,
+            keys: Arc::new(Zipf::new(KEYS)),
+        })
+    }
+
+    /// The best saturated throughput of the grid; `None` if it was interrupted.
+    ///
+    /// # Errors
+    /// No setting of the grid could be measured.
+    pub(super) fn capacity(&self, cell: Cell, work: &Work) -> anyhow::Result<Option<f64>> {
+        let plan = self.times.short(Arrivals::Closed(SATURATING));
+        let mut best = Err("the grid is empty".to_owned());
+        for fixed in saturated(cell.kind.in_flight(), self.times.quick) {
+            let measured = self.run(work, Setting::Fixed(fixed), &plan);
+            if interrupt::asked() {
+                return Ok(None);
+            }
+            best = match (best, measured.map(|outcome| outcome.ops_per_s)) {
+                (Ok(best), Ok(per_s)) => Ok(per_s.max(best)),
+                (Ok(best), Err(_)) => Ok(best),
+                (Err(_), measured) => measured,
+            };
+        }
+        match best {
+            Ok(per_s) if per_s > 0.0 => Ok(Some(per_s)),
+            Ok(_) => anyhow::bail!("{}: no call was answered", cell.kind.name()),
+            Err(failure) => anyhow::bail!("{}: {failure}", cell.kind.name()),
+        }
+    }
+
+    /// Plays a cell at `per_s` arrivals a second, which closed loops do not need; `None` if it was interrupted.
+    pub(super) fn play(&self, cell: Cell, work: &Work, per_s: Option<f64>) -> Option<Played> {
+        let start = Instant::now();
+        let arrivals = match (cell.load, per_s) {
+            (Load::Callers(callers), _) => Arrivals::Closed(callers),
+            (Load::Poisson(_), per_s) => Arrivals::Open(per_s.unwrap_or(1.0)),
+        };
+        let mut screened = Vec::new();
+        let mut contestants: Vec<(Setting, Row)> = Vec::new();
+        for system in self.times.systems() {
+            let settings = system.settings(cell.kind, cell.load, self.times.quick);
+            let chosen = if settings.len() > system.chosen() {
+                self.screen(cell, work, arrivals, system, &settings, &mut screened)?
+            } else {
+                settings
+            };
+            contestants.extend(chosen.into_iter().map(|setting| (setting, row(setting))));
+        }
+        for round in 0..self.times.rounds as usize {
+            // Every contestant has each neighbour in turn.
+            for turn in 0..contestants.len() {
+                let at = (turn + round) % contestants.len();
+                let (setting, row) = &mut contestants[at];
+                if row.note.is_some() {
+                    continue;
+                }
+                // One seed a round: all have the same arrivals.
+                let plan = self.times.full(arrivals, round as u64 + 1);
+                match self.run(work, *setting, &plan) {
+                    _ if interrupt::asked() => return None,
+                    Ok(outcome) => row.rounds.push(outcome),
+                    Err(failure) => row.note = Some(failure),
+                }
+            }
+        }
+        Some(Played {
+            cell: cell.name(),
+            offered_per_s: per_s.filter(|_| matches!(arrivals, Arrivals::Open(_))),
+            rows: contestants.into_iter().map(|(_, row)| row).collect(),
+            screened,
+            wall_s: start.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// The settings of a system that take part in the rounds; `None` if it was interrupted.
+    fn screen(
+        &self,
+        cell: Cell,
+        work: &Work,
+        arrivals: Arrivals,
+        system: System,
+        settings: &[Setting],
+        screened: &mut Vec<Screened>,
+    ) -> Option<Vec<Setting>> {
+        eprintln!(
+            "tidegate-bench: {}: screening {} settings of {}",
+            cell.name(),
+            settings.len(),
+            system.name()
+        );
+        let plan = self.times.short(arrivals);
+        let mut seen: Vec<(Setting, Result<Outcome, Failure>)> = Vec::new();
+        for &setting in settings {
+            seen.push((setting, self.run(work, setting, &plan)));
+            if interrupt::asked() {
+                return None;
+            }
+        }
+        let is_open = matches!(arrivals, Arrivals::Open(_));
+        let chosen = choose(&seen, is_open, system.chosen());
+        screened.extend(seen.into_iter().map(|(setting, outcome)| Screened {
+            system: system.name().into(),
+            setting: setting.to_string(),
+            outcome,
+        }));
+        Some(chosen)
+    }
+
+    fn run(&self, work: &Work, setting: Setting, plan: &Plan) -> Result<Outcome, Failure> {
+        measure(&self.runtime, work, &self.keys, setting, plan)
+    }
+}
+
+fn row(setting: Setting) -> Row {
+    let system = setting.system();
+    Row {
+        system: system.name().into(),
+        setting: setting.to_string(),
+        version: system.package().and_then(locked),
+        ..Row::default()
+    }
+}
+
+/// The version of a package as locked when this program was built.
+fn locked(package: &str) -> Option<String> {
+    let lock = include_str!("../../../../Cargo.lock");
+    let name = format!("name = \"{package}\"");
+    let mut lines = lock.lines().skip_while(|line| *line != name);
+    let version = lines.nth(1)?.strip_prefix("version = \"")?;
+    Some(version.trim_end_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::Kind;
+    use super::*;
+
+    #[test]
+    fn versions_are_those_locked() {
+        for system in System::RIVALS {
+            let package = system.package().unwrap();
+            let version = locked(package).unwrap();
+            assert!(version.split('.').count() == 3, "{package}: {version}");
+        }
+        assert_eq!(locked("no-such-package"), None);
+    }
+
+    #[test]
+    fn rivals_and_rounds_make_a_cell_longer() {
+        let cell = Cell {
+            kind: Kind::Append,
+            load: Load::Callers(16),
+        };
+        let times = |rounds, peers| Times {
+            window: Duration::from_secs(2),
+            rounds,
+            quick: false,
+            peers,
+        };
+        let alone = times(7, false).guess(cell);
+        // Ours, greedy and three of the grid, three seconds each.
+        assert!(alone > Duration::from_secs(7 * 5 * 3) && alone < Duration::from_secs(120));
+        assert!(times(7, true).guess(cell) > alone + Duration::from_secs(7 * 4 * 3));
+        assert!(times(1, false).guess(cell) < alone / 4);
+    }
+
+    /// Every contestant of this build handles each item once, in both loops.
+    #[test]
+    fn contestants_handle_each_item_once() {
+        let ground = Ground::new(Times {
+            window: Duration::from_millis(40),
+            rounds: 1,
+            quick: true,
+            peers: cfg!(feature = "peers"),
+        })
+        .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let work = Work::start(Kind::Memory, &ground.runtime, directory.path()).unwrap();
+        for load in [Load::Callers(16), Load::Poisson(10)] {
+            let cell = Cell {
+                kind: Kind::Memory,
+                load,
+            };
+            let per_s = matches!(load, Load::Poisson(_)).then_some(2000.0);
+            let played = ground.play(cell, &work, per_s).unwrap();
+            assert_eq!(played.is_open(), per_s.is_some());
+            for row in &played.rows {
+                assert_eq!(
+                    (row.note.as_deref(), row.rounds.len()),
+                    (None, 1),
+                    "{row:?}"
+                );
+                assert!(row.rounds[0].ops_per_s > 0.0, "{row:?}");
+            }
+            let systems = played.rows.iter().map(|row| &row.system[..]);
+            assert!(
+                systems.take(3).eq(["tidegate", "greedy", "fixed"]),
+                "{played:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The loop that a user of tokio writes: take items from a channel by `recv_many`, hand them over, answer. It
+//! is a rival, with its settings tuned by hand, and runs the settings of the grid that have several batches
+//! in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::setting::Fixed;
+use super::work::{Checked, Item};
+use crate::rounds::Failure;
+
+/// As many items as wait in ours by default.
+const CAPACITY: usize = 16_384;
+
+/// An item and the way back to its caller.
+struct Call {
+    item: Item,
+    answer: oneshot::Sender<Result<u64, Failure>>,
+}
+
+/// See the module. Dropped, it ends when everything it accepted is handled.
+pub(super) struct Loop {
+    calls: mpsc::Sender<Call>,
+}
+
+impl Loop {
+    /// Starts a task, or a thread where the handler blocks.
+    pub(super) fn start(fixed: Fixed, work: Arc<Checked>) -> Result<Self, Failure> {
+        let (calls, received) = mpsc::channel(CAPACITY);
+        if work.blocks() {
+            let thread = std::thread::Builder::new().name("recv_many".into());
+            let limit = fixed.limit as usize;
+            let spawned = thread.spawn(move || block(received, limit, &work));
+            spawned.map_err(|e| format!("no thread: {e}"))?;
+        } else {
+            tokio::spawn(run(received, fixed, work));
+        }
+        Ok(Self { calls })
+    }
+
+    pub(super) async fn call(&self, item: Item) -> Result<u64, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let ended = || "the loop has ended".to_owned();
+        let sent = self.calls.send(Call { item, answer }).await;
+        sent.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+}
+
+/// A handler that awaits.
+async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked>) {
+    let slots = Arc::new(Semaphore::new(fixed.in_flight as usize));
+    let limit = fixed.limit as usize;
+    loop {
+        // The slot comes first: items gather while there is none.
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
+        let mut calls = Vec::with_capacity(limit.min(1024));
+        if received.recv_many(&mut calls, limit).await == 0 {
+            return;
+        }
+        if fixed.linger_us > 0 {
+            let until = Instant::now() + Duration::from_micros(fixed.linger_us.into());
+            while calls.len() < limit {
+                let room = limit - calls.len();
+                let more = received.recv_many(&mut calls, room);
+                if !matches!(timeout_at(until, more).await, Ok(1..)) {
+                    break;
+                }
+            }
+        }
+        let (items, answers) = apart(calls);
+        let work = Arc::clone(&work);
+        let batch = async move {
+            let handled = work.handle(items).await;
+            deliver(handled, answers);
+            drop(slot);
+        };
+        if fixed.in_flight == 1 {
+            batch.await;
+        } else {
+            tokio::spawn(batch);
+        }
+    }
+}
+
+/// A handler that blocks.
+fn block(mut received: mpsc::Receiver<Call>, limit: usize, work: &Checked) {
+    loop {
+        let mut calls = Vec::with_capacity(limit.min(1024));
+        if received.blocking_recv_many(&mut calls, limit) == 0 {
+            return;
+        }
+        let (items, answers) = apart(calls);
+        deliver(work.handle_blocking(&items), answers);
+    }
+}
+
+type Answers = Vec<oneshot::Sender<Result<u64, Failure>>>;
+
+fn apart(calls: Vec<Call>) -> (Vec<Item>, Answers) {
+    calls
+        .into_iter()
+        .map(|call| (call.item, call.answer))
+        .unzip()
+}
+
+fn deliver(handled: Result<Vec<u64>, Failure>, answers: Answers) {
+    // A caller that went away needs no answer.
+    match handled {
+        Ok(values) => {
+            for (answer, value) in answers.into_iter().zip(values) {
+                let _ = answer.send(Ok(value));
+            }
+        }
+        Err(failure) => {
+            for answer in answers {
+                let _ = answer.send(Err(failure.clone()));
+            }
+        }
+    }
+}

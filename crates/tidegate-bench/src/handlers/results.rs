@@ -1,0 +1,208 @@
+//! Finished cells in a file of JSON lines, so that a run that was stopped goes on where it was. Cells of another
+//! commit, machine or effort stay there, unread.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use super::host::Host;
+use super::outcome::Played;
+
+/// What must agree for a result to be used again.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(super) struct Effort {
+    pub(super) commit: Option<String>,
+    pub(super) machine: String,
+    pub(super) seconds: f64,
+    pub(super) rounds: u32,
+    pub(super) quick: bool,
+    pub(super) peers: bool,
+}
+
+/// One line.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// The machine at a start.
+    Host(Host),
+    /// A handler's best throughput.
+    Capacity {
+        effort: Effort,
+        handler: String,
+        per_s: f64,
+    },
+    /// A finished cell.
+    Cell { effort: Effort, played: Played },
+}
+
+/// See the module.
+pub(super) struct Results {
+    /// `None` without `--out`.
+    file: Option<(File, PathBuf)>,
+    effort: Effort,
+    capacities: Vec<(String, f64)>,
+    cells: Vec<Played>,
+}
+
+impl Results {
+    /// Opens the file and reads the results of this effort.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub(super) fn open(path: Option<&Path>, effort: Effort) -> anyhow::Result<Self> {
+        let mut results = Self {
+            file: None,
+            effort,
+            capacities: Vec::new(),
+            cells: Vec::new(),
+        };
+        let Some(path) = path else { return Ok(results) };
+        let context = || format!("the results in {}", path.display());
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).with_context(context)?;
+        }
+        let mut options = OpenOptions::new();
+        let file = options.read(true).append(true).create(true).open(path);
+        let file = file.with_context(context)?;
+        for line in BufReader::new(&file).lines() {
+            results.take_in(&line.with_context(context)?);
+        }
+        results.file = Some((file, path.into()));
+        Ok(results)
+    }
+
+    /// A line that an earlier run left cut short is measured again.
+    fn take_in(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(Line::Capacity {
+                effort,
+                handler,
+                per_s,
+            }) if effort == self.effort => self.capacities.push((handler, per_s)),
+            Ok(Line::Cell { effort, played }) if effort == self.effort => self.cells.push(played),
+            _ => {}
+        }
+    }
+
+    /// The capacity of a handler, if it was measured.
+    pub(super) fn capacity(&self, handler: &str) -> Option<f64> {
+        let mut kept = self.capacities.iter().rev();
+        Some(kept.find(|(name, _)| name == handler)?.1)
+    }
+
+    /// A finished cell.
+    pub(super) fn cell(&self, name: &str) -> Option<&Played> {
+        self.cells.iter().rev().find(|played| played.cell == name)
+    }
+
+    /// Notes the machine at a start.
+    pub(super) fn keep_host(&mut self, host: &Host) -> anyhow::Result<()> {
+        self.write(&Line::Host(host.clone()))
+    }
+
+    pub(super) fn keep_capacity(&mut self, handler: &str, per_s: f64) -> anyhow::Result<()> {
+        self.capacities.push((handler.into(), per_s));
+        self.write(&Line::Capacity {
+            effort: self.effort.clone(),
+            handler: handler.into(),
+            per_s,
+        })
+    }
+
+    pub(super) fn keep_cell(&mut self, played: &Played) -> anyhow::Result<()> {
+        self.cells.push(played.clone());
+        self.write(&Line::Cell {
+            effort: self.effort.clone(),
+            played: played.clone(),
+        })
+    }
+
+    fn write(&mut self, line: &Line) -> anyhow::Result<()> {
+        let Some((file, path)) = &mut self.file else {
+            return Ok(());
+        };
+        let line = serde_json::to_string(line)?;
+        // A line feed first: the part of a line that an earlier run left stays a line of its own.
+        write!(file, "\n{line}\n").with_context(|| path.display().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effort(seconds: f64) -> Effort {
+        Effort {
+            seconds,
+            rounds: 7,
+            ..Effort::default()
+        }
+    }
+
+    fn played(cell: &str, wall_s: f64) -> Played {
+        Played {
+            cell: cell.into(),
+            wall_s,
+            ..Played::default()
+        }
+    }
+
+    #[test]
+    fn a_second_start_finds_the_finished_cells() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deeper/results.jsonl");
+        let mut first = Results::open(Some(&path), effort(2.0)).unwrap();
+        assert!(first.cell("http/callers-4").is_none());
+        first.keep_host(&Host::default()).unwrap();
+        first.keep_capacity("http", 1000.0).unwrap();
+        first.keep_cell(&played("http/callers-4", 1.5)).unwrap();
+        let second = Results::open(Some(&path), effort(2.0)).unwrap();
+        assert_eq!(
+            second.cell("http/callers-4"),
+            Some(&played("http/callers-4", 1.5))
+        );
+        assert_eq!(second.capacity("http"), Some(1000.0));
+        assert!(second.cell("http/callers-16").is_none());
+        assert!(second.capacity("sqlite").is_none());
+    }
+
+    #[test]
+    fn results_of_another_effort_are_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.jsonl");
+        let mut first = Results::open(Some(&path), effort(2.0)).unwrap();
+        first.keep_cell(&played("http/callers-4", 1.0)).unwrap();
+        let other = Results::open(Some(&path), effort(3.0)).unwrap();
+        assert!(other.cell("http/callers-4").is_none());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_is_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results.jsonl");
+        let mut first = Results::open(Some(&path), effort(2.0)).unwrap();
+        first.keep_cell(&played("http/callers-4", 1.0)).unwrap();
+        first.keep_cell(&played("http/callers-16", 1.0)).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &bytes[..bytes.len() - 9]).unwrap();
+        let mut second = Results::open(Some(&path), effort(2.0)).unwrap();
+        assert!(second.cell("http/callers-4").is_some());
+        assert!(second.cell("http/callers-16").is_none());
+        second.keep_cell(&played("http/callers-16", 2.0)).unwrap();
+        let third = Results::open(Some(&path), effort(2.0)).unwrap();
+        assert_eq!(
+            third.cell("http/callers-16"),
+            Some(&played("http/callers-16", 2.0))
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_without_a_file() {
+        let mut results = Results::open(None, effort(2.0)).unwrap();
+        results.keep_cell(&played("http/callers-4", 1.0)).unwrap();
+        assert!(results.cell("http/callers-4").is_some());
+    }
+}

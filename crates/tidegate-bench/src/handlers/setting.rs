@@ -1,0 +1,331 @@
+//! The contestants and their settings: ours, the grid of fixed settings, the rivals. Pure.
+
+use super::cell::{Kind, Load};
+
+/// One contestant with one setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    /// Ours, nothing set.
+    Default,
+    /// Ours, with a batch of everything that waits.
+    Greedy,
+    /// A limit, a linger and a number of batches in flight, none of which ever changes.
+    Fixed(Fixed),
+    /// A loop over tokio's `recv_many`, each batch with a permit of a semaphore.
+    RecvMany {
+        limit: u32,
+        in_flight: u32,
+    },
+    /// The crate of this name, which needs the feature `peers`, as its variants below do.
+    BatchAintOne {
+        /// Prefers batches of this size to further concurrency; 0: its policy `Immediate`.
+        prefer: u32,
+        limit: u32,
+        in_flight: u32,
+    },
+    UltraBatch {
+        delay_ms: u32,
+        eager: u32,
+    },
+    Amate {
+        limit: u32,
+        workers: u32,
+        window_us: u32,
+    },
+}
+
+/// A fixed setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fixed {
+    pub(super) limit: u32,
+    pub(super) linger_us: u32,
+    pub(super) in_flight: u32,
+}
+
+/// A system with its settings: one of them takes part in the rounds, but three of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    Ours,
+    Greedy,
+    Fixed,
+    RecvMany,
+    BatchAintOne,
+    UltraBatch,
+    Amate,
+}
+
+impl System {
+    /// Those that `--peers` adds.
+    pub(super) const RIVALS: [Self; 4] = [
+        Self::RecvMany,
+        Self::BatchAintOne,
+        Self::UltraBatch,
+        Self::Amate,
+    ];
+
+    /// Its name in tables and results.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => crate::OURS,
+            Self::Greedy => "greedy",
+            Self::Fixed => "fixed",
+            Self::RecvMany => "recv_many",
+            Self::BatchAintOne => "batch-aint-one",
+            Self::UltraBatch => "ultra-batch",
+            Self::Amate => "amate",
+        }
+    }
+
+    /// The package in Cargo.lock that it is, if it is one.
+    pub(super) const fn package(self) -> Option<&'static str> {
+        match self {
+            Self::RecvMany => Some("tokio"),
+            Self::BatchAintOne | Self::UltraBatch | Self::Amate => Some(self.name()),
+            Self::Ours | Self::Greedy | Self::Fixed => None,
+        }
+    }
+
+    /// How many of its settings take part in the rounds.
+    pub(super) const fn chosen(self) -> usize {
+        match self {
+            Self::Fixed => 3,
+            _ => 1,
+        }
+    }
+
+    /// The settings that are screened for this cell. A single one is not screened.
+    pub(super) fn settings(self, kind: Kind, load: Load, quick: bool) -> Vec<Setting> {
+        let in_flight = kind.in_flight();
+        let most = in_flight.last().copied().unwrap_or(1);
+        let mut settings = match self {
+            Self::Ours => vec![Setting::Default],
+            Self::Greedy => vec![Setting::Greedy],
+            Self::Fixed => grid(load, in_flight, quick)
+                .into_iter()
+                .map(Setting::Fixed)
+                .collect(),
+            Self::RecvMany => product(&[16, 64, 1024], in_flight)
+                .map(|(limit, in_flight)| Setting::RecvMany { limit, in_flight })
+                .collect(),
+            Self::BatchAintOne => {
+                let of = |prefer, limit, in_flight| Setting::BatchAintOne {
+                    prefer,
+                    limit,
+                    in_flight,
+                };
+                // 100 is its default limit.
+                let immediate = product(&[100, 1024], in_flight).map(|(limit, n)| of(0, limit, n));
+                // It differs from `Immediate` only where several batches may run.
+                let balanced = (most > 1).then(|| of(16, 1024, most));
+                immediate.chain(balanced).collect()
+            }
+            Self::UltraBatch => [(10, 100), (1, 100), (1, 16), (1, 1024), (0, 100)]
+                .map(|(delay_ms, eager)| Setting::UltraBatch { delay_ms, eager })
+                .to_vec(),
+            Self::Amate => {
+                let of = |limit, workers, window_us| Setting::Amate {
+                    limit,
+                    workers,
+                    window_us,
+                };
+                let idle = product(&[64, 1024], in_flight).map(|(limit, n)| of(limit, n, 0));
+                idle.chain([of(64, most, 1000)]).collect()
+            }
+        };
+        if quick {
+            settings.truncate(2);
+        }
+        settings
+    }
+}
+
+fn product<'a>(limits: &'a [u32], in_flight: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
+    let with = move |&limit| in_flight.iter().map(move |&n| (limit, n));
+    limits.iter().flat_map(with)
+}
+
+/// Limits in steps of four, up to the default bound of a batch.
+const LIMITS: [u32; 7] = [1, 4, 16, 64, 256, 1024, 8192];
+/// No linger, tokio's finest timer, and one that spans several batches.
+const LINGERS_US: [u32; 3] = [0, 1000, 5000];
+
+/// The grid of fixed settings for a load, without those that others of the grid equal: no limit above the
+/// number of callers, and no linger where one item fills the batch.
+pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
+    let limits: Vec<u32> = match load {
+        _ if quick => vec![16, 1024],
+        Load::Callers(callers) => LIMITS
+            .into_iter()
+            .filter(|&limit| limit <= callers)
+            .collect(),
+        Load::Poisson(_) => LIMITS.to_vec(),
+    };
+    let mut grid = Vec::new();
+    for &in_flight in in_flight {
+        for &limit in &limits {
+            let lingers = if limit == 1 || quick {
+                1
+            } else {
+                LINGERS_US.len()
+            };
+            grid.extend(LINGERS_US[..lingers].iter().map(|&linger_us| Fixed {
+                limit,
+                linger_us,
+                in_flight,
+            }));
+        }
+    }
+    grid
+}
+
+/// The settings among which a handler's capacity is the best throughput: no linger, because callers wait at
+/// any time.
+pub(super) fn saturated(in_flight: &[u32], quick: bool) -> Vec<Fixed> {
+    let all = grid(Load::Poisson(100), in_flight, quick);
+    all.into_iter()
+        .filter(|fixed| fixed.linger_us == 0 && fixed.limit >= 16)
+        .collect()
+}
+
+impl Setting {
+    pub(super) const fn system(self) -> System {
+        match self {
+            Self::Default => System::Ours,
+            Self::Greedy => System::Greedy,
+            Self::Fixed(_) => System::Fixed,
+            Self::RecvMany { .. } => System::RecvMany,
+            Self::BatchAintOne { .. } => System::BatchAintOne,
+            Self::UltraBatch { .. } => System::UltraBatch,
+            Self::Amate { .. } => System::Amate,
+        }
+    }
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Default => f.write_str("default"),
+            Self::Greedy => f.write_str("all that waits"),
+            Self::Fixed(fixed) => {
+                write!(f, "limit {}", fixed.limit)?;
+                if fixed.linger_us > 0 {
+                    write!(f, ", linger {} ms", f64::from(fixed.linger_us) / 1e3)?;
+                }
+                in_flight(f, fixed.in_flight)
+            }
+            Self::RecvMany {
+                limit,
+                in_flight: n,
+            } => {
+                write!(f, "limit {limit}")?;
+                in_flight(f, n)
+            }
+            Self::BatchAintOne {
+                prefer,
+                limit,
+                in_flight: n,
+            } => {
+                match prefer {
+                    0 => f.write_str("Immediate")?,
+                    size => write!(f, "Balanced({size})")?,
+                }
+                write!(f, ", limit {limit}")?;
+                in_flight(f, n)
+            }
+            Self::UltraBatch { delay_ms, eager } => {
+                write!(f, "delay {delay_ms} ms, eager at {eager}")
+            }
+            Self::Amate {
+                limit,
+                workers,
+                window_us,
+            } => {
+                write!(f, "limit {limit}, workers {workers}")?;
+                match window_us {
+                    0 => Ok(()),
+                    us => write!(f, ", window {} ms", f64::from(us) / 1e3),
+                }
+            }
+        }
+    }
+}
+
+fn in_flight(f: &mut std::fmt::Formatter<'_>, batches: u32) -> std::fmt::Result {
+    match batches {
+        1 => Ok(()),
+        n => write!(f, ", {n} in flight"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grid_has_every_limit_linger_and_number_in_flight_once() {
+        let open = grid(Load::Poisson(60), &[1, 4], false);
+        // A limit of 1 has no linger.
+        assert_eq!(open.len(), 2 * (1 + 6 * 3));
+        for (at, fixed) in open.iter().enumerate() {
+            assert!(!open[..at].contains(fixed), "{fixed:?}");
+        }
+        let most = open.iter().map(|fixed| fixed.limit).max();
+        assert_eq!(most, Some(8192));
+    }
+
+    #[test]
+    fn the_grid_of_a_closed_loop_ends_at_its_callers() {
+        let limits = |callers| {
+            let grid = grid(Load::Callers(callers), &[1], false);
+            let mut limits: Vec<u32> = grid.iter().map(|fixed| fixed.limit).collect();
+            limits.dedup();
+            limits
+        };
+        assert_eq!(limits(1), [1]);
+        assert_eq!(limits(16), [1, 4, 16]);
+        assert_eq!(limits(256), [1, 4, 16, 64, 256]);
+    }
+
+    #[test]
+    fn capacity_is_measured_without_linger() {
+        let all = saturated(&[1, 2], false);
+        assert_eq!(all.len(), 2 * 5);
+        assert!(all.iter().all(|fixed| fixed.linger_us == 0));
+    }
+
+    #[test]
+    fn every_setting_of_a_system_has_a_text_of_its_own() {
+        let systems = [System::Ours, System::Greedy, System::Fixed];
+        for system in systems.into_iter().chain(System::RIVALS) {
+            for kind in [Kind::Http, Kind::Sqlite] {
+                let settings = system.settings(kind, Load::Callers(64), false);
+                assert!(settings.iter().all(|setting| setting.system() == system));
+                let mut texts: Vec<_> = settings.iter().map(ToString::to_string).collect();
+                texts.sort();
+                texts.dedup();
+                assert_eq!(texts.len(), settings.len(), "{texts:?}");
+            }
+        }
+        let fixed = Setting::Fixed(Fixed {
+            limit: 64,
+            linger_us: 1000,
+            in_flight: 4,
+        });
+        assert_eq!(fixed.to_string(), "limit 64, linger 1 ms, 4 in flight");
+    }
+
+    #[test]
+    fn a_handler_of_one_state_is_given_one_batch_at_a_time() {
+        for system in System::RIVALS {
+            for setting in system.settings(Kind::Append, Load::Poisson(30), false) {
+                let in_flight = match setting {
+                    Setting::RecvMany { in_flight, .. }
+                    | Setting::BatchAintOne { in_flight, .. } => in_flight,
+                    Setting::Amate { workers, .. } => workers,
+                    _ => 1,
+                };
+                assert_eq!(in_flight, 1, "{setting}");
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Handlers whose work is the processor's: one pads its batches, one writes each key once.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+
+use super::{BlockingWork, Item};
+use crate::rounds::Failure;
+
+/// Rounds of [`grind`] a batch: about 200 us.
+const BATCH_ROUNDS: u64 = 100_000;
+/// Rounds of [`grind`] an item: about 20 us.
+const ITEM_ROUNDS: u64 = 10_000;
+
+/// A batch padded to the next power of two, as accelerators and inference servers do: an item of padding costs
+/// as much as any other.
+#[derive(Default)]
+pub(super) struct Padded {
+    items: Mutex<u64>,
+}
+
+impl BlockingWork for Padded {
+    fn empty(&self) -> Result<(), Failure> {
+        *self.items.lock().unwrap_or_else(PoisonError::into_inner) = 0;
+        Ok(())
+    }
+
+    fn handle(&self, items: &[Item]) -> Result<(), Failure> {
+        let mut stored = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        grind(items[0].id, BATCH_ROUNDS);
+        for slot in 0..padded(items.len()) {
+            // Padding repeats the last item.
+            grind(items[slot.min(items.len() - 1)].id, ITEM_ROUNDS);
+        }
+        *stored += items.len() as u64;
+        Ok(())
+    }
+
+    fn stored(&self) -> Result<u64, Failure> {
+        Ok(*self.items.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+const fn padded(items: usize) -> usize {
+    items.next_power_of_two()
+}
+
+/// Upserts of which the last of each key in a batch is written: the cost follows the number of distinct keys,
+/// so that large batches are cheaper an item.
+#[derive(Default)]
+pub(super) struct Upsert {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// The id that was last written, and the number that was worked out for it.
+    rows: HashMap<u32, (u64, u64)>,
+    items: u64,
+    /// The last id of each key in a batch.
+    last: HashMap<u32, u64>,
+}
+
+impl BlockingWork for Upsert {
+    fn empty(&self) -> Result<(), Failure> {
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = Table::default();
+        Ok(())
+    }
+
+    fn handle(&self, items: &[Item]) -> Result<(), Failure> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = &mut *table;
+        table
+            .last
+            .extend(items.iter().map(|item| (item.key, item.id)));
+        grind(items[0].id, BATCH_ROUNDS);
+        for (key, id) in table.last.drain() {
+            table.rows.insert(key, (id, grind(id, ITEM_ROUNDS)));
+        }
+        table.items += items.len() as u64;
+        Ok(())
+    }
+
+    fn stored(&self) -> Result<u64, Failure> {
+        Ok(self
+            .table
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .items)
+    }
+}
+
+/// Work that takes as long on every call: each round needs the result of the last.
+fn grind(seed: u64, rounds: u64) -> u64 {
+    let mut state = black_box(seed | 1);
+    for _ in 0..rounds {
+        state = (state ^ (state >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+    black_box(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_padded_to_the_next_power_of_two() {
+        assert_eq!([1, 2, 3, 64, 65].map(padded), [1, 2, 4, 64, 128]);
+    }
+
+    #[test]
+    fn the_last_write_of_a_key_wins() {
+        let upsert = Upsert::default();
+        let item = |id, key| Item { id, key };
+        upsert
+            .handle(&[item(1, 5), item(2, 6), item(3, 5)])
+            .unwrap();
+        upsert.handle(&[item(4, 6)]).unwrap();
+        {
+            let table = upsert.table.lock().unwrap();
+            assert_eq!((table.rows[&5].0, table.rows[&6].0), (3, 4));
+            assert_eq!(table.rows.len(), 2);
+        }
+        assert_eq!(upsert.stored().unwrap(), 4);
+        upsert.empty().unwrap();
+        assert_eq!(upsert.stored().unwrap(), 0);
+    }
+}

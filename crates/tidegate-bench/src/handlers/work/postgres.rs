@@ -1,0 +1,353 @@
+//! A PostgreSQL of the bench's own: a private cluster on loopback, started for it and gone with it. A batch is
+//! one INSERT of many rows, committed and synced when it is answered.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, Config, NoTls, Statement};
+
+use super::{AsyncWork, Item, Pending};
+use crate::rounds::Failure;
+use tidegate_cli::Usage;
+
+/// How long the server may take to come up and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Runs the server and ends it when our end of the pipe is gone, even if we were killed. The cluster goes too.
+const GUARD: &str = r#"directory=$1; shift
+"$@" >"$directory/log" 2>&1 & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$directory""#;
+/// Rows come as two arrays, so that one prepared statement serves batches of any size.
+const INSERT: &str = "INSERT INTO item (id, key, text) SELECT id, key, repeat('x', 64) FROM unnest($1::int8[], $2::int4[]) AS t (id, key)";
+
+/// See the module.
+pub(super) struct Postgres {
+    config: Config,
+    idle: Mutex<Vec<Connection>>,
+    /// Last: the connections end first.
+    _server: Server,
+}
+
+struct Connection {
+    client: Client,
+    insert: Statement,
+}
+
+impl Postgres {
+    pub(super) fn start(runtime: &Runtime, directory: &Path) -> anyhow::Result<Self> {
+        let server = Server::start(directory)?;
+        let config = server.config();
+        let postgres = Self {
+            config,
+            idle: Mutex::new(Vec::new()),
+            _server: server,
+        };
+        runtime.block_on(async {
+            let client = postgres.come_up().await?;
+            client
+                .batch_execute(
+                    "CREATE TABLE item (id int8 PRIMARY KEY, key int4 NOT NULL, text text NOT NULL)",
+                )
+                .await
+                .context("creating the table")
+        })?;
+        Ok(postgres)
+    }
+
+    /// Connects as soon as the server lets us.
+    async fn come_up(&self) -> anyhow::Result<Client> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.connect().await {
+                Ok(client) => return Ok(client),
+                Err(e) if Instant::now() > until || tidegate_cli::interrupt::asked() => {
+                    return Err(e).context(format!(
+                        "PostgreSQL does not come up{}",
+                        self._server.said()
+                    ));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(NoTls).await?;
+        // Its end shows in the next statement.
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    async fn connection(&self) -> Result<Connection, tokio_postgres::Error> {
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        match idle {
+            Some(connection) => Ok(connection),
+            None => {
+                let client = self.connect().await?;
+                let insert = client.prepare(INSERT).await?;
+                Ok(Connection { client, insert })
+            }
+        }
+    }
+
+    async fn insert(&self, items: &[Item]) -> Result<u64, tokio_postgres::Error> {
+        let connection = self.connection().await?;
+        let ids: Vec<i64> = items.iter().map(|item| item.id.cast_signed()).collect();
+        let keys: Vec<i32> = items.iter().map(|item| item.key.cast_signed()).collect();
+        let Connection { client, insert } = &connection;
+        let rows = client.execute(insert, &[&ids, &keys]).await?;
+        self.give_back(connection);
+        Ok(rows)
+    }
+
+    async fn ask(&self, sql: &str) -> Result<Option<i64>, tokio_postgres::Error> {
+        let connection = self.connection().await?;
+        let rows = connection.client.query(sql, &[]).await?;
+        self.give_back(connection);
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(connection);
+    }
+}
+
+impl AsyncWork for Postgres {
+    fn empty(&self) -> Pending<'_, ()> {
+        Box::pin(async { self.ask("TRUNCATE item").await.map(|_| ()).map_err(said) })
+    }
+
+    fn handle<'a>(&'a self, items: &'a [Item]) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let rows = self.insert(items).await.map_err(said)?;
+            let expected = items.len() as u64;
+            if rows == expected {
+                Ok(())
+            } else {
+                Err(format!("PostgreSQL inserted {rows} of {expected} rows"))
+            }
+        })
+    }
+
+    fn stored(&self) -> Pending<'_, u64> {
+        Box::pin(async {
+            let count = self.ask("SELECT count(*) FROM item").await.map_err(said)?;
+            Ok(count.map_or(0, i64::cast_unsigned))
+        })
+    }
+}
+
+/// An error of the server with its own words.
+fn said(error: tokio_postgres::Error) -> Failure {
+    match error.as_db_error() {
+        Some(words) => format!("PostgreSQL: {}", words.message()),
+        None => format!("PostgreSQL: {error}"),
+    }
+}
+
+/// The process, its directory and the way in.
+struct Server {
+    guard: Child,
+    directory: PathBuf,
+    port: u16,
+    password: String,
+}
+
+impl Server {
+    fn start(directory: &Path) -> anyhow::Result<Self> {
+        let programs = programs()?;
+        let user = user()?;
+        let directory = directory.join("postgres");
+        std::fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
+        let password = format!("{:016x}", random()?);
+        let password_file = directory.join("password");
+        std::fs::write(&password_file, &password)?;
+        if let Some((uid, gid)) = user {
+            chown(&directory, Some(uid), Some(gid))?;
+            chown(&password_file, Some(uid), Some(gid))?;
+        }
+        let command = |program: &Path| {
+            let mut command = Command::new(program);
+            if let Some((uid, gid)) = user {
+                command.uid(uid).gid(gid);
+            }
+            command.current_dir(&directory).process_group(0);
+            command
+        };
+        let data = directory.join("data");
+        let made = command(&programs.join("initdb"))
+            .args([
+                "--username=bench",
+                "--auth=scram-sha-256",
+                "--no-locale",
+                "-E",
+                "UTF8",
+            ])
+            .arg(format!("--pwfile={}", password_file.display()))
+            .arg("-D")
+            .arg(&data)
+            .stdin(Stdio::null())
+            .output()
+            .context("initdb does not start")?;
+        if !made.status.success() {
+            let words = String::from_utf8_lossy(&made.stderr);
+            let last = words.lines().rfind(|line| !line.trim().is_empty());
+            bail!(
+                "initdb failed: {}",
+                last.unwrap_or("it said nothing").trim()
+            );
+        }
+        // The port found free may be taken before the server comes to it: then the bench says so.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+            .local_addr()?
+            .port();
+        let mut guard = command(Path::new("sh"));
+        guard.args(["-c", GUARD, "sh"]).arg(&directory);
+        guard.arg(programs.join("postgres")).arg("-D").arg(&data);
+        guard.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        guard.args(["-c", "unix_socket_directories="]);
+        let guard = guard
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let guard = guard.spawn().context("PostgreSQL does not start")?;
+        Ok(Self {
+            guard,
+            directory,
+            port,
+            password,
+        })
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::new();
+        config
+            .host("127.0.0.1")
+            .port(self.port)
+            .user("bench")
+            .password(&self.password)
+            .dbname("postgres");
+        config
+    }
+
+    /// The last line of its log, after a colon.
+    fn said(&self) -> String {
+        let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        log.lines()
+            .last()
+            .map_or_else(String::new, |line| format!(": {line}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The guard ends the server and removes the cluster.
+        drop(self.guard.stdin.take());
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if !matches!(self.guard.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let group = i32::try_from(self.guard.id()).ok();
+        if let Some(group) = group.and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.guard.wait();
+    }
+}
+
+/// Names the directory of initdb and postgres, where several versions are installed.
+const PROGRAMS: &str = "TIDEGATE_POSTGRES";
+
+/// The directory of initdb and postgres: the one named, of the search path, or the newest of Debian's.
+fn programs() -> anyhow::Result<PathBuf> {
+    let places: Vec<PathBuf> = match std::env::var_os(PROGRAMS) {
+        Some(named) => vec![named.into()],
+        None => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).chain(debian()).collect()
+        }
+    };
+    let has_both = |place: &&PathBuf| {
+        let has = |program: &str| place.join(program).is_file();
+        has("initdb") && has("postgres")
+    };
+    places.iter().find(has_both).cloned().ok_or_else(|| {
+        Usage::new(format!(
+            "no PostgreSQL to start: expected initdb and postgres in {PROGRAMS}, on the search path or below \
+             /usr/lib/postgresql: apt-get install postgresql, or name other handlers by --cells"
+        ))
+        .into()
+    })
+}
+
+/// The directories of Debian's packages, newest first.
+fn debian() -> impl Iterator<Item = PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql");
+    let versions = versions.into_iter().flatten().flatten();
+    let mut versions: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    versions.sort();
+    versions.into_iter().rev().map(|(_, path)| path.join("bin"))
+}
+
+/// The user and group that run the server: `None` is ours. PostgreSQL refuses root, so that root hands over to
+/// `postgres`, or to `nobody`.
+fn user() -> anyhow::Result<Option<(u32, u32)>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let file = std::fs::File::open("/etc/passwd").context("/etc/passwd")?;
+    let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
+    let ids = |name: &str| lines.iter().find_map(|line| ids(line, name));
+    let found = ids("postgres").or_else(|| ids("nobody"));
+    ensure!(
+        found.is_some(),
+        "PostgreSQL refuses root, and there is no user postgres or nobody to run it"
+    );
+    Ok(found)
+}
+
+/// The ids in a line of /etc/passwd, if it is this user's.
+fn ids(line: &str, name: &str) -> Option<(u32, u32)> {
+    let mut fields = line.split(':');
+    let is_it = fields.next() == Some(name);
+    let mut ids = fields.skip(1).map_while(|field| field.parse().ok());
+    is_it.then(|| Some((ids.next()?, ids.next()?)))?
+}
+
+/// A number that no other user of the machine knows.
+fn random() -> anyhow::Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_a_user_are_read() {
+        let line = "postgres:x:104:110:PostgreSQL administrator,,,:/var/lib/postgresql:/bin/bash";
+        assert_eq!(ids(line, "postgres"), Some((104, 110)));
+        assert_eq!(ids(line, "nobody"), None);
+        assert_eq!(ids("postgres:x:none", "postgres"), None);
+    }
+}
