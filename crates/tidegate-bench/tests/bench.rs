@@ -439,3 +439,111 @@ fn the_redis_server_ends_with_the_bench_even_if_that_is_killed() {
         std::thread::yield_now();
     }
 }
+
+fn handlers(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(["handlers", "--quick"])
+        .args(args)
+        .current_dir(directory)
+        .env("TIDEGATE_BENCH_DIR", directory.join("files"))
+        .env("TIDEGATE_POSTGRES", directory.join("nothing"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn handlers_are_measured_once_and_their_verdict_is_printed_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let cells = "memory/callers-4,memory/poisson-10,append/callers-1";
+    let args = [
+        "--cells",
+        cells,
+        "--seconds",
+        "0.03",
+        "--out",
+        "results.jsonl",
+    ];
+    let (code, first, errors) = handlers(directory.path(), &args);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("3 cells to run, 0 kept"), "{errors}");
+    for text in [
+        "where we lose",
+        "memory/callers-4 (",
+        "memory/poisson-10, ",
+        "append/callers-1 (",
+        "tidegate (default)",
+        "fixed (limit 16)",
+        "fdatasync",
+        "wall time",
+        "ours / best setting, median over 3 cells",
+    ] {
+        assert!(first.contains(text), "{text}: {first}");
+    }
+    assert!(!first.contains("failed:"), "{first}");
+    let kept = std::fs::read_to_string(directory.path().join("results.jsonl")).unwrap();
+    let lines: Vec<Value> = kept
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let cells = lines.iter().filter(|line| line.get("cell").is_some());
+    assert_eq!((lines.len(), cells.count()), (5, 3), "{kept}");
+    // The second start takes the kept results.
+    let (code, second, errors) = handlers(directory.path(), &args);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("0 cells to run, 3 kept"), "{errors}");
+    let tables = |text: &str| {
+        let tables = text.split_once("\n\n").unwrap().1;
+        tables.rsplit_once("\n\n").unwrap().0.to_owned()
+    };
+    assert_eq!(tables(&first), tables(&second));
+    // The files of the handlers are gone.
+    let files = std::fs::read_dir(directory.path().join("files")).unwrap();
+    assert_eq!(files.count(), 0);
+}
+
+#[test]
+fn handlers_refuses_cells_that_do_not_exist_and_parts_it_lacks_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let lacking = match cfg!(feature = "peers") {
+        true => "apt-get install postgresql",
+        false => "--features peers",
+    };
+    for (args, text) in [
+        (&["--cells", "oracle"][..], "no cell fits `oracle`"),
+        (&["--cells", "http,http/callers-2"], "http/callers-16"),
+        (&["--cells", "postgres/callers-4"], lacking),
+    ] {
+        let (code, output, errors) = handlers(directory.path(), args);
+        assert_eq!(code, Some(2), "{args:?}: {errors}");
+        let said: Vec<_> = errors.lines().collect();
+        let last = said.last().unwrap();
+        assert!(last.contains(text), "{args:?}: {errors}");
+        assert!(!output.contains("where we lose"), "{output}");
+    }
+    if cfg!(not(feature = "peers")) {
+        let (code, _, errors) = handlers(directory.path(), &["--peers"]);
+        assert_eq!((code, errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.contains("--features peers"), "{errors}");
+    }
+}
+
+#[test]
+fn handlers_lists_its_cells() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, output, _) = handlers(
+        directory.path(),
+        &["--list", "--cells", "http,*/poisson-95"],
+    );
+    assert_eq!(code, Some(0));
+    let names: Vec<_> = output.lines().collect();
+    assert_eq!(names.len(), 11 + 5, "{names:?}");
+    assert_eq!(names[..2], ["http/callers-1", "http/callers-4"]);
+}

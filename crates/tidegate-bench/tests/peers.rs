@@ -1,9 +1,12 @@
 //! `tidegate-bench stream`, `cluster` and `raft` with the `nats` program as the load and nats-server as the
-//! rival.
+//! rival; `handlers` with a PostgreSQL of its own and the crates that batch.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
-use std::process::{Command, Output};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -96,4 +99,128 @@ fn every_step_of_the_replication_is_measured_with_its_batches_beside_what_was_pu
     assert_eq!(rows(&document)[0]["factor"], 1.0);
     // Nothing is left behind.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// A directory that the user of a database can look into.
+fn open_directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), all).unwrap();
+    directory
+}
+
+fn handlers(directory: &tempfile::TempDir, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    command
+        .args(["handlers", "--peers", "--quick"])
+        .args(args)
+        .current_dir(tidegate_testing::root())
+        .env("TIDEGATE_BENCH_DIR", directory.path())
+        .stdin(Stdio::null());
+    command
+}
+
+/// Returns whether the bench ended at once because PostgreSQL is missing.
+fn misses_postgres(code: Option<i32>, errors: &str) -> bool {
+    let misses = code == Some(2) && errors.contains("apt-get install postgresql");
+    if misses {
+        tidegate_testing::missing("PostgreSQL (apt-get install postgresql)");
+    }
+    misses
+}
+
+#[test]
+fn the_crates_that_batch_stand_beside_ours_at_every_handler() {
+    let directory = open_directory();
+    let out = directory.path().join("results.jsonl");
+    let args = [
+        "--cells",
+        "callers-16,http/poisson-30",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let output = handlers(&directory, &args).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if misses_postgres(output.status.code(), &errors) {
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains("failed:"), "{text}");
+    let kept = std::fs::read_to_string(&out).unwrap();
+    let lines = kept.lines().filter(|line| !line.is_empty());
+    let lines: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let cells: Vec<&Value> = lines.iter().filter_map(|line| line.get("cell")).collect();
+    assert_eq!(cells.len(), 7);
+    for cell in cells {
+        let played = &cell["played"];
+        let rows = played["rows"].as_array().unwrap();
+        for system in [
+            "tidegate",
+            "greedy",
+            "fixed",
+            "recv_many",
+            "batch-aint-one",
+            "ultra-batch",
+            "amate",
+        ] {
+            let of_it = |row: &&Value| row["system"] == system;
+            let row = rows
+                .iter()
+                .find(of_it)
+                .unwrap_or_else(|| panic!("{system}: {played}"));
+            let figure = |key: &str| row["rounds"][0][key].as_f64().unwrap_or_default();
+            assert!(
+                figure("ops_per_s") > 0.0 && figure("mean_us") > 1.0,
+                "{row}"
+            );
+        }
+    }
+    // The cluster and the files of the others are gone.
+    let left: Vec<PathBuf> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(left, [out]);
+}
+
+#[test]
+fn postgres_ends_with_the_bench_even_if_that_is_killed() {
+    let directory = open_directory();
+    let mut command = handlers(
+        &directory,
+        &["--cells", "postgres/callers-4", "--seconds", "300"],
+    );
+    let mut bench = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let files = directory
+        .path()
+        .join(format!("bench-handlers-{}", bench.id()));
+    let data = files.join("postgres/data");
+    let until = Instant::now() + Duration::from_secs(60);
+    // Its last line says when the server has come up.
+    while !std::fs::read_to_string(data.join("postmaster.pid"))
+        .is_ok_and(|pid| pid.contains("ready"))
+    {
+        if let Some(status) = bench.try_wait().unwrap() {
+            let mut errors = String::new();
+            let mut pipe = bench.stderr.take().unwrap();
+            std::io::Read::read_to_string(&mut pipe, &mut errors).unwrap();
+            assert!(misses_postgres(status.code(), &errors), "{errors}");
+            return;
+        }
+        assert!(Instant::now() < until, "it did not come up");
+        std::thread::yield_now();
+    }
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    while data.exists() {
+        assert!(Instant::now() < until, "PostgreSQL is still there");
+        std::thread::yield_now();
+    }
 }

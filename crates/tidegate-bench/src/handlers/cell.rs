@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Whether this build has the handler: the databases come with the feature `peers`.
+    /// Returns whether this build has the handler: the databases come with the feature `peers`.
     pub(super) const fn is_built(self) -> bool {
         cfg!(feature = "peers") || !matches!(self, Self::Postgres | Self::Sqlite)
     }
@@ -96,8 +96,8 @@ fn all(kinds: &[Kind]) -> impl Iterator<Item = Cell> {
         .flat_map(move |&kind| loads().map(move |load| Cell { kind, load }))
 }
 
-/// Selects cells by `patterns`, separated by commas: a handler, a load, or a cell, each with `*` for any text.
-/// Without patterns, every cell but those of [`Kind::Memory`].
+/// Selects cells by `patterns`, separated by commas: a handler, a load, or a cell, each with `*` for any
+/// text. Without patterns, every cell but those of [`Kind::Memory`].
 ///
 /// # Errors
 /// A pattern fits no cell; the text names the forms.
@@ -134,7 +134,7 @@ fn join<T: ToString>(parts: impl IntoIterator<Item = T>) -> String {
     parts.join("|")
 }
 
-/// Whether all of `text` fits `pattern`, in which `*` stands for any text.
+/// Returns whether all of `text` fits `pattern`, in which `*` stands for any text.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

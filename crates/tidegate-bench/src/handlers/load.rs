@@ -137,7 +137,7 @@ fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Re
     }
 }
 
-/// What one run shares.
+/// The state that generator and callers of a run share.
 struct Run {
     contestant: Contestant,
     keys: Arc<Zipf>,
@@ -208,13 +208,16 @@ impl Run {
         let now = Instant::now();
         let took = u64::try_from((now - due).as_nanos()).unwrap_or(u64::MAX);
         let mut seen = self.seen();
+        let seen = &mut *seen;
         seen.tally.items += 1;
         seen.tally.sum = seen.tally.sum.wrapping_add(answer);
-        if due >= self.opens {
-            seen.latency.saturating_record(took);
-        } else {
-            seen.cold.saturating_record(took);
-        }
+        record(
+            match due >= self.opens {
+                true => &mut seen.latency,
+                false => &mut seen.cold,
+            },
+            took,
+        );
         if now < self.opens {
             seen.done_cold += 1;
         } else if now < self.closes {
@@ -223,13 +226,23 @@ impl Run {
     }
 }
 
+/// Counts a latency; the histogram grows to hold it.
+fn record(latency: &mut Histogram<u64>, took_ns: u64) {
+    // Three digits hold every number.
+    let _ = latency.record(took_ns);
+}
+
 /// `callers` callers until the window closes. Returns the cost of the window.
 fn closed(runtime: &Runtime, run: &Arc<Run>, callers: u32) -> Spent {
     run.waiting.store(callers.into(), Relaxed);
     for _ in 0..callers {
         let run = Arc::clone(run);
         runtime.spawn(async move {
-            while !run.stop.load(Relaxed) && run.call(Instant::now()).await {}
+            while !run.stop.load(Relaxed) {
+                if !run.call(Instant::now()).await {
+                    break;
+                }
+            }
             run.waiting.fetch_sub(1, Relaxed);
         });
     }
@@ -303,7 +316,7 @@ fn wait(patience: Duration, done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// The figures of a run; those of one that ended early are of all of it.
+/// The figures of a run. An overrun has no full window: its figures cover the whole run.
 fn outcome(
     run: &Run,
     checked: &Checked,
@@ -342,6 +355,18 @@ fn outcome(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn latencies_of_every_length_are_kept() {
+        let mut latency = histogram();
+        for took_ns in [1_000, 5_000_000, 40_000_000_000] {
+            record(&mut latency, took_ns);
+        }
+        assert_eq!(latency.len(), 3);
+        let p50 = latency.value_at_quantile(0.5) as f64;
+        let max = latency.max() as f64;
+        assert!((p50 / 5e6 - 1.0).abs() < 0.01 && (max / 4e10 - 1.0).abs() < 0.01);
+    }
 
     #[test]
     fn items_that_are_lost_repeated_or_not_stored_are_found() {

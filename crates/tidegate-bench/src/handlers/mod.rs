@@ -1,9 +1,9 @@
-//! `tidegate-bench handlers`: real handlers under closed and open loops, ours with nothing set beside the best
-//! fixed settings of a grid and the crates that batch.
+//! `tidegate-bench handlers`: real handlers under closed and open loops, ours with nothing set beside the
+//! best fixed settings of a grid and the crates that batch.
 //!
-//! [`cell`], [`setting`], [`arrivals`], [`outcome`], [`verdict`] and the reading of [`results`] decide and are
-//! pure; [`load`] calls every contestant, [`play`] runs a cell, [`work`] has the handlers, [`ours`] every use of
-//! the library, [`recv_many`] and `rivals` the others.
+//! [`cell`], [`setting`], [`arrivals`], [`outcome`] and [`verdict`] decide and are pure. [`load`] calls every
+//! contestant, [`play`] runs a cell, [`results`] keeps it, [`work`] has the handlers. [`ours`] has every use
+//! of the library, [`recv_many`] and `rivals` have the other contestants.
 
 mod arrivals;
 mod cell;
@@ -46,15 +46,16 @@ pub(crate) struct HandlersArgs {
     /// build with `--features peers`.
     #[arg(long)]
     peers: bool,
-    /// Keep finished cells in this file of JSON lines, and skip those it has of this commit, machine and effort.
+    /// Keep finished cells in this file of JSON lines, and skip the cells it has of this commit, machine and
+    /// effort.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Only these cells: handlers, loads or both, such as `http`, `callers-16`, `http/poisson-60` or
     /// `*/poisson-9*`, separated by commas.
     #[arg(long, value_name = "PATTERN")]
     cells: Option<String>,
-    /// How long each measurement takes; a warm-up of half of it comes before, and screening takes a quarter. 2 if
-    /// not given.
+    /// How long each measurement takes; a warm-up of half of it comes before, and screening takes a quarter.
+    /// 2 if not given.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
     /// Rounds a cell: each runs every contestant once. 7 if not given.
@@ -175,7 +176,7 @@ impl Bench {
         Host::measure(self.machine.clone(), self.commit.clone(), &self.directory.0)
     }
 
-    /// Says what is to come, and notes the host.
+    /// Prints the host and the work ahead.
     fn announce(&mut self, cells: &[Cell]) -> anyhow::Result<()> {
         let host = self.host()?;
         self.results.keep_host(&host)?;
@@ -198,7 +199,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Plays a cell, or takes the one that is kept; `None` if it was interrupted.
+    /// Plays a cell, or takes the kept result; `None` if it was interrupted.
     fn cell(&mut self, cell: Cell) -> anyhow::Result<Option<Played>> {
         let name = cell.name();
         if let Some(kept) = self.results.cell(&name) {

@@ -1,8 +1,8 @@
 //! A cell's outcome: the rounds of its contestants, the choice among screened settings, and ratios of ours to
 //! the others. Pure.
 //!
-//! A ratio is taken within a round. The best setting of a round is chosen by the other rounds, so that its luck
-//! in a round does not count.
+//! A ratio is taken within a round. The best setting of a round is chosen by the other rounds, so that its
+//! luck in a round does not count.
 
 use serde::{Deserialize, Serialize};
 
@@ -141,8 +141,8 @@ impl Played {
         self.with_best(score, |ours, best| score(ours) / score(best))
     }
 
-    /// How many times the 99th percentile of the best fixed setting ours is, by round: below 1, ours is better.
-    /// In a closed loop that is the best for throughput, in an open loop the best by this percentile.
+    /// Returns how many times the 99th percentile of the best fixed setting ours is, by round: below 1, ours
+    /// is better. In a closed loop the best is so by throughput, in an open loop by this percentile.
     pub(super) fn p99_times_best(&self) -> Vec<f64> {
         let choice = if self.is_open() { P99 } else { THROUGHPUT };
         self.with_best(choice, |ours, best| ours.p99_us / best.p99_us)

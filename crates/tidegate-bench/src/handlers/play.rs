@@ -119,7 +119,8 @@ impl Ground {
         }
     }
 
-    /// Plays a cell at `per_s` arrivals a second, which closed loops do not need; `None` if it was interrupted.
+    /// Plays a cell at `per_s` arrivals a second, which closed loops do not need; `None` if it was
+    /// interrupted.
     pub(super) fn play(&self, cell: Cell, work: &Work, per_s: Option<f64>) -> Option<Played> {
         let start = Instant::now();
         let arrivals = match (cell.load, per_s) {

@@ -1,5 +1,5 @@
-//! Finished cells in a file of JSON lines, so that a run that was stopped goes on where it was. Cells of another
-//! commit, machine or effort stay there, unread.
+//! Finished cells in a file of JSON lines, so that a run that was stopped goes on where it was. Cells of
+//! another commit, machine or effort stay there, unread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::host::Host;
 use super::outcome::Played;
 
-/// What must agree for a result to be used again.
+/// The circumstances of a result: it is used again where all of them agree.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Effort {
     pub(super) commit: Option<String>,

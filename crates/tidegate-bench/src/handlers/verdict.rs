@@ -157,7 +157,7 @@ fn medians(cells: &[(&Played, Vec<f64>)]) -> Vec<f64> {
         .collect()
 }
 
-/// Cells whose interval lies wholly below the bound.
+/// Lists the cells with an interval wholly below the bound.
 fn losses(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     let mut lost: Vec<_> = best
         .iter()

@@ -1,4 +1,4 @@
-//! Handlers whose work is the processor's: one pads its batches, one writes each key once.
+//! Handlers of pure computation: one pads its batches, one writes each key once.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -12,8 +12,8 @@ const BATCH_ROUNDS: u64 = 100_000;
 /// Rounds of [`grind`] an item: about 20 us.
 const ITEM_ROUNDS: u64 = 10_000;
 
-/// A batch padded to the next power of two, as accelerators and inference servers do: an item of padding costs
-/// as much as any other.
+/// A batch padded to the next power of two, as accelerators and inference servers do: an item of padding
+/// costs as much as any other.
 #[derive(Default)]
 pub(super) struct Padded {
     items: Mutex<u64>,

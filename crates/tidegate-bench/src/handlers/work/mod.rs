@@ -124,7 +124,7 @@ pub(super) struct Checked {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) items: u64,
-    /// Of the answers.
+    /// The sum of their answers.
     pub(super) sum: u64,
 }
 
@@ -140,7 +140,7 @@ impl Checked {
         }
     }
 
-    /// Whether the handler blocks its thread.
+    /// Returns whether the handler blocks its thread.
     pub(super) const fn blocks(&self) -> bool {
         matches!(self.work, Work::Blocking(_))
     }

@@ -1,5 +1,5 @@
-//! A PostgreSQL of the bench's own: a private cluster on loopback, started for it and gone with it. A batch is
-//! one INSERT of many rows, committed and synced when it is answered.
+//! A PostgreSQL of the bench's own: a private cluster on loopback, started for it and gone with it. A batch
+//! is one INSERT of many rows, committed and synced when it is answered.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,7 +20,7 @@ use tidegate_cli::Usage;
 
 /// How long the server may take to come up and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs the server and ends it when our end of the pipe is gone, even if we were killed. The cluster goes too.
+/// Runs the server and ends it when our end of the pipe is gone, even if we were killed; removes the cluster.
 const GUARD: &str = r#"directory=$1; shift
 "$@" >"$directory/log" 2>&1 & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$directory""#;
 /// Rows come as two arrays, so that one prepared statement serves batches of any size.
@@ -306,8 +306,8 @@ fn debian() -> impl Iterator<Item = PathBuf> {
     versions.into_iter().rev().map(|(_, path)| path.join("bin"))
 }
 
-/// The user and group that run the server: `None` is ours. PostgreSQL refuses root, so that root hands over to
-/// `postgres`, or to `nobody`.
+/// The user and group that run the server: `None` is ours. PostgreSQL refuses root, so that root hands over
+/// to `postgres`, or to `daemon`.
 fn user() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -315,10 +315,10 @@ fn user() -> anyhow::Result<Option<(u32, u32)>> {
     let file = std::fs::File::open("/etc/passwd").context("/etc/passwd")?;
     let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
     let ids = |name: &str| lines.iter().find_map(|line| ids(line, name));
-    let found = ids("postgres").or_else(|| ids("nobody"));
+    let found = ids("postgres").or_else(|| ids("daemon"));
     ensure!(
         found.is_some(),
-        "PostgreSQL refuses root, and there is no user postgres or nobody to run it"
+        "PostgreSQL refuses root, and there is no user postgres or daemon to run it"
     );
     Ok(found)
 }
@@ -347,7 +347,7 @@ mod tests {
     fn ids_of_a_user_are_read() {
         let line = "postgres:x:104:110:PostgreSQL administrator,,,:/var/lib/postgresql:/bin/bash";
         assert_eq!(ids(line, "postgres"), Some((104, 110)));
-        assert_eq!(ids(line, "nobody"), None);
+        assert_eq!(ids(line, "daemon"), None);
         assert_eq!(ids("postgres:x:none", "postgres"), None);
     }
 }
