@@ -10,12 +10,10 @@ use super::arrivals::Zipf;
 use super::cell::{Cell, Load};
 use super::load::{Arrivals, Plan, measure};
 use super::outcome::{Outcome, Played, Row, Screened, choose};
-use super::setting::{Setting, System, saturated};
+use super::setting::{LIMIT_MAX, Setting, System, saturated};
 use super::work::Work;
 use crate::rounds::Failure;
 
-/// Callers that keep any handler busy: its capacity is measured with them.
-const SATURATING: u32 = 1024;
 /// Keys of the items.
 const KEYS: u32 = 10_000;
 
@@ -99,7 +97,8 @@ impl Ground {
     /// # Errors
     /// No setting of the grid could be measured.
     pub(super) fn capacity(&self, cell: Cell, work: &Work) -> anyhow::Result<Option<f64>> {
-        let plan = self.times.short(Arrivals::Closed(SATURATING));
+        // A batch of the largest limit needs as many callers.
+        let plan = self.times.full(Arrivals::Closed(LIMIT_MAX), u64::MAX);
         let mut best = Err("the grid is empty".to_owned());
         for fixed in saturated(cell.kind.in_flight(), self.times.quick) {
             let measured = self.run(work, Setting::Fixed(fixed), &plan);

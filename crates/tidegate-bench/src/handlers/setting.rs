@@ -145,8 +145,9 @@ fn product<'a>(limits: &'a [u32], in_flight: &'a [u32]) -> impl Iterator<Item = 
     limits.iter().flat_map(with)
 }
 
-/// Limits in steps of four, up to the default bound of a batch.
-const LIMITS: [u32; 7] = [1, 4, 16, 64, 256, 1024, 8192];
+/// Limits in steps of four. Capacity is measured with as many callers as the largest.
+const LIMITS: [u32; 7] = [1, 4, 16, 64, 256, 1024, LIMIT_MAX];
+pub(super) const LIMIT_MAX: u32 = 4096;
 /// No linger, tokio's finest timer, and the length of several batches.
 const LINGERS_US: [u32; 3] = [0, 1000, 5000];
 
@@ -271,7 +272,7 @@ mod tests {
             assert!(!open[..at].contains(fixed), "{fixed:?}");
         }
         let most = open.iter().map(|fixed| fixed.limit).max();
-        assert_eq!(most, Some(8192));
+        assert_eq!(most, Some(LIMIT_MAX));
     }
 
     #[test]
