@@ -23,8 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs the server and ends it when our end of the pipe is gone, even if we were killed; removes the cluster.
 const GUARD: &str = r#"directory=$1; shift
 "$@" >"$directory/log" 2>&1 & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$directory""#;
+/// A row of 1 KB with three indexes, one of them over random texts: rows cost more than their callers.
+const TABLE: &str =
+    "CREATE TABLE item (id int8 PRIMARY KEY, key int4 NOT NULL, text text NOT NULL);
+    CREATE INDEX ON item (key, id);
+    CREATE UNIQUE INDEX ON item (md5(id::text))";
 /// Rows come as two arrays, so that one prepared statement serves batches of any size.
-const INSERT: &str = "INSERT INTO item (id, key, text) SELECT id, key, repeat('x', 64) FROM unnest($1::int8[], $2::int4[]) AS t (id, key)";
+const INSERT: &str = "INSERT INTO item (id, key, text)
+    SELECT id, key, repeat(md5(id::text), 32) FROM unnest($1::int8[], $2::int4[]) AS row (id, key)";
 
 /// See the module.
 pub(super) struct Postgres {
@@ -51,9 +57,7 @@ impl Postgres {
         runtime.block_on(async {
             let client = postgres.come_up().await?;
             client
-                .batch_execute(
-                    "CREATE TABLE item (id int8 PRIMARY KEY, key int4 NOT NULL, text text NOT NULL)",
-                )
+                .batch_execute(TABLE)
                 .await
                 .context("creating the table")
         })?;
