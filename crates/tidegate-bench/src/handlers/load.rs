@@ -90,9 +90,7 @@ pub(super) fn measure(
         wait(PATIENCE, || run.waiting.load(Relaxed) == 0);
         return Err(format!("hung: {calls} calls unanswered after {PATIENCE:?}"));
     }
-    if let Some(failure) = checked.failure().or_else(|| run.failed.get().cloned()) {
-        return Err(failure);
-    }
+    let failure = checked.failure().or_else(|| run.failed.get().cloned());
     let outcome = outcome(
         &run,
         &checked,
@@ -105,6 +103,9 @@ pub(super) fn measure(
     drop(run);
     if !wait(PATIENCE, || Arc::strong_count(&checked) == 1) {
         return Err(format!("it did not end within {PATIENCE:?}"));
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
     }
     let stored = match overrun {
         true => None,
@@ -354,6 +355,8 @@ fn outcome(
 
 #[cfg(test)]
 mod tests {
+    use super::super::cell::Kind;
+    use super::super::setting::Fixed;
     use super::*;
 
     #[test]
@@ -366,6 +369,32 @@ mod tests {
         let p50 = latency.value_at_quantile(0.5) as f64;
         let max = latency.max() as f64;
         assert!((p50 / 5e6 - 1.0).abs() < 0.01 && (max / 4e10 - 1.0).abs() < 0.01);
+    }
+
+    /// A sync an item cannot keep up with these arrivals.
+    #[test]
+    fn an_open_loop_that_piles_up_ends_early_with_every_item_answered() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let work = Work::start(Kind::Append, &runtime, directory.path()).unwrap();
+        let plan = Plan {
+            arrivals: Arrivals::Open(300_000.0),
+            warm: Duration::from_secs(5),
+            window: Duration::from_secs(5),
+            seed: 1,
+            overrun: Duration::ZERO,
+        };
+        let setting = Setting::Fixed(Fixed {
+            limit: 1,
+            linger_us: 0,
+            in_flight: 1,
+        });
+        let keys = Arc::new(Zipf::new(10));
+        let outcome = measure(&runtime, &work, &keys, setting, &plan).unwrap();
+        assert!(outcome.overrun && outcome.mean_us > 0.0, "{outcome:?}");
     }
 
     #[test]

@@ -100,6 +100,9 @@ pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
         say("left out, because this build lacks them: postgres, sqlite (--features peers)");
         cells.retain(|cell| cell.kind.is_built());
     }
+    for cell in &cells {
+        Work::check(cell.kind)?;
+    }
     let start = Instant::now();
     let mut bench = Bench::open(args)?;
     bench.announce(&cells)?;

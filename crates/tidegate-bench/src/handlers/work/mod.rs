@@ -71,6 +71,19 @@ pub(super) enum Work {
 }
 
 impl Work {
+    /// Checks that the programs of a handler are installed, so that a long run does not end for want of them.
+    ///
+    /// # Errors
+    /// One is missing ([`tidegate_cli::Usage`]).
+    pub(super) fn check(kind: Kind) -> anyhow::Result<()> {
+        #[cfg(feature = "peers")]
+        if kind == Kind::Postgres {
+            postgres::programs()?;
+        }
+        let _ = kind;
+        Ok(())
+    }
+
     /// Starts the handler, its files below `directory`.
     ///
     /// # Errors

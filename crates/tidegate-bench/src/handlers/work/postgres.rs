@@ -278,7 +278,7 @@ impl Drop for Server {
 const PROGRAMS: &str = "TIDEGATE_POSTGRES";
 
 /// The directory of initdb and postgres: the one named, of the search path, or the newest of Debian's.
-fn programs() -> anyhow::Result<PathBuf> {
+pub(super) fn programs() -> anyhow::Result<PathBuf> {
     let places: Vec<PathBuf> = match std::env::var_os(PROGRAMS) {
         Some(named) => vec![named.into()],
         None => {
