@@ -1,5 +1,5 @@
-//! Appends to a file, one write and one `fdatasync` a batch. Each record is encoded first, which takes as long
-//! as a light compression: for a bare copy the callers, and not the handler, would be the bottleneck.
+//! Appends to a file, one write and one `fdatasync` a batch. Each record is encoded first, which takes as
+//! long as a light compression: for a bare copy the callers, and not the handler, would be the bottleneck.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
