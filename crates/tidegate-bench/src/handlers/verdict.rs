@@ -13,6 +13,8 @@ use crate::rounds::{median, quantile};
 const LOST: f64 = 0.9;
 /// The least median over cells that is wanted.
 const WANTED: f64 = 0.95;
+/// An interval wider than this share of its median resolves nothing finer.
+const RESOLVED: f64 = 0.05;
 
 /// One cell with every contestant.
 pub(super) fn cell_table(played: &Played) -> String {
@@ -116,8 +118,11 @@ pub(super) fn verdict(cells: &[Played]) -> String {
     let mut text = String::new();
     losses(&mut text, &best);
     rivals_ahead(&mut text, cells);
-    text.push('\n');
-    text.push_str(&summary(cells, &best));
+    unresolved(&mut text, &best);
+    if !best.is_empty() {
+        text.push('\n');
+        text.push_str(&summary(cells, &best));
+    }
     if let Some(middle) = median(medians(&best)) {
         let met = if middle >= WANTED { "met" } else { "not met" };
         let _ = writeln!(
@@ -219,6 +224,26 @@ fn rivals_ahead(text: &mut String, cells: &[Played]) {
             rival.name(),
             shown(&ratios),
             if clearly { ", clearly" } else { "" }
+        );
+    }
+}
+
+/// Lists the cells with rounds too uneven for a verdict on a few per cent.
+fn unresolved(text: &mut String, best: &[(&Played, Vec<f64>)]) {
+    let wide = |ratios: &[f64]| Interval::of(ratios).is_some_and(|of| of.width() > RESOLVED);
+    let cells: Vec<&str> = best
+        .iter()
+        .filter(|(_, ratios)| wide(ratios))
+        .map(|(played, _)| &played.cell[..])
+        .collect();
+    if !cells.is_empty() {
+        let _ = writeln!(
+            text,
+            "not resolved to {:.0} %: {} of {} cells: {}",
+            RESOLVED * 100.0,
+            cells.len(),
+            best.len(),
+            cells.join(", ")
         );
     }
 }
@@ -338,6 +363,15 @@ mod tests {
             text.contains("median over 3 cells: 0.700 (wanted: 0.95): not met"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_cell_of_uneven_rounds_is_called_unresolved() {
+        let mut uneven = played("append/callers-4", 100.0, 100.0, 50.0);
+        uneven.rows[0].rounds[3].ops_per_s = 130.0;
+        let text = verdict(&[played("http/callers-4", 100.0, 100.0, 50.0), uneven]);
+        let line = "not resolved to 5 %: 1 of 2 cells: append/callers-4";
+        assert!(text.lines().any(|found| found == line), "{text}");
     }
 
     #[test]
