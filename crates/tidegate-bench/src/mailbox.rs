@@ -172,16 +172,16 @@ fn pr29(choice: Choice, items: u64) -> anyhow::Result<Sample> {
     let (start, meter) = (Instant::now(), Meter::start());
     for _ in 0..items {
         actor
-            .cast(Arc::clone(&payload))
+            .blocking_cast(Arc::clone(&payload))
             .ok()
             .context("the actor ended")?;
     }
     let seen = actor
-        .call(payload)
+        .blocking_call(payload)
         .ok()
         .context("the barrier was not answered")?;
     let (elapsed, spent) = (start.elapsed(), meter.spent());
-    actor.drain(Duration::from_secs(10))?;
+    actor.blocking_drain(Duration::from_secs(10))?;
     let handled: f64 = seen.sizes.iter().sum();
     anyhow::ensure!(handled == items as f64, "it lost items");
     let share = |values: &[f64], q| quantile(values.to_vec(), q).unwrap_or(0.0);
@@ -369,7 +369,7 @@ fn calls(
             let mut latency = latency::histogram();
             while start.elapsed() < time {
                 let called = Instant::now();
-                actor.call(()).ok().context("the actor ended")?;
+                actor.blocking_call(()).ok().context("the actor ended")?;
                 latency.record(called.elapsed().as_nanos() as u64)?;
             }
             Ok(latency)
@@ -384,7 +384,7 @@ fn calls(
         Ok(())
     })?;
     let (elapsed, spent, stats) = (start.elapsed(), meter.spent(), actor.stats());
-    actor.drain(Duration::from_secs(10))?;
+    actor.blocking_drain(Duration::from_secs(10))?;
     let mut sample = Sample {
         ops_per_s: latency.len() as f64 / elapsed.as_secs_f64(),
         cpu_s: Some(spent.cpu.as_secs_f64()),
@@ -436,18 +436,18 @@ fn noop(choice: Choice, buffered: bool, producers: usize, items: u64) -> anyhow:
                 // Should the actor end, the count at the end tells.
                 if buffered {
                     let mut caster = handle.buffered();
-                    let cast = (0..casts).try_for_each(|_| caster.cast(*b"hello").ok());
+                    let cast = (0..casts).try_for_each(|_| caster.blocking_cast(*b"hello").ok());
                     // The barrier comes by another handle: what a full queue left in the buffer would come
                     // after it.
-                    cast.and_then(|()| caster.flush().ok())
+                    cast.and_then(|()| caster.blocking_flush().ok())
                 } else {
-                    (0..casts).try_for_each(|_| handle.cast(*b"hello").ok())
+                    (0..casts).try_for_each(|_| handle.blocking_cast(*b"hello").ok())
                 }
             });
         }
     });
     let (handled, batches) = actor
-        .call(*b"count")
+        .blocking_call(*b"count")
         .ok()
         .context("the barrier was not answered")?;
     let (elapsed, spent) = (start.elapsed(), meter.spent());

@@ -221,7 +221,7 @@ fn throughput(mode: Mode, producers: usize, items: u64) -> anyhow::Result<Sample
 fn push_all(mode: Mode, producer: &mut Producer<u64>, share: Range<u64>) {
     let Mode::Slice(len) = mode else {
         for item in share {
-            producer.push(item).ok();
+            producer.blocking_push(item).ok();
         }
         return;
     };
@@ -230,14 +230,14 @@ fn push_all(mode: Mode, producer: &mut Producer<u64>, share: Range<u64>) {
     while !rest.is_empty() {
         batch.clear();
         batch.extend(rest.by_ref().take(len));
-        producer.push_slice(&batch).ok();
+        producer.blocking_push_slice(&batch).ok();
     }
 }
 
 fn add_up(mut consumer: Consumer<u64>, items: u64) -> u64 {
     let (mut sum, mut left) = (0u64, items);
     while left > 0 {
-        match consumer.drain_blocking(usize::MAX, |item| sum = sum.wrapping_add(item)) {
+        match consumer.blocking_recv(usize::MAX, |item| sum = sum.wrapping_add(item)) {
             Ok(batch) => left = left.saturating_sub(batch.items as u64),
             Err(_) => break,
         }
@@ -310,7 +310,7 @@ fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             let (mut from_push, mut from_due) = (latency::histogram(), latency::histogram());
             let mut item = 0;
             while item < items {
-                let batch = consumer.drain_blocking(usize::MAX, |pushed: u64| {
+                let batch = consumer.blocking_recv(usize::MAX, |pushed: u64| {
                     let now = clock.now().as_nanos();
                     // They grow as they must.
                     let _ = from_push.record(now.saturating_sub(pushed));
@@ -325,7 +325,7 @@ fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
         });
         for item in 0..items {
             wait_until(due(item), clock);
-            if producer.push(clock.now().as_nanos()).is_err() {
+            if producer.blocking_push(clock.now().as_nanos()).is_err() {
                 break;
             }
         }
@@ -384,13 +384,13 @@ fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
             for producer in &mut producers {
                 scope.spawn(move || {
                     for item in 0..items / 20 {
-                        producer.push(item).ok();
+                        producer.blocking_push(item).ok();
                     }
                 });
             }
             let mut left = items / 10;
             while left > 0
-                && let Ok(batch) = consumer.drain_blocking(usize::MAX, drop)
+                && let Ok(batch) = consumer.blocking_recv(usize::MAX, drop)
             {
                 left -= batch.items as u64;
             }
@@ -423,9 +423,9 @@ fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     let (queue, mut consumer) = Builder::new(CAPACITY).build()?;
     let mode = Mode::Controlled(Choice::KNEE);
     let mut producer = mode.producer(&queue)?;
-    producer.push(1u64).ok();
+    producer.blocking_push(1u64).ok();
     let (before, after, spent) = thread::scope(|scope| {
-        scope.spawn(move || while consumer.drain_blocking(usize::MAX, drop).is_ok() {});
+        scope.spawn(move || while consumer.blocking_recv(usize::MAX, drop).is_ok() {});
         // It looks once more, one linger after it went idle, then never again.
         thread::sleep(Duration::from_millis(100));
         let (before, meter) = (queue.metrics(), Meter::start());

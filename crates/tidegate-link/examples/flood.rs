@@ -94,7 +94,7 @@ async fn flood(address: SocketAddr, mode: String, messages: u64, spin: Duration)
         }
         "producer" => {
             let mut producer = client.producer();
-            let pushing = move || (0..messages).try_for_each(|_| producer.push(&PAYLOAD));
+            let pushing = move || (0..messages).try_for_each(|_| producer.blocking_push(&PAYLOAD));
             tokio::task::spawn_blocking(pushing).await??;
         }
         "lockstep" | "spin" => {

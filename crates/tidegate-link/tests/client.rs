@@ -73,7 +73,7 @@ async fn producers_keep_their_order() {
             let mut producer = client.producer();
             std::thread::spawn(move || {
                 for i in 0..20_000 {
-                    producer.push(&payload(i * 2 + who)).unwrap();
+                    producer.blocking_push(&payload(i * 2 + who)).unwrap();
                 }
             })
         })

@@ -126,8 +126,8 @@ impl Driver {
 
     fn wait(&mut self, until: Option<Instant>) -> Result<(), Closed> {
         match until {
-            Some(at) => self.consumer.wait_until(at).map(drop),
-            None => self.consumer.wait(),
+            Some(at) => self.consumer.blocking_wait_until(at).map(drop),
+            None => self.consumer.blocking_wait(),
         }
     }
 
@@ -250,7 +250,7 @@ impl Driver {
     /// Tells everybody who still waits that the log failed, until nobody can come.
     fn refuse(&mut self, failure: &Failure) {
         loop {
-            if !self.refuse_waiting(failure) && self.consumer.wait().is_err() {
+            if !self.refuse_waiting(failure) && self.consumer.blocking_wait().is_err() {
                 return;
             }
         }

@@ -81,20 +81,20 @@ fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
             s.spawn(move || {
                 if buffer == 0 {
                     for i in 0..each {
-                        handle.cast(i).expect("open");
+                        handle.blocking_cast(i).expect("open");
                     }
                 } else {
                     let mut caster = handle.buffered_by(buffer);
                     for i in 0..each {
-                        caster.cast(i).expect("open");
+                        caster.blocking_cast(i).expect("open");
                     }
-                    caster.flush().expect("open");
+                    caster.blocking_flush().expect("open");
                 }
             });
         }
     });
     // A barrier: answered after every cast before it.
-    let handled = actor.call(0)?;
+    let handled = actor.blocking_call(0)?;
     let rate = handled as f64 / start.elapsed().as_secs_f64() / 1e6;
     assert_eq!(handled, each * producers + 1);
     Ok((rate, actor.stats().batches))
@@ -124,9 +124,9 @@ fn backlog(name: &str, builder: Builder<Payload>) -> Result<(), Box<dyn Error>> 
     }))?;
     let start = Instant::now();
     for _ in 0..100_000 {
-        actor.cast(Arc::clone(&payload))?;
+        actor.blocking_cast(Arc::clone(&payload))?;
     }
-    actor.call(Arc::clone(&payload))?;
+    actor.blocking_call(Arc::clone(&payload))?;
     let took = start.elapsed().as_secs_f64() * 1e3;
     let sizes = sizes.lock().expect("no panic").clone();
     let all = vec![payload; 100_001];
@@ -154,7 +154,7 @@ fn round_trip() -> Result<(), Box<dyn Error>> {
     let mut took: Vec<u128> = (0..50_000)
         .map(|i| {
             let start = Instant::now();
-            let _ = actor.call(i);
+            let _ = actor.blocking_call(i);
             start.elapsed().as_nanos()
         })
         .collect();

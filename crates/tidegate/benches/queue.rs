@@ -155,12 +155,12 @@ fn paced(how: How) {
                     thread::sleep(left - std::time::Duration::from_micros(100));
                 }
             }
-            end.push(Instant::now()).expect("open");
+            end.blocking_push(Instant::now()).expect("open");
         }
     });
     let mut waits = Vec::new();
     while consumer
-        .drain_blocking(usize::MAX, |at: Instant| waits.push(at.elapsed()))
+        .blocking_recv(usize::MAX, |at: Instant| waits.push(at.elapsed()))
         .is_ok()
     {}
     producer.join().expect("producer");
@@ -213,7 +213,7 @@ fn run(producers: u64, how: How, items: u64) -> (f64, f64) {
 fn read(mut consumer: Consumer<u64>, items: u64) -> (Instant, f64) {
     let (mut sum, mut left) = (0u64, items);
     while left > 0 {
-        match consumer.drain_blocking(usize::MAX, |i| sum = sum.wrapping_add(i)) {
+        match consumer.blocking_recv(usize::MAX, |i| sum = sum.wrapping_add(i)) {
             Ok(batch) => left -= batch.items as u64,
             Err(_) => break,
         }
@@ -258,7 +258,7 @@ impl End {
         match self {
             Self::Queue(queue, 1) => {
                 for i in 0..items {
-                    queue.push(i).expect("open");
+                    queue.blocking_push(i).expect("open");
                 }
             }
             Self::Slices(mut producer, n) => {
@@ -268,7 +268,7 @@ impl End {
                     let until = items.min(next + n as u64);
                     batch.clear();
                     batch.extend(next..until);
-                    producer.push_slice(&batch).expect("open");
+                    producer.blocking_push_slice(&batch).expect("open");
                     next = until;
                 }
             }
@@ -278,13 +278,13 @@ impl End {
                 while next < items {
                     let until = items.min(next + n as u64);
                     batch.extend(next + 1..until + 1);
-                    queue.push_many(&mut batch).expect("open");
+                    queue.blocking_push_many(&mut batch).expect("open");
                     next = until;
                 }
             }
             Self::Producer(mut producer) => {
                 for i in 0..items {
-                    producer.push(i).expect("open");
+                    producer.blocking_push(i).expect("open");
                 }
             }
         }

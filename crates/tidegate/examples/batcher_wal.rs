@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..32 {
             s.spawn(|| {
                 for _ in 0..200 {
-                    if let Err(error) = wal.call(vec![b'x'; 1024]) {
+                    if let Err(error) = wal.blocking_call(vec![b'x'; 1024]) {
                         let _ = writeln!(io::stderr(), "{error}");
                         return;
                     }
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
     let took = start.elapsed();
-    wal.drain(Duration::from_secs(5))?;
+    wal.blocking_drain(Duration::from_secs(5))?;
     let stats = wal.stats();
     println!(
         "{} records durable in {took:.0?} with {} syncs, {:.1} a batch; a batch took {:.0?} (p50)",

@@ -53,13 +53,13 @@ fn operations_arrive_in_order<D: Driver>() {
     });
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
-    handle.cast(1).unwrap();
-    handle.info("timer").unwrap();
-    let call = handle.send_request(2).unwrap();
-    assert_eq!(handle.cast_many([3, 4]).unwrap(), 2);
+    handle.blocking_cast(1).unwrap();
+    handle.blocking_info("timer").unwrap();
+    let call = handle.blocking_send_request(2).unwrap();
+    assert_eq!(handle.blocking_cast_many([3, 4]).unwrap(), 2);
     hold.let_go();
-    assert_eq!(call.wait().unwrap(), 20);
-    handle.drain(LONG).unwrap();
+    assert_eq!(call.blocking_wait().unwrap(), 20);
+    handle.blocking_drain(LONG).unwrap();
     let seen = seen.lock().unwrap();
     let expected = [
         "cast 0",
@@ -85,10 +85,10 @@ fn the_limit_doubles_when_full_and_halves_when_drained<D: Driver>() {
     let builder = builder().controller(Gbs::new(32, 8192).controller());
     let handle = D::start(builder, handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many(0..3000).unwrap();
+    handle.blocking_cast_many(0..3000).unwrap();
     hold.let_go();
     until(|| log.items().len() == 3001);
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.sizes(), [1, 32, 64, 128, 256, 512, 1024, 984]);
     assert_eq!(log.items()[1..], (0..3000).collect::<Vec<_>>());
     assert_eq!(handle.stats().batches_for(Reason::Limit), 6);
@@ -110,14 +110,14 @@ fn replies_may_be_kept_and_given_later<D: Driver>() {
         Flow::Continue
     });
     let handle = D::start(builder(), handler).unwrap();
-    let mut first = handle.send_request(1).unwrap();
+    let mut first = handle.blocking_send_request(1).unwrap();
     until(|| log.items() == [1]);
     assert!(first.try_take().is_none());
-    assert_eq!(handle.call(2).unwrap(), 3);
-    assert_eq!(first.wait().unwrap(), 2);
-    let lost = handle.send_request(3).unwrap();
-    handle.drain(LONG).unwrap();
-    assert!(matches!(lost.wait(), Err(ReplyError::NoReply)));
+    assert_eq!(handle.blocking_call(2).unwrap(), 3);
+    assert_eq!(first.blocking_wait().unwrap(), 2);
+    let lost = handle.blocking_send_request(3).unwrap();
+    handle.blocking_drain(LONG).unwrap();
+    assert!(matches!(lost.blocking_wait(), Err(ReplyError::NoReply)));
 }
 
 fn requests_are_collected_in_the_order_of_their_answers<D: Driver>() {
@@ -127,18 +127,18 @@ fn requests_are_collected_in_the_order_of_their_answers<D: Driver>() {
     let quick = D::start(builder(), Scripted::new(&Log::default())).unwrap();
     hold.busy(&slow);
     let mut all = Requests::new();
-    all.add("slow", slow.send_request(1).unwrap());
-    all.add("quick", quick.send_request(2).unwrap());
-    let (label, answer) = all.receive().unwrap();
+    all.add("slow", slow.blocking_send_request(1).unwrap());
+    all.add("quick", quick.blocking_send_request(2).unwrap());
+    let (label, answer) = all.blocking_receive().unwrap();
     assert_eq!((label, answer.unwrap()), ("quick", 20));
     assert_eq!(
-        all.receive_timeout(Duration::ZERO).unwrap_err(),
+        all.blocking_receive_timeout(Duration::ZERO).unwrap_err(),
         ReceiveError::TimedOut
     );
     hold.let_go();
     let (label, answer) = block_on(all.receive_async()).unwrap();
     assert_eq!((label, answer.unwrap()), ("slow", 10));
-    assert!(all.receive().is_none());
+    assert!(all.blocking_receive().is_none());
 }
 
 fn async_calls_need_no_runtime<D: Driver>() {
@@ -159,30 +159,36 @@ fn full_refuses_or_waits<D: Driver>() {
     let (handler, hold) = Scripted::held(&log);
     let handle = D::start(builder().capacity(2).full(Full::Reject), handler).unwrap();
     hold.busy(&handle);
-    handle.cast(1).unwrap();
+    handle.blocking_cast(1).unwrap();
     handle.try_cast(2).unwrap();
-    assert_eq!(handle.cast(3), Err(SendError::Full(3)));
+    assert_eq!(handle.blocking_cast(3), Err(SendError::Full(3)));
     assert_eq!(handle.try_cast(3), Err(SendError::Full(3)));
-    assert!(matches!(handle.send_request(3), Err(SendError::Full(3))));
-    assert_eq!(handle.info("no").map_err(SendError::into_item), Err("no"));
+    assert!(matches!(
+        handle.blocking_send_request(3),
+        Err(SendError::Full(3))
+    ));
+    assert_eq!(
+        handle.blocking_info("no").map_err(SendError::into_item),
+        Err("no")
+    );
     assert_eq!(handle.stats().rejected, 4);
     hold.let_go();
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items(), [0, 1, 2]);
 
     let log = Log::default();
     let (handler, hold) = Scripted::held(&log);
     let handle = D::start(builder().capacity(2), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([1, 2]).unwrap();
+    handle.blocking_cast_many([1, 2]).unwrap();
     std::thread::scope(|s| {
-        let blocked = s.spawn(|| handle.cast(3));
+        let blocked = s.spawn(|| handle.blocking_cast(3));
         let awaited = s.spawn(|| block_on(handle.cast_async(4)));
         hold.let_go();
         blocked.join().unwrap().unwrap();
         awaited.join().unwrap().unwrap();
     });
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     let mut items = log.items();
     items.sort_unstable();
     assert_eq!(items, [0, 1, 2, 3, 4]);
@@ -194,15 +200,15 @@ fn full_in_bytes_refuses_or_waits<D: Driver>() {
     let weighed = builder().weigh(|n| *n).capacity_bytes(10);
     let handle = D::start(weighed, handler).unwrap();
     hold.busy(&handle);
-    handle.cast(6).unwrap();
+    handle.blocking_cast(6).unwrap();
     assert_eq!(handle.try_cast(5), Err(SendError::Full(5)));
     handle.try_cast(4).unwrap();
     assert_eq!(handle.backlog().bytes, 10);
     let mut caster = handle.buffered();
     std::thread::scope(|s| {
-        let blocked = s.spawn(|| handle.cast(7));
+        let blocked = s.spawn(|| handle.blocking_cast(7));
         let awaited = s.spawn(|| block_on(handle.cast_async(3)));
-        let buffered = s.spawn(|| caster.cast(2));
+        let buffered = s.spawn(|| caster.blocking_cast(2));
         hold.let_go();
         blocked.join().unwrap().unwrap();
         awaited.join().unwrap().unwrap();
@@ -210,8 +216,8 @@ fn full_in_bytes_refuses_or_waits<D: Driver>() {
     });
     drop(caster);
     // Heavier than all the room there is: it passes when nothing else waits.
-    handle.cast(1000).unwrap();
-    handle.drain(LONG).unwrap();
+    handle.blocking_cast(1000).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items().iter().sum::<u64>(), 6 + 4 + 7 + 3 + 2 + 1000);
     assert_eq!(handle.backlog().bytes, 0);
     assert_eq!(handle.stats().bytes, 1022);
@@ -226,9 +232,11 @@ fn a_batch_stays_within_its_bytes<D: Driver>() {
     };
     let handle = D::start(builder().weigh(|n| *n).bounds(bounds), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([4, 4, 4, 3, 3, 11, 5, 5, 1]).unwrap();
+    handle
+        .blocking_cast_many([4, 4, 4, 3, 3, 11, 5, 5, 1])
+        .unwrap();
     hold.let_go();
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     let expected: [&[u64]; 6] = [&[0], &[4, 4], &[4, 3, 3], &[11], &[5, 5], &[1]];
     assert_eq!(log.batches(), expected);
     let stats = handle.stats();
@@ -242,14 +250,14 @@ fn a_caster_flushes_in_order<D: Driver>() {
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
     let mut caster = handle.buffered_by(8);
-    (1..=20).for_each(|n| caster.cast(n).unwrap());
+    (1..=20).for_each(|n| caster.blocking_cast(n).unwrap());
     drop(caster);
     hold.let_go();
-    assert_eq!(handle.call(21).unwrap(), 210);
+    assert_eq!(handle.blocking_call(21).unwrap(), 210);
     assert_eq!(log.items(), (0..=21).collect::<Vec<_>>());
     // The last handle is inside a caster: what it buffered is handled.
     let mut caster = handle.buffered();
-    caster.cast(22).unwrap();
+    caster.blocking_cast(22).unwrap();
     drop(handle);
     drop(caster);
     until(|| log.items().len() == 23);
@@ -260,26 +268,29 @@ fn inspection_sees_the_state_between_batches<D: Driver>() {
     let (handler, hold) = Scripted::held(&log);
     let handle = D::start(builder().capacity(4), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([1, 2, 3, 4]).unwrap();
+    handle.blocking_cast_many([1, 2, 3, 4]).unwrap();
     std::thread::scope(|s| {
         // The queue is full; a visit does not need its room, and does not wait for what is in it.
-        let visit = s.spawn(|| handle.inspect(|h: &Scripted| h.sum));
+        let visit = s.spawn(|| handle.blocking_inspect(|h: &Scripted| h.sum));
         let again = s.spawn(|| block_on(handle.inspect_async(|h: &Scripted| h.sum)));
         hold.let_go();
         assert!([0, 10].contains(&visit.join().unwrap().unwrap()));
         assert!([0, 10].contains(&again.join().unwrap().unwrap()));
     });
-    handle.call(5).unwrap();
-    assert_eq!(handle.inspect(|h: &Scripted| h.sum), Ok(15));
+    handle.blocking_call(5).unwrap();
+    assert_eq!(handle.blocking_inspect(|h: &Scripted| h.sum), Ok(15));
     assert!(matches!(
-        handle.inspect(|_: &String| ()),
+        handle.blocking_inspect(|_: &String| ()),
         Err(InspectError::OtherType { .. })
     ));
-    let panicked = handle.inspect(|_: &Scripted| -> () { quiet_panic() });
+    let panicked = handle.blocking_inspect(|_: &Scripted| -> () { quiet_panic() });
     assert_eq!(panicked, Err(InspectError::Panicked));
-    assert_eq!(handle.controller().unwrap().counts.items, 6);
-    handle.drain(LONG).unwrap();
-    assert_eq!(handle.inspect(|_: &Scripted| ()), Err(InspectError::Ended));
+    assert_eq!(handle.blocking_controller().unwrap().counts.items, 6);
+    handle.blocking_drain(LONG).unwrap();
+    assert_eq!(
+        handle.blocking_inspect(|_: &Scripted| ()),
+        Err(InspectError::Ended)
+    );
 }
 
 fn idleness_is_told_once<D: Driver>() {
@@ -287,10 +298,10 @@ fn idleness_is_told_once<D: Driver>() {
     let handle = D::start(builder(), Scripted::new(&log)).unwrap();
     until(|| log.count(&Saw::Idle) == 1);
     for n in 1..=20 {
-        handle.call(n).unwrap();
+        handle.blocking_call(n).unwrap();
         until(|| log.count(&Saw::Idle) == 1 + n as usize);
         // A look around is no batch.
-        handle.inspect(|_: &Scripted| ()).unwrap();
+        handle.blocking_inspect(|_: &Scripted| ()).unwrap();
     }
     assert_eq!(log.count(&Saw::Idle), 21);
 }
@@ -300,8 +311,8 @@ fn init_may_continue_or_refuse<D: Driver>() {
     let mut handler = Scripted::new(&log);
     handler.init = Some(Init::Continue);
     let handle = D::start(builder(), handler).unwrap();
-    handle.call(1).unwrap();
-    handle.drain(LONG).unwrap();
+    handle.blocking_call(1).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     let all: Vec<Saw> = log.all().into_iter().filter(|s| *s != Saw::Idle).collect();
     assert_eq!(all[..2], [Saw::Init, Saw::Continued]);
     assert_eq!(all[3..], [Saw::Terminated("drained".into())]);
@@ -340,14 +351,14 @@ fn a_handler_may_stop_and_leaves_the_rest<D: Driver>() {
     });
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([1, 2]).unwrap();
-    let call = handle.send_request(3).unwrap();
+    handle.blocking_cast_many([1, 2]).unwrap();
+    let call = handle.blocking_send_request(3).unwrap();
     hold.let_go();
-    assert!(matches!(call.wait(), Err(ReplyError::Stopped)));
-    let error = handle.drain(LONG).unwrap_err();
+    assert!(matches!(call.blocking_wait(), Err(ReplyError::Stopped)));
+    let error = handle.blocking_drain(LONG).unwrap_err();
     assert!(matches!(error, StopError::Ended(StopReason::Handler(_))));
-    assert_eq!(handle.stop("collect", LONG).unwrap(), [1, 2, 3]);
-    assert_eq!(handle.stop("again", LONG).unwrap(), []);
+    assert_eq!(handle.blocking_stop("collect", LONG).unwrap(), [1, 2, 3]);
+    assert_eq!(handle.blocking_stop("again", LONG).unwrap(), []);
     assert_eq!(
         log.all().last().unwrap(),
         &Saw::Terminated("stopped by its handler: enough".into())
@@ -360,20 +371,20 @@ fn a_stop_gives_back_what_waits<D: Driver>() {
     let (handler, hold) = Scripted::held(&log);
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many(1..=5).unwrap();
-    let call = handle.send_request(6).unwrap();
+    handle.blocking_cast_many(1..=5).unwrap();
+    let call = handle.blocking_send_request(6).unwrap();
     let mut caster = handle.buffered();
-    caster.cast(7).unwrap();
+    caster.blocking_cast(7).unwrap();
     std::thread::scope(|s| {
-        let stop = s.spawn(|| handle.stop("maintenance", LONG));
+        let stop = s.spawn(|| handle.blocking_stop("maintenance", LONG));
         until(|| handle.is_closed());
         assert_eq!(handle.try_cast(8), Err(SendError::Closed(8)));
         hold.let_go();
         assert_eq!(stop.join().unwrap().unwrap(), [1, 2, 3, 4, 5, 6, 7]);
     });
-    assert!(matches!(call.wait(), Err(ReplyError::Stopped)));
+    assert!(matches!(call.blocking_wait(), Err(ReplyError::Stopped)));
     assert_eq!(log.items(), [0]);
-    assert_eq!(caster.cast(9), Err(SendError::Closed(9)));
+    assert_eq!(caster.blocking_cast(9), Err(SendError::Closed(9)));
     let ended = handle.ended().unwrap();
     assert_eq!(ended.to_string(), "asked to stop: maintenance");
 }
@@ -383,16 +394,18 @@ fn a_handler_that_never_returns_is_reported<D: Driver>() {
     let (handler, hold) = Scripted::held(&log);
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([1, 2]).unwrap();
-    let error = handle.drain(Duration::from_millis(1)).unwrap_err();
+    handle.blocking_cast_many([1, 2]).unwrap();
+    let error = handle.blocking_drain(Duration::from_millis(1)).unwrap_err();
     assert!(matches!(error, StopError::TimedOut { backlog } if backlog.items == 2));
-    let error = handle.stop("now", Duration::from_millis(1)).unwrap_err();
+    let error = handle
+        .blocking_stop("now", Duration::from_millis(1))
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "the actor has not ended in time: its handler has not returned, 2 items wait"
     );
     hold.let_go();
-    assert_eq!(handle.stop("now", LONG).unwrap(), [1, 2]);
+    assert_eq!(handle.blocking_stop("now", LONG).unwrap(), [1, 2]);
 }
 
 /// Adds up; its batches are cut at 100.
@@ -443,17 +456,17 @@ impl Fold for Sums {
 fn a_fold_cuts_its_own_batches<D: Driver>() {
     let log = Log::default();
     let handle = D::start(builder(), Folded::new(Sums(log.clone()))).unwrap();
-    assert_eq!(handle.call(100).unwrap(), 100);
-    handle.cast_many([60, 40, 99]).unwrap();
-    assert!([150, 99 + 150].contains(&handle.call(150).unwrap()));
-    let lost = handle.send_request(1).and_then(|r| {
-        handle.cast(666)?;
+    assert_eq!(handle.blocking_call(100).unwrap(), 100);
+    handle.blocking_cast_many([60, 40, 99]).unwrap();
+    assert!([150, 99 + 150].contains(&handle.blocking_call(150).unwrap()));
+    let lost = handle.blocking_send_request(1).and_then(|r| {
+        handle.blocking_cast(666)?;
         Ok(r)
     });
-    let lost = lost.unwrap().wait();
+    let lost = lost.unwrap().blocking_wait();
     assert!(matches!(lost, Ok(1) | Err(ReplyError::Panicked)));
-    assert_eq!(handle.call(200).unwrap(), 200);
-    handle.drain(LONG).unwrap();
+    assert_eq!(handle.blocking_call(200).unwrap(), 200);
+    handle.blocking_drain(LONG).unwrap();
     assert!(
         log.batches()
             .iter()
@@ -479,12 +492,12 @@ fn a_handler_is_rebuilt_by_its_factory<D: Driver>() {
         handler
     })
     .unwrap();
-    assert_eq!(handle.call(1).unwrap(), 10);
-    let error = handle.call(666).unwrap_err();
+    assert_eq!(handle.blocking_call(1).unwrap(), 10);
+    let error = handle.blocking_call(666).unwrap_err();
     assert!(matches!(error, CallError::Reply(ReplyError::Panicked)));
-    assert_eq!(handle.call(2).unwrap(), 20);
+    assert_eq!(handle.blocking_call(2).unwrap(), 20);
     assert_eq!(
-        handle.inspect(|h: &Scripted| h.sum),
+        handle.blocking_inspect(|h: &Scripted| h.sum),
         Ok(2),
         "the state is new"
     );
@@ -498,11 +511,11 @@ fn a_handler_may_refuse_to_go_on<D: Driver>() {
     handler.recover = Recover::Stop;
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([1, 2]).unwrap();
+    handle.blocking_cast_many([1, 2]).unwrap();
     hold.let_go();
-    let error = handle.drain(LONG).unwrap_err();
+    let error = handle.blocking_drain(LONG).unwrap_err();
     assert!(matches!(error, StopError::Ended(StopReason::Panicked)));
-    assert_eq!(handle.stop("collect", LONG).unwrap(), [1, 2]);
+    assert_eq!(handle.blocking_stop("collect", LONG).unwrap(), [1, 2]);
     assert!(!log.all().iter().any(|s| matches!(s, Saw::Terminated(_))));
 }
 
@@ -543,12 +556,12 @@ fn ages_are_measured<D: Driver>() {
     let handle = D::start(builder(), handler).unwrap();
     hold.busy(&handle);
     let sent = Instant::now();
-    handle.cast(1).unwrap();
+    handle.blocking_cast(1).unwrap();
     let before = sent.elapsed();
     until(|| sent.elapsed() > Duration::from_millis(5));
     let held = sent.elapsed();
     hold.let_go();
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     let total = sent.elapsed();
     let ages = ages.lock().unwrap();
     assert!(ages[1] + before >= held && ages[1] <= total, "{ages:?}");
@@ -566,7 +579,7 @@ fn a_linger_waits_for_company_and_not_longer<D: Driver>() {
     let patient = builder().controller(rule.controller()).bounds(bounds);
     let handle = D::start(patient, Scripted::new(&log)).unwrap();
     for n in 0..30 {
-        handle.cast(n).unwrap();
+        handle.blocking_cast(n).unwrap();
     }
     until(|| log.items().len() == 30);
     assert!(log.sizes().iter().all(|&n| n == 3), "{:?}", log.sizes());
@@ -577,10 +590,10 @@ fn a_linger_waits_for_company_and_not_longer<D: Driver>() {
     let hasty = builder().controller(rule.controller()).bounds(bounds);
     let handle = D::start(hasty, Scripted::new(&log)).unwrap();
     let start = Instant::now();
-    handle.call(1).unwrap();
+    handle.blocking_call(1).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(190));
     assert_eq!(handle.stats().batches_for(Reason::Linger), 1);
-    assert_eq!(handle.controller().unwrap().counts.waits, 1);
+    assert_eq!(handle.blocking_controller().unwrap().counts.waits, 1);
 }
 
 fn dropped_while_waiting_the_item_is_not_sent<D: Driver>() {
@@ -589,7 +602,7 @@ fn dropped_while_waiting_the_item_is_not_sent<D: Driver>() {
     let small = builder().capacity(1).weigh(|_| 1).capacity_bytes(100);
     let handle = D::start(small, handler).unwrap();
     hold.busy(&handle);
-    handle.cast(1).unwrap();
+    handle.blocking_cast(1).unwrap();
     let polled_once = block_on(async {
         let mut send = std::pin::pin!(handle.cast_async(2));
         std::future::poll_fn(|cx| std::task::Poll::Ready(send.as_mut().poll(cx).is_ready())).await
@@ -597,7 +610,7 @@ fn dropped_while_waiting_the_item_is_not_sent<D: Driver>() {
     assert!(!polled_once);
     assert_eq!(handle.backlog().bytes, 1, "its credit came back");
     hold.let_go();
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items(), [0, 1]);
 }
 
@@ -609,12 +622,12 @@ fn the_front_door_takes_a_closure() {
         total.fetch_add(items.drain(..).sum::<usize>(), Ordering::SeqCst);
     })
     .unwrap();
-    handle.cast(1).unwrap();
-    handle.call(2).unwrap();
+    handle.blocking_cast(1).unwrap();
+    handle.blocking_call(2).unwrap();
     assert_eq!(sum.load(Ordering::SeqCst), 3);
     let tenfold = map_batch(|items: &mut Vec<u64>| items.iter().map(|n| n * 10).collect());
     let handle = Builder::new().spawn(tenfold).unwrap();
-    assert_eq!(handle.call(4).unwrap(), 40);
+    assert_eq!(handle.blocking_call(4).unwrap(), 40);
 }
 
 #[test]
@@ -640,9 +653,9 @@ fn a_handler_on_its_own_thread_need_not_be_send() {
     let handle = Builder::new()
         .spawn_with(|| Local(Default::default()))
         .unwrap();
-    handle.cast(1).unwrap();
-    assert_eq!(handle.call(2).unwrap(), 3);
-    assert_eq!(handle.inspect(|h: &Local| h.0.get()), Ok(3));
+    handle.blocking_cast(1).unwrap();
+    assert_eq!(handle.blocking_call(2).unwrap(), 3);
+    assert_eq!(handle.blocking_inspect(|h: &Local| h.0.get()), Ok(3));
 }
 
 #[cfg(feature = "tokio")]
@@ -662,14 +675,14 @@ fn a_runtime_that_goes_away_leaves_nobody_waiting() {
         .build()
         .unwrap();
     let handle = runtime.block_on(Builder::new().spawn_task(Never)).unwrap();
-    let request = handle.send_request(1).unwrap();
+    let request = handle.blocking_send_request(1).unwrap();
     runtime.block_on(async {
         while handle.stats().batches == 0 {
             tokio::task::yield_now().await;
         }
     });
-    handle.cast(2).unwrap();
+    handle.blocking_cast(2).unwrap();
     drop(runtime);
-    assert!(request.wait().is_err());
-    assert_eq!(handle.stop("collect", LONG).unwrap(), [2]);
+    assert!(request.blocking_wait().is_err());
+    assert_eq!(handle.blocking_stop("collect", LONG).unwrap(), [2]);
 }

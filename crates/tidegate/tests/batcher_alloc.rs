@@ -68,9 +68,9 @@ const ROUND: u64 = 10_000;
 
 fn casts(handle: &Handle<u64, u64>) {
     for n in 0..ROUND {
-        handle.cast(n).unwrap();
+        handle.blocking_cast(n).unwrap();
     }
-    handle.call(0).unwrap();
+    handle.blocking_call(0).unwrap();
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
     let mut caster = handle.buffered();
     let mut round = |n: u64| {
         casts(&handle);
-        (0..ROUND).for_each(|n| caster.cast(n).unwrap());
-        caster.flush().unwrap();
+        (0..ROUND).for_each(|n| caster.blocking_cast(n).unwrap());
+        caster.blocking_flush().unwrap();
         for n in 0..n {
-            handle.call(n).unwrap();
+            handle.blocking_call(n).unwrap();
         }
     };
     // Until the buffers have the size they need, whatever the batches.
@@ -122,22 +122,22 @@ fn regression_13_idle_memory_is_given_back() {
     let visiting = std::thread::spawn({
         let (handle, door) = (handle.clone(), Arc::clone(&door));
         move || {
-            handle.inspect(move |_: &Sum| {
+            handle.blocking_inspect(move |_: &Sum| {
                 door.wait();
                 door.wait();
             })
         }
     });
     door.wait();
-    (0..8192).for_each(|n| handle.cast(n).unwrap());
+    (0..8192).for_each(|n| handle.blocking_cast(n).unwrap());
     door.wait();
     visiting.join().unwrap().unwrap();
-    handle.call(0).unwrap();
+    handle.blocking_call(0).unwrap();
     assert_eq!(handle.stats().items_max, 8192);
     let busy = LIVE.load(SeqCst);
     let buffer = 8192 * size_of::<Op<u64, u64, std::convert::Infallible>>();
     until(|| LIVE.load(SeqCst) + buffer / 2 < busy);
     // And it is awake again when needed.
     casts(&handle);
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
 }

@@ -65,10 +65,10 @@ fn leaves(test: impl Fn(tidegate::batcher::Handle<Bomb, u64, Bomb>)) {
 #[test]
 fn an_item_that_panics_when_dropped_loses_only_its_batch() {
     leaves(|handle| {
-        handle.cast(Bomb(7)).unwrap();
-        handle.cast(Bomb(8)).unwrap();
-        handle.cast(Bomb(7)).unwrap();
-        let call = handle.call(Bomb(1));
+        handle.blocking_cast(Bomb(7)).unwrap();
+        handle.blocking_cast(Bomb(8)).unwrap();
+        handle.blocking_cast(Bomb(7)).unwrap();
+        let call = handle.blocking_call(Bomb(1));
         assert!(
             matches!(
                 call,
@@ -78,7 +78,7 @@ fn an_item_that_panics_when_dropped_loses_only_its_batch() {
         );
         assert!(handle.ended().is_none(), "{:?}", handle.ended());
         assert!(handle.stats().panics > 0);
-        handle.drain(LONG).unwrap();
+        handle.blocking_drain(LONG).unwrap();
     });
 }
 
@@ -90,18 +90,18 @@ fn a_message_that_panics_when_dropped_at_the_end_leaves_nobody_waiting() {
         let held = {
             let handle = handle.clone();
             thread::spawn(move || {
-                handle.inspect(move |_: &Leaves| {
+                handle.blocking_inspect(move |_: &Leaves| {
                     in_sender.send(()).unwrap();
                     out.recv().unwrap();
                 })
             })
         };
         entered.recv().unwrap();
-        handle.info(Bomb(7)).unwrap();
-        handle.cast(Bomb(1)).unwrap();
+        handle.blocking_info(Bomb(7)).unwrap();
+        handle.blocking_cast(Bomb(1)).unwrap();
         let stopping = {
             let handle = handle.clone();
-            thread::spawn(move || handle.stop("enough", Duration::from_secs(10)))
+            thread::spawn(move || handle.blocking_stop("enough", Duration::from_secs(10)))
         };
         until(|| handle.is_closed());
         release.send(()).unwrap();
@@ -127,10 +127,10 @@ fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
         }))
         .unwrap();
     assert!(matches!(
-        handle.call(1),
+        handle.blocking_call(1),
         Err(CallError::Reply(ReplyError::Panicked))
     ));
-    handle.call(2).unwrap();
+    handle.blocking_call(2).unwrap();
 }
 
 /// The part of a handler before its future was not within what is caught.
@@ -166,10 +166,10 @@ fn a_panic_before_the_first_await_loses_only_its_batch() {
         .block_on(Builder::new().spawn_task(Eager(true)))
         .unwrap();
     assert!(matches!(
-        handle.call(1),
+        handle.blocking_call(1),
         Err(CallError::Reply(ReplyError::Panicked))
     ));
-    assert_eq!(handle.call(2).unwrap(), 5);
+    assert_eq!(handle.blocking_call(2).unwrap(), 5);
 }
 
 /// Items without a size fill a vector whose capacity is never small.
@@ -179,7 +179,7 @@ fn an_idle_actor_of_items_without_size_sleeps() {
         .name("nothings")
         .spawn(tidegate::batcher::each_batch(|_: &mut Vec<()>| ()))
         .unwrap();
-    handle.call(()).unwrap();
+    handle.blocking_call(()).unwrap();
     let switches = || {
         let tasks = std::fs::read_dir("/proc/self/task").ok()?;
         tasks.filter_map(Result::ok).find_map(|task| {
@@ -204,7 +204,7 @@ fn an_idle_actor_of_items_without_size_sleeps() {
             (last, since) = (now, Instant::now());
         }
     }
-    handle.call(()).unwrap();
+    handle.blocking_call(()).unwrap();
 }
 
 #[cfg(feature = "futures")]
@@ -248,7 +248,7 @@ fn a_sender_polled_often_waits_once() {
     let small = builder().weigh(|n| *n).capacity_bytes(10);
     let handle = small.spawn(handler).unwrap();
     hold.busy(&handle);
-    handle.cast(10).unwrap();
+    handle.blocking_cast(10).unwrap();
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut send = Box::pin(handle.cast_async(5));
@@ -265,7 +265,7 @@ fn a_sender_polled_often_waits_once() {
     drop(waker);
     assert_eq!(Arc::strong_count(&count), 1, "its place is given up");
     hold.let_go();
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
 }
 
 /// A waker that runs its task at once found the lock taken that it was called under.
@@ -292,7 +292,7 @@ fn a_waker_that_polls_at_once() {
     let small = builder().weigh(|n| *n).capacity_bytes(10);
     let handle = small.spawn(handler).unwrap();
     hold.busy(&handle);
-    handle.cast(10).unwrap();
+    handle.blocking_cast(10).unwrap();
     let sender = handle.clone();
     let sending: Sending = Box::new(async move { sender.cast_async(5).await.unwrap() });
     let task = Arc::new(Inline(
@@ -302,7 +302,7 @@ fn a_waker_that_polls_at_once() {
     task.clone().wake();
     hold.let_go();
     until(|| task.1.load(SeqCst));
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items(), [0, 10, 5]);
 }
 
@@ -327,7 +327,7 @@ fn no_linger_outlasts_the_room_for_bytes() {
         let sender = handle.clone();
         let sending = thread::spawn(move || {
             for n in 0..35 {
-                until(|| sender.cast(n).is_ok());
+                until(|| sender.blocking_cast(n).is_ok());
             }
         });
         let start = Instant::now();
@@ -335,7 +335,7 @@ fn no_linger_outlasts_the_room_for_bytes() {
             thread::yield_now();
         }
         let through = sending.is_finished();
-        handle.drain(LONG).unwrap();
+        handle.blocking_drain(LONG).unwrap();
         assert!(through, "{full:?}: {:?}", log.sizes());
     }
 }
@@ -353,9 +353,9 @@ fn a_call_times_out_while_there_is_no_room() {
         };
         let handle = small.spawn(handler).unwrap();
         hold.busy(&handle);
-        handle.cast(1).unwrap();
+        handle.blocking_cast(1).unwrap();
         let caller = handle.clone();
-        let call = thread::spawn(move || caller.call_timeout(2, Duration::from_millis(5)));
+        let call = thread::spawn(move || caller.blocking_call_timeout(2, Duration::from_millis(5)));
         let start = Instant::now();
         while !call.is_finished() && start.elapsed() < Duration::from_secs(5) {
             thread::yield_now();
@@ -364,8 +364,8 @@ fn a_call_times_out_while_there_is_no_room() {
         hold.let_go();
         assert!(timed_out, "bytes: {bytes}");
         assert!(matches!(call.join().unwrap(), Err(CallError::TimedOut)));
-        assert_eq!(handle.call_timeout(3, LONG).unwrap(), 30);
-        handle.drain(LONG).unwrap();
+        assert_eq!(handle.blocking_call_timeout(3, LONG).unwrap(), 30);
+        handle.blocking_drain(LONG).unwrap();
         assert_eq!(log.items(), [0, 1, 3]);
     }
 }
@@ -382,10 +382,10 @@ fn nothing_waits_after_the_end() {
     let (handler, hold) = Scripted::held(&log);
     let handle = builder().weigh(|_| 8).spawn(handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many([1, 2, 3]).unwrap();
-    assert!(handle.stop("now", Duration::ZERO).is_err());
+    handle.blocking_cast_many([1, 2, 3]).unwrap();
+    assert!(handle.blocking_stop("now", Duration::ZERO).is_err());
     hold.let_go();
-    assert_eq!(handle.stop("now", LONG).unwrap(), [1, 2, 3]);
+    assert_eq!(handle.blocking_stop("now", LONG).unwrap(), [1, 2, 3]);
     assert_eq!(handle.backlog(), Load::default());
 }
 
@@ -405,8 +405,8 @@ fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
         let looking = s.spawn(|| {
             // Items keep the actor awake and between two looks at what to do.
             for n in 0..20_000 {
-                handle.cast(n).unwrap();
-                handle.inspect(|_: &Scripted| ()).unwrap();
+                handle.blocking_cast(n).unwrap();
+                handle.blocking_inspect(|_: &Scripted| ()).unwrap();
             }
         });
         let start = Instant::now();
@@ -414,7 +414,7 @@ fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
             thread::yield_now();
         }
         let through = looking.is_finished();
-        handle.drain(LONG).unwrap();
+        handle.blocking_drain(LONG).unwrap();
         assert!(through);
     });
 }
@@ -441,7 +441,7 @@ fn a_waker_that_owns_the_reply() {
     }
     let kept = Arc::default();
     let handle = Builder::new().spawn(Keeps(Arc::clone(&kept))).unwrap();
-    let mut request = handle.send_request(1).unwrap();
+    let mut request = handle.blocking_send_request(1).unwrap();
     until(|| kept.lock().unwrap().is_some());
     let polls = thread::spawn(move || {
         let waker = Waker::from(Arc::new(Owner(kept.lock().unwrap().take().unwrap())));

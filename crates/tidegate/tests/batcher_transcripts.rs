@@ -14,9 +14,9 @@ fn backlog(builder: Builder<u64>) -> Vec<usize> {
     let (handler, hold) = Scripted::held(&log);
     let handle = builder.capacity(100_000).spawn(handler).unwrap();
     hold.busy(&handle);
-    handle.cast_many(0..100_000).unwrap();
+    handle.blocking_cast_many(0..100_000).unwrap();
     hold.let_go();
-    handle.drain(LONG).unwrap();
+    handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items()[1..], (0..100_000).collect::<Vec<_>>());
     log.sizes()[1..].to_vec()
 }
@@ -52,8 +52,8 @@ fn partial_batches_halve_the_limit_down_to_the_least() {
         .unwrap();
     let limits: Vec<u64> = (0..10)
         .map(|n| {
-            handle.call(n).unwrap();
-            handle.controller().unwrap().limit
+            handle.blocking_call(n).unwrap();
+            handle.blocking_controller().unwrap().limit
         })
         .collect();
     assert_eq!(limits, [4096, 2048, 1024, 512, 256, 128, 64, 32, 32, 32]);
@@ -67,9 +67,9 @@ fn a_lone_item_at_limit_one_is_no_reason_to_wait() {
         .spawn(Scripted::new(&log))
         .unwrap();
     for n in 0..100 {
-        assert_eq!(handle.call(n).unwrap(), n * 10);
+        assert_eq!(handle.blocking_call(n).unwrap(), n * 10);
     }
     let stats = handle.stats();
     assert_eq!((stats.batches, stats.items_max), (100, 1));
-    assert_eq!(handle.controller().unwrap().counts.waits, 0);
+    assert_eq!(handle.blocking_controller().unwrap().counts.waits, 0);
 }

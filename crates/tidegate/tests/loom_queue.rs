@@ -26,7 +26,7 @@ fn queue(capacity: usize) -> (Queue<u32>, Consumer<u32>) {
 /// Everything until the queue is closed, by blocking drains.
 fn rest(consumer: &mut Consumer<u32>) -> Vec<u32> {
     let mut all = Vec::new();
-    while consumer.drain_into_blocking(&mut all, 8).is_ok() {}
+    while consumer.blocking_recv_into(&mut all, 8).is_ok() {}
     all
 }
 
@@ -40,11 +40,11 @@ fn two_producers_and_a_sleeping_consumer() {
         let (queue, mut consumer) = queue(4);
         let other = queue.clone();
         let a = thread::spawn(move || {
-            queue.push(1).unwrap();
-            queue.push(2).unwrap();
+            queue.blocking_push(1).unwrap();
+            queue.blocking_push(2).unwrap();
         });
         let b = thread::spawn(move || {
-            other.push_many(&mut vec![11, 12]).unwrap();
+            other.blocking_push_many(&mut vec![11, 12]).unwrap();
         });
         let all = rest(&mut consumer);
         assert_eq!(in_order(&all, |i| i < 10), [1, 2]);
@@ -59,7 +59,7 @@ fn a_full_ring_makes_producers_wait() {
     model(2, || {
         let (queue, mut consumer) = queue(1);
         let a = thread::spawn(move || {
-            queue.push_many(&mut vec![1, 2, 3]).unwrap();
+            queue.blocking_push_many(&mut vec![1, 2, 3]).unwrap();
         });
         assert_eq!(rest(&mut consumer), [1, 2, 3]);
         a.join().unwrap();
@@ -70,10 +70,10 @@ fn a_full_ring_makes_producers_wait() {
 fn two_waiting_producers_are_both_called() {
     model(1, || {
         let (queue, mut consumer) = queue(1);
-        queue.push(0).unwrap();
+        queue.blocking_push(0).unwrap();
         let other = queue.clone();
-        let a = thread::spawn(move || queue.push(1).unwrap());
-        let b = thread::spawn(move || other.push(2).unwrap());
+        let a = thread::spawn(move || queue.blocking_push(1).unwrap());
+        let b = thread::spawn(move || other.blocking_push(2).unwrap());
         let mut all = rest(&mut consumer);
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2]);
@@ -89,14 +89,14 @@ fn a_quiet_producer_is_swept_or_flushes() {
         let mut producer = queue.fixed(4).unwrap();
         drop(queue);
         let a = thread::spawn(move || {
-            producer.push(1).unwrap();
-            producer.push(2).unwrap();
+            producer.blocking_push(1).unwrap();
+            producer.blocking_push(2).unwrap();
             // Not dropped before the consumer has both: it must not need that.
             producer
         });
         let mut all = Vec::new();
         while all.len() < 2 {
-            consumer.drain_into_blocking(&mut all, 8).unwrap();
+            consumer.blocking_recv_into(&mut all, 8).unwrap();
         }
         assert_eq!(all, [1, 2]);
         let producer = a.join().unwrap();
@@ -113,7 +113,7 @@ fn a_flush_and_a_sweep_keep_order() {
         drop(queue);
         let a = thread::spawn(move || {
             for i in 1..4 {
-                producer.push(i).unwrap();
+                producer.blocking_push(i).unwrap();
             }
         });
         assert_eq!(rest(&mut consumer), [1, 2, 3]);
@@ -128,7 +128,7 @@ fn what_was_taken_before_closing_is_handed_out() {
         let closer = queue.clone();
         let mut producer = queue.fixed(2).unwrap();
         drop(queue);
-        let a = thread::spawn(move || match producer.push(1) {
+        let a = thread::spawn(move || match producer.blocking_push(1) {
             Ok(()) => (producer, true),
             Err(PushError::Closed(1)) => (producer, false),
             Err(other) => panic!("{other:?}"),
@@ -154,8 +154,8 @@ fn dropping_the_consumer_gives_items_back_or_drops_them() {
         drop((queue, consumer));
         let sent = item.clone();
         let a = thread::spawn(move || {
-            let _ = typed.push(sent.clone());
-            let _ = typed.push(sent);
+            let _ = typed.blocking_push(sent.clone());
+            let _ = typed.blocking_push(sent);
         });
         drop(other);
         a.join().unwrap();
@@ -173,11 +173,11 @@ fn the_oldest_is_dropped_once() {
             .expect("a capacity");
         let metrics = queue.clone();
         let a = thread::spawn(move || {
-            queue.push(1).unwrap();
-            queue.push(2).unwrap();
+            queue.blocking_push(1).unwrap();
+            queue.blocking_push(2).unwrap();
         });
         let mut all = Vec::new();
-        consumer.drain_into_blocking(&mut all, 8).unwrap();
+        consumer.blocking_recv_into(&mut all, 8).unwrap();
         a.join().unwrap();
         consumer.drain_into(&mut all, 8);
         let dropped = metrics.metrics().dropped_oldest;
@@ -195,9 +195,9 @@ fn the_lane_keeps_a_producers_order() {
             .build()
             .expect("a capacity");
         let a = thread::spawn(move || {
-            queue.push(1).unwrap();
+            queue.blocking_push(1).unwrap();
             queue.push_or_overflow(2).unwrap();
-            queue.push(3).unwrap();
+            queue.blocking_push(3).unwrap();
         });
         assert_eq!(rest(&mut consumer), [1, 2, 3]);
         a.join().unwrap();
@@ -211,13 +211,13 @@ fn a_task_waits_for_items_and_for_room() {
         let a = thread::spawn(move || {
             loom::future::block_on(async {
                 for i in 1..3 {
-                    queue.push_async(i).await.unwrap();
+                    queue.push(i).await.unwrap();
                 }
                 drop(queue);
             });
         });
         let mut all = Vec::new();
-        loom::future::block_on(async { while consumer.drain_async(&mut all, 8).await.is_ok() {} });
+        loom::future::block_on(async { while consumer.recv_into(&mut all, 8).await.is_ok() {} });
         assert_eq!(all, [1, 2]);
         a.join().unwrap();
     });
@@ -228,7 +228,7 @@ fn a_push_during_the_close_is_refused_or_drained() {
     model(3, || {
         let (queue, mut consumer) = queue(2);
         let other = queue.clone();
-        let push = thread::spawn(move || usize::from(other.push(1).is_ok()));
+        let push = thread::spawn(move || usize::from(other.blocking_push(1).is_ok()));
         let close = thread::spawn(move || queue.close());
         // Without a wait: the end shows by a drain that finds nothing.
         let mut got = 0;

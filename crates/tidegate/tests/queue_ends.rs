@@ -36,7 +36,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 /// Drains everything until the queue is closed.
 fn rest<T: Send>(consumer: &mut queue::Consumer<T>) -> Vec<T> {
     let mut all = Vec::new();
-    while consumer.drain_into_blocking(&mut all, usize::MAX).is_ok() {}
+    while consumer.blocking_recv_into(&mut all, usize::MAX).is_ok() {}
     all
 }
 
@@ -83,7 +83,7 @@ fn the_capacity_is_exact() {
 #[test]
 fn a_limit_cuts_a_batch_and_says_what_is_left() {
     let (queue, mut consumer) = bounded(16).unwrap();
-    queue.push_many(&mut (0..10).collect()).unwrap();
+    queue.blocking_push_many(&mut (0..10).collect()).unwrap();
     let mut out = Vec::new();
     let batch = consumer.drain(4, |i| out.push(i));
     assert_eq!(
@@ -119,7 +119,7 @@ fn the_end_of_a_batch_is_told_once_and_never_of_an_empty_one() {
     let (queue, mut consumer) = bounded(8).unwrap();
     let mut log = Log(Vec::new(), Vec::new());
     consumer.drain_to(8, &mut log);
-    queue.push_many(&mut vec![1, 2, 3]).unwrap();
+    queue.blocking_push_many(&mut vec![1, 2, 3]).unwrap();
     consumer.drain_to(2, &mut log);
     consumer.drain_to(2, &mut log);
     consumer.drain_to(2, &mut log);
@@ -140,9 +140,9 @@ fn slices_and_vectors_keep_order_and_tell_what_is_left() {
         let pushing = thread::spawn(move || {
             for (i, part) in pushed.chunks(37).enumerate() {
                 if i % 2 == 0 {
-                    producer.push_slice(part).unwrap();
+                    producer.blocking_push_slice(part).unwrap();
                 } else {
-                    producer.push_many(&mut part.to_vec()).unwrap();
+                    producer.blocking_push_many(&mut part.to_vec()).unwrap();
                 }
             }
         });
@@ -152,31 +152,31 @@ fn slices_and_vectors_keep_order_and_tell_what_is_left() {
 
     let (queue, mut consumer) = Builder::new(4).full(Full::Reject).build().unwrap();
     assert_eq!(
-        queue.push_slice(&[1, 2, 3, 4, 5, 6]),
+        queue.blocking_push_slice(&[1, 2, 3, 4, 5, 6]),
         Err(FlushError::Full { left: 2 })
     );
     let mut producer = queue.fixed(3).unwrap();
     assert_eq!(
-        producer.push_slice(&[11, 12, 13, 14]),
+        producer.blocking_push_slice(&[11, 12, 13, 14]),
         Err(FlushError::Full { left: 1 })
     );
     queue.close();
     assert_eq!(
-        producer.push_slice(&[14, 15]),
+        producer.blocking_push_slice(&[14, 15]),
         Err(FlushError::Closed { left: 2 })
     );
     let mut many = vec![16, 17];
-    assert!(producer.push_many(&mut many).is_err());
+    assert!(producer.blocking_push_many(&mut many).is_err());
     assert_eq!(many, [16, 17]);
     drop((queue, producer));
     assert_eq!(rest(&mut consumer), [1, 2, 3, 4, 11, 12, 13]);
 
     let (queue, mut consumer) = bounded(64).unwrap();
     let mut producer = queue.fixed(8).unwrap();
-    producer.push_slice(&[1, 2, 3]).unwrap();
+    producer.blocking_push_slice(&[1, 2, 3]).unwrap();
     queue.close();
     assert_eq!(
-        producer.push_slice(&[4, 5]),
+        producer.blocking_push_slice(&[4, 5]),
         Err(FlushError::Closed { left: 2 })
     );
     drop((queue, producer));
@@ -188,14 +188,14 @@ fn a_buffer_leaves_when_full_when_asked_and_when_dropped() {
     let (queue, mut consumer) = bounded(64).unwrap();
     let mut producer = queue.fixed(3).unwrap();
     let mut out = Vec::new();
-    producer.push(1).unwrap();
-    producer.push(2).unwrap();
+    producer.blocking_push(1).unwrap();
+    producer.blocking_push(2).unwrap();
     assert_eq!((producer.buffered(), consumer.backlog()), (2, 0));
-    producer.push(3).unwrap();
+    producer.blocking_push(3).unwrap();
     assert_eq!((producer.buffered(), consumer.backlog()), (0, 3));
-    producer.push(4).unwrap();
-    producer.flush().unwrap();
-    producer.push(5).unwrap();
+    producer.blocking_push(4).unwrap();
+    producer.blocking_flush().unwrap();
+    producer.blocking_push(5).unwrap();
     drop(producer);
     consumer.drain_into(&mut out, 64);
     assert_eq!(out, [1, 2, 3, 4, 5]);
@@ -213,11 +213,11 @@ fn a_rejecting_queue_gives_the_item_back() {
     let (queue, mut consumer) = Builder::new(2).full(Full::Reject).build().unwrap();
     let mut producer = queue.fixed(2).unwrap();
     for i in 0..4 {
-        producer.push(i).unwrap();
+        producer.blocking_push(i).unwrap();
     }
-    assert_eq!(producer.push(4), Err(PushError::Full(4)));
-    assert_eq!(queue.push(5), Err(PushError::Full(5)));
-    assert_eq!(producer.flush(), Err(FlushError::Full { left: 2 }));
+    assert_eq!(producer.blocking_push(4), Err(PushError::Full(4)));
+    assert_eq!(queue.blocking_push(5), Err(PushError::Full(5)));
+    assert_eq!(producer.blocking_flush(), Err(FlushError::Full { left: 2 }));
     assert_eq!(queue.metrics().rejected, 2);
     drop((producer, queue));
     assert_eq!(rest(&mut consumer), [0, 1, 2, 3]);
@@ -227,24 +227,24 @@ fn a_rejecting_queue_gives_the_item_back() {
 fn the_newest_or_the_oldest_is_dropped_and_counted() {
     let (queue, mut consumer) = Builder::new(4).full(Full::DropNewest).build().unwrap();
     for i in 0..10 {
-        queue.push(i).unwrap();
+        queue.blocking_push(i).unwrap();
     }
-    queue.push_many(&mut vec![10, 11]).unwrap();
+    queue.blocking_push_many(&mut vec![10, 11]).unwrap();
     assert_eq!(queue.metrics().dropped_newest, 8);
     drop(queue);
     assert_eq!(rest(&mut consumer), [0, 1, 2, 3]);
 
     let (queue, mut consumer) = Builder::new(4).full(Full::DropOldest).build().unwrap();
     for i in 0..10 {
-        queue.push(i).unwrap();
+        queue.blocking_push(i).unwrap();
     }
     assert_eq!(queue.metrics().dropped_oldest, 6);
-    queue.push_many(&mut vec![10, 11]).unwrap();
+    queue.blocking_push_many(&mut vec![10, 11]).unwrap();
     let mut producer = queue.fixed(3).unwrap();
     for i in 12..15 {
-        producer.push(i).unwrap();
+        producer.blocking_push(i).unwrap();
     }
-    producer.flush().unwrap();
+    producer.blocking_flush().unwrap();
     drop((queue, producer));
     assert_eq!(rest(&mut consumer), [11, 12, 13, 14]);
 }
@@ -253,26 +253,29 @@ fn the_newest_or_the_oldest_is_dropped_and_counted() {
 fn closed_both_ways() {
     let (queue, mut consumer) = bounded(4).unwrap();
     let mut producer = queue.fixed(4).unwrap();
-    producer.push(1).unwrap();
-    queue.push(2).unwrap();
+    producer.blocking_push(1).unwrap();
+    queue.blocking_push(2).unwrap();
     queue.close();
-    assert_eq!(queue.push(3), Err(PushError::Closed(3)));
-    assert_eq!(producer.push(3), Err(PushError::Closed(3)));
+    assert_eq!(queue.blocking_push(3), Err(PushError::Closed(3)));
+    assert_eq!(producer.blocking_push(3), Err(PushError::Closed(3)));
     assert_eq!(producer.try_push(3), Err(PushError::Closed(3)));
-    assert_eq!(producer.flush(), Err(FlushError::Closed { left: 1 }));
+    assert_eq!(
+        producer.blocking_flush(),
+        Err(FlushError::Closed { left: 1 })
+    );
     let mut all = rest(&mut consumer);
     all.sort_unstable();
     assert_eq!(all, [1, 2]);
     assert!(consumer.is_finished());
-    assert_eq!(consumer.drain_blocking(1, |_| ()), Err(Closed));
-    assert_eq!(producer.push(3), Err(PushError::Closed(3)));
+    assert_eq!(consumer.blocking_recv(1, |_| ()), Err(Closed));
+    assert_eq!(producer.blocking_push(3), Err(PushError::Closed(3)));
 
     let (queue, consumer) = bounded(4).unwrap();
     let mut producer = queue.fixed(4).unwrap();
-    producer.push(1).unwrap();
+    producer.blocking_push(1).unwrap();
     drop(consumer);
-    assert_eq!(queue.push(3), Err(PushError::Closed(3)));
-    assert_eq!(producer.push(3), Err(PushError::Closed(3)));
+    assert_eq!(queue.blocking_push(3), Err(PushError::Closed(3)));
+    assert_eq!(producer.blocking_push(3), Err(PushError::Closed(3)));
     assert_eq!(queue.metrics().buffers, 0);
 }
 
@@ -287,9 +290,9 @@ fn two_producers_of_a_thousand_always_end() {
                 let mut producer = queue.fixed(limit).unwrap();
                 thread::spawn(move || {
                     for i in 0..30_500 {
-                        producer.push(i * 2 + who).unwrap();
+                        producer.blocking_push(i * 2 + who).unwrap();
                     }
-                    producer.flush().unwrap();
+                    producer.blocking_flush().unwrap();
                     assert_eq!(producer.buffered(), 0);
                 })
             })
@@ -297,7 +300,7 @@ fn two_producers_of_a_thousand_always_end() {
         drop(queue);
         let mut next = [0, 0];
         let mut items = 0;
-        while let Ok(batch) = consumer.drain_blocking(256, |i: u64| {
+        while let Ok(batch) = consumer.blocking_recv(256, |i: u64| {
             let who = (i % 2) as usize;
             assert_eq!(i / 2, next[who]);
             next[who] += 1;
@@ -318,8 +321,8 @@ fn every_wait_strategy_moves_everything() {
         let direct = queue.clone();
         let mut buffered = queue.fixed(5).unwrap();
         let threads = [
-            thread::spawn(move || (0..5000u32).for_each(|i| direct.push(i).unwrap())),
-            thread::spawn(move || (0..5000u32).for_each(|i| buffered.push(i).unwrap())),
+            thread::spawn(move || (0..5000u32).for_each(|i| direct.blocking_push(i).unwrap())),
+            thread::spawn(move || (0..5000u32).for_each(|i| buffered.blocking_push(i).unwrap())),
         ];
         drop(queue);
         let all = rest(&mut consumer);
@@ -338,7 +341,7 @@ fn a_sleeping_consumer_takes_a_quiet_producers_item_at_once() {
     let reader = thread::spawn(move || {
         let mut out = Vec::new();
         while out.len() < 3 {
-            consumer.drain_into_blocking(&mut out, 64).unwrap();
+            consumer.blocking_recv_into(&mut out, 64).unwrap();
         }
         (consumer, out)
     });
@@ -346,7 +349,7 @@ fn a_sleeping_consumer_takes_a_quiet_producers_item_at_once() {
         thread::yield_now();
     }
     for i in 0..3 {
-        producer.push(i).unwrap();
+        producer.blocking_push(i).unwrap();
     }
     // Nobody flushes and nobody drops the producer before the items are there.
     let (consumer, out) = reader.join().unwrap();
@@ -358,7 +361,7 @@ fn a_sleeping_consumer_takes_a_quiet_producers_item_at_once() {
 fn a_panicking_drain_keeps_what_it_did_not_see() {
     for full in [Full::Wait, Full::DropOldest] {
         let (queue, mut consumer) = Builder::new(8).full(full).build().unwrap();
-        queue.push_many(&mut (0..8).collect()).unwrap();
+        queue.blocking_push_many(&mut (0..8).collect()).unwrap();
         let mut seen = Vec::new();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             consumer.drain(8, |i| {
@@ -387,7 +390,7 @@ fn the_lane_keeps_order_and_does_not_starve() {
     // 4 in the ring, 2 in the buffer, 3 in the lane.
     assert_eq!(queue.push_or_overflow(100), Err(PushError::Full(100)));
     while out.len() < 9 {
-        consumer.drain_into_blocking(&mut out, 1).unwrap();
+        consumer.blocking_recv_into(&mut out, 1).unwrap();
     }
     assert_eq!(out, (0..9).collect::<Vec<_>>());
     assert_eq!(queue.metrics().overflowed, 3);
@@ -395,13 +398,13 @@ fn the_lane_keeps_order_and_does_not_starve() {
     // The ring is kept full; the lane's item comes at its place all the same.
     let (queue, mut consumer) = Builder::new(4).overflow(3).build().unwrap();
     for i in 0..4 {
-        queue.push(i).unwrap();
+        queue.blocking_push(i).unwrap();
     }
     queue.push_or_overflow(4).unwrap();
     let mut out = Vec::new();
     for i in 5..9 {
         consumer.drain_into(&mut out, 1);
-        queue.push(i).unwrap();
+        queue.blocking_push(i).unwrap();
     }
     consumer.drain_into(&mut out, 5);
     assert_eq!(out[..5], [0, 1, 2, 3, 4]);
@@ -413,7 +416,7 @@ fn tasks_and_threads_on_either_side() {
     let task = queue.clone();
     let mut buffered = queue.fixed(3).unwrap();
     let threads = [
-        thread::spawn(move || (0..500u32).for_each(|i| queue.push(i).unwrap())),
+        thread::spawn(move || (0..500u32).for_each(|i| queue.blocking_push(i).unwrap())),
         thread::spawn(move || {
             block_on(async move {
                 for i in 0..500 {
@@ -441,7 +444,7 @@ fn tasks_and_threads_on_either_side() {
 #[test]
 fn a_dropped_waiting_push_passes_its_turn_on() {
     let (queue, mut consumer) = bounded(1).unwrap();
-    queue.push(0).unwrap();
+    queue.blocking_push(0).unwrap();
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -487,15 +490,15 @@ fn a_stage_flushes_its_output_before_it_waits() {
     let stage = thread::spawn(move || {
         loop {
             if from
-                .wait_flushing(&mut [&mut out as &mut dyn Flush])
+                .blocking_wait_flushing(&mut [&mut out as &mut dyn Flush])
                 .is_err()
             {
                 return;
             }
-            from.drain(16, |i| out.push(i * 2).unwrap());
+            from.drain(16, |i| out.blocking_push(i * 2).unwrap());
         }
     });
-    input.push(21).unwrap();
+    input.blocking_push(21).unwrap();
     let mut got = None;
     // Without sweeps: only a flush makes the item show.
     while to.backlog() == 0 {
@@ -527,7 +530,7 @@ fn a_controlled_producer_follows_its_controller() {
     let mut limits = Vec::new();
     for i in 0..(1 + 2 + 4 + 8 + 16 + 32 + 32) {
         let before = producer.limit();
-        producer.push(i).unwrap();
+        producer.blocking_push(i).unwrap();
         if producer.limit() != before {
             limits.push(producer.limit());
         }
@@ -538,8 +541,8 @@ fn a_controlled_producer_follows_its_controller() {
         (flushes.batches(), flushes.items, flushes.items_max),
         (7, 95, 32)
     );
-    producer.push(0).unwrap();
-    producer.flush().unwrap();
+    producer.blocking_push(0).unwrap();
+    producer.blocking_flush().unwrap();
     assert_eq!(producer.limit(), 1);
     assert!(producer.controller().is_some());
     assert_eq!(consumer.drain(1024, |_| ()).items, 96);
@@ -549,7 +552,7 @@ fn a_controlled_producer_follows_its_controller() {
 fn flush_if_due_waits_one_linger() {
     let (queue, consumer) = bounded(16).unwrap();
     let mut producer = queue.fixed(8).unwrap();
-    producer.push(1).unwrap();
+    producer.blocking_push(1).unwrap();
     producer.flush_if_due(Time::from_nanos(5)).unwrap();
     producer.flush_if_due(Time::from_nanos(999_000)).unwrap();
     assert_eq!(consumer.backlog(), 0);
@@ -563,19 +566,19 @@ fn a_timed_drain_ends_without_items() {
     let (queue, mut consumer) = bounded::<u8>(4).unwrap();
     let start = Instant::now();
     let batch = consumer
-        .drain_timeout(4, Duration::from_millis(5), |_| ())
+        .blocking_recv_timeout(4, Duration::from_millis(5), |_| ())
         .unwrap();
     assert_eq!(batch.items, 0);
     assert!(start.elapsed() >= Duration::from_millis(5));
-    queue.push(1).unwrap();
+    queue.blocking_push(1).unwrap();
     let batch = consumer
-        .drain_timeout(4, Duration::from_secs(60), |_| ())
+        .blocking_recv_timeout(4, Duration::from_secs(60), |_| ())
         .unwrap();
     assert_eq!(batch.items, 1);
     drop(queue);
     assert!(
         consumer
-            .drain_timeout(4, Duration::from_secs(60), |_| ())
+            .blocking_recv_timeout(4, Duration::from_secs(60), |_| ())
             .is_err()
     );
 }

@@ -42,7 +42,7 @@ fn nothings() -> Vec<()> {
 #[test]
 fn more_items_of_no_size_than_positions() {
     let (queue, mut consumer) = bounded(3).unwrap();
-    queue.push(()).unwrap();
+    queue.blocking_push(()).unwrap();
     let mut items = nothings();
     let left = usize::MAX - 2;
     let full = Err(FlushError::Full { left });
@@ -69,7 +69,7 @@ fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
                         std::hint::spin_loop();
                     }
                     let mut pushed = 0_u64;
-                    while producer.push(pushed).is_ok() {
+                    while producer.blocking_push(pushed).is_ok() {
                         pushed += 1;
                     }
                     (pushed, producer)
@@ -78,11 +78,13 @@ fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
                 let mut got = 0;
                 let mut drop_it = |_| got += 1;
                 let idle = Duration::from_millis(3);
-                consumer.drain_timeout(10, idle, &mut drop_it).unwrap();
+                consumer
+                    .blocking_recv_timeout(10, idle, &mut drop_it)
+                    .unwrap();
                 go.store(true, SeqCst);
-                consumer.drain_blocking(1, &mut drop_it).unwrap();
+                consumer.blocking_recv(1, &mut drop_it).unwrap();
                 consumer.close();
-                while consumer.drain_blocking(usize::MAX, &mut drop_it).is_ok() {}
+                while consumer.blocking_recv(usize::MAX, &mut drop_it).is_ok() {}
                 let (pushed, producer) = pusher.join().unwrap();
                 (pushed, got, producer.buffered())
             });
@@ -147,7 +149,7 @@ fn the_shortest_linger_loses_no_wake_up() {
     let seen = got.clone();
     let consumer = thread::spawn(move || {
         while consumer
-            .drain_blocking(64, |_: u64| {
+            .blocking_recv(64, |_: u64| {
                 seen.fetch_add(1, SeqCst);
             })
             .is_ok()
@@ -158,7 +160,7 @@ fn the_shortest_linger_loses_no_wake_up() {
     while start.elapsed() < Duration::from_secs(2) {
         // A few at a time, so that the consumer is about to sleep at every moment of a push.
         for _ in 0..=pushed % 3 {
-            producer.push(pushed).unwrap();
+            producer.blocking_push(pushed).unwrap();
             pushed += 1;
         }
         let waited = Instant::now();
@@ -252,7 +254,7 @@ fn a_waker_that_owns_the_last_producer() {
 fn a_waker_that_owns_another_waiting_push() {
     assert!(ends(|| {
         let (queue, _consumer) = bounded::<u8>(1).unwrap();
-        queue.push(0).unwrap();
+        queue.blocking_push(0).unwrap();
         let another = queue.clone();
         let task = Task::polled_once(async move {
             let mut push = std::pin::pin!(another.push_async(1));
@@ -297,7 +299,12 @@ fn an_item_in_a_buffer_that_looks_back_when_dropped() {
         let (queue, consumer) = bounded(8).unwrap();
         let producer = Arc::new(Mutex::new(Some(queue.fixed(8).unwrap())));
         let item = Looks(queue.clone(), producer.clone());
-        let _ = producer.lock().unwrap().as_mut().unwrap().push(item);
+        let _ = producer
+            .lock()
+            .unwrap()
+            .as_mut()
+            .unwrap()
+            .blocking_push(item);
         drop(consumer);
         drop(producer.lock().unwrap().take());
     }));
@@ -310,8 +317,8 @@ fn items_fetched_from_a_quiet_producer_are_part_of_what_is_left() {
     let linger = Duration::from_micros(100);
     let (queue, mut consumer) = Builder::new(8).linger(linger).build().unwrap();
     let mut quiet = queue.fixed(8).unwrap();
-    queue.push(1).unwrap();
-    quiet.push(2).unwrap();
+    queue.blocking_push(1).unwrap();
+    quiet.blocking_push(2).unwrap();
     pass(linger * 2);
     let drained = consumer.drain(8, drop);
     assert_eq!((drained.items, drained.left), (1, 1));
@@ -335,12 +342,12 @@ fn a_lane_beside_drop_oldest_does_not_end_a_batch() {
         .build()
         .unwrap();
     for i in 0..4 {
-        queue.push(i).unwrap();
+        queue.blocking_push(i).unwrap();
     }
     queue.push_or_overflow(4).unwrap();
     let mut all = Vec::new();
     consumer.drain_into(&mut all, 2);
-    queue.push_many(&mut vec![5, 6]).unwrap();
+    queue.blocking_push_many(&mut vec![5, 6]).unwrap();
     let drained = consumer.drain_into(&mut all, 4);
     assert_eq!((drained.items, drained.left), (4, 1));
     consumer.drain_into(&mut all, 4);
@@ -354,10 +361,10 @@ fn every_item_given_back_for_lack_of_room_is_counted() {
     assert!(queue.try_push_many(&mut items).is_err());
     assert_eq!(queue.metrics().rejected, 3);
     let mut producer = queue.fixed(2).unwrap();
-    assert!(producer.push_many(&mut items).is_err());
+    assert!(producer.blocking_push_many(&mut items).is_err());
     assert_eq!((items.len(), queue.metrics().rejected), (1, 4));
     items.push(6);
-    assert!(producer.push_many(&mut items).is_err());
+    assert!(producer.blocking_push_many(&mut items).is_err());
     assert_eq!((items.len(), queue.metrics().rejected), (2, 6));
 }
 
@@ -378,7 +385,7 @@ fn a_deadline_is_kept_beside_busy_threads() {
             let (_queue, mut consumer) = Builder::new(8).wait(wait).build::<u8>().unwrap();
             let late = (0..5).map(|_| {
                 let start = Instant::now();
-                let empty = consumer.drain_timeout(1, Duration::from_millis(1), drop);
+                let empty = consumer.blocking_recv_timeout(1, Duration::from_millis(1), drop);
                 assert_eq!(empty.unwrap().items, 0);
                 start.elapsed()
             });

@@ -142,7 +142,7 @@ impl Run {
                 let mut items: Vec<_> = (0..n).map(|_| self.item(who)).collect();
                 let all: Vec<_> = items.iter().map(|i| i.1).collect();
                 if self.drops {
-                    let _ = self.producers[at % len].1.push_many(&mut items);
+                    let _ = self.producers[at % len].1.blocking_push_many(&mut items);
                 } else {
                     while let Some(item) = (!items.is_empty()).then(|| items.remove(0)) {
                         if let Err(back) = self.producers[at % len].1.try_push(item) {
@@ -190,7 +190,7 @@ impl Run {
         drop(std::mem::replace(&mut self.queue, queue));
         self.queue.close();
         let mut out = Vec::new();
-        while self.consumer.drain_into_blocking(&mut out, 5).is_ok() {}
+        while self.consumer.blocking_recv_into(&mut out, 5).is_ok() {}
         self.seen(out);
         self.gone += self.taken.iter().map(VecDeque::len).sum::<usize>() as u64;
         let m = self.queue.metrics();

@@ -10,7 +10,7 @@ use tidegate::queue::{Builder, FlushError, Full, PushError, Queue, Wait, bounded
 /// Lets `time` pass without touching the queue under test.
 fn pass(time: Duration) {
     let (idle, mut consumer) = bounded::<()>(1).expect("a capacity");
-    let drained = consumer.drain_timeout(1, time, drop);
+    let drained = consumer.blocking_recv_timeout(1, time, drop);
     assert!(drained.is_ok_and(|d| d.items == 0));
     drop(idle);
 }
@@ -29,17 +29,17 @@ fn r04_the_first_item_after_a_lull_does_not_wait() {
     let mut producer = queue.fixed(1000).unwrap();
     let reader = thread::spawn(move || {
         let mut seen = 0;
-        while consumer.drain_blocking(4096, |_| seen += 1).is_ok() {}
+        while consumer.blocking_recv(4096, |_| seen += 1).is_ok() {}
         seen
     });
     for i in 0..2500 {
-        producer.push(i).unwrap();
+        producer.blocking_push(i).unwrap();
     }
     // Settled: it now sleeps without a timeout, so only the push itself can wake it.
     until(&queue, |m| m.drained == 2500);
     until(&queue, |m| m.consumer_waits >= 2);
     pass(Duration::from_millis(4));
-    producer.push(0).unwrap();
+    producer.blocking_push(0).unwrap();
     until(&queue, |m| m.drained == 2501);
     drop((producer, queue));
     assert_eq!(reader.join().unwrap(), 2501);
@@ -57,7 +57,7 @@ fn r06_many_items_never_exceed_the_capacity() {
     assert_eq!(queue.metrics().population, 5);
     assert_eq!(items, (5..12).collect::<Vec<_>>());
     assert_eq!(
-        queue.push_many(&mut items),
+        queue.blocking_push_many(&mut items),
         Err(FlushError::Full { left: 7 })
     );
     let mut out = Vec::new();
@@ -70,12 +70,12 @@ fn r06_many_items_never_exceed_the_capacity() {
 fn r11_no_batch_is_empty() {
     let (queue, mut consumer) = bounded::<u8>(4).unwrap();
     let mut producer = queue.fixed(2).unwrap();
-    producer.flush().unwrap();
+    producer.blocking_flush().unwrap();
     producer
         .flush_if_due(tidegate::Time::from_nanos(u64::MAX / 2))
         .unwrap();
     consumer
-        .drain_timeout(4, Duration::from_millis(3), drop)
+        .blocking_recv_timeout(4, Duration::from_millis(3), drop)
         .unwrap();
     assert_eq!(consumer.drain(4, drop).items, 0);
     let m = queue.metrics();
@@ -92,7 +92,7 @@ fn r12_closing_loses_nothing_that_was_taken() {
                 let mut producer = queue.fixed(3).unwrap();
                 thread::spawn(move || {
                     let mut taken = 0u32;
-                    while producer.push(taken).is_ok() {
+                    while producer.blocking_push(taken).is_ok() {
                         taken += 1;
                     }
                     // What a closed ring did not take is fetched by the consumer or still here.
@@ -102,10 +102,10 @@ fn r12_closing_loses_nothing_that_was_taken() {
             .collect();
         let mut seen = 0;
         for _ in 0..round % 7 {
-            seen += consumer.drain_blocking(4, drop).unwrap().items;
+            seen += consumer.blocking_recv(4, drop).unwrap().items;
         }
         queue.close();
-        while let Ok(batch) = consumer.drain_blocking(4, drop) {
+        while let Ok(batch) = consumer.blocking_recv(4, drop) {
             seen += batch.items;
         }
         let mut taken = 0;
@@ -126,7 +126,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     let (queue, mut consumer) = bounded(4).unwrap();
     for _ in 0..1000 {
         let mut producer = queue.fixed(100).unwrap();
-        producer.push(witness.clone()).unwrap();
+        producer.blocking_push(witness.clone()).unwrap();
         drop(producer);
         consumer.drain(4, drop);
     }
@@ -138,13 +138,13 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     // No room at its end: the consumer finds what is left, then forgets the buffer.
     let mut producer = queue.fixed(100).unwrap();
     for _ in 0..10 {
-        producer.push(witness.clone()).unwrap();
+        producer.blocking_push(witness.clone()).unwrap();
     }
     drop(producer);
     assert_eq!(queue.metrics().buffers, 1);
     let mut seen = 0;
     while seen < 10 {
-        seen += consumer.drain_blocking(3, drop).unwrap().items;
+        seen += consumer.blocking_recv(3, drop).unwrap().items;
     }
     pass(Duration::from_millis(2));
     assert_eq!(consumer.drain(3, drop).items, 0);
@@ -153,7 +153,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     // A dead queue keeps nothing, whoever still holds a handle.
     let mut producer = queue.fixed(100).unwrap();
     for _ in 0..10 {
-        producer.push(witness.clone()).unwrap();
+        producer.blocking_push(witness.clone()).unwrap();
     }
     drop(consumer);
     assert_eq!(
@@ -161,7 +161,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
         (0, 1)
     );
     assert!(matches!(
-        producer.push(witness.clone()),
+        producer.blocking_push(witness.clone()),
         Err(PushError::Closed(_))
     ));
     assert_eq!(Arc::strong_count(&witness), 1);
@@ -187,7 +187,7 @@ fn r15_leftovers_keep_order_and_count() {
     producer.try_push(10).unwrap();
     assert_eq!(producer.buffered() + consumer.backlog(), 9);
     drop((producer, queue));
-    while consumer.drain_into_blocking(&mut out, 2).is_ok() {}
+    while consumer.blocking_recv_into(&mut out, 2).is_ok() {}
     assert_eq!(out, (0..11).collect::<Vec<_>>());
 }
 
@@ -202,7 +202,7 @@ fn r19_an_idle_queue_wakes_nobody() {
     let mut producer = queue.fixed(10).unwrap();
     let reader = thread::spawn(move || {
         let mut seen = 0;
-        while consumer.drain_blocking(64, |_: u32| seen += 1).is_ok() {}
+        while consumer.blocking_recv(64, |_: u32| seen += 1).is_ok() {}
         seen
     });
     until(&queue, |m| m.linger_wakes == 1 && m.consumer_waits == 2);
@@ -215,7 +215,7 @@ fn r19_an_idle_queue_wakes_nobody() {
     // A slow stream costs one wake-up an item and no more lingers.
     for i in 0..20 {
         pass(Duration::from_millis(2));
-        producer.push(i).unwrap();
+        producer.blocking_push(i).unwrap();
         until(&queue, |m| {
             m.drained > u64::from(i) && m.consumer_waits > 2 + u64::from(i)
         });
@@ -243,8 +243,8 @@ fn a_call_for_room_that_is_not_needed_is_passed_on() {
             let mut producer = queue.fixed(4).unwrap();
             let done = done.clone();
             thread::spawn(move || {
-                producer.push(i).unwrap();
-                producer.flush().unwrap();
+                producer.blocking_push(i).unwrap();
+                producer.blocking_flush().unwrap();
                 done.send(i).unwrap();
             });
         }

@@ -206,7 +206,7 @@ async fn send(
         }
         Way::Producer => {
             let mut producer = client.producer();
-            let pushing = move || (0..messages).try_for_each(|_| producer.push(&PAYLOAD));
+            let pushing = move || (0..messages).try_for_each(|_| producer.blocking_push(&PAYLOAD));
             tokio::task::spawn_blocking(pushing).await??;
         }
         Way::Flushed => {

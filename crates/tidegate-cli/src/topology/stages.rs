@@ -48,7 +48,11 @@ impl Reader<'_> {
                 let now = match &mut pacer {
                     // About to wait: what is buffered would wait with it.
                     Some(pacer) => match pacer.next(
-                        || self.outputs.iter_mut().for_each(Flush::flush_before_wait),
+                        || {
+                            self.outputs
+                                .iter_mut()
+                                .for_each(Flush::blocking_flush_before_wait)
+                        },
                         || live.stopped(),
                     ) {
                         Some(due) => due,
@@ -58,7 +62,7 @@ impl Reader<'_> {
                     None => Time::ZERO,
                 };
                 let line = Line::new(&block, range, sampler.next(now));
-                self.outputs[turn].push(line)?;
+                self.outputs[turn].blocking_push(line)?;
                 turn = (turn + 1) % self.outputs.len();
                 read += 1;
             }
@@ -104,7 +108,7 @@ impl Splitter<'_> {
         } = self;
         let mut outputs = Outputs(outputs);
         let mut closed = Ok(());
-        while closed.is_ok() && input.wait_flushing(&mut [&mut outputs]).is_ok() {
+        while closed.is_ok() && input.blocking_wait_flushing(&mut [&mut outputs]).is_ok() {
             input.drain(LINES, |line| {
                 if closed.is_ok() {
                     closed = outputs.split(&line, &seed, samples);
@@ -149,7 +153,7 @@ impl Outputs {
                 samples.add(line.ticket, 1);
             }
             let output = &mut self.0[word.counter(counters)];
-            if output.push(word).is_err() {
+            if output.blocking_push(word).is_err() {
                 return Err(tidegate::queue::PushError::Closed(()));
             }
         }
@@ -158,8 +162,10 @@ impl Outputs {
 }
 
 impl Flush for Outputs {
-    fn flush_before_wait(&mut self) {
-        self.0.iter_mut().for_each(Flush::flush_before_wait);
+    fn blocking_flush_before_wait(&mut self) {
+        self.0
+            .iter_mut()
+            .for_each(Flush::blocking_flush_before_wait);
     }
 }
 
@@ -181,7 +187,7 @@ impl Counter<'_> {
             live,
         } = self;
         let mut tally = Tally::default();
-        while input.wait().is_ok() {
+        while input.blocking_wait().is_ok() {
             input.drain(WORDS, |word| {
                 let ticket = word.ticket();
                 tally.add(word);

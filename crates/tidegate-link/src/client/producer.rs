@@ -82,23 +82,23 @@ impl Producer {
     /// # Errors
     /// [`SendError::TooLarge`], or that the client has ended.
     #[inline]
-    pub fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    pub fn blocking_push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
-        let pushed = self.inner.push(Item::new(payload));
+        let pushed = self.inner.blocking_push(Item::new(payload));
         pushed.map_err(|_| self.ended())
     }
 
-    /// As [`push`](Self::push), but waits as a task.
+    /// As [`blocking_push`](Self::blocking_push), but waits as a task.
     ///
     /// # Errors
-    /// As for [`push`](Self::push).
+    /// As for [`blocking_push`](Self::blocking_push).
     pub async fn push_async(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
         let pushed = self.inner.push_async(Item::new(payload)).await;
         pushed.map_err(|_| self.ended())
     }
 
-    /// As [`push`](Self::push), but never waits.
+    /// As [`blocking_push`](Self::blocking_push), but never waits.
     ///
     /// # Errors
     /// [`SendError::Full`] besides.
@@ -116,8 +116,8 @@ impl Producer {
     ///
     /// # Errors
     /// That the client has ended.
-    pub fn flush(&mut self) -> Result<(), SendError> {
-        let flushed = self.inner.flush();
+    pub fn blocking_flush(&mut self) -> Result<(), SendError> {
+        let flushed = self.inner.blocking_flush();
         flushed.map_err(|_| self.ended())
     }
 

@@ -312,7 +312,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         };
         self.stash.drain(..).for_each(&mut keep);
         // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
-        while self.consumer.drain_blocking(usize::MAX, &mut keep).is_ok() {}
+        while self.consumer.blocking_recv(usize::MAX, &mut keep).is_ok() {}
         self.shared.life.stashed.store(0, Relaxed);
         if let Some(weights) = &self.shared.weights {
             weights.gate.release(bytes);
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(actor.poll(at(1)), Step::Rest);
         assert_eq!(actor.prepare_wait(Step::Rest, at(1)), Time::NEVER);
         // Large buffers are one, once.
-        handle.cast_many(vec![1; 5000]).unwrap();
+        handle.blocking_cast_many(vec![1; 5000]).unwrap();
         assert!(matches!(actor.poll(at(2)), Step::Take(_)));
         let all = Load::new(5000, u64::MAX);
         assert!(actor.gather(at(2), all, |batch, op| {
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
         let (handle, mut actor) = actor();
-        handle.cast_many([1, 2, 3, 4]).unwrap();
+        handle.blocking_cast_many([1, 2, 3, 4]).unwrap();
         let hold = Step::Hold {
             items: 5,
             until: at(100),
@@ -512,7 +512,7 @@ mod tests {
         assert_eq!(actor.prepare_wait(hold, at(1)), at(100));
         assert_eq!((actor.stash.len(), actor.consumer.backlog()), (4, 0));
         assert_eq!(handle.backlog(), Load::new(4, 10));
-        handle.cast_many([5, 6, 7]).unwrap();
+        handle.blocking_cast_many([5, 6, 7]).unwrap();
         assert_eq!(actor.prepare_wait(hold, at(2)), at(2), "enough came");
         assert_eq!((actor.stash.len(), actor.consumer.backlog()), (6, 1));
         assert_eq!(handle.backlog(), Load::new(7, 28));
@@ -528,7 +528,10 @@ mod tests {
         assert_eq!(taken, [1, 2, 3, 4, 5], "the sixth would pass 16 bytes");
         assert_eq!(handle.backlog(), Load::new(2, 13));
         drop(actor);
-        assert_eq!(handle.stop("", std::time::Duration::ZERO).unwrap(), [6, 7]);
+        assert_eq!(
+            handle.blocking_stop("", std::time::Duration::ZERO).unwrap(),
+            [6, 7]
+        );
     }
 
     /// Takes a batch, and answers the items in it.
@@ -557,7 +560,7 @@ mod tests {
     fn a_first_look_does_not_count_the_entry_of_a_sender_stopped_before_its_publication() {
         let (handle, mut actor) = holding(4);
         let now = actor.clock().now();
-        handle.cast_many([1, 2, 3]).unwrap();
+        handle.blocking_cast_many([1, 2, 3]).unwrap();
         let queue = actor.shared.queue.clone();
         let mut step = Step::End;
         queue.push_stopped(Entry::Cast(0, 4), || step = actor.poll(now));
@@ -569,16 +572,16 @@ mod tests {
     fn a_held_batch_waits_for_a_sender_stopped_before_its_publication() {
         let (handle, mut actor) = holding(4);
         let now = actor.clock().now();
-        handle.cast_many([1, 2]).unwrap();
+        handle.blocking_cast_many([1, 2]).unwrap();
         let hold = actor.poll(now);
         assert!(matches!(hold, Step::Hold { items: 3, .. }), "{hold:?}");
         assert_ne!(actor.prepare_wait(hold, now), now);
-        handle.cast(3).unwrap();
+        handle.blocking_cast(3).unwrap();
         let queue = actor.shared.queue.clone();
         let mut step = Step::End;
         queue.push_stopped(Entry::Cast(0, 4), || {
             // The later sender is through, and its entry lies behind the stopped sender's.
-            handle.cast(5).unwrap();
+            handle.blocking_cast(5).unwrap();
             actor.waited(hold, now, now);
             step = actor.poll(now);
         });
@@ -590,7 +593,7 @@ mod tests {
     fn a_visit_does_not_end_a_hold() {
         let (handle, mut actor) = holding(4);
         let now = actor.clock().now();
-        handle.cast_many([1, 2, 3]).unwrap();
+        handle.blocking_cast_many([1, 2, 3]).unwrap();
         let hold = actor.poll(now);
         actor.prepare_wait(hold, now);
         // A visitor leaves this behind its visit.
@@ -598,7 +601,7 @@ mod tests {
         actor.waited(hold, now, now);
         let step = actor.poll(now);
         assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
-        handle.cast(4).unwrap();
+        handle.blocking_cast(4).unwrap();
         assert_eq!(take(&mut actor, now), [1, 2, 3, 4]);
     }
 
@@ -611,7 +614,9 @@ mod tests {
         let mut steps = Vec::new();
         queue.push_stopped(Entry::Cast(1, 1), || {
             steps.push(actor.poll(now));
-            handle.drain(std::time::Duration::ZERO).unwrap_err();
+            handle
+                .blocking_drain(std::time::Duration::ZERO)
+                .unwrap_err();
             steps.push(actor.poll(now));
         });
         assert_eq!(steps, [Step::Rest; 2], "the entry is still to come");

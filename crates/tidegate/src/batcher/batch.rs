@@ -235,7 +235,10 @@ mod tests {
         assert_eq!(items, [10, 11, 12, 13]);
         assert!(matches!(batch.ops(), [Op::Info("between")]));
         batch.answer(items.iter().map(|n| n * 2));
-        assert_eq!((one.wait().unwrap(), two.wait().unwrap()), (22, 26));
+        assert_eq!(
+            (one.blocking_wait().unwrap(), two.blocking_wait().unwrap()),
+            (22, 26)
+        );
         assert!(!batch.clear());
     }
 
@@ -249,15 +252,16 @@ mod tests {
             ))
         };
         batch.answer_each([Ok(0), refused(), refused(), Ok(3)]);
-        assert!(matches!(one.wait(), Err(ReplyError::Failed(_))));
-        assert_eq!(two.wait().unwrap(), 3);
+        assert!(matches!(one.blocking_wait(), Err(ReplyError::Failed(_))));
+        assert_eq!(two.blocking_wait().unwrap(), 3);
     }
 
     #[test]
     fn one_cause_is_shared_by_all_callers() {
         let (mut batch, one, two) = batch();
         batch.fail("disk full");
-        let (Err(ReplyError::Failed(a)), Err(ReplyError::Failed(b))) = (one.wait(), two.wait())
+        let (Err(ReplyError::Failed(a)), Err(ReplyError::Failed(b))) =
+            (one.blocking_wait(), two.blocking_wait())
         else {
             panic!("both failed");
         };

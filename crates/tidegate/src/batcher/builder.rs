@@ -198,7 +198,7 @@ impl<T: Send + 'static> Builder<T> {
             .name(name)
             .spawn(move || super::thread::run(actor, factory, started))
             .map_err(SpawnError::Thread)?;
-        ready.wait().map_err(not_started)?;
+        ready.blocking_wait().map_err(not_started)?;
         Ok(handle)
     }
 

@@ -12,7 +12,7 @@ use crate::queue::{FlushError, Producer};
 /// sends much. Made by [`Handle::buffered`].
 ///
 /// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster,
-/// or given back by [`Handle::stop`]. The buffer is flushed when it is full, when asked, and at once if the
+/// or given back by [`Handle::blocking_stop`]. The buffer is flushed when it is full, when asked, and at once if the
 /// actor has nothing to do; a busy actor fetches the items of a quiet or dropped caster itself within about a
 /// millisecond. Between a caster and other handles of the same thread there is no order, except that what was
 /// flushed comes before what is sent afterwards.
@@ -48,7 +48,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     /// # Errors
     /// The item was not accepted and is given back.
     #[inline]
-    pub fn cast(&mut self, item: T) -> Result<(), SendError<T>> {
+    pub fn blocking_cast(&mut self, item: T) -> Result<(), SendError<T>> {
         let shared = &*self.handle.shared;
         shared.stamp.touch(&shared.clock);
         let (item, weight, credit) = match &shared.weights {
@@ -56,7 +56,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
             Some(weights) => Self::admit(&mut self.producer, weights, shared, item)?,
         };
         // The one place where an entry is pushed, so that it is built where it goes.
-        let sent = self.producer.push(Entry::Cast(weight, item));
+        let sent = self.producer.blocking_push(Entry::Cast(weight, item));
         if let Err(error) = sent {
             return Err(shared.refused(error));
         }
@@ -82,7 +82,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
             }
             None => {
                 // The room this waits for may be taken by its own buffer.
-                if producer.flush().is_err() {
+                if producer.blocking_flush().is_err() {
                     return Err(SendError::Closed(item));
                 }
                 match weights.gate.credit(weight.into()) {
@@ -98,11 +98,11 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     ///
     /// # Errors
     /// Says how many items stay in the buffer. They are accepted all the same: the actor fetches them.
-    pub fn flush(&mut self) -> Result<(), FlushError> {
-        self.producer.flush()
+    pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
+        self.producer.blocking_flush()
     }
 
-    /// Like [`Caster::flush`], waiting for room without blocking the thread.
+    /// Like [`Caster::blocking_flush`], waiting for room without blocking the thread.
     ///
     /// # Errors
     /// Says how many items stay in the buffer.

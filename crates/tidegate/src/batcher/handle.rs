@@ -22,7 +22,7 @@ use crate::controller::Load;
 ///
 /// # When the actor ends
 ///
-/// An actor runs until it is told to end ([`Handle::drain`], [`Handle::stop`]), its handler says so, or **the
+/// An actor runs until it is told to end ([`Handle::blocking_drain`], [`Handle::blocking_stop`]), its handler says so, or **the
 /// last handle is dropped: then it handles everything it accepted and ends**, as after a drain. A drop does
 /// not wait for that; a program that must not lose the last batch calls `drain` before it returns from
 /// `main`. What was accepted is handled or given back by `stop`; what is sent to an actor that ends is either
@@ -31,7 +31,7 @@ use crate::controller::Load;
 /// # In its own handler
 ///
 /// A handler may keep a handle to its own actor and send with it, but must not wait there for what only the
-/// actor can do: [`call`](Handle::call), [`inspect`](Handle::inspect), the `_async` forms of these,
+/// actor can do: [`call`](Handle::blocking_call), [`inspect`](Handle::blocking_inspect), the `_async` forms of these,
 /// [`drain_async`](Handle::drain_async) and [`stop_async`](Handle::stop_async) never come back, nor does a
 /// cast that finds no room; with a timeout or deadline they come back with the error that says so. `drain`
 /// and `stop` with [`Duration::ZERO`] are the way to end an actor from within: they ask for the end, answer
@@ -63,7 +63,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// # Errors
     /// The item was not accepted and is given back.
     #[inline]
-    pub fn cast(&self, item: T) -> Result<(), SendError<T>> {
+    pub fn blocking_cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send(item, Entry::Cast)
     }
 
@@ -75,7 +75,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.try_send(item, Entry::Cast)
     }
 
-    /// Like [`Handle::cast`], waiting without blocking the thread. Dropping the future drops the item.
+    /// Like [`Handle::blocking_cast`], waiting without blocking the thread. Dropping the future drops the item.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -88,14 +88,14 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// Some were not accepted: those are given back in order.
-    pub fn cast_many<I>(&self, items: I) -> Result<usize, CastManyError<T>>
+    pub fn blocking_cast_many<I>(&self, items: I) -> Result<usize, CastManyError<T>>
     where
         I: IntoIterator<Item = T>,
     {
         let mut items = items.into_iter();
         let mut sent = 0;
         while let Some(item) = items.next() {
-            if let Err(error) = self.cast(item) {
+            if let Err(error) = self.blocking_cast(item) {
                 let closed = matches!(error, SendError::Closed(_));
                 let first = error.into_item();
                 let rest = std::iter::once(first).chain(items).collect();
@@ -110,9 +110,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// It was not accepted, or something other than a reply came back.
-    pub fn call(&self, item: T) -> Result<R, CallError<T>> {
-        let request = self.send_request(item).map_err(CallError::Send)?;
-        request.wait().map_err(CallError::Reply)
+    pub fn blocking_call(&self, item: T) -> Result<R, CallError<T>> {
+        let request = self.blocking_send_request(item).map_err(CallError::Send)?;
+        request.blocking_wait().map_err(CallError::Reply)
     }
 
     /// Sends an item and blocks until it is answered, at most for `timeout`, waiting for room included. After
@@ -120,14 +120,14 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// It was not accepted, something other than a reply came back, or nothing came in time.
-    pub fn call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
+    pub fn blocking_call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
         let deadline = Instant::now().checked_add(timeout);
         let Some(sent) = block_until(self.send_request_async(item), deadline) else {
             return Err(CallError::TimedOut);
         };
         let mut request = sent.map_err(CallError::Send)?;
         let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-        match request.wait_timeout(left) {
+        match request.blocking_wait_timeout(left) {
             Some(answer) => answer.map_err(CallError::Reply),
             None => Err(CallError::TimedOut),
         }
@@ -156,14 +156,14 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The item was not accepted and is given back.
-    pub fn send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
+    pub fn blocking_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = self.pair();
         self.shared
             .send(item, |weight, item| Entry::Call(weight, item, reply))?;
         Ok(request)
     }
 
-    /// Like [`Handle::send_request`], if there is room.
+    /// Like [`Handle::blocking_send_request`], if there is room.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -174,7 +174,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// Like [`Handle::send_request`], waiting for room without blocking the thread.
+    /// Like [`Handle::blocking_send_request`], waiting for room without blocking the thread.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -191,7 +191,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The message was not accepted and is given back.
-    pub fn info(&self, message: M) -> Result<(), SendError<M>> {
+    pub fn blocking_info(&self, message: M) -> Result<(), SendError<M>> {
         self.shared.send_info(message)
     }
 
@@ -224,7 +224,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// # Errors
     /// It takes longer: the actor goes on draining, and one may wait again, or `stop`. Or the actor ended
     /// otherwise, so that items may be left.
-    pub fn drain(&self, within: Duration) -> Result<(), StopError> {
+    pub fn blocking_drain(&self, within: Duration) -> Result<(), StopError> {
         self.shared.drain(StopReason::Drained);
         match self.shared.life.wait(within) {
             Some(reason) => drained(reason),
@@ -232,7 +232,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         }
     }
 
-    /// Like [`Handle::drain`], without blocking the thread and without a deadline: put the caller's own
+    /// Like [`Handle::blocking_drain`], without blocking the thread and without a deadline: put the caller's own
     /// around it. Dropping the future leaves the actor draining.
     ///
     /// # Errors
@@ -250,7 +250,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// # Errors
     /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and
     /// the items can be had then by calling again.
-    pub fn stop(
+    pub fn blocking_stop(
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
         within: Duration,
@@ -262,7 +262,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         }
     }
 
-    /// Like [`Handle::stop`], without blocking the thread and without a deadline.
+    /// Like [`Handle::blocking_stop`], without blocking the thread and without a deadline.
     pub async fn stop_async(
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -107,7 +107,7 @@ pub enum Flow {
     /// [`Handler::handle_continue`], then the next batch.
     HandleContinue,
     /// Stop. Nothing further is handled; what waited is given back, see
-    /// [`Handle::stop`](super::Handle::stop).
+    /// [`Handle::blocking_stop`](super::Handle::blocking_stop).
     Stop(Cause),
 }
 

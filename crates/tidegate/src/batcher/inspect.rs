@@ -20,14 +20,14 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor ended, its handler is of another type, or `look` panicked (which the actor survives).
-    pub fn inspect<H: 'static, V: Send + 'static>(
+    pub fn blocking_inspect<H: 'static, V: Send + 'static>(
         &self,
         look: impl FnOnce(&H) -> V + Send + 'static,
     ) -> Result<V, InspectError> {
-        self.visit(look).wait().map_err(lost)?
+        self.visit(look).blocking_wait().map_err(lost)?
     }
 
-    /// Like [`Handle::inspect`], without blocking the thread.
+    /// Like [`Handle::blocking_inspect`], without blocking the thread.
     ///
     /// # Errors
     /// The actor ended, its handler is of another type, or `look` panicked.
@@ -42,8 +42,10 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor ended.
-    pub fn controller(&self) -> Result<Snapshot, InspectError> {
-        self.ask(|_, snapshot| *snapshot).wait().map_err(lost)
+    pub fn blocking_controller(&self) -> Result<Snapshot, InspectError> {
+        self.ask(|_, snapshot| *snapshot)
+            .blocking_wait()
+            .map_err(lost)
     }
 
     fn visit<H: 'static, V: Send + 'static>(

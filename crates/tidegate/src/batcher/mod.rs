@@ -12,16 +12,16 @@
 //! let rows = tidegate::batcher::spawn(|rows: &mut Vec<String>| {
 //!     println!("INSERT of {} rows", rows.len()); // one expensive call for all of them
 //! })?;
-//! rows.cast("a row".to_owned())?; // fire and forget
-//! rows.call("another".to_owned())?; // back when its batch is handled
-//! rows.drain(Duration::from_secs(5))?; // everything accepted is handled
+//! rows.blocking_cast("a row".to_owned())?; // fire and forget
+//! rows.blocking_call("another".to_owned())?; // back when its batch is handled
+//! rows.blocking_drain(Duration::from_secs(5))?; // everything accepted is handled
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # What a sender can rely on
 //!
-//! - An item accepted is handled once, in order with the others of its sender, or given back by [`Handle::stop`], or lost with the
+//! - An item accepted is handled once, in order with the others of its sender, or given back by [`Handle::blocking_stop`], or lost with the
 //!   batch its handler panicked in. An item not accepted is given back by the send that failed.
 //! - A caller is always told: by a reply, or by a [`ReplyError`] that says what happened instead. A caller that gave up is
 //!   skipped before the handler sees its item.
@@ -34,15 +34,15 @@
 //!
 //! | there | here |
 //! | --- | --- |
-//! | `cast`, `cast_batch` | [`Handle::cast`], [`Handle::cast_many`] |
-//! | `call`, `send_request`, `reqids_*` | [`Handle::call`], [`Handle::send_request`], [`Requests`] |
-//! | a stray message, `{info, Msg}` | [`Handle::info`], [`Op::Info`] |
+//! | `cast`, `cast_batch` | [`Handle::blocking_cast`], [`Handle::blocking_cast_many`] |
+//! | `call`, `send_request`, `reqids_*` | [`Handle::blocking_call`], [`Handle::blocking_send_request`], [`Requests`] |
+//! | a stray message, `{info, Msg}` | [`Handle::blocking_info`], [`Op::Info`] |
 //! | `init`, `handle_continue`, `handle_batch`, `terminate` | the same in [`Handler`] |
 //! | `append_batch`, `finish_batch` | [`Fold`], [`Append::Finish`] |
 //! | `{reply, From, Msg}` | [`Reply::send`], now or later, or [`Batch::answer`] |
-//! | `sys:get_state` | [`Handle::inspect`] |
+//! | `sys:get_state` | [`Handle::blocking_inspect`] |
 //! | `garbage_collect`, hibernation | [`Handler::idle`]; buffers shrink by themselves after a second of idleness |
-//! | `stop/3` | [`Handle::stop`], which gives back what waited, or [`Handle::drain`] |
+//! | `stop/3` | [`Handle::blocking_stop`], which gives back what waited, or [`Handle::blocking_drain`] |
 //! | min, max, growth | [`Builder::bounds`], [`Builder::controller`]; no need to set them |
 
 mod actor;

@@ -112,7 +112,7 @@ impl<R> Request<R> {
     ///
     /// # Errors
     /// What came instead of a reply.
-    pub fn wait(self) -> Result<R, ReplyError> {
+    pub fn blocking_wait(self) -> Result<R, ReplyError> {
         let mut state = self.slot.lock();
         loop {
             if let Some(answer) = state.take_answer() {
@@ -125,7 +125,7 @@ impl<R> Request<R> {
 
     /// Blocks until the answer is there, at most for `timeout`. `None`: not yet; the request stays in flight
     /// and can be waited for again.
-    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
+    pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.slot.lock();
         loop {
@@ -344,7 +344,7 @@ mod tests {
         assert!(!reply.is_wanted());
         let (reply, request) = pair::<()>();
         drop(reply);
-        assert!(matches!(request.wait(), Err(ReplyError::NoReply)));
+        assert!(matches!(request.blocking_wait(), Err(ReplyError::NoReply)));
     }
 
     #[test]
@@ -355,20 +355,24 @@ mod tests {
             std::panic::resume_unwind(Box::new(()));
         }));
         assert!(unwound.is_err());
-        assert!(matches!(request.wait(), Err(ReplyError::Panicked)));
+        assert!(matches!(request.blocking_wait(), Err(ReplyError::Panicked)));
         let (reply, request) = pair::<()>();
         after_panic(|| drop(reply));
-        assert!(matches!(request.wait(), Err(ReplyError::Panicked)));
+        assert!(matches!(request.blocking_wait(), Err(ReplyError::Panicked)));
         let (reply, request) = pair::<()>();
         drop(reply);
-        assert!(matches!(request.wait(), Err(ReplyError::NoReply)));
+        assert!(matches!(request.blocking_wait(), Err(ReplyError::NoReply)));
     }
 
     #[test]
     fn a_timeout_leaves_the_request_in_flight() {
         let (reply, mut request) = pair();
-        assert!(request.wait_timeout(Duration::from_micros(1)).is_none());
-        let waiting = std::thread::spawn(move || request.wait_timeout(Duration::MAX));
+        assert!(
+            request
+                .blocking_wait_timeout(Duration::from_micros(1))
+                .is_none()
+        );
+        let waiting = std::thread::spawn(move || request.blocking_wait_timeout(Duration::MAX));
         reply.send(1);
         assert_eq!(waiting.join().unwrap().unwrap().unwrap(), 1);
     }

@@ -66,7 +66,7 @@ impl<L, R> Requests<L, R> {
     }
 
     /// Blocks for the next answer; `None` if no request is left.
-    pub fn receive(&mut self) -> Option<Answered<L, R>> {
+    pub fn blocking_receive(&mut self) -> Option<Answered<L, R>> {
         if self.is_empty() {
             return None;
         }
@@ -78,7 +78,10 @@ impl<L, R> Requests<L, R> {
     ///
     /// # Errors
     /// Nothing is left to receive, or nothing came in time.
-    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<Answered<L, R>, ReceiveError> {
+    pub fn blocking_receive_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Answered<L, R>, ReceiveError> {
         if self.is_empty() {
             return Err(ReceiveError::Empty);
         }
@@ -100,12 +103,12 @@ impl<L, R> Requests<L, R> {
 
     /// Blocks until every request is answered, at most for `timeout`, and returns the answers in the order
     /// they came. Those that did not come in time are still in the collection.
-    pub fn wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
+    pub fn blocking_wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut all = Vec::with_capacity(self.len());
         loop {
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            match self.receive_timeout(left) {
+            match self.blocking_receive_timeout(left) {
                 Ok(answered) => all.push(answered),
                 Err(_) => return all,
             }
@@ -231,22 +234,22 @@ mod tests {
         all.add("second", request);
         assert!(all.try_receive().is_none());
         second.send(2);
-        let (label, answer) = all.receive().unwrap();
+        let (label, answer) = all.blocking_receive().unwrap();
         assert_eq!((label, answer.unwrap()), ("second", 2));
         assert_eq!(
-            all.receive_timeout(Duration::ZERO).unwrap_err(),
+            all.blocking_receive_timeout(Duration::ZERO).unwrap_err(),
             ReceiveError::TimedOut
         );
         let (third, request) = pair();
         third.send(3);
         all.add("third", request);
         drop(first);
-        let answers = all.wait_all(Duration::MAX);
+        let answers = all.blocking_wait_all(Duration::MAX);
         assert!(matches!(answers[0], ("third", Ok(3))));
         assert!(matches!(answers[1], ("first", Err(ReplyError::NoReply))));
-        assert!(all.receive().is_none());
+        assert!(all.blocking_receive().is_none());
         assert_eq!(
-            all.receive_timeout(Duration::MAX).unwrap_err(),
+            all.blocking_receive_timeout(Duration::MAX).unwrap_err(),
             ReceiveError::Empty
         );
     }

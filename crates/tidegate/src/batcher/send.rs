@@ -21,7 +21,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         };
         self.stamp.touch(&self.clock);
         // The one place where it is pushed, so that an entry is built where it goes.
-        let sent = self.queue.push(entry(weight, item));
+        let sent = self.queue.blocking_push(entry(weight, item));
         self.sent(sent, credit)
     }
 
@@ -135,7 +135,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     pub(super) fn send_info(&self, message: M) -> Result<(), SendError<M>> {
         self.stamp.touch(&self.clock);
         let entry = Entry::Info(message);
-        let sent = self.queue.push(entry);
+        let sent = self.queue.blocking_push(entry);
         sent.map_err(|error| match error {
             PushError::Full(Entry::Info(message)) => {
                 self.counters.rejected(1);

@@ -82,8 +82,8 @@ fn wait<T: Send, R: Send, M: Send>(actor: &mut Actor<T, R, M>, step: Step, now: 
     let until = actor.prepare_wait(step, now);
     // The end of the queue shows when the core is asked.
     let _ = match clock.instant(until) {
-        Some(at) => actor.consumer.wait_until(at).map(|_| ()),
-        None => actor.consumer.wait(),
+        Some(at) => actor.consumer.blocking_wait_until(at).map(|_| ()),
+        None => actor.consumer.blocking_wait(),
     };
     let now = clock.now();
     actor.waited(step, now, until);

@@ -25,7 +25,7 @@ pub enum Wait {
     Progressive,
 }
 
-/// What [`push`](Queue::push) does when there is no room. Every case is counted in
+/// What [`blocking_push`](Queue::blocking_push) does when there is no room. Every case is counted in
 /// [`Metrics`](super::Metrics).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,7 +80,7 @@ impl Builder {
         self
     }
 
-    /// What `push` does without room. [`Full::Wait`] if not set.
+    /// What `blocking_push` does without room. [`Full::Wait`] if not set.
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;

@@ -144,7 +144,7 @@ impl<T: Send> Consumer<T> {
     ///
     /// # Errors
     /// [`Closed`] once everything was handed out and nothing can come.
-    pub fn drain_blocking(
+    pub fn blocking_recv(
         &mut self,
         limit: usize,
         mut each: impl FnMut(T),
@@ -162,8 +162,8 @@ impl<T: Send> Consumer<T> {
     /// As [`drain_into`](Self::drain_into), but waits for the first item.
     ///
     /// # Errors
-    /// As for [`drain_blocking`](Self::drain_blocking).
-    pub fn drain_into_blocking(
+    /// As for [`blocking_recv`](Self::blocking_recv).
+    pub fn blocking_recv_into(
         &mut self,
         out: &mut Vec<T>,
         limit: usize,
@@ -181,8 +181,8 @@ impl<T: Send> Consumer<T> {
     /// As [`drain`](Self::drain), but waits up to `timeout` for the first item; no items if none came.
     ///
     /// # Errors
-    /// As for [`drain_blocking`](Self::drain_blocking).
-    pub fn drain_timeout(
+    /// As for [`blocking_recv`](Self::blocking_recv).
+    pub fn blocking_recv_timeout(
         &mut self,
         limit: usize,
         timeout: Duration,
@@ -202,7 +202,7 @@ impl<T: Send> Consumer<T> {
     /// leave the queue only in the poll that completes it: dropping the future loses nothing.
     ///
     /// # Errors
-    /// As for [`drain_blocking`](Self::drain_blocking).
+    /// As for [`blocking_recv`](Self::blocking_recv).
     pub async fn drain_async(&mut self, out: &mut Vec<T>, limit: usize) -> Result<Drained, Closed> {
         loop {
             let drained = self.drain_into(out, limit);

@@ -68,7 +68,7 @@ impl<T: Send> Queue<T> {
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
     #[inline(always)]
-    pub fn push(&self, item: T) -> Result<(), PushError<T>> {
+    pub fn blocking_push(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
             Err(PushError::Full(item)) => self.push_full(item),
             done => done,
@@ -99,21 +99,21 @@ impl<T: Send> Queue<T> {
     /// in between. On an error what was not taken stays, in order.
     ///
     /// # Errors
-    /// As for [`push`](Self::push).
+    /// As for [`blocking_push`](Self::blocking_push).
     #[inline]
-    pub fn push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
+    pub fn blocking_push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         if self.shove(items) == Ok(()) && items.is_empty() {
             return Ok(());
         }
         self.push_rest(items)
     }
 
-    /// Takes copies of all `items`, in order, as by [`push_many`](Self::push_many).
+    /// Takes copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
     ///
     /// # Errors
-    /// As for [`push`](Self::push); says how many of the last items were not taken.
+    /// As for [`blocking_push`](Self::blocking_push); says how many of the last items were not taken.
     #[inline]
-    pub fn push_slice(&self, items: &[T]) -> Result<(), FlushError>
+    pub fn blocking_push_slice(&self, items: &[T]) -> Result<(), FlushError>
     where
         T: Copy,
     {
@@ -127,10 +127,10 @@ impl<T: Send> Queue<T> {
                 }
                 match &items[pushed.items as usize..] {
                     [] => Ok(()),
-                    rest => self.push_many(&mut rest.to_vec()),
+                    rest => self.blocking_push_many(&mut rest.to_vec()),
                 }
             }
-            Err(_) => self.push_many(&mut items.to_vec()),
+            Err(_) => self.blocking_push_many(&mut items.to_vec()),
         }
     }
 
@@ -172,7 +172,7 @@ impl<T: Send> Queue<T> {
     /// is done drops the item.
     ///
     /// # Errors
-    /// As for [`push`](Self::push).
+    /// As for [`blocking_push`](Self::blocking_push).
     pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
         let item = match self.shared.attempt(item) {
             Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,

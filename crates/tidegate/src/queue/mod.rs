@@ -8,10 +8,10 @@
 //! ```
 //! let (queue, mut consumer) = tidegate::queue::bounded::<u32>(1024)?;
 //! let mut producer = queue.fixed(100)?;
-//! std::thread::spawn(move || (0..250).for_each(|i| producer.push(i).expect("open")));
+//! std::thread::spawn(move || (0..250).for_each(|i| producer.blocking_push(i).expect("open")));
 //! drop(queue);
 //! let mut sum = 0;
-//! while let Ok(batch) = consumer.drain_blocking(64, |i| sum += i) {
+//! while let Ok(batch) = consumer.blocking_recv(64, |i| sum += i) {
 //!     assert!(batch.items <= 64);
 //! }
 //! assert_eq!(sum, 249 * 250 / 2);

@@ -29,22 +29,22 @@ use crate::controller::{Controller, Reason, Snapshot};
 ///
 /// A drop never waits: with the ring full the buffer stays behind, with what is in it, until the consumer
 /// fetches it. Who makes producers one after the other beside a consumer that stands still calls
-/// [`flush`](Self::flush) first, or their buffers add up.
+/// [`blocking_flush`](Self::blocking_flush) first, or their buffers add up.
 pub struct Producer<T: Send> {
     queue: Queue<T>,
     own: Option<Own<T>>,
 }
 
 /// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
-/// [`Consumer::wait_flushing`](super::Consumer::wait_flushing).
+/// [`Consumer::blocking_wait_flushing`](super::Consumer::wait_flushing).
 pub trait Flush {
     /// Hands buffered items on, waiting for room if that is how the queue was built. What a closed queue does
     /// not take stays; the next push tells.
-    fn flush_before_wait(&mut self);
+    fn blocking_flush_before_wait(&mut self);
 }
 
 impl<T: Send> Flush for Producer<T> {
-    fn flush_before_wait(&mut self) {
+    fn blocking_flush_before_wait(&mut self) {
         let _ = self.flush_because(Reason::Blocking);
     }
 }
@@ -93,7 +93,7 @@ impl<T: Send> Producer<T> {
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
     #[inline(always)]
-    pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
+    pub fn blocking_push(&mut self, item: T) -> Result<(), PushError<T>> {
         let item = match &mut self.own {
             Some(own) => match own.writer.push_early(item) {
                 Ok(()) => return own.look_at_flags(&self.queue.shared),
@@ -108,7 +108,7 @@ impl<T: Send> Producer<T> {
     #[inline(never)]
     fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
-            return self.queue.push(item);
+            return self.queue.blocking_push(item);
         };
         if own.writer.is_full()
             && let Err(out) = own.make_room(&self.queue.shared)
@@ -142,14 +142,14 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Takes all of `items`, in order, as by [`push`](Self::push). On an error what was not taken stays, in
+    /// Takes all of `items`, in order, as by [`blocking_push`](Self::blocking_push). On an error what was not taken stays, in
     /// order.
     ///
     /// # Errors
-    /// As for [`push`](Self::push).
-    pub fn push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
+    /// As for [`blocking_push`](Self::blocking_push).
+    pub fn blocking_push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
-            return self.queue.push_many(items);
+            return self.queue.blocking_push_many(items);
         };
         let mut rest = std::mem::take(items).into_iter();
         let outcome = own.extend(&self.queue.shared, &mut rest);
@@ -160,16 +160,16 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Takes copies of all `items`, in order, as by [`push`](Self::push).
+    /// Takes copies of all `items`, in order, as by [`blocking_push`](Self::blocking_push).
     ///
     /// # Errors
-    /// As for [`push`](Self::push); says how many of the last items were not taken.
-    pub fn push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
+    /// As for [`blocking_push`](Self::blocking_push); says how many of the last items were not taken.
+    pub fn blocking_push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
     where
         T: Copy,
     {
         let Some(own) = &mut self.own else {
-            return self.queue.push_slice(items);
+            return self.queue.blocking_push_slice(items);
         };
         let mut rest = items.iter().copied();
         let outcome = own.extend(&self.queue.shared, &mut rest);
@@ -200,7 +200,7 @@ impl<T: Send> Producer<T> {
     /// Takes `item`; waits for room as a task. Dropping the future before it is done drops the item.
     ///
     /// # Errors
-    /// As for [`push`](Self::push).
+    /// As for [`blocking_push`](Self::blocking_push).
     pub async fn push_async(&mut self, item: T) -> Result<(), PushError<T>> {
         if let Some(own) = &mut self.own {
             if own.writer.is_full() && self.queue.shared.full == Full::Wait {
@@ -216,7 +216,7 @@ impl<T: Send> Producer<T> {
                     return Err(PushError::Closed(item));
                 }
             }
-            return self.push(item);
+            return self.blocking_push(item);
         }
         self.queue.push_async(item).await
     }
@@ -227,7 +227,7 @@ impl<T: Send> Producer<T> {
     /// # Errors
     /// Says what stays in the buffer and why. What stays is still handed out, in order, unless the consumer
     /// is gone.
-    pub fn flush(&mut self) -> Result<(), FlushError> {
+    pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
         self.flush_because(Reason::Asked)
     }
 

@@ -119,7 +119,7 @@ pub struct Hold {
 impl Hold {
     /// Sends item 0 and returns when the handler has it.
     pub fn busy(&self, handle: &H) {
-        handle.cast(0).unwrap();
+        handle.blocking_cast(0).unwrap();
         self.entered.recv().unwrap();
     }
 

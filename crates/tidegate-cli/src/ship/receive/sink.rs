@@ -169,7 +169,7 @@ impl Sink {
             acked,
             epoch,
         };
-        self.0.call(begin).map_err(|e| e.to_string())?
+        self.0.blocking_call(begin).map_err(|e| e.to_string())?
     }
 
     /// The session will not come back without [`Sink::begin`]. Without room that is not told, and the file
@@ -181,12 +181,12 @@ impl Sink {
     /// Nothing more comes: [`Sink::drain`] waits until the file says so.
     pub(super) fn close(&self) {
         // A thread that has ended has nothing to close.
-        let _ = self.0.cast(Work::Close);
+        let _ = self.0.blocking_cast(Work::Close);
     }
 
     /// Writes what was handed in, and ends.
     pub(super) fn drain(&self, within: Duration) -> Result<(), StopError> {
-        self.0.drain(within)
+        self.0.blocking_drain(within)
     }
 }
 

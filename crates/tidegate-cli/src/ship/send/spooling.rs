@@ -107,7 +107,7 @@ impl Spooling {
         let run = move || {
             let read = read(&mut records, &reading);
             // If it has ended, it has said why.
-            let _ = reading.cast(Work::End(read.err()));
+            let _ = reading.blocking_cast(Work::End(read.err()));
         };
         std::thread::Builder::new().name("read".into()).spawn(run)?;
         let tidy = Tidy {
@@ -141,7 +141,7 @@ fn read(records: &mut Records<Source>, spool: &Handle<Work>) -> anyhow::Result<(
                     .map(|place| place.start - start..place.end - start)
                     .collect(),
             };
-            if spool.cast(Work::Records(block)).is_err() {
+            if spool.blocking_cast(Work::Records(block)).is_err() {
                 return Ok(());
             }
         }
@@ -218,9 +218,9 @@ impl Tidy {
     /// Everything is acked, and nothing more comes: as good as nothing stays.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         // It may have ended with standard input's end already.
-        let _ = self.handle.cast(Work::End(None));
+        let _ = self.handle.blocking_cast(Work::End(None));
         self.handle
-            .drain(GRACE)
+            .blocking_drain(GRACE)
             .context("the spool could not be emptied")
     }
 }

@@ -29,38 +29,38 @@ impl<T: Send> Consumer<T> {
     ///
     /// # Errors
     /// [`Closed`] once everything was handed out and nothing can come.
-    pub fn wait(&mut self) -> Result<(), Closed> {
+    pub fn blocking_wait(&mut self) -> Result<(), Closed> {
         self.wait_deadline(None).map(|_| ())
     }
 
-    /// As [`wait`](Self::wait), but not past `deadline`; says whether something can be drained.
+    /// As [`blocking_wait`](Self::blocking_wait), but not past `deadline`; says whether something can be drained.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn wait_until(&mut self, deadline: Instant) -> Result<bool, Closed> {
+    /// As for [`blocking_wait`](Self::blocking_wait).
+    pub fn blocking_wait_until(&mut self, deadline: Instant) -> Result<bool, Closed> {
         self.wait_deadline(Some(deadline))
     }
 
-    /// As [`wait`](Self::wait) for a stage that is itself a producer: if it has to wait, it first flushes its
+    /// As [`blocking_wait`](Self::blocking_wait) for a stage that is itself a producer: if it has to wait, it first flushes its
     /// `outputs`, so that what it made out of its last batch does not lie in its buffers meanwhile. A flush
     /// waits for room downstream, so stages must not form a circle.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
-    pub fn wait_flushing(&mut self, outputs: &mut [&mut dyn Flush]) -> Result<(), Closed> {
+    /// As for [`blocking_wait`](Self::blocking_wait).
+    pub fn blocking_wait_flushing(&mut self, outputs: &mut [&mut dyn Flush]) -> Result<(), Closed> {
         if self.ready() {
             return Ok(());
         }
         for output in outputs {
-            output.flush_before_wait();
+            output.blocking_flush_before_wait();
         }
-        self.wait()
+        self.blocking_wait()
     }
 
-    /// As [`wait`](Self::wait), as a task. May be dropped at any moment.
+    /// As [`blocking_wait`](Self::blocking_wait), as a task. May be dropped at any moment.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// As for [`blocking_wait`](Self::blocking_wait).
     pub async fn wait_async(&mut self) -> Result<(), Closed> {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
@@ -68,7 +68,7 @@ impl<T: Send> Consumer<T> {
     /// Whether something can be drained; if not, the task is woken when that changes.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// As for [`blocking_wait`](Self::blocking_wait).
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         if self.ready() {
             return Poll::Ready(Ok(()));
