@@ -136,7 +136,7 @@ fn requests_are_collected_in_the_order_of_their_answers<D: Driver>() {
         ReceiveError::TimedOut
     );
     hold.let_go();
-    let (label, answer) = block_on(all.receive_async()).unwrap();
+    let (label, answer) = block_on(all.receive()).unwrap();
     assert_eq!((label, answer.unwrap()), ("slow", 10));
     assert!(all.blocking_receive().is_none());
 }
@@ -144,12 +144,12 @@ fn requests_are_collected_in_the_order_of_their_answers<D: Driver>() {
 fn async_calls_need_no_runtime<D: Driver>() {
     let handle = D::start(builder(), Scripted::new(&Log::default())).unwrap();
     block_on(async {
-        handle.cast_async(1).await.unwrap();
-        assert_eq!(handle.call_async(2).await.unwrap(), 20);
-        let request = handle.send_request_async(3).await.unwrap();
+        handle.cast(1).await.unwrap();
+        assert_eq!(handle.call(2).await.unwrap(), 20);
+        let request = handle.send_request(3).await.unwrap();
         assert_eq!(request.await.unwrap(), 30);
-        handle.drain_async().await.unwrap();
-        let refused = handle.cast_async(4).await;
+        handle.drain().await.unwrap();
+        let refused = handle.cast(4).await;
         assert_eq!(refused, Err(SendError::Closed(4)));
     });
 }
@@ -183,7 +183,7 @@ fn full_refuses_or_waits<D: Driver>() {
     handle.blocking_cast_many([1, 2]).unwrap();
     std::thread::scope(|s| {
         let blocked = s.spawn(|| handle.blocking_cast(3));
-        let awaited = s.spawn(|| block_on(handle.cast_async(4)));
+        let awaited = s.spawn(|| block_on(handle.cast(4)));
         hold.let_go();
         blocked.join().unwrap().unwrap();
         awaited.join().unwrap().unwrap();
@@ -207,7 +207,7 @@ fn full_in_bytes_refuses_or_waits<D: Driver>() {
     let mut caster = handle.buffered();
     std::thread::scope(|s| {
         let blocked = s.spawn(|| handle.blocking_cast(7));
-        let awaited = s.spawn(|| block_on(handle.cast_async(3)));
+        let awaited = s.spawn(|| block_on(handle.cast(3)));
         let buffered = s.spawn(|| caster.blocking_cast(2));
         hold.let_go();
         blocked.join().unwrap().unwrap();
@@ -272,7 +272,7 @@ fn inspection_sees_the_state_between_batches<D: Driver>() {
     std::thread::scope(|s| {
         // The queue is full; a visit does not need its room, and does not wait for what is in it.
         let visit = s.spawn(|| handle.blocking_inspect(|h: &Scripted| h.sum));
-        let again = s.spawn(|| block_on(handle.inspect_async(|h: &Scripted| h.sum)));
+        let again = s.spawn(|| block_on(handle.inspect(|h: &Scripted| h.sum)));
         hold.let_go();
         assert!([0, 10].contains(&visit.join().unwrap().unwrap()));
         assert!([0, 10].contains(&again.join().unwrap().unwrap()));
@@ -604,7 +604,7 @@ fn dropped_while_waiting_the_item_is_not_sent<D: Driver>() {
     hold.busy(&handle);
     handle.blocking_cast(1).unwrap();
     let polled_once = block_on(async {
-        let mut send = std::pin::pin!(handle.cast_async(2));
+        let mut send = std::pin::pin!(handle.cast(2));
         std::future::poll_fn(|cx| std::task::Poll::Ready(send.as_mut().poll(cx).is_ready())).await
     });
     assert!(!polled_once);

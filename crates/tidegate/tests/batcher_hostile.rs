@@ -251,7 +251,7 @@ fn a_sender_polled_often_waits_once() {
     handle.blocking_cast(10).unwrap();
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
-    let mut send = Box::pin(handle.cast_async(5));
+    let mut send = Box::pin(handle.cast(5));
     for _ in 0..1000 {
         let polled = send.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
@@ -294,7 +294,7 @@ fn a_waker_that_polls_at_once() {
     hold.busy(&handle);
     handle.blocking_cast(10).unwrap();
     let sender = handle.clone();
-    let sending: Sending = Box::new(async move { sender.cast_async(5).await.unwrap() });
+    let sending: Sending = Box::new(async move { sender.cast(5).await.unwrap() });
     let task = Arc::new(Inline(
         std::sync::Mutex::new(Some(sending.into())),
         AtomicBool::new(false),

@@ -333,7 +333,7 @@ fn regression_18_an_oversized_item_goes_alone_or_is_refused<D: Driver>() {
     };
     assert_eq!(handle.blocking_cast(101), Err(refused.clone()));
     assert_eq!(handle.try_cast(101), Err(refused.clone()));
-    assert_eq!(block_on(handle.cast_async(101)), Err(refused.clone()));
+    assert_eq!(block_on(handle.cast(101)), Err(refused.clone()));
     assert_eq!(handle.buffered().blocking_cast(101), Err(refused));
 }
 

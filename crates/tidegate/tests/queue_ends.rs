@@ -420,21 +420,21 @@ fn tasks_and_threads_on_either_side() {
         thread::spawn(move || {
             block_on(async move {
                 for i in 0..500 {
-                    task.push_async(i).await.unwrap();
+                    task.push(i).await.unwrap();
                 }
             });
         }),
         thread::spawn(move || {
             block_on(async move {
                 for i in 0..500 {
-                    buffered.push_async(i).await.unwrap();
+                    buffered.push(i).await.unwrap();
                 }
-                buffered.flush_async().await.unwrap();
+                buffered.flush().await.unwrap();
             });
         }),
     ];
     let mut out = Vec::new();
-    block_on(async { while consumer.drain_async(&mut out, 3).await.is_ok() {} });
+    block_on(async { while consumer.recv_into(&mut out, 3).await.is_ok() {} });
     assert_eq!(out.len(), 1500);
     for thread in threads {
         thread.join().unwrap();
@@ -456,8 +456,8 @@ fn a_dropped_waiting_push_passes_its_turn_on() {
         .collect();
     let wakers: Vec<_> = wakes.iter().map(|w| Waker::from(w.clone())).collect();
     let count = |i: usize| wakes[i].0.load(Ordering::Relaxed);
-    let mut first = Box::pin(queue.push_async(1));
-    let mut second = Box::pin(queue.push_async(2));
+    let mut first = Box::pin(queue.push(1));
+    let mut second = Box::pin(queue.push(2));
     assert!(
         first
             .as_mut()

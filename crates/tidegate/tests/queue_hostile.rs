@@ -257,7 +257,7 @@ fn a_waker_that_owns_another_waiting_push() {
         queue.blocking_push(0).unwrap();
         let another = queue.clone();
         let task = Task::polled_once(async move {
-            let mut push = std::pin::pin!(another.push_async(1));
+            let mut push = std::pin::pin!(another.push(1));
             // Waits with a waker that is not its task's.
             std::future::poll_fn(move |_| {
                 let mut cx = Context::from_waker(Waker::noop());
@@ -265,7 +265,7 @@ fn a_waker_that_owns_another_waiting_push() {
             })
             .await;
         });
-        let mut push = Box::pin(queue.push_async(2));
+        let mut push = Box::pin(queue.push(2));
         let waker = Waker::from(task);
         assert!(
             push.as_mut()

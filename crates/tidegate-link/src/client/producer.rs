@@ -92,9 +92,9 @@ impl Producer {
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
-    pub async fn push_async(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    pub async fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
-        let pushed = self.inner.push_async(Item::new(payload)).await;
+        let pushed = self.inner.push(Item::new(payload)).await;
         pushed.map_err(|_| self.ended())
     }
 

@@ -106,8 +106,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     ///
     /// # Errors
     /// Says how many items stay in the buffer.
-    pub async fn flush_async(&mut self) -> Result<(), FlushError> {
-        self.producer.flush_async().await
+    pub async fn flush(&mut self) -> Result<(), FlushError> {
+        self.producer.flush().await
     }
 
     /// Items in the buffer.

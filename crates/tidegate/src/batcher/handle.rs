@@ -32,7 +32,7 @@ use crate::controller::Load;
 ///
 /// A handler may keep a handle to its own actor and send with it, but must not wait there for what only the
 /// actor can do: [`call`](Handle::blocking_call), [`inspect`](Handle::blocking_inspect), the `_async` forms of these,
-/// [`drain_async`](Handle::drain_async) and [`stop_async`](Handle::stop_async) never come back, nor does a
+/// [`drain`](Handle::drain) and [`stop_async`](Handle::stop) never come back, nor does a
 /// cast that finds no room; with a timeout or deadline they come back with the error that says so. `drain`
 /// and `stop` with [`Duration::ZERO`] are the way to end an actor from within: they ask for the end, answer
 /// [`StopError::TimedOut`], and take effect after the batch. A handle the handler keeps is a handle: with it
@@ -79,7 +79,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The item was not accepted and is given back.
-    pub async fn cast_async(&self, item: T) -> Result<(), SendError<T>> {
+    pub async fn cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send_async(item, Entry::Cast).await
     }
 
@@ -122,7 +122,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// It was not accepted, something other than a reply came back, or nothing came in time.
     pub fn blocking_call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
         let deadline = Instant::now().checked_add(timeout);
-        let Some(sent) = block_until(self.send_request_async(item), deadline) else {
+        let Some(sent) = block_until(self.send_request(item), deadline) else {
             return Err(CallError::TimedOut);
         };
         let mut request = sent.map_err(CallError::Send)?;
@@ -138,8 +138,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// It was not accepted, or something other than a reply came back.
-    pub async fn call_async(&self, item: T) -> Result<R, CallError<T>> {
-        let request = self.send_request_async(item).await;
+    pub async fn call(&self, item: T) -> Result<R, CallError<T>> {
+        let request = self.send_request(item).await;
         let request = request.map_err(CallError::Send)?;
         request.await.map_err(CallError::Reply)
     }
@@ -178,7 +178,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The item was not accepted and is given back.
-    pub async fn send_request_async(&self, item: T) -> Result<Request<R>, SendError<T>> {
+    pub async fn send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = self.pair();
         self.shared
             .send_async(item, |weight, item| Entry::Call(weight, item, reply))
@@ -237,7 +237,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor ended otherwise, so that items may be left.
-    pub async fn drain_async(&self) -> Result<(), StopError> {
+    pub async fn drain(&self) -> Result<(), StopError> {
         self.shared.drain(StopReason::Drained);
         drained(poll_fn(|cx| self.shared.life.poll(cx)).await)
     }
@@ -263,10 +263,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     }
 
     /// Like [`Handle::blocking_stop`], without blocking the thread and without a deadline.
-    pub async fn stop_async(
-        &self,
-        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Vec<T> {
+    pub async fn stop(&self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Vec<T> {
         self.ask_stop(cause.into());
         poll_fn(|cx| self.shared.life.poll(cx)).await;
         self.shared.life.take_leftover()

@@ -31,7 +31,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor ended, its handler is of another type, or `look` panicked.
-    pub async fn inspect_async<H: 'static, V: Send + 'static>(
+    pub async fn inspect<H: 'static, V: Send + 'static>(
         &self,
         look: impl FnOnce(&H) -> V + Send + 'static,
     ) -> Result<V, InspectError> {

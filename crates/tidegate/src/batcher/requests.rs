@@ -93,7 +93,7 @@ impl<L, R> Requests<L, R> {
     }
 
     /// Waits for the next answer; `None` if no request is left. Dropping the future loses nothing.
-    pub async fn receive_async(&mut self) -> Option<Answered<L, R>> {
+    pub async fn receive(&mut self) -> Option<Answered<L, R>> {
         if self.is_empty() {
             return None;
         }

@@ -62,7 +62,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             }
         };
         self.stamp.touch(&self.clock);
-        let sent = self.queue.push_async(entry(weight, item)).await;
+        let sent = self.queue.push(entry(weight, item)).await;
         self.sent(sent, credit)
     }
 

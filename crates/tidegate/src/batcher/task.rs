@@ -232,10 +232,10 @@ async fn wait<T: Send, R: Send, M: Send>(
     let until = actor.prepare_wait(step, now);
     match clock.instant(until) {
         Some(at) => {
-            let _ = timeout_at(at.into(), actor.consumer.wait_async()).await;
+            let _ = timeout_at(at.into(), actor.consumer.wait()).await;
         }
         None => {
-            let _ = actor.consumer.wait_async().await;
+            let _ = actor.consumer.wait().await;
         }
     }
     let now = clock.now();

@@ -203,13 +203,13 @@ impl<T: Send> Consumer<T> {
     ///
     /// # Errors
     /// As for [`blocking_recv`](Self::blocking_recv).
-    pub async fn drain_async(&mut self, out: &mut Vec<T>, limit: usize) -> Result<Drained, Closed> {
+    pub async fn recv_into(&mut self, out: &mut Vec<T>, limit: usize) -> Result<Drained, Closed> {
         loop {
             let drained = self.drain_into(out, limit);
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait_async().await?;
+            self.wait().await?;
         }
     }
 

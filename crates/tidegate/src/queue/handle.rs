@@ -173,7 +173,7 @@ impl<T: Send> Queue<T> {
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
-    pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
+    pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
         let item = match self.shared.attempt(item) {
             Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,
             Err(PushError::Full(item)) => return self.push_full(item),

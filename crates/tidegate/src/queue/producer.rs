@@ -201,7 +201,7 @@ impl<T: Send> Producer<T> {
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
-    pub async fn push_async(&mut self, item: T) -> Result<(), PushError<T>> {
+    pub async fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         if let Some(own) = &mut self.own {
             if own.writer.is_full() && self.queue.shared.full == Full::Wait {
                 let shared = &*self.queue.shared;
@@ -218,7 +218,7 @@ impl<T: Send> Producer<T> {
             }
             return self.blocking_push(item);
         }
-        self.queue.push_async(item).await
+        self.queue.push(item).await
     }
 
     /// Hands everything buffered on; waits for room, or does what else the queue was built to do without room
@@ -248,7 +248,7 @@ impl<T: Send> Producer<T> {
     ///
     /// # Errors
     /// [`FlushError::Closed`] says how many items stay.
-    pub async fn flush_async(&mut self) -> Result<(), FlushError> {
+    pub async fn flush(&mut self) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
             return Ok(());
         };

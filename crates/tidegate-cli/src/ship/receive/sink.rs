@@ -158,7 +158,7 @@ impl Sink {
 
     /// Hands in records, and waits for room.
     pub(super) async fn write(&self, records: Records) -> Result<(), Ended> {
-        let sent = self.0.cast_async(Work::Records(records)).await;
+        let sent = self.0.cast(Work::Records(records)).await;
         sent.map_err(|_| Ended)
     }
 

@@ -202,7 +202,7 @@ impl Tidy {
     pub(super) async fn restart(&mut self, session: SessionId) -> anyhow::Result<()> {
         self.opened.base = self.opened.first - 1;
         let restart = Work::Restart(u128::from_le_bytes(session.0), self.opened.base);
-        let request = self.handle.send_request_async(restart).await;
+        let request = self.handle.send_request(restart).await;
         let request = request.ok().context("the spool could not be written")?;
         request.await.context("the spool could not be written")
     }

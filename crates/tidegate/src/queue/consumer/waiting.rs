@@ -61,7 +61,7 @@ impl<T: Send> Consumer<T> {
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).
-    pub async fn wait_async(&mut self) -> Result<(), Closed> {
+    pub async fn wait(&mut self) -> Result<(), Closed> {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
