@@ -163,6 +163,9 @@ pub enum SendError {
     /// The client has ended.
     #[error(transparent)]
     Ended(#[from] LinkError),
+    /// There is no room now, and the thread must not wait for it.
+    #[error("the buffer is full: {0}")]
+    WouldBlock(#[from] tidegate::WouldBlock),
 }
 
 /// Why a server ended a peer's connection, or did not let it in.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tidegate::queue::{Closed, Consumer};
+use tidegate::queue::{Consumer, RecvError};
 use tidegate::{Clock, Time};
 
 use crate::gather::{Gather, Step};
@@ -124,7 +124,7 @@ impl Driver {
         }
     }
 
-    fn wait(&mut self, until: Option<Instant>) -> Result<(), Closed> {
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), RecvError> {
         match until {
             Some(at) => self.consumer.blocking_wait_until(at).map(drop),
             None => self.consumer.blocking_wait(),

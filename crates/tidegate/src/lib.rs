@@ -5,12 +5,14 @@
 //! Items go forward and never back; what returns is a reply or a count.
 
 pub mod batcher;
+mod blocking;
 pub mod controller;
 pub mod queue;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod time;
 
+pub use blocking::WouldBlock;
 pub use time::{Clock, Time, nanos};
 
 /// The examples in `docs/` and the README compile.

@@ -213,7 +213,7 @@ fn regression_15_a_partial_send_gives_the_rest_back_in_order<D: Driver>() {
     let handle = D::start(builder().capacity(4).full(Full::Reject), handler).unwrap();
     hold.busy(&handle);
     let error = handle.blocking_cast_many(1..=10).unwrap_err();
-    assert_eq!((error.sent, error.closed), (4, false));
+    assert_eq!((error.sent, error.error.is_closed()), (4, false));
     assert_eq!(error.rest, [5, 6, 7, 8, 9, 10]);
     hold.let_go();
     until(|| log.items().len() == 5);
@@ -224,7 +224,7 @@ fn regression_15_a_partial_send_gives_the_rest_back_in_order<D: Driver>() {
     assert_eq!(log.items(), [0, 1, 2, 3, 4, 5, 6, 7]);
     let error = handle.blocking_cast_many([8, 9]).unwrap_err();
     assert_eq!(
-        (error.sent, error.closed, error.rest),
+        (error.sent, error.error.is_closed(), error.rest),
         (0, true, vec![8, 9])
     );
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use tidegate::controller::{Observed, Reason, Rule, Ruled};
 use tidegate::queue::{
-    Builder, Closed, Drained, Flush, FlushError, Full, PushError, QueueError, Visit, Wait, bounded,
+    Builder, Drained, Flush, FlushError, Full, PushError, QueueError, RecvError, Visit, Wait,
+    bounded,
 };
 use tidegate::{Time, queue};
 
@@ -267,7 +268,7 @@ fn closed_both_ways() {
     all.sort_unstable();
     assert_eq!(all, [1, 2]);
     assert!(consumer.is_finished());
-    assert_eq!(consumer.blocking_recv(1, |_| ()), Err(Closed));
+    assert_eq!(consumer.blocking_recv(1, |_| ()), Err(RecvError::Closed));
     assert_eq!(producer.blocking_push(3), Err(PushError::Closed(3)));
 
     let (queue, consumer) = bounded(4).unwrap();

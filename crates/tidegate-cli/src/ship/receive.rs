@@ -116,8 +116,9 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
         }
     };
     server.drain(GRACE).await;
-    sink.close();
+    sink.close().await;
     sink.drain(GRACE)
+        .await
         .context("not everything received was written, and none of that acknowledged")?;
     eprintln!(
         "tidegate: received {} records, {} in {:.1} s",

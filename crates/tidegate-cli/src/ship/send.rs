@@ -143,7 +143,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     closing.await?.map_err(explain)?;
     outcome?;
     if let Some(acks) = acks {
-        acks.finish()?;
+        acks.finish().await?;
     }
     progress.report();
     Ok(match interrupt::asked() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tidegate::controller::{Bounds, Choice};
-use tidegate::queue::{self, PushError};
+use tidegate::queue::{self, FlushError, PushError};
 
 use super::shared::Shared;
 use crate::error::SendError;
@@ -77,48 +77,53 @@ impl Producer {
         }
     }
 
-    /// Takes a copy of `payload`; blocks the thread while the queue is full.
+    /// Takes a copy of `payload`; waits as a task while the queue is full.
     ///
     /// # Errors
     /// [`SendError::TooLarge`], or that the client has ended.
+    pub async fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.check(payload)?;
+        let pushed = self.inner.push(Item::new(payload)).await;
+        pushed.map_err(|error| self.refused(&error))
+    }
+
+    /// As [`push`](Self::push), and blocks the thread while the queue is full.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push); [`SendError::WouldBlock`] where the thread must not wait.
     #[inline]
     pub fn blocking_push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
         let pushed = self.inner.blocking_push(Item::new(payload));
-        pushed.map_err(|_| self.ended())
+        pushed.map_err(|error| self.refused(&error))
     }
 
-    /// As [`blocking_push`](Self::blocking_push), but waits as a task.
-    ///
-    /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push).
-    pub async fn push(&mut self, payload: &[u8]) -> Result<(), SendError> {
-        self.check(payload)?;
-        let pushed = self.inner.push(Item::new(payload)).await;
-        pushed.map_err(|_| self.ended())
-    }
-
-    /// As [`blocking_push`](Self::blocking_push), but never waits.
+    /// As [`push`](Self::push), but never waits.
     ///
     /// # Errors
     /// [`SendError::Full`] besides.
     pub fn try_push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
-        self.inner
-            .try_push(Item::new(payload))
-            .map_err(|e| match e {
-                PushError::Full(_) => SendError::Full,
-                _ => SendError::Ended(self.shared.ended()),
-            })
+        let pushed = self.inner.try_push(Item::new(payload));
+        pushed.map_err(|error| self.refused(&error))
     }
 
-    /// Hands what is buffered on to the queue; blocks the thread while that is full.
+    /// Hands what is buffered on to the queue; waits as a task while that is full.
     ///
     /// # Errors
     /// That the client has ended.
+    pub async fn flush(&mut self) -> Result<(), SendError> {
+        let flushed = self.inner.flush().await;
+        flushed.map_err(|error| self.not_flushed(error))
+    }
+
+    /// As [`flush`](Self::flush), and blocks the thread while the queue is full.
+    ///
+    /// # Errors
+    /// As for [`flush`](Self::flush); [`SendError::WouldBlock`] where the thread must not wait.
     pub fn blocking_flush(&mut self) -> Result<(), SendError> {
         let flushed = self.inner.blocking_flush();
-        flushed.map_err(|_| self.ended())
+        flushed.map_err(|error| self.not_flushed(error))
     }
 
     #[inline]
@@ -131,8 +136,20 @@ impl Producer {
     }
 
     #[cold]
-    fn ended(&self) -> SendError {
-        SendError::Ended(self.shared.ended())
+    fn refused(&self, error: &PushError<Item>) -> SendError {
+        match error {
+            PushError::Full(_) => SendError::Full,
+            PushError::WouldBlock(_, why) => SendError::WouldBlock(*why),
+            _ => SendError::Ended(self.shared.ended()),
+        }
+    }
+
+    #[cold]
+    fn not_flushed(&self, error: FlushError) -> SendError {
+        match error {
+            FlushError::WouldBlock { why, .. } => SendError::WouldBlock(why),
+            _ => SendError::Ended(self.shared.ended()),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::handler::{Append, Flow, Init, Op, StopReason};
 use super::mend::catch;
 use super::reply::{ReplyError, after_panic};
 use super::shared::{Entry, Shared};
+use crate::blocking::ActorId;
 use crate::controller::Load;
 use crate::queue::Consumer;
 use crate::{Clock, Time};
@@ -56,6 +57,11 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             restarted: false,
             ended: false,
         }
+    }
+
+    /// Identifies the actor to blocking calls of its own handler.
+    pub(super) fn id(&self) -> ActorId {
+        self.shared.queue.id()
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -292,6 +298,10 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.ended = true;
         self.shared.close();
         self.shared.inbox.close();
+        let unseen = match reason {
+            StopReason::Abandoned => ReplyError::Abandoned,
+            _ => ReplyError::Stopped,
+        };
         let mut leftover = Vec::new();
         let mut bytes = 0;
         let mut keep = |entry| match entry {
@@ -301,7 +311,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             }
             Entry::Call(weight, item, reply) => {
                 bytes += u64::from(weight);
-                reply.refuse(ReplyError::Stopped);
+                reply.refuse(unseen.clone());
                 leftover.push(item);
             }
             // Foreign code, and the end must be told whatever it does.
@@ -312,7 +322,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         };
         self.stash.drain(..).for_each(&mut keep);
         // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
-        while self.consumer.blocking_recv(usize::MAX, &mut keep).is_ok() {}
+        self.consumer.drain_closed(&mut keep);
         self.shared.life.stashed.store(0, Relaxed);
         if let Some(weights) = &self.shared.weights {
             weights.gate.release(bytes);
@@ -322,14 +332,15 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
-    /// Whatever befalls a driver (a runtime that shuts down drops its tasks): nobody waits for ever.
+    /// A runtime that shuts down drops its tasks: callers and handles learn of that end, too.
     fn drop(&mut self) {
         if !self.ended {
             let _ = catch(|| self.batch.clear());
             let reason = self.shared.life.reason();
             self.end(match reason {
                 Some(reason @ (StopReason::Asked(_) | StopReason::Handler(_))) => reason,
-                _ => StopReason::Panicked,
+                _ if std::thread::panicking() => StopReason::Panicked,
+                _ => StopReason::Abandoned,
             });
         }
     }

@@ -198,7 +198,8 @@ impl<T: Send + 'static> Builder<T> {
             .name(name)
             .spawn(move || super::thread::run(actor, factory, started))
             .map_err(SpawnError::Thread)?;
-        ready.blocking_wait().map_err(not_started)?;
+        // Another thread starts the handler, so the wait ends whatever this thread polls.
+        ready.wait().map_err(not_started)?;
         Ok(handle)
     }
 
@@ -283,6 +284,7 @@ pub(super) fn once<H: Send + 'static>(handler: H) -> Factory<H> {
 pub(super) fn not_started(error: ReplyError) -> SpawnError {
     match error {
         ReplyError::Failed(cause) => SpawnError::Refused(cause),
+        ReplyError::Abandoned => SpawnError::Abandoned,
         _ => SpawnError::Panicked,
     }
 }

@@ -6,6 +6,7 @@ use super::error::SendError;
 use super::gate::Credit;
 use super::handle::Handle;
 use super::shared::{Entry, Shared, Weights};
+use crate::blocking;
 use crate::queue::{FlushError, Producer};
 
 /// Casts through a buffer of its own: several times faster than through a [`Handle`] where one thread or task
@@ -21,6 +22,9 @@ pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     producer: Producer<Entry<T, R, M>>,
     handle: Handle<T, R, M>,
 }
+
+/// An item, its weight and the credit for that.
+type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// A caster with a buffer for 256 items.
@@ -42,8 +46,23 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
-    /// Accepts an item nobody waits for. If there is no room, waits for it or refuses, as the actor was
-    /// built.
+    /// Accepts an item without an answer. If there is no room, waits for it or refuses, as the actor was
+    /// built. Dropping the future drops the item.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back.
+    pub async fn cast(&mut self, item: T) -> Result<(), SendError<T>> {
+        let shared = &*self.handle.shared;
+        shared.stamp.touch(&shared.clock);
+        let (item, weight, credit) = match &shared.weights {
+            None => (item, 0, None),
+            Some(weights) => Self::admit_async(&mut self.producer, weights, shared, item).await?,
+        };
+        let sent = self.producer.push(Entry::Cast(weight, item)).await;
+        shared.sent(sent, credit)
+    }
+
+    /// As [`cast`](Self::cast), and blocks the thread while there is no room.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -57,57 +76,103 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         };
         // The one place where an entry is pushed, so that it is built where it goes.
         let sent = self.producer.blocking_push(Entry::Cast(weight, item));
-        if let Err(error) = sent {
-            return Err(shared.refused(error));
-        }
-        if let Some(credit) = credit {
-            credit.keep();
-        }
-        Ok(())
+        shared.sent(sent, credit)
     }
 
+    /// As [`cast`](Self::cast), if there is room.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back.
+    pub fn try_cast(&mut self, item: T) -> Result<(), SendError<T>> {
+        let shared = &*self.handle.shared;
+        shared.stamp.touch(&shared.clock);
+        let (item, weight, credit) = match &shared.weights {
+            None => (item, 0, None),
+            Some(weights) => Self::try_admit(weights, shared, item)
+                .inspect_err(|error| shared.count_full(error))?,
+        };
+        let sent = self.producer.try_push(Entry::Cast(weight, item));
+        shared.sent(sent, credit)
+    }
+
+    /// Weighs an item and takes credit for it; waits for credit if the actor was built so.
     #[cold]
     fn admit<'a>(
         producer: &mut Producer<Entry<T, R, M>>,
         weights: &'a Weights<T>,
-        shared: &Shared<T, R, M>,
+        shared: &'a Shared<T, R, M>,
         item: T,
-    ) -> Result<(T, u32, Option<Credit<'a>>), SendError<T>> {
-        let (item, weight) = weights.weigh(item)?;
-        let credit = match shared.try_credit(weights, weight) {
-            Some(credit) => credit,
-            None if !shared.waits => {
-                shared.counters.rejected(1);
-                return Err(SendError::Full(item));
-            }
-            None => {
-                // The room this waits for may be taken by its own buffer.
-                if producer.blocking_flush().is_err() {
-                    return Err(SendError::Closed(item));
-                }
-                match weights.gate.credit(weight.into()) {
-                    Ok(credit) => credit,
-                    Err(_) => return Err(SendError::Closed(item)),
-                }
-            }
+    ) -> Result<Admitted<'a, T>, SendError<T>> {
+        let item = match Self::try_admit(weights, shared, item) {
+            Err(SendError::Full(item)) if shared.waits => item,
+            done => return done.inspect_err(|error| shared.count_full(error)),
         };
-        Ok((item, weight, Some(credit)))
+        if let Err(why) = blocking::check(shared.queue.id()) {
+            return Err(SendError::WouldBlock(item, why));
+        }
+        // Its own buffer may hold the room that this waits for.
+        if producer.blocking_flush().is_err() {
+            return Err(SendError::Closed(item));
+        }
+        let (item, weight) = weights.weigh(item)?;
+        match weights.gate.credit(weight.into()) {
+            Ok(credit) => Ok((item, weight, Some(credit))),
+            Err(_) => Err(SendError::Closed(item)),
+        }
     }
 
-    /// Hands what is buffered to the actor; waits for room if the actor was built so.
+    /// As [`admit`](Self::admit), as a task.
+    async fn admit_async<'a>(
+        producer: &mut Producer<Entry<T, R, M>>,
+        weights: &'a Weights<T>,
+        shared: &'a Shared<T, R, M>,
+        item: T,
+    ) -> Result<Admitted<'a, T>, SendError<T>> {
+        let item = match Self::try_admit(weights, shared, item) {
+            Err(SendError::Full(item)) if shared.waits => item,
+            done => return done.inspect_err(|error| shared.count_full(error)),
+        };
+        if let Err(why) = blocking::check_handler(shared.queue.id()) {
+            return Err(SendError::WouldBlock(item, why));
+        }
+        if producer.flush().await.is_err() {
+            return Err(SendError::Closed(item));
+        }
+        let (item, weight) = weights.weigh(item)?;
+        match weights.gate.credit_async(weight.into()).await {
+            Ok(credit) => Ok((item, weight, Some(credit))),
+            Err(_) => Err(SendError::Closed(item)),
+        }
+    }
+
+    /// Weighs an item and takes credit for it, if there is some.
+    fn try_admit<'a>(
+        weights: &'a Weights<T>,
+        shared: &'a Shared<T, R, M>,
+        item: T,
+    ) -> Result<Admitted<'a, T>, SendError<T>> {
+        let (item, weight) = weights.weigh(item)?;
+        if let Some(credit) = shared.try_credit(weights, weight) {
+            return Ok((item, weight, Some(credit)));
+        }
+        Err(SendError::Full(item))
+    }
+
+    /// Hands what is buffered to the actor; waits for room if the actor was built so. Dropping the future
+    /// leaves in the buffer what was not handed on.
     ///
     /// # Errors
     /// Says how many items stay in the buffer. They are accepted all the same: the actor fetches them.
-    pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
-        self.producer.blocking_flush()
-    }
-
-    /// Like [`Caster::blocking_flush`], waiting for room without blocking the thread.
-    ///
-    /// # Errors
-    /// Says how many items stay in the buffer.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         self.producer.flush().await
+    }
+
+    /// As [`flush`](Self::flush), and blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// As for `flush`.
+    pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
+        self.producer.blocking_flush()
     }
 
     /// Items in the buffer.

@@ -1,10 +1,11 @@
-//! What can go wrong for those who hold a handle: one type an operation.
+//! What can go wrong with an actor: one type an operation.
 
 use std::error::Error;
 use std::fmt;
 
 use super::handler::StopReason;
 use super::reply::ReplyError;
+use crate::WouldBlock;
 use crate::controller::Load;
 
 /// An item that was not accepted, given back.
@@ -24,13 +25,47 @@ pub enum SendError<T> {
         /// The most an item may weigh.
         limit: u64,
     },
+    /// The send, or the wait for the answer, would block a thread that must not wait.
+    WouldBlock(T, WouldBlock),
 }
 
 impl<T> SendError<T> {
-    /// The item.
+    /// Returns the item.
     pub fn into_item(self) -> T {
+        self.split().0
+    }
+
+    /// Returns whether trying again is useless: the actor accepts nothing more.
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed(_))
+    }
+
+    /// Returns the item, and the error without it.
+    pub fn split(self) -> (T, SendError<()>) {
         match self {
-            Self::Full(item) | Self::Closed(item) | Self::Oversized { item, .. } => item,
+            Self::Full(item) => (item, SendError::Full(())),
+            Self::Closed(item) => (item, SendError::Closed(())),
+            Self::WouldBlock(item, why) => (item, SendError::WouldBlock((), why)),
+            Self::Oversized { item, bytes, limit } => {
+                let item_less = SendError::Oversized {
+                    item: (),
+                    bytes,
+                    limit,
+                };
+                (item, item_less)
+            }
+        }
+    }
+}
+
+impl SendError<()> {
+    /// The same error for `item`.
+    pub(super) fn with<T>(self, item: T) -> SendError<T> {
+        match self {
+            Self::Full(()) => SendError::Full(item),
+            Self::Closed(()) => SendError::Closed(item),
+            Self::WouldBlock((), why) => SendError::WouldBlock(item, why),
+            Self::Oversized { bytes, limit, .. } => SendError::Oversized { item, bytes, limit },
         }
     }
 }
@@ -43,6 +78,7 @@ impl<T> fmt::Debug for SendError<T> {
             Self::Oversized { bytes, limit, .. } => {
                 write!(f, "Oversized {{ bytes: {bytes}, limit: {limit}, .. }}")
             }
+            Self::WouldBlock(_, why) => write!(f, "WouldBlock(.., {why:?})"),
         }
     }
 }
@@ -58,11 +94,19 @@ impl<T> fmt::Display for SendError<T> {
                     "the item weighs {bytes} bytes and at most {limit} are allowed"
                 )
             }
+            Self::WouldBlock(_, why) => write!(f, "the item was not sent: {why}"),
         }
     }
 }
 
-impl<T> Error for SendError<T> {}
+impl<T> Error for SendError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::WouldBlock(_, why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 /// Some of many items were not accepted.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,8 +115,17 @@ pub struct CastManyError<T> {
     pub sent: usize,
     /// Those that were not, in order.
     pub rest: Vec<T>,
-    /// Whether trying again is useless: the actor accepts nothing more.
-    pub closed: bool,
+    /// Why the first of these was not accepted.
+    pub error: SendError<()>,
+}
+
+impl<T> CastManyError<T> {
+    /// `error` came after `sent` items, and `rest` after it.
+    pub(super) fn new(sent: usize, error: SendError<T>, rest: impl Iterator<Item = T>) -> Self {
+        let (first, error) = error.split();
+        let rest = std::iter::once(first).chain(rest).collect();
+        Self { sent, rest, error }
+    }
 }
 
 impl<T> fmt::Debug for CastManyError<T> {
@@ -80,7 +133,7 @@ impl<T> fmt::Debug for CastManyError<T> {
         f.debug_struct("CastManyError")
             .field("sent", &self.sent)
             .field("rest", &self.rest.len())
-            .field("closed", &self.closed)
+            .field("error", &self.error)
             .finish()
     }
 }
@@ -88,11 +141,16 @@ impl<T> fmt::Debug for CastManyError<T> {
 impl<T> fmt::Display for CastManyError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sent, rest) = (self.sent, self.rest.len());
-        write!(f, "{sent} items were accepted, {rest} were not")
+        let error = &self.error;
+        write!(f, "{sent} items were accepted, {rest} were not: {error}")
     }
 }
 
-impl<T> Error for CastManyError<T> {}
+impl<T> Error for CastManyError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
 
 /// A call without a reply.
 #[derive(Clone)]
@@ -126,7 +184,17 @@ impl<T> fmt::Display for CallError<T> {
     }
 }
 
-impl<T> Error for CallError<T> {}
+impl<T> Error for CallError<T> {
+    /// The message is the inner error's own, so the source is that error's source.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // An item need not live for ever, so `SendError` itself cannot be a source.
+            Self::Send(error) => error.source(),
+            Self::Reply(error) => error.source(),
+            Self::TimedOut => None,
+        }
+    }
+}
 
 /// A drain or stop that did not come to its end.
 #[derive(Clone, Debug)]
@@ -139,6 +207,8 @@ pub enum StopError {
     },
     /// The actor ended for another reason than this drain, so that not everything may have been handled.
     Ended(StopReason),
+    /// The actor was told, and the thread must not wait for its end.
+    WouldBlock(WouldBlock),
 }
 
 impl fmt::Display for StopError {
@@ -150,11 +220,20 @@ impl fmt::Display for StopError {
                 backlog.items
             ),
             Self::Ended(reason) => write!(f, "the actor ended without draining: {reason}"),
+            Self::WouldBlock(why) => write!(f, "the actor has not ended yet: {why}"),
         }
     }
 }
 
-impl Error for StopError {}
+impl Error for StopError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Ended(StopReason::Asked(cause) | StopReason::Handler(cause)) => Some(&**cause),
+            Self::WouldBlock(why) => Some(why),
+            Self::TimedOut { .. } | Self::Ended(_) => None,
+        }
+    }
+}
 
 /// An actor that did not start.
 #[derive(Debug)]
@@ -174,6 +253,8 @@ pub enum SpawnError {
     Refused(super::reply::Cause),
     /// The handler's factory or `init` panicked.
     Panicked,
+    /// The runtime shut down before the handler's `init` returned.
+    Abandoned,
 }
 
 impl fmt::Display for SpawnError {
@@ -186,6 +267,7 @@ impl fmt::Display for SpawnError {
             Self::Thread(error) => write!(f, "no thread for the actor: {error}"),
             Self::Refused(cause) => write!(f, "the handler refused to start: {cause}"),
             Self::Panicked => f.write_str("the handler panicked while starting"),
+            Self::Abandoned => f.write_str("the runtime shut down while the handler started"),
         }
     }
 }
@@ -216,6 +298,8 @@ pub enum InspectError {
         /// The type asked for.
         asked: &'static str,
     },
+    /// The thread must not wait until the handler is free.
+    WouldBlock(WouldBlock),
 }
 
 impl fmt::Display for InspectError {
@@ -224,8 +308,16 @@ impl fmt::Display for InspectError {
             Self::Ended => f.write_str("the actor ended"),
             Self::Panicked => f.write_str("the inspection panicked"),
             Self::OtherType { asked } => write!(f, "the handler is not a {asked}"),
+            Self::WouldBlock(why) => write!(f, "the handler is not free: {why}"),
         }
     }
 }
 
-impl Error for InspectError {}
+impl Error for InspectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::WouldBlock(why) => Some(why),
+            _ => None,
+        }
+    }
+}

@@ -1,9 +1,9 @@
 //! The producers' side: sending items to an actor, and ending it.
 //!
-//! A [`Handle`] is shared by threads and tasks alike and keeps nothing back: what it accepted is in the
-//! queue. It is the counterpart of a pid. For each way of sending there is one that follows the actor's
-//! [`Full`](super::Full) setting, one that never waits (`try_`) and one that does what the plain one does
-//! without blocking its thread (`_async`). A send that fails gives the item back.
+//! Threads and tasks share a [`Handle`]. It keeps nothing back: an item accepted is in the queue. It is the
+//! counterpart of a pid. Each operation has an async form under the plain name and one that blocks the thread
+//! (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form never waits. A send that
+//! fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,27 +16,35 @@ use super::handler::StopReason;
 use super::reply::{Cause, Reply, Request, pair};
 use super::shared::{Entry, Shared};
 use super::stats::Stats;
+use super::timer;
+use crate::WouldBlock;
+use crate::blocking;
 use crate::controller::Load;
 
 /// Sends items to one actor. Cheap to clone; usable from threads and from tasks of any runtime at once.
 ///
+/// # Threads and tasks
+///
+/// A task awaits the plain forms: `handle.call(item).await`. A thread calls those that begin with `blocking_`.
+/// A blocking call that would have to wait returns an error where a wait could never end, and gives the item
+/// back: on a thread that polls a tokio task ([`WouldBlock::InTask`], with the feature `tokio`), and in the
+/// actor's own handler ([`WouldBlock::InHandler`]). `spawn_blocking`, `block_in_place` and plain threads may
+/// block. A future in `tokio::task::unconstrained` counts as such, because tokio tells no difference.
+///
 /// # When the actor ends
 ///
-/// An actor runs until it is told to end ([`Handle::blocking_drain`], [`Handle::blocking_stop`]), its handler says so, or **the
-/// last handle is dropped: then it handles everything it accepted and ends**, as after a drain. A drop does
-/// not wait for that; a program that must not lose the last batch calls `drain` before it returns from
-/// `main`. What was accepted is handled or given back by `stop`; what is sent to an actor that ends is either
-/// accepted or refused with the item.
+/// An actor runs until it is told to end ([`drain`](Handle::drain), [`stop`](Handle::stop)), its handler says
+/// so, or **the last handle is dropped: then it handles everything it accepted and ends**, as after a drain. A
+/// drop does not wait for that; a program that must not lose the last batch drains before it returns from
+/// `main`. The actor handles each accepted item, or `stop` gives it back. A send to an actor that ends is
+/// accepted, or refused with the item.
 ///
 /// # In its own handler
 ///
-/// A handler may keep a handle to its own actor and send with it, but must not wait there for what only the
-/// actor can do: [`call`](Handle::blocking_call), [`inspect`](Handle::blocking_inspect), the `_async` forms of these,
-/// [`drain`](Handle::drain) and [`stop_async`](Handle::stop) never come back, nor does a
-/// cast that finds no room; with a timeout or deadline they come back with the error that says so. `drain`
-/// and `stop` with [`Duration::ZERO`] are the way to end an actor from within: they ask for the end, answer
-/// [`StopError::TimedOut`], and take effect after the batch. A handle the handler keeps is a handle: with it
-/// in its hands the actor does not end for want of others.
+/// A handler may keep a handle to its own actor and send with it. It must not wait there for what only the
+/// actor can do: `call`, `inspect`, `controller`, `drain`, `stop`, and a cast that finds no room, return the
+/// error that says so, in both forms. [`close`](Handle::close) ends an actor from within, after the batch. A
+/// handle that the handler keeps is a handle: with it the actor does not end for want of others.
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
     /// Shared by the handles only.
@@ -57,25 +65,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Self { shared, _alive }
     }
 
-    /// Sends an item nobody waits for. If there is no room, waits for it or refuses, as the actor was built
-    /// ([`Builder::full`](super::Builder::full)). Never wait in a handler for room in its own actor.
-    ///
-    /// # Errors
-    /// The item was not accepted and is given back.
-    #[inline]
-    pub fn blocking_cast(&self, item: T) -> Result<(), SendError<T>> {
-        self.shared.send(item, Entry::Cast)
-    }
-
-    /// Sends an item nobody waits for, if there is room.
-    ///
-    /// # Errors
-    /// The item was not accepted and is given back.
-    pub fn try_cast(&self, item: T) -> Result<(), SendError<T>> {
-        self.shared.try_send(item, Entry::Cast)
-    }
-
-    /// Like [`Handle::blocking_cast`], waiting without blocking the thread. Dropping the future drops the item.
+    /// Sends an item without an answer. If there is no room, waits for it or refuses, as the actor was built
+    /// ([`Builder::full`](super::Builder::full)). Dropping the future drops the item.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -83,8 +74,45 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_async(item, Entry::Cast).await
     }
 
-    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Says how many
-    /// were sent. The items must come to an end, because on an error the rest of them is collected.
+    /// As [`cast`](Self::cast), and blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back; [`SendError::WouldBlock`] where the thread must not wait.
+    #[inline]
+    pub fn blocking_cast(&self, item: T) -> Result<(), SendError<T>> {
+        self.shared.send(item, Entry::Cast)
+    }
+
+    /// Sends an item without an answer, if there is room.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back.
+    pub fn try_cast(&self, item: T) -> Result<(), SendError<T>> {
+        self.shared.try_send(item, Entry::Cast)
+    }
+
+    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Returns how many
+    /// were sent. The items must come to an end, because on an error the rest of them is collected. Dropping
+    /// the future drops the items not sent yet.
+    ///
+    /// # Errors
+    /// Some were not accepted: those are given back in order.
+    pub async fn cast_many<I>(&self, items: I) -> Result<usize, CastManyError<T>>
+    where
+        I: IntoIterator<Item = T>,
+    {
+        let mut items = items.into_iter();
+        let mut sent = 0;
+        while let Some(item) = items.next() {
+            if let Err(error) = self.cast(item).await {
+                return Err(CastManyError::new(sent, error, items));
+            }
+            sent += 1;
+        }
+        Ok(sent)
+    }
+
+    /// As [`cast_many`](Self::cast_many), and blocks the thread while there is no room.
     ///
     /// # Errors
     /// Some were not accepted: those are given back in order.
@@ -96,52 +124,63 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         let mut sent = 0;
         while let Some(item) = items.next() {
             if let Err(error) = self.blocking_cast(item) {
-                let closed = matches!(error, SendError::Closed(_));
-                let first = error.into_item();
-                let rest = std::iter::once(first).chain(items).collect();
-                return Err(CastManyError { sent, rest, closed });
+                return Err(CastManyError::new(sent, error, items));
             }
             sent += 1;
         }
         Ok(sent)
     }
 
-    /// Sends an item and blocks until it is answered.
-    ///
-    /// # Errors
-    /// It was not accepted, or something other than a reply came back.
-    pub fn blocking_call(&self, item: T) -> Result<R, CallError<T>> {
-        let request = self.blocking_send_request(item).map_err(CallError::Send)?;
-        request.blocking_wait().map_err(CallError::Reply)
-    }
-
-    /// Sends an item and blocks until it is answered, at most for `timeout`, waiting for room included. After
-    /// that the call is given up: unless the handler has the item already, it will not see it.
-    ///
-    /// # Errors
-    /// It was not accepted, something other than a reply came back, or nothing came in time.
-    pub fn blocking_call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
-        let deadline = Instant::now().checked_add(timeout);
-        let Some(sent) = block_until(self.send_request(item), deadline) else {
-            return Err(CallError::TimedOut);
-        };
-        let mut request = sent.map_err(CallError::Send)?;
-        let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-        match request.blocking_wait_timeout(left) {
-            Some(answer) => answer.map_err(CallError::Reply),
-            None => Err(CallError::TimedOut),
-        }
-    }
-
-    /// Sends an item and waits for its answer without blocking the thread. Dropping the future gives the call
-    /// up.
+    /// Sends an item and waits for its answer. Dropping the future gives the call up: unless the handler has
+    /// the item already, the actor skips it.
     ///
     /// # Errors
     /// It was not accepted, or something other than a reply came back.
     pub async fn call(&self, item: T) -> Result<R, CallError<T>> {
+        if let Err(why) = self.not_in_handler() {
+            return Err(CallError::Send(SendError::WouldBlock(item, why)));
+        }
         let request = self.send_request(item).await;
         let request = request.map_err(CallError::Send)?;
         request.await.map_err(CallError::Reply)
+    }
+
+    /// As [`call`](Self::call), at most for `timeout`, waiting for room included, on any runtime. After that
+    /// the call is given up.
+    ///
+    /// # Errors
+    /// It was not accepted, something other than a reply came back, or nothing came in time.
+    pub async fn call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let answer = timer::before(deadline, self.call(item)).await;
+        answer.unwrap_or(Err(CallError::TimedOut))
+    }
+
+    /// As [`call`](Self::call), and blocks the thread until the answer is there.
+    ///
+    /// # Errors
+    /// It was not accepted, or something other than a reply came back. Where the thread must not wait, the
+    /// item is not sent: [`SendError::WouldBlock`].
+    pub fn blocking_call(&self, item: T) -> Result<R, CallError<T>> {
+        if let Err(why) = self.may_block() {
+            return Err(CallError::Send(SendError::WouldBlock(item, why)));
+        }
+        let request = self.blocking_send_request(item);
+        let request = request.map_err(CallError::Send)?;
+        request.wait().map_err(CallError::Reply)
+    }
+
+    /// As [`call_timeout`](Self::call_timeout), and blocks the thread.
+    ///
+    /// # Errors
+    /// As for [`blocking_call`](Self::blocking_call), or nothing came in time.
+    pub fn blocking_call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
+        if let Err(why) = self.may_block() {
+            return Err(CallError::Send(SendError::WouldBlock(item, why)));
+        }
+        let deadline = Instant::now().checked_add(timeout);
+        let answer = block_until(self.call(item), deadline);
+        answer.unwrap_or(Err(CallError::TimedOut))
     }
 
     /// The two ends of an answer to a call that arrives now.
@@ -149,32 +188,11 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         if let Some(arrivals) = &self.shared.arrivals {
             arrivals.note(&self.shared.clock);
         }
-        pair()
+        let (reply, request) = pair();
+        (reply, request.by(self.shared.queue.id()))
     }
 
     /// Sends an item; the answer can be awaited, polled, waited for, or collected with others.
-    ///
-    /// # Errors
-    /// The item was not accepted and is given back.
-    pub fn blocking_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
-        let (reply, request) = self.pair();
-        self.shared
-            .send(item, |weight, item| Entry::Call(weight, item, reply))?;
-        Ok(request)
-    }
-
-    /// Like [`Handle::blocking_send_request`], if there is room.
-    ///
-    /// # Errors
-    /// The item was not accepted and is given back.
-    pub fn try_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
-        let (reply, request) = self.pair();
-        self.shared
-            .try_send(item, |weight, item| Entry::Call(weight, item, reply))?;
-        Ok(request)
-    }
-
-    /// Like [`Handle::blocking_send_request`], waiting for room without blocking the thread.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -186,8 +204,38 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
+    /// As [`send_request`](Self::send_request), and blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back.
+    pub fn blocking_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
+        let (reply, request) = self.pair();
+        self.shared
+            .send(item, |weight, item| Entry::Call(weight, item, reply))?;
+        Ok(request)
+    }
+
+    /// As [`send_request`](Self::send_request), if there is room.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back.
+    pub fn try_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
+        let (reply, request) = self.pair();
+        self.shared
+            .try_send(item, |weight, item| Entry::Call(weight, item, reply))?;
+        Ok(request)
+    }
+
     /// Sends a message of another kind; the handler gets it as [`Op::Info`](super::Op::Info), in order with
     /// the items. It takes room like an item and weighs nothing.
+    ///
+    /// # Errors
+    /// The message was not accepted and is given back.
+    pub async fn info(&self, message: M) -> Result<(), SendError<M>> {
+        self.shared.send_info_async(message).await
+    }
+
+    /// As [`info`](Self::info), and blocks the thread while there is no room.
     ///
     /// # Errors
     /// The message was not accepted and is given back.
@@ -195,13 +243,31 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_info(message)
     }
 
-    /// What waits now, in items and bytes.
+    /// As [`info`](Self::info), if there is room.
+    ///
+    /// # Errors
+    /// The message was not accepted and is given back.
+    pub fn try_info(&self, message: M) -> Result<(), SendError<M>> {
+        self.shared.try_send_info(message)
+    }
+
+    /// Waiting for the actor may block this thread.
+    pub(super) fn may_block(&self) -> Result<(), WouldBlock> {
+        blocking::check(self.shared.queue.id())
+    }
+
+    /// Waiting for the actor makes sense: it is not its own handler that waits.
+    pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
+        blocking::check_handler(self.shared.queue.id())
+    }
+
+    /// Returns what waits now, in items and bytes.
     #[must_use]
     pub fn backlog(&self) -> Load {
         self.shared.backlog()
     }
 
-    /// What the actor did so far.
+    /// Returns what the actor did so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
@@ -213,60 +279,91 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.queue.is_closed()
     }
 
-    /// Why the actor ended; `None` while it runs.
+    /// Returns why the actor ended; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<StopReason> {
         self.shared.life.ended()
     }
 
-    /// Accepts nothing more, has everything accepted handled, and waits for the end, at most for `within`.
+    /// Accepts nothing more, and has the actor end once everything accepted is handled. Returns at once; a
+    /// handler may use it to end its own actor. [`drain`](Self::drain) does the same and waits.
+    pub fn close(&self) {
+        self.shared.drain(StopReason::Drained);
+    }
+
+    /// Accepts nothing more, has everything accepted handled, and waits for the end, at most for `within`
+    /// ([`Duration::MAX`]: for ever), on any runtime. Dropping the future leaves the actor draining.
     ///
     /// # Errors
-    /// It takes longer: the actor goes on draining, and one may wait again, or `stop`. Or the actor ended
-    /// otherwise, so that items may be left.
+    /// It takes longer: the actor goes on draining, and the caller may wait again, or `stop`. Or the actor
+    /// ended otherwise, so that items may be left. Or its own handler waits.
+    pub async fn drain(&self, within: Duration) -> Result<(), StopError> {
+        self.close();
+        self.end(within).await.and_then(drained)
+    }
+
+    /// As [`drain`](Self::drain), and blocks the thread.
+    ///
+    /// # Errors
+    /// As for `drain`; [`StopError::WouldBlock`] where the thread must not wait: the actor drains all the
+    /// same.
     pub fn blocking_drain(&self, within: Duration) -> Result<(), StopError> {
-        self.shared.drain(StopReason::Drained);
-        match self.shared.life.wait(within) {
-            Some(reason) => drained(reason),
-            None => Err(self.timed_out()),
-        }
+        self.close();
+        self.wait_end(within).and_then(drained)
     }
 
-    /// Like [`Handle::blocking_drain`], without blocking the thread and without a deadline: put the caller's own
-    /// around it. Dropping the future leaves the actor draining.
-    ///
-    /// # Errors
-    /// The actor ended otherwise, so that items may be left.
-    pub async fn drain(&self) -> Result<(), StopError> {
-        self.shared.drain(StopReason::Drained);
-        drained(poll_fn(|cx| self.shared.life.poll(cx)).await)
-    }
-
-    /// Ends the actor after the batch in progress, waits for that at most for `within`, and gives back the
-    /// items it had accepted and not handled, in order. Their callers get
-    /// [`ReplyError::Stopped`](super::ReplyError::Stopped); infos are dropped. An actor that ended before,
-    /// whatever the reason, gives back what it left.
+    /// Ends the actor after the batch in progress, waits for that at most for `within` ([`Duration::MAX`]: for
+    /// ever), on any runtime, and gives back the items it had accepted and not handled, in order. Their
+    /// callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos are dropped. An actor that ended
+    /// before, for any reason, gives back the items it left. Dropping the future leaves the actor stopping.
     ///
     /// # Errors
     /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and
-    /// the items can be had then by calling again.
+    /// another call gives back the items then. Or the actor's own handler waits.
+    pub async fn stop(
+        &self,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        within: Duration,
+    ) -> Result<Vec<T>, StopError> {
+        self.ask_stop(cause.into());
+        self.end(within).await?;
+        Ok(self.shared.life.take_leftover())
+    }
+
+    /// As [`stop`](Self::stop), and blocks the thread.
+    ///
+    /// # Errors
+    /// As for `stop`; [`StopError::WouldBlock`] where the thread must not wait: the actor stops all the same.
     pub fn blocking_stop(
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
         within: Duration,
     ) -> Result<Vec<T>, StopError> {
         self.ask_stop(cause.into());
-        match self.shared.life.wait(within) {
-            Some(_) => Ok(self.shared.life.take_leftover()),
-            None => Err(self.timed_out()),
-        }
+        self.wait_end(within)?;
+        Ok(self.shared.life.take_leftover())
     }
 
-    /// Like [`Handle::blocking_stop`], without blocking the thread and without a deadline.
-    pub async fn stop(&self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Vec<T> {
-        self.ask_stop(cause.into());
-        poll_fn(|cx| self.shared.life.poll(cx)).await;
-        self.shared.life.take_leftover()
+    /// Waits for the end.
+    async fn end(&self, within: Duration) -> Result<StopReason, StopError> {
+        let life = &self.shared.life;
+        if let Some(reason) = life.ended() {
+            return Ok(reason);
+        }
+        if !within.is_zero() {
+            self.not_in_handler().map_err(StopError::WouldBlock)?;
+        }
+        let deadline = Instant::now().checked_add(within);
+        let ended = timer::before(deadline, poll_fn(|cx| life.poll(cx))).await;
+        ended.ok_or_else(|| self.timed_out())
+    }
+
+    fn wait_end(&self, within: Duration) -> Result<StopReason, StopError> {
+        let life = &self.shared.life;
+        if !within.is_zero() && life.ended().is_none() {
+            self.may_block().map_err(StopError::WouldBlock)?;
+        }
+        life.wait(within).ok_or_else(|| self.timed_out())
     }
 
     fn ask_stop(&self, cause: Box<dyn std::error::Error + Send + Sync>) {

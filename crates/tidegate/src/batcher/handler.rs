@@ -153,6 +153,8 @@ pub enum StopReason {
     Handler(Cause),
     /// Its handler panicked and could not or would not go on.
     Panicked,
+    /// The runtime it ran on shut down.
+    Abandoned,
 }
 
 impl std::fmt::Display for StopReason {
@@ -163,6 +165,7 @@ impl std::fmt::Display for StopReason {
             Self::Asked(cause) => write!(f, "asked to stop: {cause}"),
             Self::Handler(cause) => write!(f, "stopped by its handler: {cause}"),
             Self::Panicked => f.write_str("the handler panicked"),
+            Self::Abandoned => f.write_str("the runtime it ran on shut down"),
         }
     }
 }

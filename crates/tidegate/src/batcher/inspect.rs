@@ -14,38 +14,48 @@ use super::shared::Entry;
 use crate::controller::Snapshot;
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// Runs `look` on the handler between two batches and returns what it saw. Blocks until then: never call
-    /// it in the handler itself. The handler's type is the closure's:
-    /// `handle.inspect(|wal: &Wal| wal.len())`.
+    /// Runs `look` on the handler between two batches and returns its result. The handler's type is the
+    /// closure's: `handle.inspect(|wal: &Wal| wal.len())`.
     ///
     /// # Errors
-    /// The actor ended, its handler is of another type, or `look` panicked (which the actor survives).
-    pub fn blocking_inspect<H: 'static, V: Send + 'static>(
-        &self,
-        look: impl FnOnce(&H) -> V + Send + 'static,
-    ) -> Result<V, InspectError> {
-        self.visit(look).blocking_wait().map_err(lost)?
-    }
-
-    /// Like [`Handle::blocking_inspect`], without blocking the thread.
-    ///
-    /// # Errors
-    /// The actor ended, its handler is of another type, or `look` panicked.
+    /// The actor ended, its handler is of another type, `look` panicked (which the actor survives), or the
+    /// handler itself asks.
     pub async fn inspect<H: 'static, V: Send + 'static>(
         &self,
         look: impl FnOnce(&H) -> V + Send + 'static,
     ) -> Result<V, InspectError> {
+        self.not_in_handler().map_err(InspectError::WouldBlock)?;
         self.visit(look).await.map_err(lost)?
     }
 
-    /// What the controller knows and did, seen between two batches.
+    /// As [`inspect`](Self::inspect), and blocks the thread.
     ///
     /// # Errors
-    /// The actor ended.
+    /// As for `inspect`; [`InspectError::WouldBlock`] where the thread must not wait.
+    pub fn blocking_inspect<H: 'static, V: Send + 'static>(
+        &self,
+        look: impl FnOnce(&H) -> V + Send + 'static,
+    ) -> Result<V, InspectError> {
+        self.may_block().map_err(InspectError::WouldBlock)?;
+        self.visit(look).wait().map_err(lost)?
+    }
+
+    /// Returns what the controller knows and did, seen between two batches.
+    ///
+    /// # Errors
+    /// The actor ended, or its own handler asks.
+    pub async fn controller(&self) -> Result<Snapshot, InspectError> {
+        self.not_in_handler().map_err(InspectError::WouldBlock)?;
+        self.ask(|_, snapshot| *snapshot).await.map_err(lost)
+    }
+
+    /// As [`controller`](Self::controller), and blocks the thread.
+    ///
+    /// # Errors
+    /// As for `controller`; [`InspectError::WouldBlock`] where the thread must not wait.
     pub fn blocking_controller(&self) -> Result<Snapshot, InspectError> {
-        self.ask(|_, snapshot| *snapshot)
-            .blocking_wait()
-            .map_err(lost)
+        self.may_block().map_err(InspectError::WouldBlock)?;
+        self.ask(|_, snapshot| *snapshot).wait().map_err(lost)
     }
 
     fn visit<H: 'static, V: Send + 'static>(

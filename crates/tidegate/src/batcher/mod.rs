@@ -53,6 +53,8 @@ mod builder;
 mod caster;
 mod closure;
 mod core;
+#[cfg(feature = "tokio")]
+mod driven;
 mod error;
 mod fold;
 mod gate;
@@ -70,6 +72,7 @@ mod stream;
 #[cfg(feature = "tokio")]
 mod task;
 mod thread;
+mod timer;
 
 pub use batch::Batch;
 pub use builder::{Builder, Full, Oversized};

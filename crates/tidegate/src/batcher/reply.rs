@@ -15,6 +15,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::requests::Group;
+use super::timer;
+use crate::WouldBlock;
+use crate::blocking::{self, ActorId};
 
 /// Why something failed or stopped, shared by everybody it concerns.
 pub type Cause = Arc<dyn Error + Send + Sync>;
@@ -60,11 +63,10 @@ impl<R> Reply<R> {
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
         if self.slot.is_some() {
-            let panicked = std::thread::panicking() || AFTER_PANIC.get();
-            self.answer(Err(if panicked {
-                ReplyError::Panicked
-            } else {
-                ReplyError::NoReply
+            self.answer(Err(match LOST.get() {
+                Some(lost) => lost.error(),
+                None if std::thread::panicking() => ReplyError::Panicked,
+                None => ReplyError::NoReply,
             }));
         }
     }
@@ -78,22 +80,47 @@ impl<R> fmt::Debug for Reply<R> {
     }
 }
 
-thread_local! {
-    /// Set while what a panic left behind is dropped, so that callers hear of the panic and not of a
-    /// forgotten reply.
-    static AFTER_PANIC: Cell<bool> = const { Cell::new(false) };
+/// Why what a handler held is dropped.
+#[derive(Clone, Copy)]
+enum Lost {
+    Panicked,
+    Abandoned,
 }
 
-/// Runs `clear`, which drops what a panic left behind.
-pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
-    struct Reset;
-    impl Drop for Reset {
-        fn drop(&mut self) {
-            AFTER_PANIC.set(false);
+impl Lost {
+    const fn error(self) -> ReplyError {
+        match self {
+            Self::Panicked => ReplyError::Panicked,
+            Self::Abandoned => ReplyError::Abandoned,
         }
     }
-    let _reset = Reset;
-    AFTER_PANIC.set(true);
+}
+
+thread_local! {
+    /// Set while the remains of a handler are dropped, so that callers learn the cause and not merely that
+    /// there is no reply.
+    static LOST: Cell<Option<Lost>> = const { Cell::new(None) };
+}
+
+/// Runs `clear`, which drops the remains of a panic.
+pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
+    lose(Lost::Panicked, clear)
+}
+
+/// Runs `clear`, which drops an actor whose runtime shut down.
+#[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
+    lose(Lost::Abandoned, clear)
+}
+
+fn lose<V>(lost: Lost, clear: impl FnOnce() -> V) -> V {
+    struct Reset(Option<Lost>);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            LOST.set(self.0);
+        }
+    }
+    let _reset = Reset(LOST.replace(Some(lost)));
     clear()
 }
 
@@ -105,14 +132,60 @@ pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
 #[must_use = "dropping a request gives its call up"]
 pub struct Request<R> {
     slot: Arc<Slot<R>>,
+    /// Who answers.
+    actor: ActorId,
 }
 
 impl<R> Request<R> {
-    /// Blocks until the answer is there.
+    /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// What came instead of a reply.
-    pub fn blocking_wait(self) -> Result<R, ReplyError> {
+    /// What came instead of a reply. [`ReplyError::WouldBlock`]: the thread must not wait, and the call is
+    /// given up.
+    pub fn blocking_wait(mut self) -> Result<R, ReplyError> {
+        self.block(None).unwrap_or(Err(ReplyError::NoReply))
+    }
+
+    /// Blocks the thread until the answer is there, at most for `timeout`. `None`: not yet; the request stays
+    /// in flight and can be waited for again. So it does after [`ReplyError::WouldBlock`].
+    pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
+        // A deadline beyond what the clock can say is none.
+        self.block(Instant::now().checked_add(timeout))
+    }
+
+    /// Waits for the answer, at most for `timeout`, on any runtime. `None`: not yet; the request stays in
+    /// flight and can be waited for again.
+    pub async fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
+        timer::before(Instant::now().checked_add(timeout), self).await
+    }
+
+    fn block(&mut self, deadline: Option<Instant>) -> Option<Result<R, ReplyError>> {
+        let mut state = self.slot.lock();
+        let mut checked = false;
+        loop {
+            if let Some(answer) = state.take_answer() {
+                return Some(answer);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                *state = State::Waiting(Waiter::Nobody);
+                return None;
+            }
+            if !std::mem::replace(&mut checked, true)
+                && let Err(why) = blocking::check(self.actor)
+            {
+                return Some(Err(ReplyError::WouldBlock(why)));
+            }
+            *state = State::Waiting(Waiter::Thread);
+            state = match left {
+                None => wait(&self.slot.changed, state),
+                Some(left) => wait_timeout(&self.slot.changed, state, left),
+            };
+        }
+    }
+
+    /// As [`blocking_wait`](Self::blocking_wait), where the thread may block.
+    pub(super) fn wait(self) -> Result<R, ReplyError> {
         let mut state = self.slot.lock();
         loop {
             if let Some(answer) = state.take_answer() {
@@ -123,26 +196,14 @@ impl<R> Request<R> {
         }
     }
 
-    /// Blocks until the answer is there, at most for `timeout`. `None`: not yet; the request stays in flight
-    /// and can be waited for again.
-    pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut state = self.slot.lock();
-        loop {
-            if let Some(answer) = state.take_answer() {
-                return Some(answer);
-            }
-            let left = match deadline {
-                Some(at) => at.saturating_duration_since(Instant::now()),
-                None => timeout,
-            };
-            if left.is_zero() {
-                *state = State::Waiting(Waiter::Nobody);
-                return None;
-            }
-            *state = State::Waiting(Waiter::Thread);
-            state = wait_timeout(&self.slot.changed, state, left);
-        }
+    /// Returns whether a wait for the answer may block the thread.
+    pub(super) fn may_block(&self) -> Result<(), WouldBlock> {
+        blocking::check(self.actor)
+    }
+
+    /// The same call, answered by `actor`.
+    pub(super) fn by(self, actor: ActorId) -> Self {
+        Self { actor, ..self }
     }
 
     /// The answer if it is there.
@@ -202,7 +263,7 @@ pub(super) fn pair<R>() -> (Reply<R>, Request<R>) {
     let reply = Reply {
         slot: Some(Arc::clone(&slot)),
     };
-    (reply, Request { slot })
+    (reply, Request { slot, actor: 0 })
 }
 
 struct Slot<R> {
@@ -276,6 +337,10 @@ pub enum ReplyError {
     Failed(Cause),
     /// The actor stopped before the handler saw the item.
     Stopped,
+    /// The runtime that the actor ran on shut down before the answer.
+    Abandoned,
+    /// The answer is not there yet, and the thread must not wait for it.
+    WouldBlock(WouldBlock),
 }
 
 impl fmt::Display for ReplyError {
@@ -291,6 +356,10 @@ impl fmt::Display for ReplyError {
             }
             Self::Failed(cause) => write!(f, "the handler failed: {cause}"),
             Self::Stopped => f.write_str("the actor stopped before the item was handled"),
+            Self::Abandoned => {
+                f.write_str("the runtime that the actor ran on shut down before it answered")
+            }
+            Self::WouldBlock(why) => write!(f, "no reply yet: {why}"),
         }
     }
 }
@@ -299,6 +368,7 @@ impl Error for ReplyError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Failed(cause) => Some(&**cause),
+            Self::WouldBlock(why) => Some(why),
             _ => None,
         }
     }

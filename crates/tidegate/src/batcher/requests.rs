@@ -12,6 +12,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::reply::{ReplyError, Request, lock, wait, wait_timeout};
+use super::timer;
+use crate::WouldBlock;
 
 /// Calls in flight, each with a label. Dropping it gives up those that are left.
 pub struct Requests<L, R> {
@@ -59,37 +61,10 @@ impl<L, R> Requests<L, R> {
         self.len() == 0
     }
 
-    /// The next answer if one is there.
+    /// Returns the next answer if one is there.
     pub fn try_receive(&mut self) -> Option<Answered<L, R>> {
         let key = lock(&self.group.state).answered.pop_front()?;
         self.take(key)
-    }
-
-    /// Blocks for the next answer; `None` if no request is left.
-    pub fn blocking_receive(&mut self) -> Option<Answered<L, R>> {
-        if self.is_empty() {
-            return None;
-        }
-        let key = self.group.wait();
-        self.take(key)
-    }
-
-    /// Blocks for the next answer, at most for `timeout`.
-    ///
-    /// # Errors
-    /// Nothing is left to receive, or nothing came in time.
-    pub fn blocking_receive_timeout(
-        &mut self,
-        timeout: Duration,
-    ) -> Result<Answered<L, R>, ReceiveError> {
-        if self.is_empty() {
-            return Err(ReceiveError::Empty);
-        }
-        let key = self
-            .group
-            .wait_timeout(timeout)
-            .ok_or(ReceiveError::TimedOut)?;
-        self.take(key).ok_or(ReceiveError::Empty)
     }
 
     /// Waits for the next answer; `None` if no request is left. Dropping the future loses nothing.
@@ -101,18 +76,92 @@ impl<L, R> Requests<L, R> {
         self.take(key)
     }
 
-    /// Blocks until every request is answered, at most for `timeout`, and returns the answers in the order
-    /// they came. Those that did not come in time are still in the collection.
-    pub fn blocking_wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
+    /// As [`receive`](Self::receive), at most for `timeout`, on any runtime.
+    ///
+    /// # Errors
+    /// Nothing is left to receive, or nothing came in time.
+    pub async fn receive_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Answered<L, R>, ReceiveError> {
+        let deadline = Instant::now().checked_add(timeout);
+        match timer::before(deadline, self.receive()).await {
+            Some(received) => received.ok_or(ReceiveError::Empty),
+            None => Err(ReceiveError::TimedOut),
+        }
+    }
+
+    /// Waits until every request is answered, at most for `timeout`, and returns the answers in the order
+    /// they came. Requests without an answer stay in the collection.
+    pub async fn wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut all = Vec::with_capacity(self.len());
-        loop {
-            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            match self.blocking_receive_timeout(left) {
-                Ok(answered) => all.push(answered),
-                Err(_) => return all,
-            }
+        while let Some(Some(answered)) = timer::before(deadline, self.receive()).await {
+            all.push(answered);
         }
+        all
+    }
+
+    /// As [`receive`](Self::receive), and blocks the thread.
+    ///
+    /// # Errors
+    /// Nothing is left to receive, or the thread must not wait.
+    pub fn blocking_receive(&mut self) -> Result<Answered<L, R>, ReceiveError> {
+        self.block(None)
+    }
+
+    /// As [`blocking_receive`](Self::blocking_receive), at most for `timeout`.
+    ///
+    /// # Errors
+    /// Nothing is left to receive, nothing came in time, or the thread must not wait.
+    pub fn blocking_receive_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Answered<L, R>, ReceiveError> {
+        self.block(Instant::now().checked_add(timeout))
+    }
+
+    /// As [`wait_all`](Self::wait_all), and blocks the thread.
+    ///
+    /// # Errors
+    /// Not every answer is there, and the thread must not wait for the others; all of them stay in the
+    /// collection.
+    pub fn blocking_wait_all(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Vec<Answered<L, R>>, ReceiveError> {
+        if lock(&self.group.state).answered.len() < self.len() {
+            self.may_block()?;
+        }
+        let deadline = Instant::now().checked_add(timeout);
+        let mut all = Vec::with_capacity(self.len());
+        while let Ok(answered) = self.block(deadline) {
+            all.push(answered);
+        }
+        Ok(all)
+    }
+
+    fn block(&mut self, deadline: Option<Instant>) -> Result<Answered<L, R>, ReceiveError> {
+        if self.is_empty() {
+            return Err(ReceiveError::Empty);
+        }
+        let mut key = lock(&self.group.state).answered.pop_front();
+        if key.is_none() {
+            if deadline.is_none_or(|at| at > Instant::now()) {
+                self.may_block()?;
+            }
+            key = self.group.wait(deadline);
+        }
+        let key = key.ok_or(ReceiveError::TimedOut)?;
+        self.take(key).ok_or(ReceiveError::Empty)
+    }
+
+    /// Any of the actors asked may be the one whose handler this is.
+    fn may_block(&self) -> Result<(), ReceiveError> {
+        for (_, request) in self.slots.iter().flatten() {
+            request.may_block().map_err(ReceiveError::WouldBlock)?;
+        }
+        Ok(())
     }
 
     fn take(&mut self, key: usize) -> Option<Answered<L, R>> {
@@ -144,18 +193,28 @@ pub enum ReceiveError {
     Empty,
     /// No answer came in time; the requests are still in flight.
     TimedOut,
+    /// No answer is there, and the thread must not wait for one; the requests are still in flight.
+    WouldBlock(WouldBlock),
 }
 
 impl fmt::Display for ReceiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "no request is left in the collection",
-            Self::TimedOut => "no answer came in time",
-        })
+        match self {
+            Self::Empty => f.write_str("no request is left in the collection"),
+            Self::TimedOut => f.write_str("no answer came in time"),
+            Self::WouldBlock(why) => write!(f, "no answer yet: {why}"),
+        }
     }
 }
 
-impl std::error::Error for ReceiveError {}
+impl std::error::Error for ReceiveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::WouldBlock(why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 /// Where the slots of a collection announce their answers. Each key is announced once for each time it is
 /// joined.
@@ -183,28 +242,22 @@ impl Group {
         }
     }
 
-    fn wait(&self) -> usize {
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(key) = state.answered.pop_front() {
-                return key;
-            }
-            state = wait(&self.changed, state);
-        }
-    }
-
-    fn wait_timeout(&self, timeout: Duration) -> Option<usize> {
-        let deadline = Instant::now().checked_add(timeout);
+    fn wait(&self, deadline: Option<Instant>) -> Option<usize> {
         let mut state = lock(&self.state);
         loop {
             if let Some(key) = state.answered.pop_front() {
                 return Some(key);
             }
-            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return None;
-            }
-            state = wait_timeout(&self.changed, state, left);
+            state = match deadline {
+                None => wait(&self.changed, state),
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    wait_timeout(&self.changed, state, left)
+                }
+            };
         }
     }
 
@@ -244,10 +297,10 @@ mod tests {
         third.send(3);
         all.add("third", request);
         drop(first);
-        let answers = all.blocking_wait_all(Duration::MAX);
+        let answers = all.blocking_wait_all(Duration::MAX).unwrap();
         assert!(matches!(answers[0], ("third", Ok(3))));
         assert!(matches!(answers[1], ("first", Err(ReplyError::NoReply))));
-        assert!(all.blocking_receive().is_none());
+        assert_eq!(all.blocking_receive().unwrap_err(), ReceiveError::Empty);
         assert_eq!(
             all.blocking_receive_timeout(Duration::MAX).unwrap_err(),
             ReceiveError::Empty

@@ -5,6 +5,7 @@
 use super::error::SendError;
 use super::gate::{Credit, GateClosed};
 use super::shared::{Entry, Shared, Weights};
+use crate::blocking;
 use crate::queue::PushError;
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
@@ -53,7 +54,12 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
                 let (item, weight) = weights.weigh(item)?;
                 let credit = match self.try_credit(weights, weight) {
                     Some(credit) => Ok(credit),
-                    None => weights.gate.credit_async(weight.into()).await,
+                    None => {
+                        if let Err(why) = blocking::check_handler(self.queue.id()) {
+                            return Err(SendError::WouldBlock(item, why));
+                        }
+                        weights.gate.credit_async(weight.into()).await
+                    }
                 };
                 match credit {
                     Ok(credit) => (item, weight, Some(credit)),
@@ -76,7 +82,12 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     ) -> Result<(T, u32, Option<Credit<'a>>), SendError<T>> {
         let (item, weight) = weights.weigh(item)?;
         let credit = match self.try_credit(weights, weight) {
-            None if waits => weights.gate.credit(weight.into()).ok(),
+            None if waits => {
+                if let Err(why) = blocking::check(self.queue.id()) {
+                    return Err(SendError::WouldBlock(item, why));
+                }
+                weights.gate.credit(weight.into()).ok()
+            }
             credit => credit,
         };
         if credit.is_some() {
@@ -87,6 +98,13 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
         self.counters.rejected(1);
         Err(SendError::Full(item))
+    }
+
+    /// Counts an item refused for want of room.
+    pub(super) fn count_full(&self, error: &SendError<T>) {
+        if matches!(error, SendError::Full(_)) {
+            self.counters.rejected(1);
+        }
     }
 
     /// Credit if there is some. If not the actor is told: it may be waiting for company that cannot come.
@@ -104,7 +122,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 
     #[inline]
-    fn sent(
+    pub(super) fn sent(
         &self,
         sent: Result<(), PushError<Entry<T, R, M>>>,
         credit: Option<Credit<'_>>,
@@ -120,29 +138,45 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
 
     /// The item out of an entry that was not taken; a caller's reply is dropped.
     #[cold]
-    pub(super) fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
-        let closed = error.is_closed();
-        match error.into_item() {
-            Entry::Cast(_, item) | Entry::Call(_, item, _) if closed => SendError::Closed(item),
-            Entry::Cast(_, item) | Entry::Call(_, item, _) => {
+    fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
+        let (entry, refused) = self.reason(error);
+        match entry {
+            Entry::Cast(_, item) | Entry::Call(_, item, _) => refused.with(item),
+            Entry::Info(_) | Entry::Wake => unreachable!("a queue gives back the entry pushed"),
+        }
+    }
+
+    /// Why the queue refused an entry, which is counted.
+    fn reason(&self, error: PushError<Entry<T, R, M>>) -> (Entry<T, R, M>, SendError<()>) {
+        match error {
+            PushError::Closed(entry) => (entry, SendError::Closed(())),
+            PushError::WouldBlock(entry, why) => (entry, SendError::WouldBlock((), why)),
+            PushError::Full(entry) => {
                 self.counters.rejected(1);
-                SendError::Full(item)
+                (entry, SendError::Full(()))
             }
-            Entry::Info(_) | Entry::Wake => unreachable!("a queue gives back what it was given"),
         }
     }
 
     pub(super) fn send_info(&self, message: M) -> Result<(), SendError<M>> {
         self.stamp.touch(&self.clock);
-        let entry = Entry::Info(message);
-        let sent = self.queue.blocking_push(entry);
-        sent.map_err(|error| match error {
-            PushError::Full(Entry::Info(message)) => {
-                self.counters.rejected(1);
-                SendError::Full(message)
-            }
-            PushError::Closed(Entry::Info(message)) => SendError::Closed(message),
-            _ => unreachable!("a queue gives back what it was given"),
+        self.sent_info(self.queue.blocking_push(Entry::Info(message)))
+    }
+
+    pub(super) fn try_send_info(&self, message: M) -> Result<(), SendError<M>> {
+        self.stamp.touch(&self.clock);
+        self.sent_info(self.queue.try_push(Entry::Info(message)))
+    }
+
+    pub(super) async fn send_info_async(&self, message: M) -> Result<(), SendError<M>> {
+        self.stamp.touch(&self.clock);
+        self.sent_info(self.queue.push(Entry::Info(message)).await)
+    }
+
+    fn sent_info(&self, sent: Result<(), PushError<Entry<T, R, M>>>) -> Result<(), SendError<M>> {
+        sent.map_err(|error| match self.reason(error) {
+            (Entry::Info(message), refused) => refused.with(message),
+            _ => unreachable!("a queue gives back the entry pushed"),
         })
     }
 }

@@ -14,6 +14,7 @@ use super::actor::{Actor, Panicked};
 use super::batch::Batch;
 use super::builder::{Builder, not_started, once};
 use super::core::Step;
+use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
 use super::handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
@@ -151,7 +152,8 @@ impl<T: Send + 'static> Builder<T> {
     ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError> {
         let (handle, actor) = self.build()?;
         let (started, ready) = pair();
-        tokio::spawn(run(actor, factory, started));
+        let id = handle.shared.queue.id();
+        tokio::spawn(Driven::new(id, run(actor, factory, started)));
         ready.await.map_err(not_started)?;
         Ok(handle)
     }

@@ -6,6 +6,7 @@ use super::handler::{Flow, Handler, Init, StopReason};
 use super::mend::{Factory, Mended, catch, mend};
 use super::reply::{Reply, after_panic};
 use crate::Time;
+use crate::blocking::Enter;
 
 /// Runs an actor to its end. `started` is answered as soon as the handler's `init` is through.
 pub(super) fn run<H: Handler>(
@@ -13,6 +14,7 @@ pub(super) fn run<H: Handler>(
     mut factory: Factory<H>,
     started: Reply<()>,
 ) {
+    let _inside = Enter::new(actor.id());
     let made = catch(|| {
         let mut handler = factory()?;
         let init = handler.init();

@@ -11,7 +11,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::Metrics;
-use super::error::Closed;
+use super::error::{Closed, RecvError};
 use super::metrics::bump;
 use super::ring::{Reader, Ring};
 use super::shared::{CLOSED, GONE, IDLING, Shared};
@@ -140,26 +140,27 @@ impl<T: Send> Consumer<T> {
         self.run(limit, out)
     }
 
-    /// As [`drain`](Self::drain), but waits for the first item.
+    /// As [`drain`](Self::drain), but blocks the thread until the first item.
     ///
     /// # Errors
-    /// [`Closed`] once everything was handed out and nothing can come.
+    /// [`RecvError::Closed`] once everything was handed out and nothing can come;
+    /// [`RecvError::WouldBlock`] where the thread must not wait.
     pub fn blocking_recv(
         &mut self,
         limit: usize,
         mut each: impl FnMut(T),
-    ) -> Result<Drained, Closed> {
+    ) -> Result<Drained, RecvError> {
         self.let_gather();
         loop {
             let drained = self.drain(limit, &mut each);
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait_longer(None)?;
+            self.block_longer(None)?;
         }
     }
 
-    /// As [`drain_into`](Self::drain_into), but waits for the first item.
+    /// As [`drain_into`](Self::drain_into), but blocks the thread until the first item.
     ///
     /// # Errors
     /// As for [`blocking_recv`](Self::blocking_recv).
@@ -167,18 +168,18 @@ impl<T: Send> Consumer<T> {
         &mut self,
         out: &mut Vec<T>,
         limit: usize,
-    ) -> Result<Drained, Closed> {
+    ) -> Result<Drained, RecvError> {
         self.let_gather();
         loop {
             let drained = self.drain_into(out, limit);
             if drained.items > 0 || limit == 0 {
                 return Ok(drained);
             }
-            self.wait_longer(None)?;
+            self.block_longer(None)?;
         }
     }
 
-    /// As [`drain`](Self::drain), but waits up to `timeout` for the first item; no items if none came.
+    /// As [`drain`](Self::drain), but blocks the thread up to `timeout` for the first item; no items if none came.
     ///
     /// # Errors
     /// As for [`blocking_recv`](Self::blocking_recv).
@@ -187,14 +188,29 @@ impl<T: Send> Consumer<T> {
         limit: usize,
         timeout: Duration,
         mut each: impl FnMut(T),
-    ) -> Result<Drained, Closed> {
+    ) -> Result<Drained, RecvError> {
         let deadline = Instant::now().checked_add(timeout);
         self.let_gather();
         loop {
             let drained = self.drain(limit, &mut each);
-            if drained.items > 0 || limit == 0 || !self.wait_longer(deadline)? {
+            if drained.items > 0 || limit == 0 || !self.block_longer(deadline)? {
                 return Ok(drained);
             }
+        }
+    }
+
+    /// As [`drain`](Self::drain), but waits for the first item as a task, on any runtime. Items leave the queue
+    /// only in the poll that completes it: dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`Closed`] once everything was handed out and nothing can come.
+    pub async fn recv(&mut self, limit: usize, mut each: impl FnMut(T)) -> Result<Drained, Closed> {
+        loop {
+            let drained = self.drain(limit, &mut each);
+            if drained.items > 0 || limit == 0 {
+                return Ok(drained);
+            }
+            self.wait().await?;
         }
     }
 
@@ -202,7 +218,7 @@ impl<T: Send> Consumer<T> {
     /// leave the queue only in the poll that completes it: dropping the future loses nothing.
     ///
     /// # Errors
-    /// As for [`blocking_recv`](Self::blocking_recv).
+    /// As for [`recv`](Self::recv).
     pub async fn recv_into(&mut self, out: &mut Vec<T>, limit: usize) -> Result<Drained, Closed> {
         loop {
             let drained = self.drain_into(out, limit);
@@ -210,6 +226,20 @@ impl<T: Send> Consumer<T> {
                 return Ok(drained);
             }
             self.wait().await?;
+        }
+    }
+
+    // Ending.
+
+    /// Hands everything of a closed queue to `each`. It blocks for a millisecond at most, until it has what lies
+    /// in producers' buffers.
+    pub(crate) fn drain_closed(&mut self, mut each: impl FnMut(T)) {
+        debug_assert!(self.shared.ring.is_closed(), "more could come");
+        loop {
+            while self.drain(usize::MAX, &mut each).items > 0 {}
+            if self.wait_longer(None).is_err() {
+                return;
+            }
         }
     }
 

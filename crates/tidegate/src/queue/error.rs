@@ -1,6 +1,9 @@
 //! What can go wrong, one type an operation. A failed push gives its item back.
 
+use std::error::Error;
 use std::fmt;
+
+use crate::WouldBlock;
 
 /// A queue that cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl fmt::Display for QueueError {
     }
 }
 
-impl std::error::Error for QueueError {}
+impl Error for QueueError {}
 
 /// An item that was not taken, given back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,13 +59,15 @@ pub enum PushError<T> {
     Full(T),
     /// The queue is closed, or its consumer gone: there will never be room.
     Closed(T),
+    /// There is no room now, and the thread must not wait for it.
+    WouldBlock(T, WouldBlock),
 }
 
 impl<T> PushError<T> {
     /// The item.
     pub fn into_item(self) -> T {
         match self {
-            Self::Full(item) | Self::Closed(item) => item,
+            Self::Full(item) | Self::Closed(item) | Self::WouldBlock(item, _) => item,
         }
     }
 
@@ -74,23 +79,32 @@ impl<T> PushError<T> {
 
 impl<T> fmt::Debug for PushError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full(_) => "Full(..)",
-            Self::Closed(_) => "Closed(..)",
-        })
+        match self {
+            Self::Full(_) => f.write_str("Full(..)"),
+            Self::Closed(_) => f.write_str("Closed(..)"),
+            Self::WouldBlock(_, why) => write!(f, "WouldBlock(.., {why:?})"),
+        }
     }
 }
 
 impl<T> fmt::Display for PushError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full(_) => "the queue is full",
-            Self::Closed(_) => "the queue is closed",
-        })
+        match self {
+            Self::Full(_) => f.write_str("the queue is full"),
+            Self::Closed(_) => f.write_str("the queue is closed"),
+            Self::WouldBlock(_, why) => write!(f, "the queue is full: {why}"),
+        }
     }
 }
 
-impl<T> std::error::Error for PushError<T> {}
+impl<T> Error for PushError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::WouldBlock(_, why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 /// Items that stay where they were: in the producer's buffer, or in the vector handed in, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +120,13 @@ pub enum FlushError {
         /// Items that stay.
         left: usize,
     },
+    /// There is no room for `left` of them now, and the thread must not wait for it.
+    WouldBlock {
+        /// Items that stay.
+        left: usize,
+        /// Why the thread must not wait.
+        why: WouldBlock,
+    },
 }
 
 impl fmt::Display for FlushError {
@@ -113,11 +134,21 @@ impl fmt::Display for FlushError {
         match self {
             Self::Full { left } => write!(f, "the queue is full: {left} items stay"),
             Self::Closed { left } => write!(f, "the queue is closed: {left} items stay"),
+            Self::WouldBlock { left, why } => {
+                write!(f, "the queue is full, {left} items stay: {why}")
+            }
         }
     }
 }
 
-impl std::error::Error for FlushError {}
+impl Error for FlushError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::WouldBlock { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+}
 
 /// Nothing was drained, and nothing ever will be: the queue is closed and everything it took was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,4 +160,44 @@ impl fmt::Display for Closed {
     }
 }
 
-impl std::error::Error for Closed {}
+impl Error for Closed {}
+
+/// Nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// Nothing ever will be: the queue is closed and everything it took was handed out.
+    Closed,
+    /// Nothing is there now, and the thread must not wait for it.
+    WouldBlock(WouldBlock),
+}
+
+impl From<Closed> for RecvError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<WouldBlock> for RecvError {
+    fn from(why: WouldBlock) -> Self {
+        Self::WouldBlock(why)
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => Closed.fmt(f),
+            Self::WouldBlock(why) => write!(f, "the queue is empty: {why}"),
+        }
+    }
+}
+
+impl Error for RecvError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Closed => None,
+            Self::WouldBlock(why) => Some(why),
+        }
+    }
+}

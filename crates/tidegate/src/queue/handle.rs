@@ -9,6 +9,7 @@ use super::ring::Refused;
 use super::shared::{Place, Shared};
 use super::sync::Arc;
 use super::{Full, Metrics, Producer};
+use crate::blocking;
 use crate::controller::Controller;
 
 /// A queue, seen from its producers' side. Clone it freely: every clone may push, from any thread or task.
@@ -66,7 +67,8 @@ impl<T: Send> Queue<T> {
     /// it waits.
     ///
     /// # Errors
-    /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
+    /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
+    /// [`PushError::WouldBlock`], where the thread must not wait.
     #[inline(always)]
     pub fn blocking_push(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
@@ -172,7 +174,8 @@ impl<T: Send> Queue<T> {
     /// is done drops the item.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push).
+    /// As for [`blocking_push`](Self::blocking_push). A task may wait; a handler may not wait for its own
+    /// actor.
     pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
         let item = match self.shared.attempt(item) {
             Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,
@@ -180,6 +183,9 @@ impl<T: Send> Queue<T> {
             done => return done,
         };
         self.failed();
+        if let Err(why) = blocking::check_handler(self.shared.id()) {
+            return Err(PushError::WouldBlock(item, why));
+        }
         add(&self.shared.rare.producer_waits, 1);
         let mut place = Place::new(&self.shared);
         let mut item = Some(item);
@@ -194,6 +200,43 @@ impl<T: Send> Queue<T> {
             done.map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+
+    /// Takes all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does; waits for
+    /// room as a task. Dropping the future leaves in `items` what was not taken.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push). What was not taken stays in `items`, in order.
+    pub async fn push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
+        let shared = &*self.shared;
+        if shared.full != Full::Wait {
+            return self.blocking_push_many(items);
+        }
+        let mut place = None;
+        loop {
+            match self.shove(items) {
+                Ok(()) if items.is_empty() => return Ok(()),
+                Ok(()) => continue,
+                Err(Refused::Closed) => return Err(FlushError::Closed { left: items.len() }),
+                Err(Refused::Full) => self.failed(),
+            }
+            if let Err(why) = blocking::check_handler(shared.id()) {
+                let left = items.len();
+                return Err(FlushError::WouldBlock { left, why });
+            }
+            add(&shared.rare.producer_waits, 1);
+            let place = place.get_or_insert_with(|| Place::new(shared));
+            poll_fn(|cx| {
+                // Closed shows at the next turn.
+                let moved = || (self.shove(items) != Err(Refused::Full)).then_some(());
+                let done = place.attempt(cx.waker(), moved);
+                done.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await;
+            if items.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Refuses every later push. What was taken before is still handed out, then the consumer is told.
@@ -211,6 +254,11 @@ impl<T: Send> Queue<T> {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics()
+    }
+
+    /// Identifies the queue's consumer for [`blocking`].
+    pub(crate) fn id(&self) -> blocking::ActorId {
+        self.shared.id()
     }
 
     /// Items the ring has room for.
@@ -261,6 +309,9 @@ impl<T: Send> Queue<T> {
                 }
             }
             Full::Wait => {
+                if let Err(why) = blocking::check(shared.id()) {
+                    return Err(PushError::WouldBlock(item, why));
+                }
                 let mut item = Some(item);
                 shared.wait_for_room(|| match shared.attempt(item.take()?) {
                     Err(PushError::Full(back)) => {
@@ -293,6 +344,10 @@ impl<T: Send> Queue<T> {
                 }
                 Full::DropOldest => shared.drop_oldest(items.len() as u64),
                 Full::Wait => {
+                    if let Err(why) = blocking::check(shared.id()) {
+                        let left = items.len();
+                        return Err(FlushError::WouldBlock { left, why });
+                    }
                     // Closed shows at the next turn.
                     shared
                         .wait_for_room(|| (self.shove(items) != Err(Refused::Full)).then_some(()));

@@ -70,7 +70,7 @@ mod wait;
 
 pub use builder::{Builder, CAPACITY_MAX, Full, Wait, bounded};
 pub use consumer::{Consumer, Drained, Visit};
-pub use error::{Closed, FlushError, PushError, QueueError};
+pub use error::{Closed, FlushError, PushError, QueueError, RecvError};
 pub use handle::Queue;
 pub use metrics::Metrics;
 pub use producer::{Flush, Producer};

@@ -14,6 +14,7 @@ use super::shared::{GONE, Place};
 use super::sync::SeqCst;
 use super::{Full, Queue};
 use crate::Time;
+use crate::blocking;
 use crate::controller::{Controller, Reason, Snapshot};
 
 /// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
@@ -117,6 +118,7 @@ impl<T: Send> Producer<T> {
                 NoRoom::Dropped => Ok(()),
                 NoRoom::Full => Err(PushError::Full(item)),
                 NoRoom::Closed => Err(PushError::Closed(item)),
+                NoRoom::WouldBlock(why) => Err(PushError::WouldBlock(item, why)),
             };
         }
         own.put(&self.queue.shared, item)
@@ -153,10 +155,10 @@ impl<T: Send> Producer<T> {
         };
         let mut rest = std::mem::take(items).into_iter();
         let outcome = own.extend(&self.queue.shared, &mut rest);
-        outcome.map_err(|(closed, back)| {
+        outcome.map_err(|(out, back)| {
             items.extend(back);
             items.extend(rest);
-            self.no_room(closed, items.len())
+            self.no_room(&out, items.len())
         })
     }
 
@@ -173,7 +175,7 @@ impl<T: Send> Producer<T> {
         };
         let mut rest = items.iter().copied();
         let outcome = own.extend(&self.queue.shared, &mut rest);
-        outcome.map_err(|(closed, back)| self.no_room(closed, back.len() + rest.len()))
+        outcome.map_err(|(out, back)| self.no_room(&out, back.len() + rest.len()))
     }
 
     /// Takes `item` without ever waiting: into the buffer or the ring, else into the overflow lane, in order.
@@ -203,8 +205,13 @@ impl<T: Send> Producer<T> {
     /// As for [`blocking_push`](Self::blocking_push).
     pub async fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         if let Some(own) = &mut self.own {
-            if own.writer.is_full() && self.queue.shared.full == Full::Wait {
-                let shared = &*self.queue.shared;
+            let shared = &*self.queue.shared;
+            if own.writer.is_full() && shared.full == Full::Wait {
+                if own.try_room(shared).is_none()
+                    && let Err(why) = blocking::check_handler(shared.id())
+                {
+                    return Err(PushError::WouldBlock(item, why));
+                }
                 let mut place = Place::new(shared);
                 let made = poll_fn(|cx| {
                     own.try_room(shared)
@@ -253,6 +260,12 @@ impl<T: Send> Producer<T> {
             return Ok(());
         };
         let shared = &*self.queue.shared;
+        if own.flush_once(shared, Reason::Asked) == Err(Refused::Full)
+            && let Err(why) = blocking::check_handler(shared.id())
+        {
+            let left = own.len() as usize;
+            return Err(FlushError::WouldBlock { left, why });
+        }
         let mut place = Place::new(shared);
         poll_fn(|cx| {
             let all = |own: &mut Own<T>| match own.flush_once(shared, Reason::Asked) {
@@ -333,9 +346,11 @@ impl<T: Send> Producer<T> {
     }
 
     /// Why `left` items were not taken. The first of them counted itself, the others are counted here.
-    fn no_room(&self, closed: bool, left: usize) -> FlushError {
-        if closed {
-            return FlushError::Closed { left };
+    fn no_room(&self, out: &NoRoom, left: usize) -> FlushError {
+        match *out {
+            NoRoom::Closed => return FlushError::Closed { left },
+            NoRoom::WouldBlock(why) => return FlushError::WouldBlock { left, why },
+            NoRoom::Dropped | NoRoom::Full => {}
         }
         add(
             &self.queue.shared.rare.rejected,

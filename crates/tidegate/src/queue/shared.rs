@@ -14,6 +14,7 @@ use super::sync::{
 };
 use super::wait::{Backoff, Parker, Pass, Waiters, WakerSlot};
 use crate::Clock;
+use crate::blocking::ActorId;
 use crate::controller::Counts;
 use std::sync::atomic::AtomicUsize as HintCount;
 
@@ -84,6 +85,11 @@ impl<T> Shared<T> {
             drains: Padded::default(),
         };
         (Arc::new(shared), own)
+    }
+
+    /// Identifies the queue among those of the process, and the actor that consumes it.
+    pub(super) fn id(&self) -> ActorId {
+        std::ptr::from_ref(self).addr()
     }
 
     // Handles.
@@ -186,7 +192,8 @@ impl<T> Shared<T> {
 
     // Waiting for room.
 
-    /// Repeats `attempt` until it answers, sleeping while there is no room.
+    /// Repeats `attempt` until it answers, sleeping while there is no room. The caller has found that its
+    /// thread may block.
     #[cold]
     pub(super) fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> R {
         add(&self.rare.producer_waits, 1);

@@ -162,7 +162,8 @@ impl Sink {
         sent.map_err(|_| Ended)
     }
 
-    /// Where `session` goes on; everything handed in before is counted. Blocks the thread.
+    /// Returns where `session` goes on; everything handed in before is counted. Blocks the thread, so a task
+    /// calls it in `block_in_place`.
     pub(super) fn begin(&self, session: u128, acked: u64, epoch: u64) -> Begun {
         let begin = Work::Begin {
             session,
@@ -179,14 +180,14 @@ impl Sink {
     }
 
     /// Nothing more comes: [`Sink::drain`] waits until the file says so.
-    pub(super) fn close(&self) {
+    pub(super) async fn close(&self) {
         // A thread that has ended has nothing to close.
-        let _ = self.0.blocking_cast(Work::Close);
+        let _ = self.0.cast(Work::Close).await;
     }
 
     /// Writes what was handed in, and ends.
-    pub(super) fn drain(&self, within: Duration) -> Result<(), StopError> {
-        self.0.blocking_drain(within)
+    pub(super) async fn drain(&self, within: Duration) -> Result<(), StopError> {
+        self.0.drain(within).await
     }
 }
 

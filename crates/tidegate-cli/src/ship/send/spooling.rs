@@ -216,11 +216,12 @@ impl Tidy {
     }
 
     /// Everything is acked, and nothing more comes: as good as nothing stays.
-    pub(super) fn finish(self) -> anyhow::Result<()> {
+    pub(super) async fn finish(self) -> anyhow::Result<()> {
         // It may have ended with standard input's end already.
-        let _ = self.handle.blocking_cast(Work::End(None));
+        let _ = self.handle.cast(Work::End(None)).await;
         self.handle
-            .blocking_drain(GRACE)
+            .drain(GRACE)
+            .await
             .context("the spool could not be emptied")
     }
 }

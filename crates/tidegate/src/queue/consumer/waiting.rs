@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::{Consumer, Idle, SETTLE_NS};
-use crate::queue::error::Closed;
+use crate::blocking;
+use crate::queue::error::{Closed, RecvError};
 use crate::queue::metrics::bump;
 use crate::queue::producer::Flush;
 use crate::queue::shared::IDLING;
@@ -25,11 +26,12 @@ pub(super) enum Next {
 }
 
 impl<T: Send> Consumer<T> {
-    /// Waits until something can be drained.
+    /// Blocks the thread until something can be drained.
     ///
     /// # Errors
-    /// [`Closed`] once everything was handed out and nothing can come.
-    pub fn blocking_wait(&mut self) -> Result<(), Closed> {
+    /// [`RecvError::Closed`] once everything was handed out and nothing can come;
+    /// [`RecvError::WouldBlock`] where the thread must not wait.
+    pub fn blocking_wait(&mut self) -> Result<(), RecvError> {
         self.wait_deadline(None).map(|_| ())
     }
 
@@ -37,7 +39,7 @@ impl<T: Send> Consumer<T> {
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).
-    pub fn blocking_wait_until(&mut self, deadline: Instant) -> Result<bool, Closed> {
+    pub fn blocking_wait_until(&mut self, deadline: Instant) -> Result<bool, RecvError> {
         self.wait_deadline(Some(deadline))
     }
 
@@ -47,7 +49,10 @@ impl<T: Send> Consumer<T> {
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).
-    pub fn blocking_wait_flushing(&mut self, outputs: &mut [&mut dyn Flush]) -> Result<(), Closed> {
+    pub fn blocking_wait_flushing(
+        &mut self,
+        outputs: &mut [&mut dyn Flush],
+    ) -> Result<(), RecvError> {
         if self.ready() {
             return Ok(());
         }
@@ -57,18 +62,18 @@ impl<T: Send> Consumer<T> {
         self.blocking_wait()
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait), as a task. May be dropped at any moment.
+    /// Waits as a task until something can be drained. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// As for [`blocking_wait`](Self::blocking_wait).
+    /// [`Closed`] once everything was handed out and nothing can come.
     pub async fn wait(&mut self) -> Result<(), Closed> {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// Whether something can be drained; if not, the task is woken when that changes.
+    /// Returns whether something can be drained; if not, the task is woken when that changes.
     ///
     /// # Errors
-    /// As for [`blocking_wait`](Self::blocking_wait).
+    /// As for [`wait`](Self::wait).
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         if self.ready() {
             return Poll::Ready(Ok(()));
@@ -100,12 +105,20 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
+    fn wait_deadline(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
         self.let_gather();
         if self.ready() {
             return Ok(true);
         }
-        self.wait_longer(deadline)
+        self.block_longer(deadline)
+    }
+
+    /// As [`wait_longer`](Self::wait_longer), unless the thread must not block.
+    pub(super) fn block_longer(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
+        if deadline.is_none_or(|at| at > Instant::now()) {
+            blocking::check_task()?;
+        }
+        Ok(self.wait_longer(deadline)?)
     }
 
     /// Waits after a look that found nothing: another at once would only take the line away from the

@@ -2,6 +2,8 @@
 //! becomes of them where the ring has no room.
 
 use crate::Time;
+use crate::WouldBlock;
+use crate::blocking;
 use crate::controller::Reason;
 use crate::queue::Full;
 use crate::queue::control::Control;
@@ -25,6 +27,8 @@ pub(super) enum NoRoom {
     Dropped,
     Full,
     Closed,
+    /// And the thread must not wait for it.
+    WouldBlock(WouldBlock),
 }
 
 impl<T: Send> Own<T> {
@@ -43,21 +47,20 @@ impl<T: Send> Own<T> {
     }
 
     /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there
-    /// last may come back; it is followed by what `items` still has. Says whether the queue is closed.
+    /// last may come back; it is followed by what `items` still has. Says why it stopped.
     #[inline]
     pub(super) fn extend(
         &mut self,
         shared: &Shared<T>,
         items: &mut impl ExactSizeIterator<Item = T>,
-    ) -> Result<(), (bool, Vec<T>)> {
+    ) -> Result<(), (NoRoom, Vec<T>)> {
         while items.len() > 0 {
             if self.writer.is_full()
                 && let Err(out) = self.make_room(shared)
             {
                 match out {
                     NoRoom::Dropped => drop(items.next()),
-                    NoRoom::Full => return Err((false, Vec::new())),
-                    NoRoom::Closed => return Err((true, Vec::new())),
+                    out => return Err((out, Vec::new())),
                 }
                 continue;
             }
@@ -67,7 +70,7 @@ impl<T: Send> Own<T> {
             if flags != 0 || self.writer.is_full() {
                 let back = self.look_around(shared, flags, n);
                 if !back.is_empty() {
-                    return Err((true, back));
+                    return Err((NoRoom::Closed, back));
                 }
             }
         }
@@ -190,6 +193,12 @@ impl<T: Send> Own<T> {
                 Err(closed) => return self.report(Err(closed)),
             }
             if shared.full == Full::Wait {
+                if self.len() > 0
+                    && let Err(why) = blocking::check(shared.id())
+                {
+                    let left = self.len() as usize;
+                    return Err(FlushError::WouldBlock { left, why });
+                }
                 let _ = shared.wait_for_room(|| match self.flush_once(shared, reason) {
                     Err(Refused::Full) => None,
                     other => Some(other),
@@ -223,6 +232,7 @@ impl<T: Send> Own<T> {
             }
             match shared.full {
                 Full::Wait => {
+                    blocking::check(shared.id()).map_err(NoRoom::WouldBlock)?;
                     let made = shared.wait_for_room(|| self.try_room(shared));
                     return made.map_err(|_| NoRoom::Closed);
                 }

@@ -1,0 +1,48 @@
+//! A task actor as its runtime sees it: marks the thread that polls it, and tells callers if the runtime drops
+//! it before its end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::reply::abandoned;
+use crate::blocking::{ActorId, Enter};
+
+/// The future of an actor's life.
+pub(super) struct Driven<F> {
+    actor: ActorId,
+    /// `None` once it is over.
+    life: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future<Output = ()>> Driven<F> {
+    pub(super) fn new(actor: ActorId, life: F) -> Self {
+        let life = Some(Box::pin(life));
+        Self { actor, life }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Driven<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let _inside = Enter::new(self.actor);
+        let Some(life) = &mut self.life else {
+            return Poll::Ready(());
+        };
+        if life.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.life = None;
+        Poll::Ready(())
+    }
+}
+
+impl<F> Drop for Driven<F> {
+    /// A runtime that shuts down drops its tasks, and with them what the handler holds.
+    fn drop(&mut self) {
+        if let Some(life) = self.life.take() {
+            abandoned(|| drop(life));
+        }
+    }
+}

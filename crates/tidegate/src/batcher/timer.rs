@@ -1,0 +1,157 @@
+//! Deadlines for futures on any runtime.
+//!
+//! One thread of the process wakes the futures whose deadline is over. The first deadline starts it; it ends
+//! after a second without any. A future that is ready at its first poll never gets here. The deadlines are as
+//! many as there are futures that wait with one.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Condvar, Mutex};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::reply::{lock, wait_timeout};
+
+/// Returns the output of `future`; `None`, and drops the future, if it is not there at `deadline`. Without a
+/// deadline it waits for ever.
+pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let Some(at) = deadline else {
+        return Some(future.await);
+    };
+    let mut alarm = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if at <= Instant::now() {
+            return Poll::Ready(None);
+        }
+        alarm.get_or_insert_with(|| Alarm::new(at)).set(cx.waker());
+        Poll::Pending
+    })
+    .await
+}
+
+/// A deadline that is kept until it is dropped.
+struct Alarm {
+    key: (Instant, u64),
+}
+
+struct Alarms {
+    next: u64,
+    wakers: BTreeMap<(Instant, u64), Waker>,
+    /// A thread sees to them.
+    attended: bool,
+}
+
+static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
+    next: 0,
+    wakers: BTreeMap::new(),
+    attended: false,
+});
+static CHANGED: Condvar = Condvar::new();
+
+impl Alarm {
+    fn new(at: Instant) -> Self {
+        let mut alarms = lock(&ALARMS);
+        alarms.next += 1;
+        Self {
+            key: (at, alarms.next),
+        }
+    }
+
+    fn set(&self, waker: &Waker) {
+        let mut alarms = lock(&ALARMS);
+        let old = alarms.wakers.insert(self.key, waker.clone());
+        let earliest = alarms
+            .wakers
+            .first_key_value()
+            .is_some_and(|first| *first.0 == self.key);
+        let starts = !std::mem::replace(&mut alarms.attended, true);
+        drop(alarms);
+        drop(old);
+        if starts {
+            let started = thread::Builder::new()
+                .name("deadlines".into())
+                .spawn(attend);
+            if started.is_err() {
+                // Without a thread each poll looks at the time itself.
+                lock(&ALARMS).attended = false;
+                waker.wake_by_ref();
+            }
+        } else if earliest {
+            CHANGED.notify_one();
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        let old = lock(&ALARMS).wakers.remove(&self.key);
+        drop(old);
+    }
+}
+
+/// Wakes each future at its deadline, until a second passes without any.
+fn attend() {
+    let mut alarms = lock(&ALARMS);
+    let mut idle = false;
+    loop {
+        let now = Instant::now();
+        let later = alarms.wakers.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut alarms.wakers, later);
+        if !due.is_empty() {
+            drop(alarms);
+            due.into_values().for_each(Waker::wake);
+            alarms = lock(&ALARMS);
+            continue;
+        }
+        let left = match alarms.wakers.first_key_value() {
+            Some((first, _)) => first.0.saturating_duration_since(now),
+            None if idle => {
+                alarms.attended = false;
+                return;
+            }
+            None => Duration::from_secs(1),
+        };
+        idle = alarms.wakers.is_empty();
+        alarms = wait_timeout(&CHANGED, alarms, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::block::block_until;
+    use super::*;
+    use std::future::{pending, ready};
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        block_until(future, None).unwrap()
+    }
+
+    #[test]
+    fn a_future_comes_before_its_deadline_or_is_given_up() {
+        let past = Some(Instant::now());
+        assert_eq!(block_on(before(past, ready(1))), Some(1));
+        assert_eq!(block_on(before(past, pending::<()>())), None);
+        let soon = Instant::now().checked_add(Duration::from_millis(1));
+        assert_eq!(block_on(before(soon, pending::<()>())), None);
+        assert_eq!(block_on(before(None, ready(2))), Some(2));
+    }
+
+    #[test]
+    fn each_of_many_deadlines_ends_its_own_future() {
+        thread::scope(|s| {
+            for ms in [5, 1, 9, 3] {
+                s.spawn(move || {
+                    let at = Instant::now().checked_add(Duration::from_millis(ms));
+                    assert_eq!(block_on(before(at, pending::<()>())), None);
+                    assert!(Instant::now() >= at.unwrap());
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! Finds out whether a call may block its thread here.
+//!
+//! A thread that polls a task must not sleep: on a runtime of one thread the party that would wake it never
+//! runs. The thread of an actor's handler must not wait for that same actor. Both cases hang silently, so each
+//! blocking call of the crate asks [`check`] once it is about to block, and returns a typed error instead.
+//! A call that needs no wait asks nothing.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt;
+
+/// Why a call must not block its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WouldBlock {
+    /// The thread polls a tokio task, or the future of `block_on`. Found with the feature `tokio` alone.
+    InTask,
+    /// The call is part of the actor's own handler, and waits for that actor.
+    InHandler,
+}
+
+impl fmt::Display for WouldBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InTask => {
+                "the call would block a thread that polls a tokio task: use the async form, or \
+                 `spawn_blocking`"
+            }
+            Self::InHandler => {
+                "the call waits for the actor whose handler makes it: send with a `try_` form, or wait \
+                 outside the handler"
+            }
+        })
+    }
+}
+
+impl Error for WouldBlock {}
+
+/// Identifies an actor: the address of what its queue's two ends share.
+pub(crate) type ActorId = usize;
+
+/// The call is about to block until `actor` does something.
+///
+/// # Errors
+/// The thread must not block.
+#[cold]
+pub(crate) fn check(actor: ActorId) -> Result<(), WouldBlock> {
+    check_handler(actor)?;
+    check_task()
+}
+
+/// As [`check`], for a future that is about to wait: it may do so anywhere but in the actor's own handler.
+///
+/// # Errors
+/// The handler of `actor` polls the future.
+pub(crate) fn check_handler(actor: ActorId) -> Result<(), WouldBlock> {
+    match CURRENT.try_with(Cell::get) {
+        Ok(Some(current)) if current == actor => Err(WouldBlock::InHandler),
+        _ => Ok(()),
+    }
+}
+
+/// As [`check`], for a call that waits for no particular actor.
+///
+/// # Errors
+/// The thread polls a task.
+#[cfg(feature = "tokio")]
+pub(crate) fn check_task() -> Result<(), WouldBlock> {
+    // Most threads belong to no runtime, and pay for one look at a thread-local variable.
+    if tokio::runtime::Handle::try_current().is_ok() && polls_task() {
+        return Err(WouldBlock::InTask);
+    }
+    Ok(())
+}
+
+/// Without the feature `tokio` the crate knows no tasks.
+///
+/// # Errors
+/// None.
+#[cfg(not(feature = "tokio"))]
+pub(crate) const fn check_task() -> Result<(), WouldBlock> {
+    Ok(())
+}
+
+/// Returns whether this thread polls a tokio task, or the future of `block_on`.
+///
+/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads have
+/// none. No public function tells the two apart, so this one spends steps until the budget ends, and then
+/// restores it. A budget has at most 255 steps; 256 without an end show that there is none.
+#[cfg(feature = "tokio")]
+fn polls_task() -> bool {
+    use std::task::{Context, Poll, Waker};
+    use tokio::task::coop::{has_budget_remaining, poll_proceed};
+
+    if !has_budget_remaining() {
+        return true;
+    }
+    let mut cx = Context::from_waker(Waker::noop());
+    let Poll::Ready(_restores) = poll_proceed(&mut cx) else {
+        return true;
+    };
+    for _ in 0..=u8::MAX {
+        if !has_budget_remaining() {
+            return true;
+        }
+        match poll_proceed(&mut cx) {
+            // The first guard alone restores the budget.
+            Poll::Ready(step) => step.made_progress(),
+            Poll::Pending => return true,
+        }
+    }
+    false
+}
+
+thread_local! {
+    /// The actor whose handler this thread runs at present.
+    static CURRENT: Cell<Option<ActorId>> = const { Cell::new(None) };
+}
+
+/// Marks this thread as the one that runs the handler of `actor`, until it is dropped.
+pub(crate) struct Enter(Option<ActorId>);
+
+impl Enter {
+    pub(crate) fn new(actor: ActorId) -> Self {
+        Self(
+            CURRENT
+                .try_with(|current| current.replace(Some(actor)))
+                .ok()
+                .flatten(),
+        )
+    }
+}
+
+impl Drop for Enter {
+    fn drop(&mut self) {
+        let _ = CURRENT.try_with(|current| current.set(self.0));
+    }
+}
+
+#[cfg(all(test, feature = "tokio", not(loom)))]
+mod tests {
+    use super::*;
+    use tokio::runtime::Builder;
+    use tokio::task::coop;
+
+    fn here() -> Option<WouldBlock> {
+        check_task().err()
+    }
+
+    #[test]
+    fn tasks_and_block_on_are_found_and_threads_are_not() {
+        assert_eq!(here(), None);
+        let one = Builder::new_current_thread().build().unwrap();
+        let many = Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        for runtime in [&one, &many] {
+            let (root, task, blocking, thread) = runtime.block_on(async {
+                (
+                    here(),
+                    tokio::spawn(async { here() }).await.unwrap(),
+                    tokio::task::spawn_blocking(here).await.unwrap(),
+                    std::thread::spawn(here).join().unwrap(),
+                )
+            });
+            assert_eq!(
+                (root, task),
+                (Some(WouldBlock::InTask), Some(WouldBlock::InTask))
+            );
+            assert_eq!((blocking, thread), (None, None));
+        }
+        let entered = one.enter();
+        assert_eq!(
+            here(),
+            None,
+            "a thread that merely entered a runtime may block"
+        );
+        drop(entered);
+        let in_place = many.block_on(async {
+            tokio::spawn(async { tokio::task::block_in_place(here) })
+                .await
+                .unwrap()
+        });
+        assert_eq!(in_place, None);
+    }
+
+    #[test]
+    fn the_look_costs_the_task_no_budget() {
+        let one = Builder::new_current_thread().build().unwrap();
+        one.block_on(async {
+            for _ in 0..1000 {
+                assert_eq!(here(), Some(WouldBlock::InTask));
+                assert!(coop::has_budget_remaining());
+            }
+            while coop::has_budget_remaining() {
+                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+                if let std::task::Poll::Ready(step) = coop::poll_proceed(&mut cx) {
+                    step.made_progress();
+                }
+            }
+            assert_eq!(here(), Some(WouldBlock::InTask));
+            assert!(!coop::has_budget_remaining());
+        });
+    }
+
+    #[test]
+    fn a_handler_is_found_within_another() {
+        let outer = Enter::new(1);
+        assert_eq!(check(1), Err(WouldBlock::InHandler));
+        let inner = Enter::new(2);
+        assert_eq!(check(2), Err(WouldBlock::InHandler));
+        drop(inner);
+        assert_eq!(check(1), Err(WouldBlock::InHandler));
+        drop(outer);
+        assert_eq!(check(1), Ok(()));
+    }
+}
