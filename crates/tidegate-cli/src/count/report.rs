@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use tidegate::controller::Reason;
-
 use super::escape::escape;
 use super::files::Tried;
 use crate::topology::{Edge, Outcome, Tally, top};
@@ -117,8 +115,7 @@ fn print_edge(out: &mut impl Write, edge: &Edge) -> io::Result<()> {
         edge.limits.1
     )?;
     let mut before = "; ";
-    for reason in Reason::ALL {
-        let count = edge.batches.batches_for(reason);
+    for (reason, count) in edge.batches.by_reason.iter() {
         if count > 0 {
             write!(out, "{before}{reason} {}", grouped(count))?;
             before = ", ";

@@ -199,9 +199,7 @@ fn edge<T: Send>(name: &'static str, queues: &[Queue<T>], limits: &[usize]) -> E
     for flushes in metrics.iter().map(|metrics: &Metrics| &metrics.flushes) {
         batches.items += flushes.items;
         batches.items_max = batches.items_max.max(flushes.items_max);
-        for (sum, count) in batches.by_reason.iter_mut().zip(flushes.by_reason) {
-            *sum += count;
-        }
+        batches.by_reason += flushes.by_reason;
     }
     let range = |pick: fn(u64, u64) -> u64| {
         limits

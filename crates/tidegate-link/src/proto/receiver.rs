@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate::controller::{Controller, Load, Reason, Snapshot};
+use tidegate::controller::{ByReason, Controller, Load, Reason, Snapshot};
 use tidegate::{Time, nanos};
 
 use super::cadence::Cadence;
@@ -58,8 +58,8 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// Why, by [`Reason`] as an index.
-    pub acks_by_reason: [u64; Reason::COUNT],
+    /// Why they were sent.
+    pub acks_by_reason: ByReason,
 }
 
 /// How far the connection is from its end.
@@ -506,7 +506,7 @@ impl Receiver {
         }
         let reason = self.cadence.started(now, backlog, forced);
         self.stats.acks += 1;
-        self.stats.acks_by_reason[reason as usize] += 1;
+        self.stats.acks_by_reason.add(reason, 1);
         // More than the field can say is said in several.
         let items = items.min(u64::from(OMITTED_MAX) + 1);
         let omitted = (items - 1) as u32;

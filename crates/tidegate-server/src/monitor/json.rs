@@ -310,10 +310,12 @@ fn connection(c: &Connection, now_ns: u64, wall: &Wall) -> Value {
 }
 
 fn controller(s: &Snapshot) -> Value {
-    let reasons: serde_json::Map<String, Value> = Reason::ALL
+    let reasons: serde_json::Map<String, Value> = s
+        .counts
+        .by_reason
         .iter()
-        .filter(|r| s.counts.batches_for(**r) > 0)
-        .map(|r| (r.as_str().into(), s.counts.batches_for(*r).into()))
+        .filter(|(_, batches)| *batches > 0)
+        .map(|(reason, batches)| (reason.as_str().into(), batches.into()))
         .collect();
     json!({
         "limit": s.limit,

@@ -1,14 +1,16 @@
-//! What an actor did, counted by the actor alone and read by anybody at any time.
+//! What an actor did, counted by the actor and read at any time.
 //!
-//! The actor is the only writer of nearly everything here, once a batch, with plain stores; a reader copies
-//! and is never waited for. Each number is exact; two of them may be one batch apart.
+//! The actor is the only writer of nearly everything here, once a batch, with plain stores; a reader copies,
+//! and the actor never waits for it. Each number is exact; two of them may be one batch apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use crate::controller::{Load, Reason};
+use crate::controller::{ByReason, Load, Reason};
 
-/// What an actor did so far. See [`Handle::stats`](super::Handle::stats).
+/// What an actor did so far. See [`Handle::stats`](super::Handle::stats). It prints one line a subject, with
+/// names and units.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -20,8 +22,8 @@ pub struct Stats {
     pub batches: u64,
     /// The largest.
     pub items_max: u64,
-    /// Batches by why they were cut: index with `reason as usize`.
-    pub by_reason: [u64; Reason::COUNT],
+    /// Batches by why they were cut.
+    pub by_reason: ByReason,
     /// Batches that did not do their work, panics included.
     pub failed: u64,
     /// Panics of the handler.
@@ -44,7 +46,47 @@ impl Stats {
     /// Batches cut for this reason.
     #[must_use]
     pub const fn batches_for(&self, reason: Reason) -> u64 {
-        self.by_reason[reason as usize]
+        self.by_reason.get(reason)
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "handled: {} items", self.items)?;
+        if self.bytes > 0 {
+            write!(f, " ({} bytes)", self.bytes)?;
+        }
+        writeln!(
+            f,
+            " in {} batches of at most {} items",
+            self.batches, self.items_max
+        )?;
+        write!(f, "batches by reason:")?;
+        let mut before = "";
+        for (reason, batches) in self.by_reason.iter().filter(|(_, batches)| *batches > 0) {
+            write!(f, "{before} {reason} {batches}")?;
+            before = ",";
+        }
+        writeln!(f, "{}", if before.is_empty() { " none" } else { "" })?;
+        writeln!(
+            f,
+            "failed: {} batches, {} panics; skipped: {} calls given up; refused: {} sends without room",
+            self.failed, self.panics, self.cancelled, self.rejected
+        )?;
+        write!(f, "waiting now: {} items", self.backlog.items)?;
+        if self.backlog.bytes > 0 {
+            write!(f, " ({} bytes)", self.backlog.bytes)?;
+        }
+        writeln!(f)?;
+        let [p50, p99, max] = self.sizes.points();
+        writeln!(f, "batch size: p50 {p50}, p99 {p99}, max {max} items")?;
+        let [p50, p99, max] = self.service_ns.points().map(Duration::from_nanos);
+        writeln!(f, "batch time: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}")?;
+        let [p50, p99, max] = self.age_ns.points().map(Duration::from_nanos);
+        write!(
+            f,
+            "oldest item waited: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"
+        )
     }
 }
 
@@ -75,9 +117,16 @@ impl Histogram {
     }
 }
 
+impl Histogram {
+    /// The median, the 99th percentile and the maximum.
+    fn points(&self) -> [u64; 3] {
+        [0.5, 0.99, 1.0].map(|q| self.quantile(q))
+    }
+}
+
 impl fmt::Debug for Histogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| self.quantile(q));
+        let [p50, p99, max] = self.points();
         write!(
             f,
             "{{ count {}, p50 {p50}, p99 {p99}, max {max} }}",
@@ -174,12 +223,12 @@ impl Counters {
     pub(super) fn read(&self, backlog: Load) -> Stats {
         let all =
             |of: &[AtomicU64; BUCKETS]| Histogram(std::array::from_fn(|i| of[i].load(Relaxed)));
-        let by_reason: [u64; Reason::COUNT] =
-            std::array::from_fn(|i| self.by_reason[i].load(Relaxed));
+        let count = |&reason: &Reason| (reason, self.by_reason[reason as usize].load(Relaxed));
+        let by_reason: ByReason = Reason::ALL.iter().map(count).collect();
         Stats {
             items: self.items.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
-            batches: by_reason.iter().sum(),
+            batches: by_reason.total(),
             items_max: self.items_max.load(Relaxed),
             by_reason,
             failed: self.failed.load(Relaxed),
@@ -229,5 +278,31 @@ mod tests {
         assert_eq!((p1, p50), (1, 55));
         assert!((100..=125).contains(&p100));
         assert_eq!(stats.service_ns.quantile(0.5), 0);
+    }
+
+    #[test]
+    fn a_printed_line_names_its_numbers_and_their_units() {
+        let counters = Counters::new();
+        assert!(
+            counters
+                .read(Load::default())
+                .to_string()
+                .contains("batches by reason: none")
+        );
+        counters.started(Load::new(3, 300), Reason::Limit, 2_000_000);
+        counters.done(1_500, true);
+        counters.rejected(2);
+        let printed = counters.read(Load::items(7)).to_string();
+        let lines: Vec<_> = printed.lines().collect();
+        let expected = [
+            "handled: 3 items (300 bytes) in 1 batches of at most 3 items",
+            "batches by reason: limit 1",
+            "failed: 0 batches, 0 panics; skipped: 0 calls given up; refused: 2 sends without room",
+            "waiting now: 7 items",
+            "batch size: p50 3, p99 3, max 3 items",
+            "batch time: p50 1.5\u{b5}s, p99 1.5\u{b5}s, max 1.5\u{b5}s",
+            "oldest item waited: p50 2.1ms, p99 2.1ms, max 2.1ms",
+        ];
+        assert_eq!(lines, expected);
     }
 }

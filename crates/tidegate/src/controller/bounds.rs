@@ -220,7 +220,7 @@ impl<C: Controller> Bounded<C> {
     }
 
     fn started(&mut self, batch: Load, reason: Reason) {
-        self.counts.by_reason[reason as usize] += 1;
+        self.counts.by_reason.add(reason, 1);
         self.counts.items = self.counts.items.saturating_add(batch.items);
         self.counts.bytes = self.counts.bytes.saturating_add(batch.bytes);
         self.counts.items_max = self.counts.items_max.max(batch.items);

@@ -323,7 +323,8 @@ impl<'a> Words<'a> {
     fn reason(&mut self) -> Result<Reason, ()> {
         let name = self.word()?;
         Reason::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|r| r.as_str() == name)
             .ok_or(())
     }

@@ -46,7 +46,7 @@ pub use objective::{Objective, ObjectiveError};
 pub use rueidis_stats::RueidisStats;
 pub use rule::{Observed, Rule, Ruled};
 pub use shadow::{Comparison, Shadow};
-pub use snapshot::{Counts, Model, Snapshot};
+pub use snapshot::{ByReason, Counts, Model, Snapshot};
 pub use storm_aimd::StormAimd;
 
 use crate::Time;
@@ -261,11 +261,11 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// How many reasons there are: the length of an array indexed by `reason as usize`.
-    pub const COUNT: usize = 17;
+    /// How many reasons this version knows.
+    pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// Every reason, in the order of its index.
-    pub const ALL: [Self; Self::COUNT] = [
+    pub const ALL: &'static [Self] = &[
         Self::Drained,
         Self::Limit,
         Self::Efficiency,

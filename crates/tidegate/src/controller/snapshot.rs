@@ -1,5 +1,8 @@
 //! What a controller knows and did, as plain values.
 
+use std::fmt;
+use std::ops::AddAssign;
+
 use super::Reason;
 
 /// A controller's state at one moment. Fields a controller has no notion of keep their default.
@@ -46,8 +49,8 @@ pub struct Model {
 /// Batches counted by why they were cut, and what waiting cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Batches by reason: index with `reason as usize`, or ask [`Counts::batches_for`].
-    pub by_reason: [u64; Reason::COUNT],
+    /// Batches by reason.
+    pub by_reason: ByReason,
     /// Items in those batches.
     pub items: u64,
     /// Bytes in those batches.
@@ -66,14 +69,14 @@ pub struct Counts {
 impl Counts {
     /// Batches cut for this reason.
     #[must_use]
-    pub fn batches_for(&self, reason: Reason) -> u64 {
-        self.by_reason[reason as usize]
+    pub const fn batches_for(&self, reason: Reason) -> u64 {
+        self.by_reason.get(reason)
     }
 
     /// Batches in all.
     #[must_use]
     pub fn batches(&self) -> u64 {
-        self.by_reason.iter().sum()
+        self.by_reason.total()
     }
 
     /// Mean items a batch; 0 before the first.
@@ -82,6 +85,81 @@ impl Counts {
         match self.batches() {
             0 => 0.0,
             n => self.items as f64 / n as f64,
+        }
+    }
+}
+
+/// A count for each [`Reason`], of which later versions may have more.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct ByReason([u64; Reason::COUNT]);
+
+impl ByReason {
+    /// Returns the count for `reason`.
+    #[must_use]
+    pub const fn get(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Counts `n` more for `reason`.
+    pub const fn add(&mut self, reason: Reason, n: u64) {
+        self.0[reason as usize] += n;
+    }
+
+    /// Returns the sum over all reasons.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Returns every reason with its count, in the order of [`Reason::ALL`], zeros included.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL.iter().map(|&reason| (reason, self.get(reason)))
+    }
+}
+
+impl AddAssign for ByReason {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, count) in self.0.iter_mut().zip(other.0) {
+            *sum += count;
+        }
+    }
+}
+
+impl FromIterator<(Reason, u64)> for ByReason {
+    fn from_iter<I: IntoIterator<Item = (Reason, u64)>>(counts: I) -> Self {
+        let mut by_reason = Self::default();
+        for (reason, count) in counts {
+            by_reason.add(reason, count);
+        }
+        by_reason
+    }
+}
+
+impl fmt::Debug for ByReason {
+    /// Names the reasons that were counted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = self.iter().filter(|(_, count)| *count > 0);
+        f.debug_map()
+            .entries(counted.map(|(reason, count)| (reason.as_str(), count)))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_keep_their_reasons() {
+        let mut counts: ByReason = [(Reason::Limit, 2), (Reason::Oversized, 1)]
+            .into_iter()
+            .collect();
+        counts += [(Reason::Limit, 3)].into_iter().collect();
+        assert_eq!((counts.get(Reason::Limit), counts.total()), (5, 6));
+        assert_eq!(counts.iter().count(), Reason::ALL.len());
+        assert_eq!(format!("{counts:?}"), r#"{"limit": 5, "oversized": 1}"#);
+        for (place, &reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(reason as usize, place);
         }
     }
 }

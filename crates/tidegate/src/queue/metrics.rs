@@ -157,8 +157,12 @@ impl Drains {
             items_max: self.items_max.load(Relaxed),
             ..Counts::default()
         };
-        counts.by_reason[Reason::Drained as usize] = self.by_drained.load(Relaxed);
-        counts.by_reason[Reason::Limit as usize] = self.by_limit.load(Relaxed);
+        counts
+            .by_reason
+            .add(Reason::Drained, self.by_drained.load(Relaxed));
+        counts
+            .by_reason
+            .add(Reason::Limit, self.by_limit.load(Relaxed));
         counts
     }
 }
@@ -172,16 +176,14 @@ pub(super) fn bump(counter: &AtomicU64, n: u64) {
 /// Counts a batch of `items` in `counts`.
 #[inline]
 pub(super) fn count(counts: &mut Counts, items: u64, reason: Reason) {
-    counts.by_reason[reason as usize] += 1;
+    counts.by_reason.add(reason, 1);
     counts.items += items;
     counts.items_max = counts.items_max.max(items);
 }
 
 /// Adds up the batches of several boundaries.
 pub(super) fn sum(into: &mut Counts, from: &Counts) {
-    for (a, b) in into.by_reason.iter_mut().zip(from.by_reason) {
-        *a += b;
-    }
+    into.by_reason += from.by_reason;
     into.items += from.items;
     into.items_max = into.items_max.max(from.items_max);
 }
