@@ -212,7 +212,7 @@ fn an_idle_actor_of_items_without_size_sleeps() {
 fn an_endless_stream_says_so() {
     use std::pin::Pin;
     use std::task::Poll;
-    use tidegate::batcher::StreamExt;
+    use tidegate::batcher::BatchedExt;
     struct Endless;
     impl futures_core::Stream for Endless {
         type Item = u8;

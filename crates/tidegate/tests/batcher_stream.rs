@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use batcher_common::Gbs;
 use futures_core::Stream;
-use tidegate::batcher::{Batched, StreamExt};
+use tidegate::batcher::{Batched, BatchedExt};
 use tidegate::controller::{Bounds, BoundsError, Controller, Reason};
 
 /// A stream a test feeds.
@@ -108,4 +108,24 @@ fn a_stream_that_is_always_ready_is_bounded() {
     assert_eq!(batch.len(), 8192);
     let error = source.batched_within(Gbs::fixed(1).controller(), Bounds::items(0, 1));
     assert_eq!(error.err(), Some(BoundsError::ZeroItems));
+}
+
+#[test]
+fn an_error_ends_a_batch_and_comes_after_it_by_itself() {
+    struct Results(VecDeque<Result<u32, &'static str>>);
+    impl Stream for Results {
+        type Item = Result<u32, &'static str>;
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Ready(self.0.pop_front())
+        }
+    }
+    let results = Results([Err("first"), Ok(1), Ok(2), Err("second"), Ok(3)].into());
+    let mut batches = results.try_batched(Gbs::new(8, 8).controller());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut next = || pin!(&mut batches).poll_next(&mut cx);
+    assert_eq!(next(), Poll::Ready(Some(Err("first"))));
+    assert_eq!(next(), Poll::Ready(Some(Ok(vec![1, 2]))));
+    assert_eq!(next(), Poll::Ready(Some(Err("second"))));
+    assert_eq!(next(), Poll::Ready(Some(Ok(vec![3]))));
+    assert_eq!(next(), Poll::Ready(None));
 }

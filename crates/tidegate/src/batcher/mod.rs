@@ -86,7 +86,7 @@ pub use reply::{Cause, Reply, ReplyError, Request};
 pub use requests::{Answered, ReceiveError, Requests};
 pub use stats::{Histogram, Stats};
 #[cfg(feature = "futures")]
-pub use stream::{Batched, StreamExt};
+pub use stream::{Batched, BatchedExt, TryBatched};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 

@@ -1,9 +1,9 @@
 //! Batches of a stream: its ready items, as many as a controller allows.
 //!
-//! There is no task and no timer here. A batch is made when it is asked for, of what is ready then: it is
-//! never empty, nothing is emitted without demand, and nobody waits for company, so that a controller's waits
-//! are not honoured. What the controller takes for the cost of a batch is the time until the next one is
-//! asked for.
+//! There is no task and no timer here. A poll makes a batch of the items that are ready then. A batch is never
+//! empty, and leaves only on demand. It never waits for company, so a controller's waits have no effect here,
+//! nor does it wait for a time: a deadline around `next()` loses no item, because the batch takes items only in
+//! the poll that returns them. The controller takes the time until the next poll for the cost of a batch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use crate::controller::{BatchId, Bounded, Bounds, BoundsError, Controller, Event
 use crate::{Clock, Time};
 
 /// Batching for every [`Stream`].
-pub trait StreamExt: Stream + Sized {
-    /// The items that are ready, in batches within the limits of `controller` and the default [`Bounds`].
+pub trait BatchedExt: Stream + Sized {
+    /// Returns the items that are ready, in batches within the limits of `controller` and the default [`Bounds`].
     fn batched<C: Controller>(self, controller: C) -> Batched<Self, C> {
         match self.batched_within(controller, Bounds::default()) {
             Ok(batched) => batched,
@@ -24,7 +24,7 @@ pub trait StreamExt: Stream + Sized {
         }
     }
 
-    /// The same within bounds of the caller's own.
+    /// As [`batched`](Self::batched), within bounds of the caller's own.
     ///
     /// # Errors
     /// Bounds no batch can satisfy.
@@ -41,11 +41,81 @@ pub trait StreamExt: Stream + Sized {
             ended: false,
         })
     }
+
+    /// As [`batched`](Self::batched) for a stream of results: a batch ends before the first error, which comes
+    /// next, by itself.
+    fn try_batched<T, E, C>(self, controller: C) -> TryBatched<Self, C, E>
+    where
+        Self: Stream<Item = Result<T, E>>,
+        C: Controller,
+    {
+        TryBatched {
+            batched: self.batched(controller),
+            error: None,
+        }
+    }
 }
 
-impl<S: Stream> StreamExt for S {}
+impl<S: Stream> BatchedExt for S {}
 
-/// See [`StreamExt::batched`].
+/// See [`BatchedExt::try_batched`].
+pub struct TryBatched<S, C, E> {
+    batched: Batched<S, C>,
+    /// It ended the batch before.
+    error: Option<E>,
+}
+
+impl<S, C, E> TryBatched<S, C, E> {
+    /// Returns the controller, to look at or to retune.
+    pub const fn controller_mut(&mut self) -> &mut Bounded<C> {
+        self.batched.controller_mut()
+    }
+}
+
+impl<S, C, E> Unpin for TryBatched<S, C, E> {}
+
+impl<S, C, T, E> Stream for TryBatched<S, C, E>
+where
+    S: Stream<Item = Result<T, E>>,
+    C: Controller,
+{
+    type Item = Result<Vec<T>, E>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { batched, error } = &mut *self;
+        if let Some(error) = error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let mut items = Vec::new();
+        let put = |result: Result<T, E>| match result {
+            Ok(item) => {
+                items.push(item);
+                true
+            }
+            Err(failed) => {
+                *error = Some(failed);
+                false
+            }
+        };
+        if !ready!(batched.poll_batch(cx, put)) {
+            return Poll::Ready(None);
+        }
+        match error.take_if(|_| items.is_empty()) {
+            Some(error) => Poll::Ready(Some(Err(error))),
+            None => Poll::Ready(Some(Ok(items))),
+        }
+    }
+}
+
+impl<S, C: fmt::Debug, E> fmt::Debug for TryBatched<S, C, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryBatched")
+            .field("batched", &self.batched)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See [`BatchedExt::batched`].
 pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
     controller: Bounded<C>,
@@ -56,7 +126,7 @@ pub struct Batched<S, C> {
 }
 
 impl<S, C> Batched<S, C> {
-    /// The controller, to look at or to retune.
+    /// Returns the controller, to look at or to retune.
     pub const fn controller_mut(&mut self) -> &mut Bounded<C> {
         &mut self.controller
     }
@@ -64,47 +134,46 @@ impl<S, C> Batched<S, C> {
 
 impl<S, C> Unpin for Batched<S, C> {}
 
-impl<S: Stream, C: Controller> Stream for Batched<S, C> {
-    type Item = Vec<S::Item>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
-        let now = this.clock.now();
-        if let Some(started) = this.running.take() {
-            let cost_ns = now.since(started);
-            this.controller.on(
-                now,
-                Event::Done {
-                    id: BatchId::default(),
-                    cost_ns,
-                    ok: true,
-                },
-            );
+impl<S: Stream, C: Controller> Batched<S, C> {
+    /// Hands a batch to `put`, which says whether it takes more after the item. False at the end of the stream.
+    fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut put: impl FnMut(S::Item) -> bool,
+    ) -> Poll<bool> {
+        let now = self.clock.now();
+        if let Some(started) = self.running.take() {
+            let done = Event::Done {
+                id: BatchId::default(),
+                cost_ns: now.since(started),
+                ok: true,
+            };
+            self.controller.on(now, done);
         }
-        if this.ended {
-            return Poll::Ready(None);
+        if self.ended {
+            return Poll::Ready(false);
         }
-        let Some(first) = ready!(this.stream.as_mut().poll_next(cx)) else {
-            this.ended = true;
-            return Poll::Ready(None);
+        let Some(first) = ready!(self.stream.as_mut().poll_next(cx)) else {
+            self.ended = true;
+            return Poll::Ready(false);
         };
-        let more = this.stream.size_hint().0 as u64;
-        let now = this.clock.now();
-        let decision = this.controller.on(
-            now,
-            Event::Ready {
-                backlog: Load::items(more.saturating_add(1)),
-                oldest: now,
-            },
-        );
-        let limit = usize::try_from(decision.limit_items).unwrap_or(usize::MAX);
-        let mut batch = vec![first];
+        let more = self.stream.size_hint().0 as u64;
+        let now = self.clock.now();
+        let ready = Event::Ready {
+            backlog: Load::items(more.saturating_add(1)),
+            oldest: now,
+        };
+        let decision = self.controller.on(now, ready);
+        let (mut items, mut open) = (1, put(first));
         let mut reason = decision.reason;
-        while batch.len() < limit {
-            match this.stream.as_mut().poll_next(cx) {
-                Poll::Ready(Some(item)) => batch.push(item),
+        while open && items < decision.limit_items {
+            match self.stream.as_mut().poll_next(cx) {
+                Poll::Ready(Some(item)) => {
+                    items += 1;
+                    open = put(item);
+                }
                 Poll::Ready(None) => {
-                    this.ended = true;
+                    self.ended = true;
                     reason = Reason::Closing;
                     break;
                 }
@@ -114,18 +183,34 @@ impl<S: Stream, C: Controller> Stream for Batched<S, C> {
                 }
             }
         }
-        if batch.len() >= limit && reason == Reason::Drained {
+        if !open {
+            reason = Reason::Asked;
+        } else if items >= decision.limit_items && reason == Reason::Drained {
             reason = Reason::Limit;
         }
         let started = Event::Started {
             id: BatchId::default(),
-            batch: Load::items(batch.len() as u64),
-            left: Load::items(this.stream.size_hint().0 as u64),
+            batch: Load::items(items),
+            left: Load::items(self.stream.size_hint().0 as u64),
             reason,
         };
-        this.controller.on(now, started);
-        this.running = Some(now);
-        Poll::Ready(Some(batch))
+        self.controller.on(now, started);
+        self.running = Some(now);
+        Poll::Ready(true)
+    }
+}
+
+impl<S: Stream, C: Controller> Stream for Batched<S, C> {
+    type Item = Vec<S::Item>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut batch = Vec::new();
+        let put = |item| {
+            batch.push(item);
+            true
+        };
+        let more = ready!(self.poll_batch(cx, put));
+        Poll::Ready(more.then_some(batch))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
