@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use tidegate::batcher::{Batch, Builder, Flow, Handler, Op, each_batch};
+use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler, Op, each_batch};
 use tidegate::controller::{Bounds, Choice, Objective};
 
 use super::OURS;
@@ -132,7 +132,7 @@ impl Handler for Busy {
     type Reply = Seen;
     type Info = std::convert::Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Seen>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Seen>) -> Handled {
         let start = Instant::now();
         let heap = machine::heap_bytes().saturating_sub(self.before);
         let casts = batch
@@ -153,7 +153,7 @@ impl Handler for Busy {
                 reply.send(self.seen.clone());
             }
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 
@@ -409,7 +409,7 @@ impl Handler for Counting {
     type Reply = (u64, u64);
     type Info = std::convert::Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<[u8; 5], (u64, u64)>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<[u8; 5], (u64, u64)>) -> Handled {
         self.batches += 1;
         for op in batch.drain() {
             match op {
@@ -417,7 +417,7 @@ impl Handler for Counting {
                 _ => self.casts += 1,
             }
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op, each_batch};
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, Op, each_batch};
 use tidegate::controller::Exponential;
 
 const ROUNDS: usize = 7;
@@ -26,7 +26,7 @@ impl Handler for Noop {
     type Reply = u64;
     type Info = std::convert::Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Handled {
         self.items += batch.len() as u64;
         self.batches += 1;
         for op in batch.drain() {
@@ -34,7 +34,7 @@ impl Handler for Noop {
                 reply.send(self.items);
             }
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use tidegate::batcher::{Batch, Builder, Flow, Handler, Op, Reply};
+use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler, Op, Reply};
 
 /// A log whose callers learn the number of their record once it is durable.
 struct Wal {
@@ -22,7 +22,7 @@ impl Handler for Wal {
     type Reply = u64;
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<Vec<u8>, u64>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<Vec<u8>, u64>) -> Handled {
         for op in batch.drain() {
             let record = match op {
                 Op::Cast(record) => record,
@@ -42,10 +42,10 @@ impl Handler for Wal {
                 for (number, reply) in self.waiting.drain(..) {
                     reply.send(number);
                 }
-                Flow::Continue
+                Ok(Flow::Continue)
             }
             // After a failed sync nothing is certain: accept nothing more. Callers learn of it.
-            Err(error) => Flow::stop(error),
+            Err(error) => Ok(Flow::stop(error)),
         }
     }
 }

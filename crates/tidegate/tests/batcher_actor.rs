@@ -442,10 +442,10 @@ impl Fold for Sums {
         }
     }
 
-    fn handle_batch(&mut self, (sum, items, replies): Self::Batch) -> Flow {
+    fn handle_batch(&mut self, (sum, items, replies): Self::Batch) -> Handled {
         self.0.push(Saw::Batch(items, ""));
         replies.into_iter().for_each(|reply| reply.send(sum));
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 
     fn recover(&mut self) -> Recover {
@@ -534,8 +534,8 @@ impl Handler for Continues {
         quiet_panic()
     }
 
-    fn handle_batch(&mut self, _batch: &mut Batch<u64>) -> Flow {
-        Flow::Continue
+    fn handle_batch(&mut self, _batch: &mut Batch<u64>) -> Handled {
+        Ok(Flow::Continue)
     }
 }
 
@@ -637,7 +637,7 @@ fn a_handler_on_its_own_thread_need_not_be_send() {
         type Item = u64;
         type Reply = u64;
         type Info = std::convert::Infallible;
-        fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Flow {
+        fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Handled {
             for op in batch.drain() {
                 let (Op::Cast(n) | Op::Call(n, _)) = &op else {
                     continue;
@@ -647,7 +647,7 @@ fn a_handler_on_its_own_thread_need_not_be_send() {
                     reply.send(self.0.get());
                 }
             }
-            Flow::Continue
+            Ok(Flow::Continue)
         }
     }
     let handle = Builder::new()
@@ -666,7 +666,7 @@ fn a_runtime_that_goes_away_leaves_nobody_waiting() {
         type Item = u64;
         type Reply = ();
         type Info = std::convert::Infallible;
-        async fn handle_batch(&mut self, _batch: &mut Batch<u64>) -> Flow {
+        async fn handle_batch(&mut self, _batch: &mut Batch<u64>) -> Handled {
             std::future::pending().await
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 
 use batcher_common::{LONG, until};
-use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op};
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, Op};
 use tidegate::controller::Greedy;
 
 struct Counting;
@@ -44,7 +44,7 @@ impl Handler for Sum {
     type Reply = u64;
     type Info = std::convert::Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Handled {
         for op in batch.drain() {
             match op {
                 Op::Cast(n) => self.0 += n,
@@ -55,7 +55,7 @@ impl Handler for Sum {
                 _ => {}
             }
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 

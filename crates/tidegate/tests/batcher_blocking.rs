@@ -355,7 +355,7 @@ impl AsyncHandler for Never {
     type Reply = ();
     type Info = Infallible;
 
-    async fn handle_batch(&mut self, batch: &mut Batch<u64, ()>) -> Flow {
+    async fn handle_batch(&mut self, batch: &mut Batch<u64, ()>) -> Handled {
         let _held: Vec<_> = batch.drain().collect();
         std::future::pending().await
     }

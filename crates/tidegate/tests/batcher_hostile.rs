@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use batcher_common::{Gbs, LONG, Log, Scripted, builder, until};
 use tidegate::batcher::{
-    Batch, Builder, CallError, Flow, Full, Handler, ReplyError, SpawnError, StopError,
+    Batch, Builder, CallError, Flow, Full, Handled, Handler, ReplyError, SpawnError, StopError,
 };
 use tidegate::controller::{Bounds, Load};
 
@@ -37,13 +37,13 @@ impl Handler for Leaves {
     type Reply = u64;
     type Info = Bomb;
 
-    fn handle_batch(&mut self, batch: &mut Batch<Bomb, u64, Bomb>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<Bomb, u64, Bomb>) -> Handled {
         for op in batch.ops() {
             if let tidegate::batcher::Op::Cast(Bomb(8)) = op {
                 std::panic::resume_unwind(Box::new("after that"));
             }
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 
@@ -146,14 +146,14 @@ fn a_panic_before_the_first_await_loses_only_its_batch() {
         fn handle_batch(
             &mut self,
             batch: &mut Batch<u64, u64>,
-        ) -> impl Future<Output = Flow> + Send {
+        ) -> impl Future<Output = Handled> + Send {
             if std::mem::take(&mut self.0) {
                 batcher_common::quiet_panic();
             }
             async move {
                 batch.take_items(&mut Vec::new());
                 batch.answer([5]);
-                Flow::Continue
+                Ok(Flow::Continue)
             }
         }
     }
@@ -428,11 +428,11 @@ fn a_waker_that_owns_the_reply() {
         type Item = u64;
         type Reply = ();
         type Info = std::convert::Infallible;
-        fn handle_batch(&mut self, batch: &mut Batch<u64>) -> Flow {
+        fn handle_batch(&mut self, batch: &mut Batch<u64>) -> Handled {
             if let Some(tidegate::batcher::Op::Call(_, reply)) = batch.drain().next() {
                 *self.0.lock().unwrap() = Some(reply);
             }
-            Flow::Continue
+            Ok(Flow::Continue)
         }
     }
     struct Owner(#[allow(dead_code)] tidegate::batcher::Reply<()>);

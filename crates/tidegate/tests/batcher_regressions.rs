@@ -47,7 +47,7 @@ impl Handler for Fives {
         }
     }
 
-    fn handle_batch(&mut self, batch: &mut B) -> Flow {
+    fn handle_batch(&mut self, batch: &mut B) -> Handled {
         Handler::handle_batch(&mut self.0, batch)
     }
 }

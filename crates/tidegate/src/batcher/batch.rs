@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::handler::Op;
+use super::handler::{Flow, Handled, Op};
 use super::reply::{Cause, Reply, ReplyError};
 use crate::controller::{Load, Reason};
 
@@ -145,10 +145,24 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
+    /// Answers the callers of the items taken, all with the same value.
+    pub fn answer_all(&mut self, value: R)
+    where
+        R: Clone,
+    {
+        self.taken = 0;
+        for (_, reply) in self.callers.drain(..) {
+            reply.send(value.clone());
+        }
+    }
+
     /// The whole batch failed: every caller without an answer gets [`ReplyError::Failed`] with this one
     /// cause, the rest is dropped. What a failed batch cost teaches the controller nothing.
     pub fn fail(&mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
-        let cause = Cause::from(cause.into());
+        self.fail_with(Cause::from(cause.into()));
+    }
+
+    fn fail_with(&mut self, cause: Cause) {
         self.failed = true;
         for (_, reply) in self.callers.drain(..) {
             reply.fail(Cause::clone(&cause));
@@ -158,6 +172,14 @@ impl<T, R, M> Batch<T, R, M> {
                 reply.fail(Cause::clone(&cause));
             }
         }
+    }
+
+    /// What the handler returned, with its error turned into the failure of the batch.
+    pub(super) fn conclude(&mut self, handled: Handled) -> Flow {
+        handled.unwrap_or_else(|failure| {
+            self.fail_with(failure.into_cause());
+            Flow::Continue
+        })
     }
 
     pub(super) const fn new() -> Self {

@@ -1,19 +1,36 @@
 //! Closures as handlers, for the many cases that need no more.
+//!
+//! A closure gets the items of a batch in one vector. A call is answered once its batch is handled, so a call is
+//! also a barrier for every cast before it.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 
 use super::batch::Batch;
-use super::handler::{Flow, Handler};
+use super::handler::{Failure, Flow, Handled, Handler, Outcome};
+use super::reply::Cause;
 
-/// A closure given the items of each batch. Callers are answered `()` once their batch is handled, so that a
-/// call is also a barrier for every cast before it. Items left in the vector are dropped; the vector itself
-/// is used again.
-pub const fn each_batch<T, F>(f: F) -> EachBatch<T, F>
+/// Makes a handler of a closure that gets the items of each batch and returns nothing, a [`Flow`], or a `Result`
+/// of either. Callers are answered `()`, or with the error. The actor drops items left in the vector and uses
+/// the vector again.
+///
+/// ```
+/// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }
+/// use tidegate::batcher::{Builder, each_batch};
+///
+/// let rows = Builder::new().spawn(each_batch(|rows: &mut Vec<u64>| {
+///     insert(rows)?; // an error goes to the callers of this batch; the actor goes on
+///     std::io::Result::Ok(())
+/// }))?;
+/// rows.blocking_call(7)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub const fn each_batch<T, O, F>(f: F) -> EachBatch<T, F>
 where
     T: Send + 'static,
-    F: FnMut(&mut Vec<T>) + 'static,
+    O: Outcome,
+    F: FnMut(&mut Vec<T>) -> O + 'static,
 {
     EachBatch {
         f,
@@ -21,8 +38,8 @@ where
     }
 }
 
-/// A closure given the items of each batch that returns one result an item, in order: each caller gets its
-/// own. With any other number of results every caller gets
+/// Makes a handler of a closure that gets the items of each batch and returns one result an item, in order: each
+/// caller gets its own. With any other number of results every caller gets
 /// [`ReplyError::ResultCount`](super::ReplyError::ResultCount).
 pub const fn map_batch<T, R, F>(f: F) -> MapBatch<T, R, F>
 where
@@ -31,6 +48,34 @@ where
     F: FnMut(&mut Vec<T>) -> Vec<R> + 'static,
 {
     MapBatch {
+        f,
+        types: PhantomData,
+    }
+}
+
+/// As [`map_batch`], where the batch may fail as a whole: every caller gets the error.
+pub const fn try_map_batch<T, R, E, F>(f: F) -> TryMapBatch<T, R, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    E: Into<Failure>,
+    F: FnMut(&mut Vec<T>) -> Result<Vec<R>, E> + 'static,
+{
+    TryMapBatch {
+        f,
+        types: PhantomData,
+    }
+}
+
+/// As [`map_batch`], where each item may fail by itself: its caller alone gets the error.
+pub const fn map_results<T, R, E, F>(f: F) -> MapResults<T, R, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    F: FnMut(&mut Vec<T>) -> Vec<Result<R, E>> + 'static,
+{
+    MapResults {
         f,
         types: PhantomData,
     }
@@ -48,24 +93,42 @@ pub struct MapBatch<T, R, F> {
     types: PhantomData<fn(T) -> R>,
 }
 
-impl<T, F> Handler for EachBatch<T, F>
+/// See [`try_map_batch`].
+pub struct TryMapBatch<T, R, F> {
+    f: F,
+    types: PhantomData<fn(T) -> R>,
+}
+
+/// See [`map_results`].
+pub struct MapResults<T, R, F> {
+    f: F,
+    types: PhantomData<fn(T) -> R>,
+}
+
+/// Gives the items of a batch to `f`, in a vector that is used again.
+fn with_items<T, R, V>(batch: &mut Batch<T, R>, f: impl FnOnce(&mut Vec<T>) -> V) -> V {
+    let mut items = std::mem::take(&mut batch.spare);
+    batch.take_items(&mut items);
+    let returned = f(&mut items);
+    items.clear();
+    batch.spare = items;
+    returned
+}
+
+impl<T, O, F> Handler for EachBatch<T, F>
 where
     T: Send + 'static,
-    F: FnMut(&mut Vec<T>) + 'static,
+    O: Outcome,
+    F: FnMut(&mut Vec<T>) -> O + 'static,
 {
     type Item = T;
     type Reply = ();
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<T>) -> Flow {
-        let mut items = std::mem::take(&mut batch.spare);
-        batch.take_items(&mut items);
-        let results = items.len();
-        (self.f)(&mut items);
-        items.clear();
-        batch.spare = items;
-        batch.answer(std::iter::repeat_n((), results));
-        Flow::Continue
+    fn handle_batch(&mut self, batch: &mut Batch<T>) -> Handled {
+        let flow = with_items(batch, |items| (self.f)(items)).handled()?;
+        batch.answer_all(());
+        Ok(flow)
     }
 }
 
@@ -79,15 +142,54 @@ where
     type Reply = R;
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Flow {
-        let mut items = std::mem::take(&mut batch.spare);
-        batch.take_items(&mut items);
-        let results = (self.f)(&mut items);
-        items.clear();
-        batch.spare = items;
+    fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
+        let results = with_items(batch, |items| (self.f)(items));
         batch.answer(results);
-        Flow::Continue
+        Ok(Flow::Continue)
     }
+}
+
+impl<T, R, E, F> Handler for TryMapBatch<T, R, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    E: Into<Failure>,
+    F: FnMut(&mut Vec<T>) -> Result<Vec<R>, E> + 'static,
+{
+    type Item = T;
+    type Reply = R;
+    type Info = Infallible;
+
+    fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
+        let results = with_items(batch, |items| (self.f)(items)).map_err(Into::into)?;
+        batch.answer(results);
+        Ok(Flow::Continue)
+    }
+}
+
+impl<T, R, E, F> Handler for MapResults<T, R, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    F: FnMut(&mut Vec<T>) -> Vec<Result<R, E>> + 'static,
+{
+    type Item = T;
+    type Reply = R;
+    type Info = Infallible;
+
+    fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
+        let results = with_items(batch, |items| (self.f)(items));
+        batch.answer_each(results.into_iter().map(shared));
+        Ok(Flow::Continue)
+    }
+}
+
+fn shared<R, E>(result: Result<R, E>) -> Result<R, Cause>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    result.map_err(|error| Cause::from(error.into()))
 }
 
 impl<T, F> fmt::Debug for EachBatch<T, F> {
@@ -99,5 +201,17 @@ impl<T, F> fmt::Debug for EachBatch<T, F> {
 impl<T, R, F> fmt::Debug for MapBatch<T, R, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MapBatch").finish_non_exhaustive()
+    }
+}
+
+impl<T, R, F> fmt::Debug for TryMapBatch<T, R, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryMapBatch").finish_non_exhaustive()
+    }
+}
+
+impl<T, R, F> fmt::Debug for MapResults<T, R, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapResults").finish_non_exhaustive()
     }
 }

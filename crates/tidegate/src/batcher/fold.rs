@@ -5,7 +5,7 @@
 //! key, an aggregate. The fold says itself when its batch is complete (gen_batch_server's `append_batch`).
 
 use super::batch::Batch;
-use super::handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
+use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
 
 /// User code that folds operations into a batch of its own. [`Folded`] makes it a [`Handler`]; the calls it
 /// shares with one mean the same.
@@ -30,7 +30,10 @@ pub trait Fold: 'static {
     ) -> Append;
 
     /// Handles a complete batch: at least one operation was folded into it.
-    fn handle_batch(&mut self, batch: Self::Batch) -> Flow;
+    ///
+    /// # Errors
+    /// The batch failed: see [`Handler::handle_batch`].
+    fn handle_batch(&mut self, batch: Self::Batch) -> Handled;
 
     /// See [`Handler::init`].
     fn init(&mut self) -> Init {
@@ -99,10 +102,10 @@ impl<F: Fold> Handler for Folded<F> {
         fold.append(batch, op)
     }
 
-    fn handle_batch(&mut self, _batch: &mut Batch<F::Item, F::Reply, F::Info>) -> Flow {
+    fn handle_batch(&mut self, _batch: &mut Batch<F::Item, F::Reply, F::Info>) -> Handled {
         match self.open.take() {
             Some(batch) => self.fold.handle_batch(batch),
-            None => Flow::Continue,
+            None => Ok(Flow::Continue),
         }
     }
 

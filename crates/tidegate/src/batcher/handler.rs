@@ -6,7 +6,7 @@
 //! Nothing here knows about threads, queues or controllers.
 
 use super::batch::Batch;
-use super::reply::{Cause, Reply};
+use super::reply::{Cause, Reply, failing};
 
 /// User code given batches, with the state it keeps between them.
 pub trait Handler: 'static {
@@ -45,10 +45,17 @@ pub trait Handler: 'static {
         Append::Continue
     }
 
-    /// Handles one batch, never empty, its items in the order in which each producer sent them. What is left
-    /// in `batch` afterwards is dropped, and callers without an answer learn that
-    /// ([`ReplyError::NoReply`](super::ReplyError::NoReply)).
-    fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Flow;
+    /// Handles one batch, never empty, its items in the order in which each producer sent them. The actor drops
+    /// what is left in `batch` afterwards; callers without an answer get
+    /// [`ReplyError::NoReply`](super::ReplyError::NoReply).
+    ///
+    /// # Errors
+    /// The batch failed: each caller without an answer gets
+    /// [`ReplyError::Failed`](super::ReplyError::Failed) with the cause, those included whose [`Reply`] the
+    /// handler drops on its way out with `?`. A reply that the handler keeps stays unanswered. The batch counts
+    /// as failed, its cost teaches the controller nothing, and **the actor goes on** with the next batch;
+    /// `Ok(Flow::stop(cause))` ends it.
+    fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
     /// The backlog became empty: called once, before the actor waits. The place to shrink, collect or
     /// publish.
@@ -115,6 +122,79 @@ impl Flow {
     /// Stop, because of `cause`: an error or a text.
     pub fn stop(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Stop(Cause::from(cause.into()))
+    }
+}
+
+/// What a handler returns for a batch.
+pub type Handled = Result<Flow, Failure>;
+
+/// Why a batch failed. `?` makes it of any error, and of a text.
+///
+/// It is no error itself, so that every error can become one.
+pub struct Failure(Cause);
+
+impl Failure {
+    /// Returns the cause, which all callers of the batch share.
+    #[must_use]
+    pub const fn cause(&self) -> &Cause {
+        &self.0
+    }
+
+    pub(super) fn into_cause(self) -> Cause {
+        self.0
+    }
+}
+
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let cause = Cause::from(error.into());
+        failing(&cause);
+        Self(cause)
+    }
+}
+
+impl std::fmt::Debug for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Failure").field(&self.0).finish()
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a closure may return for a batch: nothing, a [`Flow`], or a `Result` of either with any error.
+pub trait Outcome {
+    /// Returns the same as a handler does.
+    ///
+    /// # Errors
+    /// The batch failed.
+    fn handled(self) -> Handled;
+}
+
+impl Outcome for () {
+    fn handled(self) -> Handled {
+        Ok(Flow::Continue)
+    }
+}
+
+impl Outcome for Flow {
+    fn handled(self) -> Handled {
+        Ok(self)
+    }
+}
+
+impl<E: Into<Failure>> Outcome for Result<(), E> {
+    fn handled(self) -> Handled {
+        self.map(|()| Flow::Continue).map_err(Into::into)
+    }
+}
+
+impl<E: Into<Failure>> Outcome for Result<Flow, E> {
+    fn handled(self) -> Handled {
+        self.map_err(Into::into)
     }
 }
 

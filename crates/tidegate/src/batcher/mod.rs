@@ -52,6 +52,8 @@ mod block;
 mod builder;
 mod caster;
 mod closure;
+#[cfg(feature = "tokio")]
+mod closure_async;
 mod core;
 #[cfg(feature = "tokio")]
 mod driven;
@@ -77,11 +79,20 @@ mod timer;
 pub use batch::Batch;
 pub use builder::{Builder, Full, Oversized};
 pub use caster::Caster;
-pub use closure::{EachBatch, MapBatch, each_batch, map_batch};
+pub use closure::{
+    EachBatch, MapBatch, MapResults, TryMapBatch, each_batch, map_batch, map_results, try_map_batch,
+};
+#[cfg(feature = "tokio")]
+pub use closure_async::{
+    EachBatchAsync, MapBatchAsync, TryMapBatchAsync, each_batch_async, map_batch_async,
+    try_map_batch_async,
+};
 pub use error::{CallError, CastManyError, InspectError, SendError, SpawnError, StopError};
 pub use fold::{Fold, Folded};
 pub use handle::Handle;
-pub use handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
+pub use handler::{
+    Append, Failure, Flow, Handled, Handler, Init, Op, Outcome, Recover, StopReason,
+};
 pub use reply::{Cause, Reply, ReplyError, Request};
 pub use requests::{Answered, ReceiveError, Requests};
 pub use stats::{Histogram, Stats};
@@ -90,16 +101,36 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-/// Starts an actor on a thread of its own with everything by default: `handle` is given the items of each
-/// batch. Callers are answered `()` when their batch is handled. For more, see [`Builder`], [`Handler`],
-/// [`map_batch`] and [`Fold`].
+/// Starts an actor on a thread of its own with everything by default: `handle` gets the items of each batch, as
+/// by [`each_batch`]. Callers are answered `()` when their batch is handled. For more, see [`Builder`],
+/// [`Handler`], [`map_batch`] and [`Fold`].
 ///
 /// # Errors
 /// The operating system gave no thread.
-pub fn spawn<T, F>(handle: F) -> Result<Handle<T>, SpawnError>
+pub fn spawn<T, O, F>(handle: F) -> Result<Handle<T>, SpawnError>
 where
     T: Send + 'static,
-    F: FnMut(&mut Vec<T>) + Send + 'static,
+    O: Outcome + 'static,
+    F: FnMut(&mut Vec<T>) -> O + Send + 'static,
 {
     Builder::new().spawn(each_batch(handle))
+}
+
+/// Starts an actor as a task of the current tokio runtime with everything by default: the async closure `handle`
+/// gets the items of each batch, as by [`each_batch_async`]. For more, see [`Builder::spawn_task`],
+/// [`AsyncHandler`] and [`map_batch_async`].
+///
+/// # Errors
+/// The runtime shuts down.
+///
+/// # Panics
+/// Outside a tokio runtime.
+#[cfg(feature = "tokio")]
+pub async fn spawn_task<T, F, Fut>(handle: F) -> Result<Handle<T>, SpawnError>
+where
+    T: Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output: Outcome + Send> + Send + 'static,
+{
+    Builder::new().spawn_task(each_batch_async(handle)).await
 }

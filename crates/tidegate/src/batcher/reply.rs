@@ -5,7 +5,7 @@
 //! once, read at most once. A waiting thread, a waiting task and a collection of requests are served by the
 //! same slot.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -63,11 +63,7 @@ impl<R> Reply<R> {
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
         if self.slot.is_some() {
-            self.answer(Err(match LOST.get() {
-                Some(lost) => lost.error(),
-                None if std::thread::panicking() => ReplyError::Panicked,
-                None => ReplyError::NoReply,
-            }));
+            self.answer(Err(lost()));
         }
     }
 }
@@ -80,47 +76,62 @@ impl<R> fmt::Debug for Reply<R> {
     }
 }
 
-/// Why what a handler held is dropped.
-#[derive(Clone, Copy)]
-enum Lost {
-    Panicked,
-    Abandoned,
-}
-
-impl Lost {
-    const fn error(self) -> ReplyError {
-        match self {
-            Self::Panicked => ReplyError::Panicked,
-            Self::Abandoned => ReplyError::Abandoned,
-        }
-    }
-}
-
 thread_local! {
-    /// Set while the remains of a handler are dropped, so that callers learn the cause and not merely that
-    /// there is no reply.
-    static LOST: Cell<Option<Lost>> = const { Cell::new(None) };
+    /// Why replies are dropped without an answer at present, so that their callers learn the cause and not
+    /// merely that there is no reply. `None`: for no known reason.
+    static LOST: RefCell<Option<ReplyError>> = const { RefCell::new(None) };
+}
+
+/// What the caller of a reply that is dropped now learns.
+fn lost() -> ReplyError {
+    let known = LOST.try_with(|lost| lost.borrow().clone());
+    match known.ok().flatten() {
+        Some(ReplyError::Failed(_)) | None if std::thread::panicking() => ReplyError::Panicked,
+        Some(known) => known,
+        None => ReplyError::NoReply,
+    }
 }
 
 /// Runs `clear`, which drops the remains of a panic.
 pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
-    lose(Lost::Panicked, clear)
+    lose(Some(ReplyError::Panicked), clear)
 }
 
 /// Runs `clear`, which drops an actor whose runtime shut down.
 #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
 pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
-    lose(Lost::Abandoned, clear)
+    lose(Some(ReplyError::Abandoned), clear)
 }
 
-fn lose<V>(lost: Lost, clear: impl FnOnce() -> V) -> V {
-    struct Reset(Option<Lost>);
+/// Runs a handler, which may fail: from then on until it returns, the replies that it drops have failed.
+pub(super) fn may_fail<V>(handle: impl FnOnce() -> V) -> V {
+    lose(None, handle)
+}
+
+/// The handler that runs on this thread, if one does, is about to return `cause`.
+pub(super) fn failing(cause: &Cause) {
+    let _ = LOST.try_with(|lost| {
+        let mut lost = lost.borrow_mut();
+        if HANDLING.get() && matches!(*lost, None | Some(ReplyError::Failed(_))) {
+            *lost = Some(ReplyError::Failed(Cause::clone(cause)));
+        }
+    });
+}
+
+thread_local! {
+    /// Within [`lose`].
+    static HANDLING: Cell<bool> = const { Cell::new(false) };
+}
+
+fn lose<V>(why: Option<ReplyError>, clear: impl FnOnce() -> V) -> V {
+    struct Reset(Option<ReplyError>, bool);
     impl Drop for Reset {
         fn drop(&mut self) {
-            LOST.set(self.0);
+            LOST.replace(self.0.take());
+            HANDLING.set(self.1);
         }
     }
-    let _reset = Reset(LOST.replace(Some(lost)));
+    let _reset = Reset(LOST.replace(why), HANDLING.replace(true));
     clear()
 }
 

@@ -17,9 +17,9 @@ use super::core::Step;
 use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
-use super::handler::{Append, Flow, Handler, Init, Op, Recover, StopReason};
+use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
 use super::mend::{Factory, Mended, catch, mend};
-use super::reply::{Reply, after_panic, pair};
+use super::reply::{Reply, after_panic, may_fail, pair};
 use crate::Time;
 
 /// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
@@ -57,7 +57,7 @@ pub trait AsyncHandler: Send + 'static {
     fn handle_batch(
         &mut self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
-    ) -> impl Future<Output = Flow> + Send;
+    ) -> impl Future<Output = Handled> + Send;
 
     /// See [`Handler::idle`].
     fn idle(&mut self) {}
@@ -95,7 +95,7 @@ impl<H: Handler + Send> AsyncHandler for H {
         Handler::append(self, batch, op)
     }
 
-    async fn handle_batch(&mut self, batch: &mut Batch<H::Item, H::Reply, H::Info>) -> Flow {
+    async fn handle_batch(&mut self, batch: &mut Batch<H::Item, H::Reply, H::Info>) -> Handled {
         Handler::handle_batch(self, batch)
     }
 
@@ -183,7 +183,9 @@ async fn run<H: AsyncHandler>(
                 let any = catch(|| actor.gather(now, limit, |batch, op| handler.append(batch, op)));
                 match any {
                     Ok(true) => {
-                        catch_async(async { handler.handle_batch(&mut actor.batch).await }).await
+                        let handle = async { handler.handle_batch(&mut actor.batch).await };
+                        let handled = catch_async(handle).await;
+                        handled.map(|handled| actor.batch.conclude(handled))
                     }
                     Ok(false) => Ok(Flow::Continue),
                     Err(Panicked) => Err(Panicked),
@@ -249,7 +251,7 @@ async fn wait<T: Send, R: Send, M: Send>(
 /// inside.
 async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
     let mut call = pin!(call);
-    poll_fn(|cx| match catch(|| call.as_mut().poll(cx)) {
+    poll_fn(|cx| match catch(|| may_fail(|| call.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
         Err(Panicked) => Poll::Ready(Err(Panicked)),

@@ -4,7 +4,7 @@ use super::actor::{Actor, Panicked};
 use super::core::Step;
 use super::handler::{Flow, Handler, Init, StopReason};
 use super::mend::{Factory, Mended, catch, mend};
-use super::reply::{Reply, after_panic};
+use super::reply::{Reply, after_panic, may_fail};
 use crate::Time;
 use crate::blocking::Enter;
 
@@ -37,7 +37,8 @@ pub(super) fn run<H: Handler>(
         let returned = match step {
             Step::Take(limit) => catch(|| {
                 if actor.gather(now, limit, |batch, op| handler.append(batch, op)) {
-                    handler.handle_batch(&mut actor.batch)
+                    let handled = may_fail(|| handler.handle_batch(&mut actor.batch));
+                    actor.batch.conclude(handled)
                 } else {
                     Flow::Continue
                 }

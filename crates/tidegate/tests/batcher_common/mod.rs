@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Init, Op, Recover, StopReason};
+use tidegate::batcher::{
+    Batch, Builder, Flow, Handle, Handled, Handler, Init, Op, Recover, StopReason,
+};
 use tidegate::controller::{Controller, Observed, Rule, Ruled};
 
 /// Long enough for anything that happens at all.
@@ -152,7 +154,7 @@ impl Handler for Scripted {
         Flow::Continue
     }
 
-    fn handle_batch(&mut self, batch: &mut B) -> Flow {
+    fn handle_batch(&mut self, batch: &mut B) -> Handled {
         assert!(!batch.is_empty() && batch.len() == batch.ops().len());
         let of = |op: &Op<u64, u64, &'static str>| match op {
             Op::Cast(item) | Op::Call(item, _) => Some(*item),
@@ -161,7 +163,7 @@ impl Handler for Scripted {
         let items: Vec<u64> = batch.ops().iter().filter_map(of).collect();
         self.sum += items.iter().sum::<u64>();
         self.log.push(Saw::Batch(items, batch.reason().as_str()));
-        (self.script)(batch)
+        Ok((self.script)(batch))
     }
 
     fn idle(&mut self) {

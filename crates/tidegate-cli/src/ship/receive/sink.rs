@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op, Reply, StopError};
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, Op, Reply, StopError};
 use tidegate::controller::Bounds;
 use tidegate_link::{Done, Seq};
 use tokio::sync::oneshot;
@@ -204,21 +204,21 @@ impl Handler for Writing {
     type Reply = Begun;
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<Work, Begun>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<Work, Begun>) -> Handled {
         let worked = batch.drain().try_for_each(|op| match op {
             Op::Cast(work) => self.take(work, None),
             Op::Call(work, reply) => self.take(work, Some(reply)),
             _ => Ok(()),
         });
         match worked.and_then(|()| self.write()) {
-            Ok(()) => Flow::Continue,
+            Ok(()) => Ok(Flow::Continue),
             Err(error) => {
                 let why = error.to_string();
                 if let Some(failed) = self.failed.take() {
                     // Nobody listens any more only if the program ends anyway.
                     let _ = failed.send(error);
                 }
-                Flow::stop(why)
+                Ok(Flow::stop(why))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tidegate::batcher::{Batch, Builder, Flow, Handle, Handler, Op};
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, Op};
 use tidegate::controller::Bounds;
 use tidegate_link::SessionId;
 use tokio::sync::oneshot;
@@ -237,21 +237,21 @@ impl Handler for Writing {
     type Reply = ();
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<Work>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<Work>) -> Handled {
         let worked = batch.drain().try_for_each(|op| match op {
             Op::Cast(work) => self.take(work),
             Op::Call(work, reply) => self.take(work).map(|()| reply.send(())),
             _ => Ok(()),
         });
         match worked.and_then(|()| self.write()) {
-            Ok(()) => Flow::Continue,
+            Ok(()) => Ok(Flow::Continue),
             Err(error) => {
                 let why = error.to_string();
                 if let Some(failed) = self.failed.take() {
                     // Nobody listens any more only if the program ends anyway.
                     let _ = failed.send(error);
                 }
-                Flow::stop(why)
+                Ok(Flow::stop(why))
             }
         }
     }

@@ -1,0 +1,177 @@
+//! Async closures as handlers of task actors.
+//!
+//! A closure owns the vector of a batch's items, because its future may outlive the call. The closure must
+//! lend nothing to its future: a future that uses captured state gets a clone of it.
+//!
+//! ```
+//! # use std::sync::{Arc, atomic::{AtomicUsize, Ordering::Relaxed}};
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+//! # runtime.block_on(async {
+//! let rows = tidegate::batcher::spawn_task(async |rows: Vec<String>| {
+//!     println!("INSERT of {} rows", rows.len());
+//! })
+//! .await?;
+//! rows.call("a row".to_owned()).await?;
+//!
+//! let seen = Arc::new(AtomicUsize::new(0));
+//! let counting = tidegate::batcher::spawn_task(move |rows: Vec<String>| {
+//!     let seen = Arc::clone(&seen);
+//!     async move {
+//!         let added = u16::try_from(rows.len())?; // an error goes to the callers of this batch
+//!         seen.fetch_add(added.into(), Relaxed);
+//!         Ok::<(), std::num::TryFromIntError>(())
+//!     }
+//! })
+//! .await?;
+//! counting.call("another".to_owned()).await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+
+use super::batch::Batch;
+use super::handler::{Failure, Flow, Handled, Outcome};
+use super::task::AsyncHandler;
+
+/// Makes a task's handler of an async closure, as [`each_batch`](super::each_batch) does of a closure.
+pub const fn each_batch_async<T, F, Fut>(f: F) -> EachBatchAsync<T, F>
+where
+    T: Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output: Outcome + Send> + Send + 'static,
+{
+    EachBatchAsync {
+        f,
+        item: PhantomData,
+    }
+}
+
+/// Makes a task's handler of an async closure, as [`map_batch`](super::map_batch) does of a closure.
+pub const fn map_batch_async<T, R, F, Fut>(f: F) -> MapBatchAsync<T, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output = Vec<R>> + Send + 'static,
+{
+    MapBatchAsync {
+        f,
+        item: PhantomData,
+    }
+}
+
+/// Makes a task's handler of an async closure, as [`try_map_batch`](super::try_map_batch) does of a closure.
+pub const fn try_map_batch_async<T, R, E, F, Fut>(f: F) -> TryMapBatchAsync<T, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    E: Into<Failure> + Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Vec<R>, E>> + Send + 'static,
+{
+    TryMapBatchAsync {
+        f,
+        item: PhantomData,
+    }
+}
+
+/// See [`each_batch_async`].
+pub struct EachBatchAsync<T, F> {
+    f: F,
+    item: PhantomData<fn(T)>,
+}
+
+/// See [`map_batch_async`].
+pub struct MapBatchAsync<T, F> {
+    f: F,
+    item: PhantomData<fn(T)>,
+}
+
+/// See [`try_map_batch_async`].
+pub struct TryMapBatchAsync<T, F> {
+    f: F,
+    item: PhantomData<fn(T)>,
+}
+
+fn taken<T, R>(batch: &mut Batch<T, R>) -> Vec<T> {
+    let mut items = Vec::new();
+    batch.take_items(&mut items);
+    items
+}
+
+impl<T, F, Fut> AsyncHandler for EachBatchAsync<T, F>
+where
+    T: Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output: Outcome + Send> + Send + 'static,
+{
+    type Item = T;
+    type Reply = ();
+    type Info = Infallible;
+
+    async fn handle_batch(&mut self, batch: &mut Batch<T>) -> Handled {
+        let flow = (self.f)(taken(batch)).await.handled()?;
+        batch.answer_all(());
+        Ok(flow)
+    }
+}
+
+impl<T, R, F, Fut> AsyncHandler for MapBatchAsync<T, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output = Vec<R>> + Send + 'static,
+{
+    type Item = T;
+    type Reply = R;
+    type Info = Infallible;
+
+    async fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
+        let results = (self.f)(taken(batch)).await;
+        batch.answer(results);
+        Ok(Flow::Continue)
+    }
+}
+
+impl<T, R, E, F, Fut> AsyncHandler for TryMapBatchAsync<T, F>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    E: Into<Failure> + Send + 'static,
+    F: FnMut(Vec<T>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Vec<R>, E>> + Send + 'static,
+{
+    type Item = T;
+    type Reply = R;
+    type Info = Infallible;
+
+    async fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
+        let results = (self.f)(taken(batch)).await.map_err(Into::into)?;
+        batch.answer(results);
+        Ok(Flow::Continue)
+    }
+}
+
+impl<T, F> fmt::Debug for EachBatchAsync<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EachBatchAsync").finish_non_exhaustive()
+    }
+}
+
+impl<T, F> fmt::Debug for MapBatchAsync<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapBatchAsync").finish_non_exhaustive()
+    }
+}
+
+impl<T, F> fmt::Debug for TryMapBatchAsync<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryMapBatchAsync").finish_non_exhaustive()
+    }
+}
