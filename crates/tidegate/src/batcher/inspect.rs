@@ -80,7 +80,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         }));
         if put {
             // If there is no room for it the actor is awake anyway.
-            let _ = self.shared.queue.try_push(Entry::Wake);
+            let _ = self.shared.queue.push_past_line(Entry::Wake);
         }
         request
     }

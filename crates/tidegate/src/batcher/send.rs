@@ -116,7 +116,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         let credit = weights.gate.try_credit(weight.into());
         if credit.is_none() && weights.gate.press() {
             // If there is no room for it the actor is awake anyway.
-            let _ = self.queue.try_push(Entry::Wake);
+            let _ = self.queue.push_past_line(Entry::Wake);
         }
         credit
     }

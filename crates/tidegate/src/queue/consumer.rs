@@ -40,6 +40,8 @@ pub struct Consumer<T: Send> {
     /// When it last drained something after sleep, and what it had drained by then.
     awake: (Time, u64),
     swept: Time,
+    /// Since when it has found nothing although producers wait in line for room.
+    line_since: Option<Time>,
     finished: bool,
 }
 
@@ -47,6 +49,10 @@ pub struct Consumer<T: Send> {
 /// Whatever the linger is: a shorter one would not be safe, and for a longer one a task would be busy all
 /// that time.
 const SETTLE_NS: u64 = 1_000_000;
+
+/// How long waiters that were called may leave an empty queue to itself before it goes to all in line. A thread
+/// that is called may have to wait for a processor; a future may never be polled again.
+const PATIENCE_NS: u64 = 100_000_000;
 
 /// How far producers with buffers are known to look whether the consumer waits. See the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +113,7 @@ impl<T: Send> Consumer<T> {
             asleep: false,
             awake: (Time::ZERO, 0),
             swept: Time::ZERO,
+            line_since: None,
             finished: false,
         }
     }
@@ -326,6 +333,7 @@ impl<T: Send> Consumer<T> {
         if items > 0 {
             self.shared.drains.batch(items as u64, reason);
             self.caught_up = items < limit;
+            self.line_since = None;
         }
         Drained {
             items,
@@ -398,8 +406,8 @@ impl<T: Send> Consumer<T> {
         let head = reader.head();
         let wanted = reader.publish(&shared.ring);
         drop(reader);
-        if let Some(freed) = wanted {
-            shared.call_producers(freed);
+        if wanted {
+            shared.call_producers();
         }
         let mut more = false;
         if let Some(lane) = &shared.lane
@@ -452,6 +460,7 @@ impl<T: Send> Consumer<T> {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
+        self.watch_line(PATIENCE_NS);
         // The flag first, not the mark: that lies on the producers' line. Only with the mark nothing more can
         // be claimed.
         if self.shared.flags.load(Acquire) & CLOSED != 0
@@ -488,6 +497,25 @@ impl<T: Send> Consumer<T> {
             self.swept = now;
             self.sweep();
         }
+    }
+
+    /// Nothing is there to drain: looks whether the waiters called leave their room unused for longer than
+    /// `patience_ns`. Returns how long to look again after, if there is a line.
+    fn watch_line(&mut self, patience_ns: u64) -> Option<Duration> {
+        let shared = &*self.shared;
+        // loom knows no time, and each waiter of its models comes.
+        if cfg!(loom) || !shared.ring.has_line() {
+            self.line_since = None;
+            return None;
+        }
+        let now = shared.clock.now();
+        let passed = now.since(*self.line_since.get_or_insert(now));
+        if passed >= patience_ns {
+            shared.pass_over_called();
+            self.line_since = None;
+            return Some(Duration::from_nanos(patience_ns));
+        }
+        Some(Duration::from_nanos(patience_ns - passed))
     }
 
     fn linger_passed(&mut self) -> bool {
@@ -547,8 +575,8 @@ struct Turn<'a, T: Send> {
 impl<T: Send> Drop for Turn<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(freed) = self.reader.publish(&self.shared.ring) {
-            self.shared.call_producers(freed);
+        if self.reader.publish(&self.shared.ring) {
+            self.shared.call_producers();
         }
     }
 }

@@ -91,6 +91,18 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
+    /// Takes `item` if there is any room at all, the room of waiters in line included. So a refusal means that
+    /// the consumer has items to see to.
+    pub(crate) fn push_past_line(&self, item: T) -> Result<(), PushError<T>> {
+        let mut item = item;
+        loop {
+            match self.shared.attempt(item) {
+                Err(PushError::Full(back)) if self.shared.ring.open(1) => item = back,
+                done => return done,
+            }
+        }
+    }
+
     /// Takes `item` by a producer that stops between its claim and the publication, and runs `between` there.
     #[cfg(test)]
     pub(crate) fn push_stopped(&self, item: T, between: impl FnOnce()) {

@@ -12,7 +12,7 @@ use super::sync::{
     AcqRel, Acquire, Arc, AtomicU32, AtomicUsize, Mutex, Padded, Relaxed, SeqCst, fence, lock,
     yield_now,
 };
-use super::wait::{Backoff, Parker, Pass, Waiters, WakerSlot};
+use super::wait::{Backoff, Parker, Pass, Waiters, WakerSlot, share};
 use crate::Clock;
 use crate::blocking::ActorId;
 use crate::controller::Counts;
@@ -117,7 +117,7 @@ impl<T> Shared<T> {
         }
         self.ring.close();
         self.wake_consumer();
-        self.room.call(u64::MAX);
+        self.room.call_all();
     }
 
     // Pushing.
@@ -181,8 +181,8 @@ impl<T> Shared<T> {
         let wanted = reader.publish(&self.ring);
         drop(reader);
         add(&self.rare.dropped_oldest, n);
-        if let Some(freed) = wanted {
-            self.call_producers(freed);
+        if wanted {
+            self.call_producers();
         }
         if n == 0 {
             // Everything is claimed and not yet published.
@@ -198,7 +198,8 @@ impl<T> Shared<T> {
     pub(super) fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> R {
         add(&self.rare.producer_waits, 1);
         let mut backoff = Backoff::new(self.wait);
-        loop {
+        // Where others wait in line, it has no right to come before them.
+        while !self.ring.has_line() {
             if let Some(done) = attempt() {
                 return done;
             }
@@ -213,16 +214,26 @@ impl<T> Shared<T> {
             if let Some(done) = place.attempt(&waker, &mut attempt) {
                 return done;
             }
-            parker.park(None);
+            parker.pass(self.wait);
         }
     }
 
-    /// Slots were freed and somebody wants room.
+    /// Slots were freed and a producer wants room.
     #[cold]
-    pub(super) fn call_producers(&self, freed: u64) {
-        if self.room.call(freed) {
+    pub(super) fn call_producers(&self) {
+        if self.room.call(self.ring.free(), self.ring.capacity()) {
             self.ring.mark_room_wanted();
         }
+    }
+
+    /// The ring stays empty although producers in line were called: others come before them.
+    pub(super) fn pass_over_called(&self) {
+        let late = self.room.pass_over_called();
+        if late > 0 {
+            self.ring.line_shrank(late);
+        }
+        self.ring.mark_room_wanted();
+        self.call_producers();
     }
 
     // Buffers.
@@ -353,12 +364,16 @@ impl<T> Registry<T> {
     }
 }
 
-/// A place in the line of those who wait for room; given up when dropped.
+/// A place in the line for room; given up when dropped.
+///
+/// While there is a line, the ring is closed to claims from outside it, and a waiter in its turn opens as many
+/// slots as its share of the capacity. So a producer that is served may push on, without the line, up to that
+/// share, and then stands at the end: one wake-up serves several items, and no producer gets far ahead of the
+/// others. It is a waiter's turn when it is the first, was called, or belongs to the round and finds a
+/// share for each waiter before it. See [`Waiters`].
 pub(super) struct Place<'a, T> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,
-    /// It was called, and its attempt has not yet shown whether it takes what it was called for.
-    called: bool,
 }
 
 impl<'a, T> Place<'a, T> {
@@ -366,33 +381,52 @@ impl<'a, T> Place<'a, T> {
         Self {
             shared,
             ticket: None,
-            called: false,
         }
     }
 
-    /// Stands in line, then tries. `None`: `waker` will be called.
+    /// Stands in line, and tries if it is its turn. `None`: `waker` will be called.
     pub(super) fn attempt<R>(
         &mut self,
         waker: &Waker,
-        attempt: impl FnOnce() -> Option<R>,
+        mut attempt: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        self.called = self.shared.room.stand(&mut self.ticket, waker);
-        self.shared.ring.mark_room_wanted();
-        let done = attempt();
-        // Without room it stands there, and its mark is left: nobody's call is lost.
-        self.called &= done.is_some();
-        done
+        let ring = &self.shared.ring;
+        let stand = self.shared.room.stand(&mut self.ticket, waker);
+        if stand.joins {
+            ring.line_grew();
+        }
+        // The mark first: a publication after the look below reports it.
+        ring.mark_room_wanted();
+        let share = share(ring.capacity(), stand.len);
+        let room = || ring.free() > stand.ahead.saturating_mul(share);
+        let turn = stand.called || stand.ahead == 0 || stand.in_round && room() || ring.is_closed();
+        if !turn {
+            return None;
+        }
+        // A claim from outside may take the slots just opened.
+        while ring.open(share) {
+            if let Some(done) = attempt() {
+                return Some(done);
+            }
+        }
+        None
     }
 }
 
 impl<T> Drop for Place<'_, T> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let called = !self.shared.room.leave(ticket) || self.called;
-        // It may not have taken what it was called for: given up, or its items were swept meanwhile. Then it
-        // is the next one's. Without room that one is called when there is.
-        if called && self.shared.ring.has_room() {
-            self.shared.call_producers(1);
+        let ring = &self.shared.ring;
+        let (others, late) = self.shared.room.leave(ticket);
+        if !late {
+            ring.line_shrank(1);
+        }
+        if others {
+            // It may have been called and have left room: that is the next waiter's.
+            ring.mark_room_wanted();
+            if ring.has_room() {
+                self.shared.call_producers();
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Threads and tasks wait alike, by a [`Waker`]; a thread's wakes a [`Parker`].
 
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -100,6 +101,21 @@ impl Parker {
         })
     }
 
+    /// Waits until woken, as `wait` says: asleep, or looking again and again.
+    pub(super) fn pass(&self, wait: Wait) {
+        match wait {
+            Wait::Park | Wait::Progressive => {
+                self.park(None);
+            }
+            Wait::Spin | Wait::Yield => {
+                let mut backoff = Backoff::new(wait);
+                while !std::mem::take(&mut *lock(&self.woken)) {
+                    backoff.pass();
+                }
+            }
+        }
+    }
+
     /// Sleeps until woken, or for `timeout`; may return early. Says whether it was woken, also before it
     /// slept.
     pub(super) fn park(&self, timeout: Option<Duration>) -> bool {
@@ -147,14 +163,46 @@ impl WakerSlot {
     }
 }
 
-/// The producers that wait for room, first come first served.
+/// The threads and tasks that wait for room in one line, first come first served.
+///
+/// A waiter keeps its place until it is served or gives up. The consumer calls waiters as it frees room; each
+/// served waiter calls the next one while there is room. Called waiters come in any order, within one round: a
+/// waiter that was served and stands again does not come before those that were there before it. A waiter that
+/// was called and does not come is *late* after a while, and holds up no other from then on. See
+/// [`Place`](super::shared::Place) for the shares.
 pub(super) struct Waiters(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
     /// By ticket, ascending.
-    waiting: Vec<(u64, Waker)>,
+    waiting: VecDeque<Waiter>,
     next: u64,
+    /// How many of them are late.
+    late: usize,
+}
+
+struct Waiter {
+    ticket: u64,
+    waker: Waker,
+    /// Its waker was called since it last stood there.
+    called: bool,
+    /// And it did not come for a while.
+    late: bool,
+}
+
+/// A waiter's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stand {
+    /// It is new in line, or was late.
+    pub(super) joins: bool,
+    /// It was called.
+    pub(super) called: bool,
+    /// It belongs to the present round.
+    pub(super) in_round: bool,
+    /// Waiters before it.
+    pub(super) ahead: u64,
+    /// Waiters in line.
+    pub(super) len: u64,
 }
 
 impl Waiters {
@@ -162,54 +210,134 @@ impl Waiters {
         Self(Mutex::new(Line::default()))
     }
 
-    /// Stands in line with `waker`. Who stood there before keeps its place by its ticket. Says whether it was
-    /// called since.
-    pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> bool {
+    /// Stands in line with `waker`: at its end, or at the place that `ticket` keeps.
+    pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> Stand {
         let mut line = lock(&self.0);
-        let stood = ticket.is_some();
         let ticket = *ticket.get_or_insert_with(|| {
             line.next += 1;
             line.next
         });
-        let (called, old) = match line.waiting.binary_search_by_key(&ticket, |w| w.0) {
-            Ok(at) if line.waiting[at].1.will_wake(waker) => (false, None),
-            Ok(at) => {
-                let place = &mut line.waiting[at].1;
-                (false, Some(std::mem::replace(place, waker.clone())))
+        let mut old = None;
+        let (at, called, joins) = match line.place(ticket) {
+            Some(at) => {
+                let waiter = &mut line.waiting[at];
+                if !waiter.waker.will_wake(waker) {
+                    old = Some(std::mem::replace(&mut waiter.waker, waker.clone()));
+                }
+                let (called, late) = (waiter.called, waiter.late);
+                (waiter.called, waiter.late) = (false, false);
+                line.late -= usize::from(late);
+                (at, called, late)
             }
-            Err(at) => {
-                line.waiting.insert(at, (ticket, waker.clone()));
-                (stood, None)
+            None => {
+                line.waiting.push_back(Waiter {
+                    ticket,
+                    waker: waker.clone(),
+                    called: false,
+                    late: false,
+                });
+                (line.waiting.len() - 1, false, true)
             }
         };
-        drop(line);
-        drop(old);
-        called
-    }
-
-    /// Leaves the line. False if the ticket was called: the caller then took what it was called for, or
-    /// passes it on.
-    pub(super) fn leave(&self, ticket: u64) -> bool {
-        let mut line = lock(&self.0);
-        let found = line.waiting.binary_search_by_key(&ticket, |w| w.0);
-        let left = found.ok().map(|at| line.waiting.remove(at));
-        drop(line);
-        left.is_some()
-    }
-
-    /// Calls the first `n`. Says whether others still wait.
-    pub(super) fn call(&self, n: u64) -> bool {
-        let mut line = lock(&self.0);
-        let n = line
+        let late = line
             .waiting
-            .len()
-            .min(usize::try_from(n).unwrap_or(usize::MAX));
-        let called: Vec<_> = line.waiting.drain(..n).collect();
-        let more = !line.waiting.is_empty();
+            .range(..at)
+            .filter(|waiter| waiter.late)
+            .count();
+        let stand = Stand {
+            joins,
+            called,
+            in_round: ticket < line.round_end(),
+            ahead: (at - late) as u64,
+            len: line.len() as u64,
+        };
         drop(line);
-        for (_, waker) in called {
-            waker.wake();
+        // A waker may own its task: it is dropped without the lock.
+        drop(old);
+        stand
+    }
+
+    /// Leaves the line. Returns whether others wait, and whether this waiter was late.
+    pub(super) fn leave(&self, ticket: u64) -> (bool, bool) {
+        let mut line = lock(&self.0);
+        let left = line.place(ticket).and_then(|at| line.waiting.remove(at));
+        let late = left.as_ref().is_some_and(|waiter| waiter.late);
+        line.late -= usize::from(late);
+        let others = line.len() > 0;
+        drop(line);
+        drop(left);
+        (others, late)
+    }
+
+    /// Calls the first waiters of the round that were not called yet, while there is a share of the `free` slots
+    /// for each called one. Returns whether others wait uncalled.
+    pub(super) fn call(&self, free: u64, capacity: u64) -> bool {
+        let mut line = lock(&self.0);
+        let share = share(capacity, line.len() as u64);
+        let end = line.round_end();
+        let mut most = free.div_ceil(share);
+        let mut wakers = Vec::new();
+        let mut more = false;
+        for waiter in line.waiting.iter_mut().filter(|waiter| !waiter.late) {
+            let calls = most > 0 && waiter.ticket < end;
+            most = most.saturating_sub(1);
+            if calls && !waiter.called {
+                waiter.called = true;
+                wakers.push(waiter.waker.clone());
+            }
+            more |= !waiter.called;
         }
+        drop(line);
+        wakers.into_iter().for_each(Waker::wake);
         more
+    }
+
+    /// Those called so far are late. Returns how many of them were not late before.
+    pub(super) fn pass_over_called(&self) -> usize {
+        let mut line = lock(&self.0);
+        let before = line.late;
+        for waiter in &mut line.waiting {
+            waiter.late |= waiter.called;
+        }
+        line.late = line.waiting.iter().filter(|waiter| waiter.late).count();
+        line.late - before
+    }
+
+    /// Calls every waiter.
+    pub(super) fn call_all(&self) {
+        let mut line = lock(&self.0);
+        let mut wakers = Vec::new();
+        for waiter in &mut line.waiting {
+            waiter.called = true;
+            wakers.push(waiter.waker.clone());
+        }
+        drop(line);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Line {
+    fn place(&self, ticket: u64) -> Option<usize> {
+        self.waiting
+            .binary_search_by_key(&ticket, |waiter| waiter.ticket)
+            .ok()
+    }
+
+    fn len(&self) -> usize {
+        self.waiting.len() - self.late
+    }
+
+    /// The ticket after the last of the round: as many from the first waiter as there are in line.
+    fn round_end(&self) -> u64 {
+        let first = self.waiting.iter().find(|waiter| !waiter.late);
+        first.map_or(0, |first| first.ticket + self.len() as u64)
+    }
+}
+
+/// How many slots of `capacity` each of `len` waiters may take in its turn.
+pub(super) const fn share(capacity: u64, len: u64) -> u64 {
+    match capacity.checked_div(len) {
+        None | Some(0) => 1,
+        Some(share) => share,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc as Handle;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Consumer, Idle, SETTLE_NS};
+use super::{Consumer, Idle, PATIENCE_NS, SETTLE_NS};
 use crate::blocking;
 use crate::queue::error::{Closed, RecvError};
 use crate::queue::metrics::bump;
@@ -78,7 +78,7 @@ impl<T: Send> Consumer<T> {
         if self.ready() {
             return Poll::Ready(Ok(()));
         }
-        match self.settle_down(cx.waker()) {
+        match self.settle_down(cx.waker(), SETTLE_NS) {
             Next::Ready => return Poll::Ready(Ok(())),
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
@@ -141,7 +141,7 @@ impl<T: Send> Consumer<T> {
             }
             if sleeps {
                 let (parker, waker) = self.parker();
-                match self.settle_down(&waker) {
+                match self.settle_down(&waker, PATIENCE_NS) {
                     Next::Ready => return Ok(true),
                     Next::Closed => return Err(Closed),
                     Next::Soon => yield_now(),
@@ -180,7 +180,7 @@ impl<T: Send> Consumer<T> {
     /// Nothing is ready: leaves `waker` and the mark, tells producers with buffers, and looks everywhere once
     /// more.
     #[cold]
-    fn settle_down(&mut self, waker: &Waker) -> Next {
+    fn settle_down(&mut self, waker: &Waker, patience_ns: u64) -> Next {
         let shared = self.shared.clone();
         shared.consumer.set(waker);
         if shared.ring.is_closed() {
@@ -200,7 +200,8 @@ impl<T: Send> Consumer<T> {
             self.unmark();
             return Next::Ready;
         }
-        Next::Sleep(self.settled_in())
+        let line = self.watch_line(patience_ns);
+        Next::Sleep(self.settled_in().into_iter().chain(line).min())
     }
 
     /// The queue is closed: what was taken is handed out, then it is finished.

@@ -132,9 +132,15 @@ impl<T> Ring<T> {
             return Err(Refused::Closed);
         }
         let at = tail & POSITION;
-        // Acquire: the reader's reads of the slots before `head` come before our writes to them.
-        let head = self.head.load(Acquire) & POSITION;
-        self.tail.head_seen.store(head, Release);
+        let head = if self.has_line() {
+            // The room that there is belongs to the line.
+            self.tail.head_seen.load(Acquire)
+        } else {
+            // Acquire: the reader's reads of the slots before `head` come before our writes to them.
+            let head = self.head.load(Acquire) & POSITION;
+            self.tail.head_seen.store(head, Release);
+            head
+        };
         // `tail` may be older than `head`; the exchange will then fail.
         let room = (head + self.capacity).saturating_sub(at);
         match room.min(want) {

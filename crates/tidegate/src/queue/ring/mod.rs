@@ -50,9 +50,9 @@ mod lock;
 mod reader;
 mod slots;
 
-use std::sync::atomic::AtomicU64 as Ids;
+use std::sync::atomic::{AtomicU64 as Ids, AtomicUsize as LineLen};
 
-use super::sync::{Acquire, AtomicU64, Padded, Relaxed, SeqCst};
+use super::sync::{Acquire, AtomicU64, Padded, Relaxed, Release, SeqCst};
 pub(super) use buffer::{Buffer, Writer};
 pub(super) use claim::Claim;
 pub(super) use reader::Reader;
@@ -75,6 +75,8 @@ pub(super) enum Refused {
 pub(super) struct Ring<T> {
     tail: Padded<Tail>,
     head: Padded<AtomicU64>,
+    /// Producers that wait for room in line. A hint, which no wake-up rests on; so it is not loom's.
+    line: LineLen,
     capacity: u64,
     id: u64,
     stamps: Box<[AtomicU64]>,
@@ -84,8 +86,8 @@ pub(super) struct Ring<T> {
 struct Tail {
     /// The next position to claim, and the marks `CLOSED` and `WAITING`.
     at: AtomicU64,
-    /// A past value of `head`: never ahead of it, so believing it is safe, and the consumer's line stays
-    /// unread while there is room. It lives on this line because whoever claims owns the line anyway.
+    /// At most `head`, so that claims may believe it, and the consumer's line stays unread while there is room.
+    /// It lives on this line because a claim owns the line anyway. A line of waiters keeps it back.
     head_seen: AtomicU64,
 }
 
@@ -110,6 +112,7 @@ impl<T> Ring<T> {
                 head_seen: AtomicU64::new(0),
             }),
             head: Padded(AtomicU64::new(0)),
+            line: LineLen::new(0),
             capacity: capacity as u64,
             id,
             stamps: (0..slots).map(|_| AtomicU64::new(0)).collect(),
@@ -132,9 +135,48 @@ impl<T> Ring<T> {
         self.head.load(Acquire) & POSITION
     }
 
-    /// Returns whether a claim would find room.
+    /// Returns whether a claim would find room, were there no line.
     pub(super) fn has_room(&self) -> bool {
-        self.claimed() < self.taken() + self.capacity
+        self.free() > 0
+    }
+
+    /// Returns how many slots are free, whether open to claims or not.
+    pub(super) fn free(&self) -> u64 {
+        let claimed = self.claimed();
+        (self.taken() + self.capacity).saturating_sub(claimed)
+    }
+
+    /// Opens up to `most` free slots to claims. Returns whether a claim would find room or the end of the queue.
+    ///
+    /// It sets the past value of `head` that claims believe, to one at most the present: see [`Tail`].
+    pub(super) fn open(&self, most: u64) -> bool {
+        let tail = self.tail.at.load(Acquire);
+        if tail & CLOSED != 0 {
+            return true;
+        }
+        let at = tail & POSITION;
+        let head = self.head.load(Acquire) & POSITION;
+        // `at` may be older than `head`: fewer slots are open then.
+        let free = (head + self.capacity).saturating_sub(at);
+        let end = at + free.min(most);
+        self.tail
+            .head_seen
+            .store(end.saturating_sub(self.capacity), Release);
+        free > 0
+    }
+
+    /// Returns whether producers wait in line for room. While they do, claims find only room that was
+    /// [opened](Self::open).
+    pub(super) fn has_line(&self) -> bool {
+        self.line.load(Relaxed) > 0
+    }
+
+    pub(super) fn line_grew(&self) {
+        self.line.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn line_shrank(&self, waiters: usize) {
+        self.line.fetch_sub(waiters, Relaxed);
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -135,20 +135,18 @@ impl Reader {
         self.head - first
     }
 
-    /// Gives the slots read since the last call back to the producers. `Some(slots)` if a producer wants
-    /// room.
+    /// Gives the slots read since the last call back to the producers. Returns whether a producer wants room.
     #[inline]
-    pub(in crate::queue) fn publish<T>(&mut self, ring: &Ring<T>) -> Option<u64> {
+    pub(in crate::queue) fn publish<T>(&mut self, ring: &Ring<T>) -> bool {
         self.check(ring);
-        let freed = self.head - self.freed;
-        if freed == 0 {
-            return None;
+        if self.head == self.freed {
+            return false;
         }
         self.freed = self.head;
         // Release: our reads come before a producer's next writes. Acquire: its mark comes after its leaving
         // a waker.
         let before = ring.head.swap(self.head, AcqRel);
-        (before & WAITING != 0).then_some(freed)
+        before & WAITING != 0
     }
 
     /// Leaves the consumer's mark, if nothing at all is claimed: the next claim reports it. False if
