@@ -141,3 +141,23 @@ fn regression_13_idle_memory_is_given_back() {
     casts(&handle);
     handle.blocking_drain(LONG).unwrap();
 }
+
+#[test]
+fn ten_thousand_idle_casters_cost_little_memory() {
+    let _alone = alone();
+    let handle = Builder::new().spawn(Sum(0)).unwrap();
+    let before = LIVE.load(SeqCst);
+    let mut casters: Vec<_> = (0..10_000).map(|_| handle.buffered()).collect();
+    let made = LIVE.load(SeqCst) - before;
+    assert!(made < 16 << 20, "{made} bytes for casters without items");
+    for caster in &mut casters {
+        caster.blocking_cast(1).unwrap();
+        caster.blocking_cast(2).unwrap();
+    }
+    let used = LIVE.load(SeqCst) - before;
+    println!("10,000 casters: {made} bytes without items, {used} with one or two each");
+    assert!(used < 24 << 20, "{used} bytes for casters with few items");
+    drop(casters);
+    assert_eq!(handle.blocking_call(0).unwrap(), 30_000);
+    handle.blocking_drain(LONG).unwrap();
+}

@@ -27,13 +27,17 @@ pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
 type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// A caster with a buffer for 256 items.
+    /// Returns a caster whose buffer finds its own size: see [`Queue::buffered`](crate::queue::Queue::buffered).
+    /// A caster without items takes about 800 bytes.
     #[must_use]
     pub fn buffered(&self) -> Caster<T, R, M> {
-        self.buffered_by(256)
+        Caster {
+            producer: self.shared.queue.buffered(),
+            handle: self.clone(),
+        }
     }
 
-    /// A caster with a buffer for `limit` items, at least 1 and at most the actor's capacity.
+    /// Returns a caster with a buffer for `limit` items, at least 1 and at most the actor's capacity.
     #[must_use]
     pub fn buffered_by(&self, limit: usize) -> Caster<T, R, M> {
         let queue = &self.shared.queue;

@@ -32,6 +32,13 @@ impl<T: Send> Queue<T> {
         Producer::direct(self.clone())
     }
 
+    /// A producer whose buffer finds its own size, up to 256 items, by a rule that costs nothing: it doubles when
+    /// it is full, and halves when it was not nearly full for a second. It has memory from the first item on.
+    #[must_use]
+    pub fn buffered(&self) -> Producer<T> {
+        Producer::growing(self.clone())
+    }
+
     /// A producer whose buffer is flushed at `limit` items.
     ///
     /// # Errors
@@ -58,9 +65,9 @@ impl<T: Send> Queue<T> {
     pub fn controlled(
         &self,
         limit_max: usize,
-        controller: Box<dyn Controller>,
+        controller: impl Controller + 'static,
     ) -> Result<Producer<T>, QueueError> {
-        Producer::with_buffer(self.clone(), limit_max, Some(controller))
+        Producer::with_buffer(self.clone(), limit_max, Some(Box::new(controller)))
     }
 
     /// Takes `item`: one claim. Without room it does what the queue was built to do, see [`Full`]; by default

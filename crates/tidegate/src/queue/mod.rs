@@ -59,6 +59,7 @@ mod claims;
 mod consumer;
 mod control;
 mod error;
+mod growth;
 mod handle;
 mod lane;
 mod metrics;

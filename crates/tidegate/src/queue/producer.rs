@@ -8,6 +8,7 @@ use std::task::Poll;
 use self::own::{NoRoom, Own};
 use super::control::Control;
 use super::error::{FlushError, PushError, QueueError};
+use super::growth::Growth;
 use super::metrics::add;
 use super::ring::Refused;
 use super::shared::{GONE, Place};
@@ -19,8 +20,8 @@ use crate::controller::{Controller, Reason, Snapshot};
 
 /// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
 ///
-/// Made by [`Queue::producer`] (no buffer), [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a
-/// controller sets the limit). An item in the buffer has been taken: it is handed out, in order, whatever
+/// Made by [`Queue::producer`] (no buffer), [`Queue::buffered`] (a buffer that finds its own size),
+/// [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller sets the limit). An item in the buffer has been taken: it is handed out, in order, whatever
 /// happens to the producer.
 ///
 /// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer
@@ -71,7 +72,7 @@ impl<T: Send> Producer<T> {
         let control = controller.map(|controller| {
             let control = Control::new(controller, limit, queue.shared.clock.now());
             limit = control.limit;
-            control
+            Box::new(control)
         });
         writer.set_limit(limit);
         queue.shared.register(buffer);
@@ -79,12 +80,31 @@ impl<T: Send> Producer<T> {
             writer,
             limit,
             control,
+            growth: None,
             seen: None,
         };
         Ok(Self {
             queue,
             own: Some(own),
         })
+    }
+
+    pub(super) fn growing(queue: Queue<T>) -> Self {
+        let growth = Growth::new(queue.shared.ring.capacity());
+        // Memory comes with the first item.
+        let (buffer, writer) = super::ring::Buffer::new(1);
+        queue.shared.register(buffer);
+        let own = Own {
+            writer,
+            limit: growth.least(),
+            control: None,
+            growth: Some(growth),
+            seen: None,
+        };
+        Self {
+            queue,
+            own: Some(own),
+        }
     }
 
     /// Takes `item`. About 2 ns into a buffer with room; a claim a batch.
@@ -111,6 +131,7 @@ impl<T: Send> Producer<T> {
         let Some(own) = &mut self.own else {
             return self.queue.blocking_push(item);
         };
+        own.unfold();
         if own.writer.is_full()
             && let Err(out) = own.make_room(&self.queue.shared)
         {
@@ -206,6 +227,7 @@ impl<T: Send> Producer<T> {
     pub async fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         if let Some(own) = &mut self.own {
             let shared = &*self.queue.shared;
+            own.unfold();
             if own.writer.is_full() && shared.full == Full::Wait {
                 if own.try_room(shared).is_none()
                     && let Err(why) = blocking::check_handler(shared.id())

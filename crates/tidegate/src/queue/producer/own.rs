@@ -8,6 +8,7 @@ use crate::controller::Reason;
 use crate::queue::Full;
 use crate::queue::control::Control;
 use crate::queue::error::{FlushError, PushError};
+use crate::queue::growth::Growth;
 use crate::queue::metrics::{add, count};
 use crate::queue::ring::{Refused, Writer};
 use crate::queue::shared::{CLOSED, IDLING, Shared};
@@ -17,7 +18,10 @@ use crate::queue::sync::{Relaxed, SeqCst, fence, light_barrier};
 pub(super) struct Own<T> {
     pub(super) writer: Writer<T>,
     pub(super) limit: u64,
-    pub(super) control: Option<Control>,
+    /// In a box, because it is large and most producers have none.
+    pub(super) control: Option<Box<Control>>,
+    /// The buffer finds its own size; its memory may be smaller than the limit.
+    pub(super) growth: Option<Growth>,
     /// When [`Producer::flush_if_due`](super::Producer::flush_if_due) first saw what is in the buffer now.
     pub(super) seen: Option<Time>,
 }
@@ -34,6 +38,13 @@ pub(super) enum NoRoom {
 impl<T: Send> Own<T> {
     pub(super) fn len(&self) -> u64 {
         self.writer.buffer().lock().len()
+    }
+
+    /// Makes memory for the whole limit, where the buffer has it only once it is needed.
+    pub(super) fn unfold(&mut self) {
+        if self.growth.is_some() && self.writer.slots_len() < self.limit {
+            self.writer.resize(self.limit);
+        }
     }
 
     /// Puts `item` into the buffer, which has room.
@@ -54,6 +65,7 @@ impl<T: Send> Own<T> {
         shared: &Shared<T>,
         items: &mut impl ExactSizeIterator<Item = T>,
     ) -> Result<(), (NoRoom, Vec<T>)> {
+        self.unfold();
         while items.len() > 0 {
             if self.writer.is_full()
                 && let Err(out) = self.make_room(shared)
@@ -104,7 +116,10 @@ impl<T: Send> Own<T> {
         let outcome = if flags & CLOSED != 0 {
             Err(Refused::Closed)
         } else if self.writer.is_full() {
-            let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
+            let reason = self
+                .control
+                .as_ref()
+                .map_or(Reason::Limit, |control| control.reason());
             self.flush_once(shared, reason)
         } else if flags & IDLING != 0 {
             fence(SeqCst);
@@ -129,7 +144,10 @@ impl<T: Send> Own<T> {
 
     /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
     pub(super) fn flush_once(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), Refused> {
-        let sample = self.control.as_ref().is_some_and(Control::samples);
+        let sample = self
+            .control
+            .as_ref()
+            .is_some_and(|control| control.samples());
         let start = if sample {
             shared.clock.now()
         } else {
@@ -167,6 +185,14 @@ impl<T: Send> Own<T> {
                     self.limit = limit;
                     self.writer.set_limit(limit);
                 }
+            } else if let Some(growth) = &mut self.growth {
+                let full = reason == Reason::Limit && left == 0;
+                let now = || shared.clock.now();
+                let limit = growth.flushed(self.limit, flushed.max(swept), full, now);
+                if limit < self.limit {
+                    self.writer.resize(limit);
+                }
+                self.limit = limit;
             }
         }
         outcome
@@ -210,7 +236,11 @@ impl<T: Send> Own<T> {
     /// Flushes until the buffer has room for one item. `None` if that takes waiting.
     #[inline]
     pub(super) fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
-        let reason = self.control.as_ref().map_or(Reason::Limit, Control::reason);
+        self.unfold();
+        let reason = self
+            .control
+            .as_ref()
+            .map_or(Reason::Limit, |control| control.reason());
         while self.writer.is_full() {
             match self.flush_once(shared, reason) {
                 Ok(()) => {}

@@ -1,6 +1,7 @@
 //! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]). How
 //! many items it is to gather, and when it is emptied, is decided elsewhere.
 
+use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 
 use super::lock::{Lock, Locked};
@@ -15,7 +16,8 @@ pub(in crate::queue) struct Buffer<T> {
     /// The position after the last item written.
     tail: Padded<AtomicU64>,
     taken: Padded<Lock<Taken>>,
-    slots: Slots<T>,
+    /// Replaced by the writer alone, under the lock.
+    slots: UnsafeCell<Slots<T>>,
 }
 
 /// What left a buffer, and where it went.
@@ -47,13 +49,23 @@ impl<T> Buffer<T> {
         let buffer = Arc::new(Self {
             tail: Padded(AtomicU64::new(0)),
             taken: Padded(Lock::new(Taken::default())),
-            slots: Slots::new(len.max(1).next_power_of_two()),
+            slots: UnsafeCell::new(Slots::new(len.max(1).next_power_of_two())),
         });
         let writer = Writer {
             buffer: Arc::clone(&buffer),
             full_at: 0,
         };
         (buffer, writer)
+    }
+
+    /// The slots as they are at present.
+    ///
+    /// # Safety
+    /// The caller is the writer, or holds the lock for as long as it uses them.
+    #[inline(always)]
+    const unsafe fn slots(&self) -> &Slots<T> {
+        // SAFETY: the writer alone replaces them, with the lock; the caller is that writer, or holds that lock.
+        unsafe { &*self.slots.get() }
     }
 
     /// The right to take items out.
@@ -92,6 +104,12 @@ impl<T> std::ops::DerefMut for Taking<'_, T> {
 }
 
 impl<T> Taking<'_, T> {
+    #[inline(always)]
+    const fn slots(&self) -> &Slots<T> {
+        // SAFETY: `self` holds the lock.
+        unsafe { self.buffer.slots() }
+    }
+
     /// Items waiting.
     #[inline]
     pub(in crate::queue) fn len(&self) -> u64 {
@@ -107,8 +125,7 @@ impl<T> Taking<'_, T> {
         let mut moved = 0;
         while moved < claim.items {
             let (from, run) = self
-                .buffer
-                .slots
+                .slots()
                 .run(self.taken.head + moved, (claim.items - moved) as usize);
             // SAFETY: below `tail`, so written (Acquire), and ours under the lock; the claim makes the ring's slots ours. They
             // are moved: `head` passes them before the lock is released.
@@ -127,7 +144,7 @@ impl<T> Taking<'_, T> {
         out.reserve(len as usize);
         for _ in 0..len {
             // SAFETY: below `tail`, so written (Acquire), ours under the lock, and passed by `head` at once.
-            let item = unsafe { self.buffer.slots.read(self.taken.head) };
+            let item = unsafe { self.slots().read(self.taken.head) };
             self.taken.head += 1;
             out.push_back(item);
         }
@@ -140,13 +157,13 @@ impl<T> Taking<'_, T> {
         while self.len() > 0 {
             let at = self.taken.head;
             // SAFETY: below `tail`, so written (Acquire), ours under the lock, and passed by `head` at once.
-            let item = unsafe { self.buffer.slots.read(at) };
+            let item = unsafe { self.slots().read(at) };
             self.taken.head += 1;
             match lane(item) {
                 Ok(due) => self.taken.ring_end = due,
                 Err(item) => {
                     // SAFETY: the slot just emptied, still ours under the lock.
-                    unsafe { self.buffer.slots.write(at, item) };
+                    unsafe { self.slots().write(at, item) };
                     self.taken.head = at;
                     return;
                 }
@@ -224,7 +241,7 @@ impl<T> Writer<T> {
     fn put(&mut self, tail: u64, item: T) {
         // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so this slot holds no
         // item; slots from `tail` on are ours, and there is no other writer.
-        unsafe { self.buffer.slots.write(tail, item) };
+        unsafe { self.buffer.slots().write(tail, item) };
         self.buffer.tail.store(tail + 1, Release);
     }
 
@@ -240,7 +257,7 @@ impl<T> Writer<T> {
             && let Some(item) = items.next()
         {
             // SAFETY: as in `put`.
-            unsafe { all.writer.buffer.slots.write(all.at, item) };
+            unsafe { all.writer.buffer.slots().write(all.at, item) };
             all.at += 1;
         }
         all.at - first
@@ -254,8 +271,32 @@ impl<T> Writer<T> {
         self.buffer.tail.store(tail, Relaxed);
         // SAFETY: they were written by us, and under the lock nobody takes them; before them `tail` ends now.
         (tail..tail + n)
-            .map(|at| unsafe { self.buffer.slots.read(at) })
+            .map(|at| unsafe { self.buffer.slots().read(at) })
             .collect()
+    }
+
+    /// Items the buffer has memory for.
+    pub(in crate::queue) fn slots_len(&self) -> u64 {
+        // SAFETY: `self` is the writer.
+        unsafe { self.buffer.slots() }.len() as u64
+    }
+
+    /// Moves the items into memory for at least `len` of them, and for those that are there. It counts as full
+    /// with `len` items.
+    pub(in crate::queue) fn resize(&mut self, len: u64) {
+        let taking = self.buffer.lock();
+        let (head, tail) = (taking.taken.head, self.tail());
+        let slots = Slots::new(len.max(tail - head).max(1).next_power_of_two() as usize);
+        for at in head..tail {
+            // SAFETY: below `tail`, so written, and ours under the lock; the new slots hold nothing yet, and there are as
+            // many as items. The old ones are dropped without theirs: slots do not drop items.
+            unsafe { slots.write(at, taking.slots().read(at)) };
+        }
+        // SAFETY: `self` is the writer, and nobody else has the slots without the lock.
+        let old = unsafe { std::mem::replace(&mut *self.buffer.slots.get(), slots) };
+        drop(taking);
+        drop(old);
+        self.set_limit_from(head, len);
     }
 
     /// From now on the buffer counts as full with `limit` items.
@@ -265,7 +306,7 @@ impl<T> Writer<T> {
 
     /// `head` is what [`Taken::head`] was lately.
     fn set_limit_from(&mut self, head: u64, limit: u64) {
-        let limit = limit.clamp(1, self.buffer.slots.len() as u64);
+        let limit = limit.clamp(1, self.slots_len());
         // A lower limit than what is there already: full, then.
         self.full_at = (head + limit).max(self.tail());
     }

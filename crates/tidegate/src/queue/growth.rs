@@ -1,0 +1,88 @@
+//! How large a producer's buffer is that finds its own size: a cheap rule, for producers of which there may be
+//! thousands.
+//!
+//! A buffer that fills up doubles, so that a busy producer soon shares each claim among as many items as pay. The
+//! consumer fetches what lies in a buffer as soon as it has nothing else to do, so a large buffer makes no item
+//! wait. A buffer that was never nearly full for a second halves.
+
+use crate::Time;
+
+/// The first size, in items.
+pub(super) const LEAST: u64 = 8;
+/// The largest size: each item then pays about a nanosecond for its claim, even for a dear one.
+pub(super) const MOST: u64 = 256;
+/// How long a buffer keeps room that it does not need.
+const KEPT_NS: u64 = 1_000_000_000;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Growth {
+    most: u64,
+    /// Since when no flush was large.
+    small_since: Option<Time>,
+}
+
+impl Growth {
+    /// For a ring of `capacity` items.
+    pub(super) fn new(capacity: u64) -> Self {
+        Self {
+            most: MOST.min(capacity),
+            small_since: None,
+        }
+    }
+
+    pub(super) fn least(&self) -> u64 {
+        LEAST.min(self.most)
+    }
+
+    /// `items` left the buffer, because it was `full` or for another reason. Returns the next limit.
+    pub(super) fn flushed(
+        &mut self,
+        limit: u64,
+        items: u64,
+        full: bool,
+        now: impl FnOnce() -> Time,
+    ) -> u64 {
+        if full {
+            self.small_since = None;
+            return (limit * 2).min(self.most);
+        }
+        if items * 4 > limit || limit <= self.least() {
+            self.small_since = None;
+            return limit;
+        }
+        let now = now();
+        let since = *self.small_since.get_or_insert(now);
+        if now.since(since) < KEPT_NS {
+            return limit;
+        }
+        self.small_since = Some(now);
+        (limit / 2).max(self.least())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_buffer_doubles_and_one_that_is_not_halves_after_a_second() {
+        let mut growth = Growth::new(1 << 20);
+        let mut limit = growth.least();
+        for _ in 0..10 {
+            limit = growth.flushed(limit, limit, true, || unreachable!("no time is needed"));
+        }
+        assert_eq!(limit, MOST);
+        let at = |ms: u64| move || Time::from_nanos(ms * 1_000_000);
+        assert_eq!(growth.flushed(limit, 1, false, at(0)), MOST);
+        assert_eq!(growth.flushed(limit, 1, false, at(999)), MOST);
+        assert_eq!(growth.flushed(limit, 1, false, at(1000)), MOST / 2);
+        assert_eq!(growth.flushed(limit, 200, false, at(1900)), limit);
+        assert_eq!(
+            growth.flushed(limit, 1, false, at(2900)),
+            limit,
+            "it was large in between"
+        );
+        assert_eq!(Growth::new(3).least(), 3);
+    }
+}
