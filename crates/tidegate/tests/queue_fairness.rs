@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Waker};
 use std::thread;
 
@@ -75,13 +76,17 @@ fn shares(capacity: usize, threads: usize, tasks: usize, total: u64, work: u64) 
     shares
 }
 
+/// Asserts that the largest share is at most twice the smallest. The runs take turns and are long beside the time
+/// that a busy machine takes its processors away from a producer: what such a producer does not ask for, the
+/// others get.
 fn assert_fair(capacity: usize, threads: usize, tasks: usize) {
-    for work in [1_000, 4_000] {
-        let shares = shares(capacity, threads, tasks, 200_000, work);
-        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-        println!("{capacity} slots, {threads} threads, {tasks} tasks, work {work}: {shares:?}");
-        assert!(*most <= 2 * *least, "{shares:?}");
-    }
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let shares = shares(capacity, threads, tasks, 1_000_000, 1_000);
+    let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+    let ratio = *most as f64 / *least as f64;
+    println!("{capacity} slots, {threads} threads, {tasks} tasks: {ratio:.2} {shares:?}");
+    assert!(*most <= 2 * *least, "{shares:?}");
 }
 
 #[test]
