@@ -1,9 +1,9 @@
 //! Finds out whether a call may block its thread here.
 //!
 //! A thread that polls a task must not sleep: on a runtime of one thread the party that would wake it never
-//! runs. The thread of an actor's handler must not wait for that same actor. Both cases hang silently, so each
-//! blocking call of the crate asks [`check`] once it is about to block, and returns a typed error instead.
-//! A call that needs no wait asks nothing.
+//! runs. The thread of an actor's handler must not wait for that same actor. Both cases hang silently, so
+//! each blocking call of the crate asks [`check`] once it is about to block, and returns a typed error
+//! instead. A call that needs no wait asks nothing.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -84,9 +84,9 @@ pub(crate) const fn check_task() -> Result<(), WouldBlock> {
 
 /// Returns whether this thread polls a tokio task, or the future of `block_on`.
 ///
-/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads have
-/// none. No public function tells the two apart, so this one spends steps until the budget ends, and then
-/// restores it. A budget has at most 255 steps; 256 without an end show that there is none.
+/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads
+/// have none. No public function tells the two apart, so this one spends steps until the budget ends, and
+/// then restores it. A budget has at most 255 steps; 256 without an end show that there is none.
 #[cfg(feature = "tokio")]
 fn polls_task() -> bool {
     use std::task::{Context, Poll, Waker};

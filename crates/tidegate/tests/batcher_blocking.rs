@@ -1,7 +1,7 @@
 //! Blocking calls where a thread must not block: a typed error that gives the item back, never a hang.
 //!
-//! Before these errors existed, each test on a runtime of one thread hung for ever: the actor's task never ran
-//! again.
+//! Before these errors existed, each test on a runtime of one thread hung for ever: the actor's task never
+//! ran again.
 
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]

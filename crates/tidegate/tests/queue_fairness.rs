@@ -23,21 +23,22 @@ fn shares(capacity: usize, threads: usize, tasks: usize, total: u64, work: u64) 
         .worker_threads(2)
         .build()
         .unwrap();
-    let blocking: Vec<_> = (0..threads)
-        .map(|who| {
+    let blocking: Vec<_> = counts[..threads]
+        .iter()
+        .map(|count| {
             let queue = queue.clone();
             thread::spawn(move || {
-                while queue.blocking_push(who as u64).is_ok() {
-                    counts[who].fetch_add(1, Relaxed);
+                while queue.blocking_push(0).is_ok() {
+                    count.fetch_add(1, Relaxed);
                 }
             })
         })
         .collect();
-    for who in threads..threads + tasks {
+    for count in &counts[threads..] {
         let queue: Queue<u64> = queue.clone();
         runtime.spawn(async move {
-            while queue.push(who as u64).await.is_ok() {
-                counts[who].fetch_add(1, Relaxed);
+            while queue.push(0).await.is_ok() {
+                count.fetch_add(1, Relaxed);
             }
         });
     }
@@ -76,9 +77,9 @@ fn shares(capacity: usize, threads: usize, tasks: usize, total: u64, work: u64) 
     shares
 }
 
-/// Asserts that the largest share is at most twice the smallest. The runs take turns and are long beside the time
-/// that a busy machine takes its processors away from a producer: what such a producer does not ask for, the
-/// others get.
+/// Asserts that the largest share is at most twice the smallest. The runs take turns and are long beside the
+/// time that a busy machine takes its processors away from a producer: what such a producer does not ask
+/// for, the others get.
 fn assert_fair(capacity: usize, threads: usize, tasks: usize) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,10 +13,10 @@ use crate::queue::{FlushError, Producer};
 /// sends much. Made by [`Handle::buffered`].
 ///
 /// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster,
-/// or given back by [`Handle::blocking_stop`]. The buffer is flushed when it is full, when asked, and at once if the
-/// actor has nothing to do; a busy actor fetches the items of a quiet or dropped caster itself within about a
-/// millisecond. Between a caster and other handles of the same thread there is no order, except that what was
-/// flushed comes before what is sent afterwards.
+/// or given back by [`Handle::blocking_stop`]. The buffer is flushed when it is full, when asked, and at
+/// once if the actor has nothing to do; a busy actor fetches the items of a quiet or dropped caster itself
+/// within about a millisecond. Between a caster and other handles of the same thread there is no order,
+/// except that what was flushed comes before what is sent afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     // Dropped, and so flushed, before the handle.
     producer: Producer<Entry<T, R, M>>,
@@ -27,8 +27,8 @@ pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
 type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// Returns a caster whose buffer finds its own size: see [`Queue::buffered`](crate::queue::Queue::buffered).
-    /// A caster without items takes about 800 bytes.
+    /// Returns a caster whose buffer finds its own size: see
+    /// [`Queue::buffered`](crate::queue::Queue::buffered). A caster without items takes about 800 bytes.
     #[must_use]
     pub fn buffered(&self) -> Caster<T, R, M> {
         Caster {

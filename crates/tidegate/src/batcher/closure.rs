@@ -1,7 +1,7 @@
 //! Closures as handlers, for the many cases that need no more.
 //!
-//! A closure gets the items of a batch in one vector. A call is answered once its batch is handled, so a call is
-//! also a barrier for every cast before it.
+//! A closure gets the items of a batch in one vector. A call is answered once its batch is handled, so a
+//! call is also a barrier for every cast before it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,9 +11,9 @@ use super::batch::Batch;
 use super::handler::{Failure, Flow, Handled, Handler, Outcome};
 use super::reply::Cause;
 
-/// Makes a handler of a closure that gets the items of each batch and returns nothing, a [`Flow`], or a `Result`
-/// of either. Callers are answered `()`, or with the error. The actor drops items left in the vector and uses
-/// the vector again.
+/// Makes a handler of a closure that gets the items of each batch and returns nothing, a [`Flow`], or a
+/// `Result` of either. Callers are answered `()`, or with the error. The actor drops items left in the
+/// vector and uses the vector again.
 ///
 /// ```
 /// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }
@@ -38,8 +38,8 @@ where
     }
 }
 
-/// Makes a handler of a closure that gets the items of each batch and returns one result an item, in order: each
-/// caller gets its own. With any other number of results every caller gets
+/// Makes a handler of a closure that gets the items of each batch and returns one result an item, in order:
+/// each caller gets its own. With any other number of results every caller gets
 /// [`ReplyError::ResultCount`](super::ReplyError::ResultCount).
 pub const fn map_batch<T, R, F>(f: F) -> MapBatch<T, R, F>
 where

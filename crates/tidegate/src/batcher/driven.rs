@@ -1,5 +1,5 @@
-//! A task actor as its runtime sees it: marks the thread that polls it, and tells callers if the runtime drops
-//! it before its end.
+//! A task actor as its runtime sees it: marks the thread that polls it, and tells callers if the runtime
+//! drops it before its end.
 
 use std::future::Future;
 use std::pin::Pin;

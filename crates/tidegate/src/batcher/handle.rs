@@ -2,8 +2,8 @@
 //!
 //! Threads and tasks share a [`Handle`]. It keeps nothing back: an item accepted is in the queue. It is the
 //! counterpart of a pid. Each operation has an async form under the plain name and one that blocks the thread
-//! (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form never waits. A send that
-//! fails gives the item back.
+//! (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form never waits. A send
+//! that fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,17 +25,18 @@ use crate::controller::Load;
 ///
 /// # Threads and tasks
 ///
-/// A task awaits the plain forms: `handle.call(item).await`. A thread calls those that begin with `blocking_`.
-/// A blocking call that would have to wait returns an error where a wait could never end, and gives the item
-/// back: on a thread that polls a tokio task ([`WouldBlock::InTask`], with the feature `tokio`), and in the
-/// actor's own handler ([`WouldBlock::InHandler`]). `spawn_blocking`, `block_in_place` and plain threads may
-/// block. A future in `tokio::task::unconstrained` counts as such, because tokio tells no difference.
+/// A task awaits the plain forms: `handle.call(item).await`. A thread calls those that begin with
+/// `blocking_`. A blocking call that would have to wait returns an error where a wait could never end, and
+/// gives the item back: on a thread that polls a tokio task ([`WouldBlock::InTask`], with the feature
+/// `tokio`), and in the actor's own handler ([`WouldBlock::InHandler`]). `spawn_blocking`, `block_in_place`
+/// and plain threads may block. A future in `tokio::task::unconstrained` counts as such, because tokio tells
+/// no difference.
 ///
 /// # When the actor ends
 ///
 /// An actor runs until it is told to end ([`drain`](Handle::drain), [`stop`](Handle::stop)), its handler says
-/// so, or **the last handle is dropped: then it handles everything it accepted and ends**, as after a drain. A
-/// drop does not wait for that; a program that must not lose the last batch drains before it returns from
+/// so, or **the last handle is dropped: then it handles everything it accepted and ends**, as after a drain.
+/// A drop does not wait for that; a program that must not lose the last batch drains before it returns from
 /// `main`. The actor handles each accepted item, or `stop` gives it back. A send to an actor that ends is
 /// accepted, or refused with the item.
 ///
@@ -312,10 +313,11 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.wait_end(within).and_then(drained)
     }
 
-    /// Ends the actor after the batch in progress, waits for that at most for `within` ([`Duration::MAX`]: for
-    /// ever), on any runtime, and gives back the items it had accepted and not handled, in order. Their
-    /// callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos are dropped. An actor that ended
-    /// before, for any reason, gives back the items it left. Dropping the future leaves the actor stopping.
+    /// Ends the actor after the batch in progress, waits for that at most for `within` ([`Duration::MAX`]:
+    /// for ever), on any runtime, and gives back the items it had accepted and not handled, in order. Their
+    /// callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos are dropped. An actor that
+    /// ended before, for any reason, gives back the items it left. Dropping the future leaves the actor
+    /// stopping.
     ///
     /// # Errors
     /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and

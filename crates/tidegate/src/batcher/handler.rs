@@ -4,6 +4,20 @@
 //! `handle_continue` if that was asked for, then for each batch `append` for every item and `handle_batch`
 //! once; `idle` when nothing is left, once until the next batch; `recover` after a panic; `terminate` last.
 //! Nothing here knows about threads, queues or controllers.
+//!
+//! # What the trait leaves room for
+//!
+//! `handle_batch` gets the batch and returns a `Result`. The batch carries all else, so that these need no
+//! change of the trait:
+//!
+//! - Results of single items are here: [`Batch::answer_each`], or [`map_results`](super::map_results).
+//! - Weights in bytes are here: [`Builder::weigh`](super::Builder::weigh).
+//! - A call with a deadline ([`Handle::call_timeout`](super::Handle::call_timeout)) whose time is over is
+//!   dropped by its caller, and the actor skips its item. A deadline that the actor itself looks at is not
+//!   here yet.
+//! - Keys belong to the builder: a batch of a keyed actor is a batch like any other.
+//! - Items given back for another try are not here yet. They will be a method of the batch, which knows how
+//!   often it had each of them; until then a handler keeps them, or sends them with a handle and `try_cast`.
 
 use super::batch::Batch;
 use super::reply::{Cause, Reply, failing};
@@ -45,16 +59,16 @@ pub trait Handler: 'static {
         Append::Continue
     }
 
-    /// Handles one batch, never empty, its items in the order in which each producer sent them. The actor drops
-    /// what is left in `batch` afterwards; callers without an answer get
+    /// Handles one batch, never empty, its items in the order in which each producer sent them. The actor
+    /// drops what is left in `batch` afterwards; callers without an answer get
     /// [`ReplyError::NoReply`](super::ReplyError::NoReply).
     ///
     /// # Errors
     /// The batch failed: each caller without an answer gets
     /// [`ReplyError::Failed`](super::ReplyError::Failed) with the cause, those included whose [`Reply`] the
-    /// handler drops on its way out with `?`. A reply that the handler keeps stays unanswered. The batch counts
-    /// as failed, its cost teaches the controller nothing, and **the actor goes on** with the next batch;
-    /// `Ok(Flow::stop(cause))` ends it.
+    /// handler drops on its way out with `?`. A reply that the handler keeps stays unanswered. The batch
+    /// counts as failed, its cost teaches the controller nothing, and **the actor goes on** with the next
+    /// batch; `Ok(Flow::stop(cause))` ends it.
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
     /// The backlog became empty: called once, before the actor waits. The place to shrink, collect or

@@ -1,9 +1,9 @@
 //! The batch actor: one handler, many senders, and a controller between them.
 //!
-//! Any number of threads and tasks send items through a [`Handle`]. One actor takes what waits, as much as
-//! its [controller](crate::controller) allows, and gives it to a [`Handler`] that has its state to itself.
-//! While the handler works the next batch gathers by itself: nobody waits for company unless that pays, and
-//! nobody chooses a size.
+//! Any number of threads and tasks send items through a [`Handle`]. One actor takes the items that wait, as
+//! many as its [controller](crate::controller) allows, and gives them to a [`Handler`] that has its state to
+//! itself. While the handler works the next batch gathers by itself. The actor waits for more items only
+//! where that pays, and finds the size of its batches by itself.
 //!
 //! ```
 //! use std::time::Duration;
@@ -19,30 +19,38 @@
 //! # }
 //! ```
 //!
+//! A task awaits the same calls without `blocking_`: `rows.call(row).await?`. With the feature `tokio` the
+//! actor can be a task, too, and its handler an async closure: see `spawn_task`.
+//!
 //! # What a sender can rely on
 //!
-//! - An item accepted is handled once, in order with the others of its sender, or given back by [`Handle::blocking_stop`], or lost with the
-//!   batch its handler panicked in. An item not accepted is given back by the send that failed.
-//! - A caller is always told: by a reply, or by a [`ReplyError`] that says what happened instead. A caller that gave up is
-//!   skipped before the handler sees its item.
-//! - What waits is bounded, in items and in bytes ([`Builder::capacity`], [`Builder::capacity_bytes`]). A full actor makes
-//!   senders wait or refuses them ([`Full`]).
-//! - A panic loses the batch it happened in, no more: see [`Handler::recover`].
+//! - The actor handles each accepted item once, in order with the others of its sender; or [`Handle::stop`]
+//!   gives it back; or it is lost with the batch in which its handler panicked. A send that fails gives its
+//!   item back.
+//! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
+//!   that gave up.
+//! - The items that wait are bounded, in number and in bytes ([`Builder::capacity`],
+//!   [`Builder::capacity_bytes`]). A full actor makes senders wait or refuses them ([`Full`]).
+//! - A call that would block a thread for ever is an error: see [`Handle`].
+//! - A panic loses the batch in which it happened, no more: see [`Handler::recover`].
+//! - A handler that returns an error fails the callers of that batch: see [`Handler::handle_batch`].
 //! - Dropping the last handle drains: see [`Handle`].
 //!
 //! # Coming from gen_batch_server
 //!
+//! Each of these calls has a form that begins with `blocking_`.
+//!
 //! | there | here |
 //! | --- | --- |
-//! | `cast`, `cast_batch` | [`Handle::blocking_cast`], [`Handle::blocking_cast_many`] |
-//! | `call`, `send_request`, `reqids_*` | [`Handle::blocking_call`], [`Handle::blocking_send_request`], [`Requests`] |
-//! | a stray message, `{info, Msg}` | [`Handle::blocking_info`], [`Op::Info`] |
+//! | `cast`, `cast_batch` | [`Handle::cast`], [`Handle::cast_many`] |
+//! | `call`, `send_request`, `reqids_*` | [`Handle::call`], [`Handle::send_request`], [`Requests`] |
+//! | a stray message, `{info, Msg}` | [`Handle::info`], [`Op::Info`] |
 //! | `init`, `handle_continue`, `handle_batch`, `terminate` | the same in [`Handler`] |
 //! | `append_batch`, `finish_batch` | [`Fold`], [`Append::Finish`] |
 //! | `{reply, From, Msg}` | [`Reply::send`], now or later, or [`Batch::answer`] |
-//! | `sys:get_state` | [`Handle::blocking_inspect`] |
+//! | `sys:get_state` | [`Handle::inspect`] |
 //! | `garbage_collect`, hibernation | [`Handler::idle`]; buffers shrink by themselves after a second of idleness |
-//! | `stop/3` | [`Handle::blocking_stop`], which gives back what waited, or [`Handle::blocking_drain`] |
+//! | `stop/3` | [`Handle::stop`], which gives back the items that waited, or [`Handle::drain`] |
 //! | min, max, growth | [`Builder::bounds`], [`Builder::controller`]; no need to set them |
 
 mod actor;
@@ -101,8 +109,8 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-/// Starts an actor on a thread of its own with everything by default: `handle` gets the items of each batch, as
-/// by [`each_batch`]. Callers are answered `()` when their batch is handled. For more, see [`Builder`],
+/// Starts an actor on a thread of its own with everything by default: `handle` gets the items of each batch,
+/// as by [`each_batch`]. Callers are answered `()` when their batch is handled. For more, see [`Builder`],
 /// [`Handler`], [`map_batch`] and [`Fold`].
 ///
 /// # Errors
@@ -116,8 +124,8 @@ where
     Builder::new().spawn(each_batch(handle))
 }
 
-/// Starts an actor as a task of the current tokio runtime with everything by default: the async closure `handle`
-/// gets the items of each batch, as by [`each_batch_async`]. For more, see [`Builder::spawn_task`],
+/// Starts an actor as a task of the current tokio runtime with everything by default: the async closure
+/// `handle` gets the items of each batch, as by [`each_batch_async`]. For more, see [`Builder::spawn_task`],
 /// [`AsyncHandler`] and [`map_batch_async`].
 ///
 /// # Errors

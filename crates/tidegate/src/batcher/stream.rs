@@ -1,9 +1,10 @@
 //! Batches of a stream: its ready items, as many as a controller allows.
 //!
-//! There is no task and no timer here. A poll makes a batch of the items that are ready then. A batch is never
-//! empty, and leaves only on demand. It never waits for company, so a controller's waits have no effect here,
-//! nor does it wait for a time: a deadline around `next()` loses no item, because the batch takes items only in
-//! the poll that returns them. The controller takes the time until the next poll for the cost of a batch.
+//! There is no task and no timer here. A poll makes a batch of the items that are ready then. A batch is
+//! never empty, and leaves only on demand. It never waits for company, so a controller's waits have no
+//! effect here, nor does it wait for a time: a deadline around `next()` loses no item, because the batch
+//! takes items only in the poll that returns them. The controller takes the time until the next poll for the
+//! cost of a batch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,7 +17,8 @@ use crate::{Clock, Time};
 
 /// Batching for every [`Stream`].
 pub trait BatchedExt: Stream + Sized {
-    /// Returns the items that are ready, in batches within the limits of `controller` and the default [`Bounds`].
+    /// Returns the items that are ready, in batches within the limits of `controller` and the default
+    /// [`Bounds`].
     fn batched<C: Controller>(self, controller: C) -> Batched<Self, C> {
         match self.batched_within(controller, Bounds::default()) {
             Ok(batched) => batched,
@@ -42,8 +44,8 @@ pub trait BatchedExt: Stream + Sized {
         })
     }
 
-    /// As [`batched`](Self::batched) for a stream of results: a batch ends before the first error, which comes
-    /// next, by itself.
+    /// As [`batched`](Self::batched) for a stream of results: a batch ends before the first error, which
+    /// comes next, by itself.
     fn try_batched<T, E, C>(self, controller: C) -> TryBatched<Self, C, E>
     where
         Self: Stream<Item = Result<T, E>>,
@@ -135,7 +137,8 @@ impl<S, C> Batched<S, C> {
 impl<S, C> Unpin for Batched<S, C> {}
 
 impl<S: Stream, C: Controller> Batched<S, C> {
-    /// Hands a batch to `put`, which says whether it takes more after the item. False at the end of the stream.
+    /// Hands a batch to `put`, which says whether it takes more after the item. False at the end of the
+    /// stream.
     fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,

@@ -50,8 +50,8 @@ pub struct Consumer<T: Send> {
 /// that time.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How long waiters that were called may leave an empty queue to itself before it goes to all in line. A thread
-/// that is called may have to wait for a processor; a future may never be polled again.
+/// How long waiters that were called may leave an empty queue to itself before it goes to all in line. A
+/// thread that is called may have to wait for a processor; a future may never be polled again.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// How far producers with buffers are known to look whether the consumer waits. See the [module](super).
@@ -186,7 +186,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain`](Self::drain), but blocks the thread up to `timeout` for the first item; no items if none came.
+    /// As [`drain`](Self::drain), but blocks the thread up to `timeout` for the first item; no items if none
+    /// came.
     ///
     /// # Errors
     /// As for [`blocking_recv`](Self::blocking_recv).
@@ -206,8 +207,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain`](Self::drain), but waits for the first item as a task, on any runtime. Items leave the queue
-    /// only in the poll that completes it: dropping the future loses nothing.
+    /// As [`drain`](Self::drain), but waits for the first item as a task, on any runtime. Items leave the
+    /// queue only in the poll that completes it: dropping the future loses nothing.
     ///
     /// # Errors
     /// [`Closed`] once everything was handed out and nothing can come.
@@ -238,8 +239,8 @@ impl<T: Send> Consumer<T> {
 
     // Ending.
 
-    /// Hands everything of a closed queue to `each`. It blocks for a millisecond at most, until it has what lies
-    /// in producers' buffers.
+    /// Hands everything of a closed queue to `each`. It blocks for a millisecond at most, until it has what
+    /// lies in producers' buffers.
     pub(crate) fn drain_closed(&mut self, mut each: impl FnMut(T)) {
         debug_assert!(self.shared.ring.is_closed(), "more could come");
         loop {

@@ -1,9 +1,9 @@
-//! How large a producer's buffer is that finds its own size: a cheap rule, for producers of which there may be
-//! thousands.
+//! How large a producer's buffer is that finds its own size: a cheap rule, for producers of which there may
+//! be thousands.
 //!
-//! A buffer that fills up doubles, so that a busy producer soon shares each claim among as many items as pay. The
-//! consumer fetches what lies in a buffer as soon as it has nothing else to do, so a large buffer makes no item
-//! wait. A buffer that was never nearly full for a second halves.
+//! A buffer that fills up doubles, so that a busy producer soon shares each claim among as many items as
+//! pay. The consumer fetches what lies in a buffer as soon as it has nothing else to do, so a large buffer
+//! makes no item wait. A buffer that was never nearly full for a second halves.
 
 use crate::Time;
 

@@ -32,8 +32,9 @@ impl<T: Send> Queue<T> {
         Producer::direct(self.clone())
     }
 
-    /// A producer whose buffer finds its own size, up to 256 items, by a rule that costs nothing: it doubles when
-    /// it is full, and halves when it was not nearly full for a second. It has memory from the first item on.
+    /// A producer whose buffer finds its own size, up to 256 items, by a rule that costs nothing: it doubles
+    /// when it is full, and halves when it was not nearly full for a second. It has memory from the first
+    /// item on.
     #[must_use]
     pub fn buffered(&self) -> Producer<T> {
         Producer::growing(self.clone())
@@ -98,8 +99,8 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
-    /// Takes `item` if there is any room at all, the room of waiters in line included. So a refusal means that
-    /// the consumer has items to see to.
+    /// Takes `item` if there is any room at all, the room of waiters in line included. So a refusal means
+    /// that the consumer has items to see to.
     pub(crate) fn push_past_line(&self, item: T) -> Result<(), PushError<T>> {
         let mut item = item;
         loop {

@@ -23,8 +23,13 @@
 //! - Items of one producer are handed out in the order they were pushed, each exactly once, unless the queue was built to
 //!   drop. An item given back was not taken; an item taken is handed out or, if the consumer goes, dropped once.
 //! - Every part is bounded: the ring by the capacity, each buffer by its limit, the lane by its own.
-//! - An idle consumer leaves nobody's item waiting; a busy one fetches a quiet producer's items about once a linger.
-//!   An idle queue wakes nobody.
+//! - An idle consumer takes every item; a busy one fetches a quiet producer's items about once a linger. An
+//!   idle queue wakes no thread.
+//! - Threads and tasks that wait for room stand in one line, first come first served. Each takes at most its
+//!   share of the ring in its turn, then stands at the end. A waiter that was called and does not come, such
+//!   as a future that is never polled again, holds the others up for a tenth of a second once, beside a
+//!   consumer that is a task for a millisecond.
+//! - A blocking call returns [`WouldBlock`](crate::WouldBlock) where its thread must not wait.
 //!
 //! # Why nobody sleeps through an item
 //!

@@ -21,8 +21,8 @@ use crate::controller::{Controller, Reason, Snapshot};
 /// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
 ///
 /// Made by [`Queue::producer`] (no buffer), [`Queue::buffered`] (a buffer that finds its own size),
-/// [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller sets the limit). An item in the buffer has been taken: it is handed out, in order, whatever
-/// happens to the producer.
+/// [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller sets the limit). An item in
+/// the buffer has been taken: it is handed out, in order, whatever happens to the producer.
 ///
 /// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer
 /// is waiting, and when the producer is dropped. What did not fit stays in front of what comes next. A
@@ -38,7 +38,7 @@ pub struct Producer<T: Send> {
 }
 
 /// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
-/// [`Consumer::blocking_wait_flushing`](super::Consumer::wait_flushing).
+/// [`Consumer::blocking_wait_flushing`](super::Consumer::blocking_wait_flushing).
 pub trait Flush {
     /// Hands buffered items on, waiting for room if that is how the queue was built. What a closed queue does
     /// not take stays; the next push tells.
@@ -165,8 +165,8 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Takes all of `items`, in order, as by [`blocking_push`](Self::blocking_push). On an error what was not taken stays, in
-    /// order.
+    /// Takes all of `items`, in order, as by [`blocking_push`](Self::blocking_push). On an error what was
+    /// not taken stays, in order.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).

@@ -366,11 +366,11 @@ impl<T> Registry<T> {
 
 /// A place in the line for room; given up when dropped.
 ///
-/// While there is a line, the ring is closed to claims from outside it, and a waiter in its turn opens as many
-/// slots as its share of the capacity. So a producer that is served may push on, without the line, up to that
-/// share, and then stands at the end: one wake-up serves several items, and no producer gets far ahead of the
-/// others. It is a waiter's turn when it is the first, was called, or belongs to the round and finds a
-/// share for each waiter before it. See [`Waiters`].
+/// While there is a line, the ring is closed to claims from outside it, and a waiter in its turn opens as
+/// many slots as its share of the capacity. So a producer that is served may push on, without the line, up
+/// to that share, and then stands at the end: one wake-up serves several items, and no producer gets far
+/// ahead of the others. It is a waiter's turn when it is the first, was called, or belongs to the round and
+/// finds a share for each waiter before it. See [`Waiters`].
 pub(super) struct Place<'a, T> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,

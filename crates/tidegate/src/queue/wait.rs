@@ -166,9 +166,9 @@ impl WakerSlot {
 /// The threads and tasks that wait for room in one line, first come first served.
 ///
 /// A waiter keeps its place until it is served or gives up. The consumer calls waiters as it frees room; each
-/// served waiter calls the next one while there is room. Called waiters come in any order, within one round: a
-/// waiter that was served and stands again does not come before those that were there before it. A waiter that
-/// was called and does not come is *late* after a while, and holds up no other from then on. See
+/// served waiter calls the next one while there is room. Called waiters come in any order, within one round:
+/// a waiter that was served and stands again does not come before those that were there before it. A waiter
+/// that was called and does not come is *late* after a while, and holds up no other from then on. See
 /// [`Place`](super::shared::Place) for the shares.
 pub(super) struct Waiters(Mutex<Line>);
 
@@ -269,8 +269,8 @@ impl Waiters {
         (others, late)
     }
 
-    /// Calls the first waiters of the round that were not called yet, while there is a share of the `free` slots
-    /// for each called one. Returns whether others wait uncalled.
+    /// Calls the first waiters of the round that were not called yet, while there is a share of the `free`
+    /// slots for each called one. Returns whether others wait uncalled.
     pub(super) fn call(&self, free: u64, capacity: u64) -> bool {
         let mut line = lock(&self.0);
         let share = share(capacity, line.len() as u64);

@@ -35,7 +35,8 @@ impl<T: Send> Consumer<T> {
         self.wait_deadline(None).map(|_| ())
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait), but not past `deadline`; says whether something can be drained.
+    /// As [`blocking_wait`](Self::blocking_wait), but not past `deadline`; says whether something can be
+    /// drained.
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).
@@ -43,9 +44,9 @@ impl<T: Send> Consumer<T> {
         self.wait_deadline(Some(deadline))
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait) for a stage that is itself a producer: if it has to wait, it first flushes its
-    /// `outputs`, so that what it made out of its last batch does not lie in its buffers meanwhile. A flush
-    /// waits for room downstream, so stages must not form a circle.
+    /// As [`blocking_wait`](Self::blocking_wait) for a stage that is itself a producer: if it has to wait,
+    /// it first flushes its `outputs`, so that what it made out of its last batch does not lie in its
+    /// buffers meanwhile. A flush waits for room downstream, so stages must not form a circle.
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).

@@ -281,8 +281,8 @@ impl<T> Writer<T> {
         unsafe { self.buffer.slots() }.len() as u64
     }
 
-    /// Moves the items into memory for at least `len` of them, and for those that are there. It counts as full
-    /// with `len` items.
+    /// Moves the items into memory for at least `len` of them, and for those that are there. It counts as
+    /// full with `len` items.
     pub(in crate::queue) fn resize(&mut self, len: u64) {
         let taking = self.buffer.lock();
         let (head, tail) = (taking.taken.head, self.tail());

@@ -86,8 +86,8 @@ pub(super) struct Ring<T> {
 struct Tail {
     /// The next position to claim, and the marks `CLOSED` and `WAITING`.
     at: AtomicU64,
-    /// At most `head`, so that claims may believe it, and the consumer's line stays unread while there is room.
-    /// It lives on this line because a claim owns the line anyway. A line of waiters keeps it back.
+    /// At most `head`, so that claims may believe it, and the consumer's line stays unread while there is
+    /// room. It lives on this line because a claim owns the line anyway. A line of waiters keeps it back.
     head_seen: AtomicU64,
 }
 
@@ -146,7 +146,8 @@ impl<T> Ring<T> {
         (self.taken() + self.capacity).saturating_sub(claimed)
     }
 
-    /// Opens up to `most` free slots to claims. Returns whether a claim would find room or the end of the queue.
+    /// Opens up to `most` free slots to claims. Returns whether a claim would find room or the end of the
+    /// queue.
     ///
     /// It sets the past value of `head` that claims believe, to one at most the present: see [`Tail`].
     pub(super) fn open(&self, most: u64) -> bool {
