@@ -207,9 +207,9 @@ impl<R> Request<R> {
         }
     }
 
-    /// Returns whether a wait for the answer may block the thread.
-    pub(super) fn may_block(&self) -> Result<(), WouldBlock> {
-        blocking::check(self.actor)
+    /// Waiting for the answer makes sense: it is not the handler of the actor asked that waits.
+    pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
+        blocking::check_handler(self.actor)
     }
 
     /// The same call, answered by `actor`.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::reply::{ReplyError, Request, lock, wait, wait_timeout};
 use super::timer;
 use crate::WouldBlock;
+use crate::blocking;
 
 /// Calls in flight, each with a label. Dropping it gives up those that are left.
 pub struct Requests<L, R> {
@@ -159,9 +160,9 @@ impl<L, R> Requests<L, R> {
     /// Any of the actors asked may be the one whose handler this is.
     fn may_block(&self) -> Result<(), ReceiveError> {
         for (_, request) in self.slots.iter().flatten() {
-            request.may_block().map_err(ReceiveError::WouldBlock)?;
+            request.not_in_handler().map_err(ReceiveError::WouldBlock)?;
         }
-        Ok(())
+        blocking::check_task().map_err(ReceiveError::WouldBlock)
     }
 
     fn take(&mut self, key: usize) -> Option<Answered<L, R>> {
