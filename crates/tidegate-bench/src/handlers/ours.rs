@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::batcher::{AsyncHandler, Batch, Builder, Flow, Handle, Handler};
+use tidegate::batcher::{AsyncHandler, Batch, Builder, Flow, Handle, Handled, Handler};
 use tidegate::controller::{Fixed as FixedRule, Greedy};
 
 use super::setting::Fixed;
@@ -49,7 +49,7 @@ impl Actor {
 
     /// Sends an item and waits until it is handled.
     pub(super) async fn call(&self, item: Item) -> Result<u64, Failure> {
-        self.0.call_async(item).await.map_err(|e| e.to_string())
+        self.0.call(item).await.map_err(|e| e.to_string())
     }
 }
 
@@ -63,14 +63,14 @@ impl AsyncHandler for Awaiting {
     type Reply = u64;
     type Info = Infallible;
 
-    async fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Flow {
+    async fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Handled {
         let mut items = Vec::new();
         batch.take_items(&mut items);
         match self.work.handle(items).await {
             Ok(answers) => batch.answer(answers),
             Err(failure) => batch.fail(failure),
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 
@@ -86,13 +86,13 @@ impl Handler for Blocking {
     type Reply = u64;
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Flow {
+    fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Handled {
         self.items.clear();
         batch.take_items(&mut self.items);
         match self.work.handle_blocking(&self.items) {
             Ok(answers) => batch.answer(answers),
             Err(failure) => batch.fail(failure),
         }
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
