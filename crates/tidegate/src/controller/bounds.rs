@@ -158,6 +158,11 @@ impl<C: Controller> Bounded<C> {
         &mut self.inner
     }
 
+    /// The controller inside, taken out.
+    pub fn into_inner(self) -> C {
+        self.inner
+    }
+
     /// The bounds in force.
     pub const fn bounds(&self) -> Bounds {
         self.bounds
@@ -274,6 +279,10 @@ impl<C: Controller> Controller for Bounded<C> {
             counts: self.counts,
             ..inner
         }
+    }
+
+    fn wants_arrivals(&self) -> bool {
+        self.inner.wants_arrivals()
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 ///
 /// | text | controller |
 /// | --- | --- |
-/// | `knee`, `knee:lean`, `knee:throughput` | [`Knee`] |
+/// | `knee`, `knee:lean`, `knee:throughput` | [`Knee`], [anticipating](Knee::anticipating) |
 /// | `knee:within=5%`, `knee:p99=20ms`, `knee:cost=1%`, `knee:inflation=3%` | [`Knee`] with that objective |
 /// | `greedy`, `fixed:1000`, `fixed:1000,5ms` | [`Greedy`], [`Fixed`], the latter with a linger |
 /// | `exponential`, `aimd:64`, `storm-aimd:1000`, `rueidis-stats:100us` | the historical rules |
@@ -73,7 +73,8 @@ impl Choice {
         bounds.check()?;
         let (min, max) = (bounds.items_min, bounds.items_max);
         match self {
-            Self::Knee(objective) => boxed(Knee::new(objective, bounds)?, bounds),
+            // Where no arrivals are announced, it expects nothing to arrive.
+            Self::Knee(objective) => boxed(Knee::new(objective, bounds)?.anticipating(), bounds),
             Self::Greedy => boxed(Ruled::new(Greedy), bounds),
             Self::Fixed { limit: 0, .. } => Err(ChoiceError::Bounds(BoundsError::ZeroItems)),
             Self::Fixed { limit, linger } => {
@@ -258,7 +259,15 @@ impl fmt::Display for ChoiceError {
     }
 }
 
-impl std::error::Error for ChoiceError {}
+impl std::error::Error for ChoiceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bounds(e) => Some(e),
+            Self::Knee(e) => Some(e),
+            Self::Unknown { .. } | Self::Option { .. } => None,
+        }
+    }
+}
 
 impl From<BoundsError> for ChoiceError {
     fn from(e: BoundsError) -> Self {
@@ -318,5 +327,6 @@ mod tests {
             .map(|_| ())
             .unwrap_err();
         assert!(e.to_string().contains("above the ceiling"), "{e}");
+        assert!(std::error::Error::source(&e).is_some());
     }
 }

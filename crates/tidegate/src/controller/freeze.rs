@@ -96,6 +96,10 @@ impl<C: Controller> Controller for Freeze<C> {
             ..self.inner.snapshot()
         }
     }
+
+    fn wants_arrivals(&self) -> bool {
+        self.inner.wants_arrivals()
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,11 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-const HEADER: &str = "tidegate-log 2";
+/// What the header line of every version begins with; the number of the version follows.
+const HEADER: &str = "tidegate-log ";
+
+/// The version that this release writes and reads.
+const VERSION: u32 = 2;
 
 /// One event and what was decided on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +90,10 @@ impl<C: Controller> Controller for Recorder<C> {
     fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
     }
+
+    fn wants_arrivals(&self) -> bool {
+        self.inner.wants_arrivals()
+    }
 }
 
 /// Runs `controller`, as it was when the log was begun, through the log again.
@@ -135,7 +143,7 @@ impl std::error::Error for Divergence {}
 #[must_use]
 pub fn write_log(log: &[Entry]) -> String {
     use fmt::Write as _;
-    let mut out = format!("{HEADER}\n");
+    let mut out = format!("{HEADER}{VERSION}\n");
     for entry in log {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{entry}");
@@ -146,33 +154,56 @@ pub fn write_log(log: &[Entry]) -> String {
 /// The log from its text.
 ///
 /// # Errors
-/// The first line that is not an entry, by number.
+/// Not an event log, one of another version, or the first line that is not an entry, by number.
 pub fn read_log(text: &str) -> Result<Vec<Entry>, LogError> {
     let mut lines = text.lines();
-    if lines.next() != Some(HEADER) {
-        return Err(LogError { line: 1 });
+    let version = lines.next().and_then(|first| first.strip_prefix(HEADER));
+    let version = version.and_then(|v| v.parse().ok());
+    match version.ok_or(LogError::Header)? {
+        VERSION => {}
+        found => {
+            let expected = VERSION;
+            return Err(LogError::Version { found, expected });
+        }
     }
     lines
         .enumerate()
-        .map(|(i, l)| l.parse().map_err(|()| LogError { line: i + 2 }))
+        .map(|(i, l)| l.parse().map_err(|()| LogError::Line { line: i + 2 }))
         .collect()
 }
 
-/// A line that is not a log entry.
+/// A text that is not an event log of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogError {
-    /// Its number, from 1.
-    pub line: usize,
+#[non_exhaustive]
+pub enum LogError {
+    /// The first line is not the header of an event log.
+    Header,
+    /// An event log of another version.
+    Version {
+        /// The version that the header names.
+        found: u32,
+        /// The version that this release reads.
+        expected: u32,
+    },
+    /// A line that is not an entry.
+    Line {
+        /// Its number, from 1.
+        line: usize,
+    },
 }
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            1 => write!(
+        match self {
+            Self::Header => write!(
                 f,
-                "line 1 is not `{HEADER}`: not an event log, or one of another version"
+                "not an event log: the first line is not `{HEADER}{VERSION}`"
             ),
-            n => write!(f, "line {n} is not an entry of an event log"),
+            Self::Version { found, expected } => write!(
+                f,
+                "an event log of version {found}: this release reads version {expected}, record the log again"
+            ),
+            Self::Line { line } => write!(f, "line {line} is not an entry of an event log"),
         }
     }
 }
@@ -327,5 +358,30 @@ impl<'a> Words<'a> {
             .copied()
             .find(|r| r.as_str() == name)
             .ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_another_version_is_refused_by_its_number() {
+        let read = |text: &str| read_log(text).unwrap_err();
+        let of_version = |found| LogError::Version { found, expected: 2 };
+        assert_eq!(read("tidegate-log 1\n5 blocking"), of_version(1));
+        assert_eq!(read("tidegate-log 3\n"), of_version(3));
+        assert!(of_version(1).to_string().contains("version 1"));
+        for text in [
+            "",
+            "\n",
+            "tidegate-log",
+            "tidegate-log two",
+            "1500 blocking",
+        ] {
+            assert_eq!(read(text), LogError::Header, "{text:?}");
+        }
+        assert_eq!(read("tidegate-log 2\nnonsense"), LogError::Line { line: 2 });
+        assert_eq!(read_log("tidegate-log 2\n"), Ok(Vec::new()));
     }
 }

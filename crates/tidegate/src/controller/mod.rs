@@ -12,12 +12,17 @@
 //!
 //! # The cycle of a boundary
 //!
-//! 1. [`Event::Arrived`] whenever items join the backlog. A driver that cannot tell (it polls a queue) leaves it out.
-//! 2. [`Event::Ready`] when a batch could start: something waits and the next stage has room for one more. Its answer is the decision:
-//!    take up to the limits now, or ask again at the moment named or when more arrived. Asking again is always harmless.
+//! 1. [`Event::Arrived`] whenever items join the backlog. A driver that cannot tell (it polls a queue)
+//!    leaves it out.
+//! 2. [`Event::Ready`] when a batch could start: something waits and the next stage has room for one more.
+//!    Its answer is the decision: take up to the limits now, or ask again at the moment named or when more
+//!    arrived. Asking again is always harmless.
 //! 3. [`Event::Started`] with what was taken, what is left and why the batch was cut there.
-//! 4. [`Event::Done`] with what it cost. Where several batches run at once they may end in any order; each names itself by its
-//!    [`BatchId`]. A driver that measures only now and then leaves the others out.
+//! 4. [`Event::Done`] with what it cost. Where several batches run at once they may end in any order; each
+//!    names itself by its [`BatchId`]. A driver that measures only now and then leaves the others out.
+//! 5. [`Event::Expected`] right after it, if callers of the batch were answered and are known to come again.
+//!
+//! [`Boundary`](crate::boundary::Boundary) keeps the books of this cycle for any driver.
 
 mod aimd;
 mod bounds;
@@ -49,6 +54,8 @@ pub use shadow::{Comparison, Shadow};
 pub use snapshot::{ByReason, Counts, Model, Snapshot};
 pub use storm_aimd::StormAimd;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use crate::Time;
 
 /// Decides how many items go together, and when. See the [module](self) for the cycle of events.
@@ -56,14 +63,21 @@ pub trait Controller: Send {
     /// Takes in what happened at `now` and answers what to do.
     ///
     /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the
-    /// limits in force, with
-    /// [`When::Now`]: a boundary that never asks, such as a producer's buffer, is sized by the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now` before
+    /// limits in force, with [`When::Now`]: a boundary that never asks, such as a producer's buffer, is
+    /// sized by the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now` before
     /// the last one as the last one.
     fn on(&mut self, now: Time, event: Event) -> Decision;
 
     /// What it knows and did, for people and dashboards. Costs some hundred nanoseconds and allocates
     /// nothing.
     fn snapshot(&self) -> Snapshot;
+
+    /// Returns whether its decisions depend on [`Event::Arrived`]. A driver that pays for each
+    /// announcement, such as the batch actor, leaves arrivals out where they change nothing. A wrapper asks
+    /// the controller inside.
+    fn wants_arrivals(&self) -> bool {
+        true
+    }
 }
 
 impl<C: Controller + ?Sized> Controller for Box<C> {
@@ -74,6 +88,32 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
     fn snapshot(&self) -> Snapshot {
         (**self).snapshot()
     }
+
+    fn wants_arrivals(&self) -> bool {
+        (**self).wants_arrivals()
+    }
+}
+
+/// A controller that is shared with an observer: give one clone to the boundary, and read a [`Recorder`]'s
+/// log, a [`Shadow`]'s comparison or the state of a [`Freeze`] through the other. Each event takes the lock
+/// once.
+impl<C: Controller> Controller for Arc<Mutex<C>> {
+    fn on(&mut self, now: Time, event: Event) -> Decision {
+        locked(self).on(now, event)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        locked(self).snapshot()
+    }
+
+    fn wants_arrivals(&self) -> bool {
+        locked(self).wants_arrivals()
+    }
+}
+
+/// A panic of the observer says nothing about the controller.
+fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An amount of work: how many items, and how many bytes (or any other weight) they have together.

@@ -110,6 +110,11 @@ impl Controller for RueidisStats {
             ..Snapshot::default()
         }
     }
+
+    /// It sees batches and replies only.
+    fn wants_arrivals(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

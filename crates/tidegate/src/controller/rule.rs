@@ -87,6 +87,11 @@ impl<R: Rule> Controller for Ruled<R> {
             ..Snapshot::default()
         }
     }
+
+    /// A rule sees batches only.
+    fn wants_arrivals(&self) -> bool {
+        false
+    }
 }
 
 impl<R: Rule> Ruled<R> {

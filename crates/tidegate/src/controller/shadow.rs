@@ -99,6 +99,10 @@ impl<A: Controller, S: Controller> Controller for Shadow<A, S> {
     fn snapshot(&self) -> Snapshot {
         self.active.snapshot()
     }
+
+    fn wants_arrivals(&self) -> bool {
+        self.active.wants_arrivals() || self.shadow.wants_arrivals()
+    }
 }
 
 #[cfg(test)]
