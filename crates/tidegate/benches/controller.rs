@@ -1,10 +1,14 @@
-//! What a decision costs: the whole cycle of a batch (ready, started, done) by every controller.
+//! What a decision costs: the whole cycle of a batch (ready, started, done) by every controller, and the same
+//! cycle through a boundary.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tidegate::Time;
-use tidegate::controller::{BatchId, Bounds, Choice, Controller, Event, Load, Reason};
+use tidegate::boundary::{Boundary, Cut, Step};
+use tidegate::controller::{
+    BatchId, Bounds, Choice, Controller, Event, Knee, Load, Objective, Reason,
+};
 
 /// One batch out of a backlog that sometimes is and sometimes is not above the limit.
 fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
@@ -43,6 +47,66 @@ fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
         },
     )
     .limit_items
+}
+
+/// The cycle of [`cycle`], through a boundary. It bounds the controller itself.
+fn boundary_cycle(b: &mut Boundary, i: u64) -> u64 {
+    let now = Time::from_nanos(i * 10_000);
+    let backlog = 1 + (i * 7919) % 12_000;
+    let Ok(Step::Take(limit)) = b.poll(now, Load::items(backlog), now) else {
+        return 0;
+    };
+    let n = limit.items.min(backlog);
+    let (batch, left) = (Load::items(n), Load::items(backlog - n));
+    let cut = if n == backlog {
+        Cut::Drained
+    } else {
+        Cut::Items
+    };
+    let Ok(id) = b.started(now, batch, left, cut) else {
+        return 0;
+    };
+    let cost_ns = 3_000 + 12 * n + (i * 31) % 200;
+    let _ = b.done_with(now.after(cost_ns.min(9_000)), id, cost_ns, true);
+    b.limit().items
+}
+
+/// The default controller, not bounded: its boundary does that.
+fn knee(bounds: Bounds) -> Box<dyn Controller> {
+    let knee = Knee::new(Objective::Lean, bounds).expect("valid bounds");
+    Box::new(knee.anticipating())
+}
+
+fn boundaries(c: &mut Criterion) {
+    let mut group = c.benchmark_group("boundary_cycle");
+    group.throughput(Throughput::Elements(1));
+    for in_flight_max in [1, 64] {
+        let bounds = Bounds {
+            in_flight_max,
+            ..Bounds::items(1, 8192)
+        };
+        let mut boundary = Boundary::new(knee(bounds), bounds).expect("valid bounds");
+        let mut i = 0;
+        group.bench_function(format!("knee, {in_flight_max} in flight"), |b| {
+            b.iter(|| {
+                i += 1;
+                black_box(boundary_cycle(&mut boundary, i))
+            });
+        });
+    }
+    group.finish();
+
+    let mut group = c.benchmark_group("boundary_decision");
+    let bounds = Bounds::items(1, 8192);
+    let mut boundary = Boundary::new(knee(bounds), bounds).expect("valid bounds");
+    for i in 0..1000 {
+        boundary_cycle(&mut boundary, i);
+    }
+    let now = Time::from_nanos(1 << 40);
+    group.bench_function("knee poll", |b| {
+        b.iter(|| boundary.poll(now, Load::items(black_box(500)), now));
+    });
+    group.finish();
 }
 
 fn decisions(c: &mut Criterion) {
@@ -91,5 +155,5 @@ fn decisions(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decisions);
+criterion_group!(benches, decisions, boundaries);
 criterion_main!(benches);

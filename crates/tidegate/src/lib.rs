@@ -6,6 +6,7 @@
 
 pub mod batcher;
 mod blocking;
+pub mod boundary;
 pub mod controller;
 pub mod queue;
 #[cfg(feature = "sim")]

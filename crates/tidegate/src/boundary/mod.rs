@@ -1,0 +1,476 @@
+//! A boundary: the place where batches are cut, as pure bookkeeping that every driver shares.
+//!
+//! A [`Boundary`] holds a [controller](crate::controller) within hard [`Bounds`], the wait in progress, and
+//! the batches that run. A driver reports what happens, each time with the moment it happens at, and asks
+//! [`Boundary::poll`] what to do. The boundary reads no clock and does no I/O; it never sees an item.
+//!
+//! # The cycle
+//!
+//! 1. [`arrived`](Boundary::arrived) when items join the backlog, if the driver can tell.
+//! 2. [`poll`](Boundary::poll) when something waits: take a batch now, hold, or wait until a batch is done.
+//! 3. [`started`](Boundary::started) with the load taken; it returns the id of the batch.
+//! 4. [`done`](Boundary::done) with that id. Batches may end in any order.
+//! 5. [`expect`](Boundary::expect) if callers of that batch were answered and come again.
+//!
+//! ```
+//! use tidegate::Time;
+//! use tidegate::boundary::{Boundary, Cut, Step};
+//! use tidegate::controller::{Bounds, Greedy, Load, Recorder, replay};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let at = Time::from_nanos;
+//! let mut boundary = Boundary::new(Recorder::new(Greedy.controller(), 100), Bounds::items(1, 64))?;
+//! boundary.arrived(at(10), Load::items(3))?;
+//! let Step::Take(limit) = boundary.poll(at(10), Load::items(3), at(10))? else {
+//!     return Err("greedy takes the whole backlog".into());
+//! };
+//! assert!(limit.items >= 3);
+//! let id = boundary.started(at(11), Load::items(3), Load::items(0), Cut::Drained)?;
+//! assert_eq!(boundary.done(at(5_011), id, true)?, 5_000);
+//! assert!(boundary.done(at(5_011), id, true).is_err(), "a batch is done once");
+//!
+//! // A controller given by the driver can be read back.
+//! replay(&mut Greedy.controller(), boundary.controller().log())?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! A call that contradicts those before it is a [`BoundaryError`] and changes nothing: a clock that goes
+//! back, an empty batch, more batches than the bounds allow, a batch that is done twice or never started. A
+//! driver that joins the times of several clocks passes each through [`Boundary::at`] first.
+
+mod error;
+mod table;
+
+use std::fmt;
+
+pub use error::BoundaryError;
+
+use crate::Time;
+use crate::controller::{
+    BatchId, Bounded, Bounds, BoundsError, Controller, Decision, Event, Load, Reason, Snapshot,
+    When,
+};
+use table::Table;
+
+/// The next move at a boundary: the answer of [`Boundary::poll`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Take a batch within these limits now, at least one item of it. A single item above the limit on
+    /// bytes goes alone.
+    Take(Load),
+    /// Hold the batch back until more than `items` items wait or until the moment `until`, then ask again.
+    /// To ask sooner is harmless.
+    Hold {
+        /// The backlog that is not enough.
+        items: u64,
+        /// The latest moment to ask again.
+        until: Time,
+    },
+    /// As many batches run as may: ask again when one is done.
+    Busy,
+    /// Nothing waits: ask again when something arrives.
+    Rest,
+}
+
+/// Where the driver cut a batch. From it and the decision the boundary tells the [`Reason`] of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cut {
+    /// Nothing was left behind.
+    Drained,
+    /// The limit on items.
+    Items,
+    /// The next item would have passed the limit on bytes.
+    Bytes,
+    /// The batch is a single item above the limit on bytes.
+    Oversized,
+    /// The stage that runs the batch wanted no more.
+    Finished,
+    /// The driver cut the batch for a reason of its own, beside the decision.
+    Forced(Reason),
+}
+
+/// A controller within hard bounds, the wait in progress, and the batches that run. See the [module](self).
+#[derive(Clone)]
+pub struct Boundary<C = Box<dyn Controller>> {
+    controller: Bounded<C>,
+    /// The latest moment a call named.
+    now: Time,
+    /// The limits in force, by the latest decision on any event.
+    limit: Load,
+    /// The reason of that decision.
+    reason: Reason,
+    /// The reason of the latest answer to a poll.
+    decided: Reason,
+    /// How many batches may run at once, by the latest decision.
+    in_flight: u32,
+    /// The end of the wait in progress.
+    due: Option<Time>,
+    table: Table,
+}
+
+impl<C: Controller> Boundary<C> {
+    /// A boundary where `controller` decides within `bounds`. It allocates a table of
+    /// [`Bounds::in_flight_max`] batches, at most [`Boundary::IN_FLIGHT_MAX`], and nothing later.
+    ///
+    /// # Errors
+    /// Bounds no batch can satisfy.
+    pub fn new(controller: C, bounds: Bounds) -> Result<Self, BoundsError> {
+        let table = Table::new(bounds.in_flight_max);
+        Ok(Self {
+            controller: Bounded::new(controller, bounds)?,
+            now: Time::ZERO,
+            limit: Load::new(bounds.items_max, bounds.bytes_max),
+            reason: Reason::Memory,
+            decided: Reason::Drained,
+            in_flight: 1,
+            due: None,
+            table,
+        })
+    }
+
+    // ---- what happened
+
+    /// Reports items that joined the backlog at `now`. Nothing happens for 0 items.
+    ///
+    /// # Errors
+    /// [`BoundaryError::TimeWentBack`].
+    pub fn arrived(&mut self, now: Time, items: Load) -> Result<(), BoundaryError> {
+        self.tick(now)?;
+        if items.items > 0 {
+            self.tell(Event::Arrived(items));
+        }
+        Ok(())
+    }
+
+    /// Reports that the senders of `items` items were answered and are known to come again. Nothing happens
+    /// for 0 items.
+    ///
+    /// # Errors
+    /// [`BoundaryError::TimeWentBack`].
+    pub fn expect(&mut self, now: Time, items: u64) -> Result<(), BoundaryError> {
+        self.tick(now)?;
+        if items > 0 {
+            self.tell(Event::Expected { items });
+        }
+        Ok(())
+    }
+
+    /// Reports replies to `items` items, `took_ns` nanoseconds after the flush of `batch` items that carried
+    /// them. See [`Event::Replied`].
+    ///
+    /// # Errors
+    /// [`BoundaryError::TimeWentBack`].
+    pub fn replied(
+        &mut self,
+        now: Time,
+        items: u64,
+        batch: u64,
+        took_ns: u64,
+    ) -> Result<(), BoundaryError> {
+        self.tick(now)?;
+        self.tell(Event::Replied {
+            items,
+            batch,
+            took_ns,
+        });
+        Ok(())
+    }
+
+    /// Reports that the producer is about to block: nothing arrives until something else happens.
+    ///
+    /// # Errors
+    /// [`BoundaryError::TimeWentBack`].
+    pub fn blocking(&mut self, now: Time) -> Result<(), BoundaryError> {
+        self.tick(now)?;
+        self.tell(Event::Blocking);
+        Ok(())
+    }
+
+    /// Reports that `batch` was taken and `left` stayed behind, cut at `cut`. Returns the id of the batch,
+    /// unique over the life of this boundary. A driver may start a batch without asking first, up to
+    /// [`Bounds::in_flight_max`] at once.
+    ///
+    /// # Errors
+    /// [`BoundaryError::EmptyBatch`], [`BoundaryError::Full`], [`BoundaryError::TimeWentBack`].
+    pub fn started(
+        &mut self,
+        now: Time,
+        batch: Load,
+        left: Load,
+        cut: Cut,
+    ) -> Result<BatchId, BoundaryError> {
+        self.check(now)?;
+        if batch.items == 0 {
+            return Err(BoundaryError::EmptyBatch);
+        }
+        let id = self.table.insert(now)?;
+        self.now = now;
+        if left.items == 0 {
+            self.due = None;
+        }
+        let reason = self.reason_for(cut);
+        self.tell(Event::Started {
+            id,
+            batch,
+            left,
+            reason,
+        });
+        Ok(id)
+    }
+
+    /// Reports that the batch of `id` is finished; `ok` if it did its work. Returns its cost: the nanoseconds
+    /// since it started.
+    ///
+    /// # Errors
+    /// [`BoundaryError::AlreadyDone`], [`BoundaryError::NeverStarted`], [`BoundaryError::TimeWentBack`].
+    /// Two boundaries may hand out equal ids, so that the id of another boundary is refused only while no
+    /// batch of that id runs here.
+    pub fn done(&mut self, now: Time, id: BatchId, ok: bool) -> Result<u64, BoundaryError> {
+        self.check(now)?;
+        let since = self.table.remove(id)?;
+        let cost_ns = now.since(since);
+        self.finished(now, id, cost_ns, ok);
+        Ok(cost_ns)
+    }
+
+    /// Like [`Boundary::done`], with a cost in nanoseconds that the driver measured itself. `ok` is false
+    /// also where the batch did its work and its cost was not measured.
+    ///
+    /// # Errors
+    /// As for [`Boundary::done`].
+    pub fn done_with(
+        &mut self,
+        now: Time,
+        id: BatchId,
+        cost_ns: u64,
+        ok: bool,
+    ) -> Result<(), BoundaryError> {
+        self.check(now)?;
+        self.table.remove(id)?;
+        self.finished(now, id, cost_ns, ok);
+        Ok(())
+    }
+
+    /// Reports a batch that started and finished since the last call, at a cost in nanoseconds that the
+    /// driver measured: [`Boundary::started`] and [`Boundary::done_with`] at one moment.
+    ///
+    /// # Errors
+    /// As for [`Boundary::started`].
+    pub fn ran(
+        &mut self,
+        now: Time,
+        batch: Load,
+        left: Load,
+        cut: Cut,
+        cost_ns: u64,
+        ok: bool,
+    ) -> Result<(), BoundaryError> {
+        let id = self.started(now, batch, left, cut)?;
+        self.done_with(now, id, cost_ns, ok)
+    }
+
+    // ---- what to do
+
+    /// Answers what to do at `now` while `backlog` waits, the oldest item of it since `oldest` (`now` where
+    /// the driver cannot tell). To ask again is harmless.
+    ///
+    /// # Errors
+    /// [`BoundaryError::TimeWentBack`].
+    pub fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> Result<Step, BoundaryError> {
+        self.tick(now)?;
+        self.due = None;
+        if backlog.items == 0 {
+            return Ok(Step::Rest);
+        }
+        if self.is_busy() {
+            return Ok(Step::Busy);
+        }
+        let decision = self.tell(Event::Ready { backlog, oldest });
+        self.decided = decision.reason;
+        if self.is_busy() {
+            return Ok(Step::Busy);
+        }
+        let (items, until) = match decision.when {
+            When::Now => return Ok(Step::Take(self.limit())),
+            // Each arrival may change the decision.
+            When::At(until) => (backlog.items, until),
+            When::After { items, until } => (items.saturating_sub(1).max(backlog.items), until),
+        };
+        if now >= until {
+            return Ok(Step::Take(self.limit()));
+        }
+        self.due = Some(until);
+        Ok(Step::Hold { items, until })
+    }
+
+    /// The end of the wait in progress: poll again then, at the latest. `None` while no batch is held back.
+    #[must_use]
+    pub const fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// The limits in force, by the latest decision: the bounds themselves before the first.
+    #[must_use]
+    pub const fn limit(&self) -> Load {
+        self.limit
+    }
+
+    /// Why these limits are in force, or why the batch is held back.
+    #[must_use]
+    pub const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// The reason that a batch bears which the driver cuts at `cut` after the latest poll.
+    #[must_use]
+    pub const fn reason_for(&self, cut: Cut) -> Reason {
+        match cut {
+            Cut::Forced(reason) => reason,
+            Cut::Finished => Reason::Asked,
+            Cut::Oversized => Reason::Oversized,
+            Cut::Bytes => Reason::Memory,
+            // More may have arrived since the decision found the backlog below the limit.
+            Cut::Items => match self.decided {
+                Reason::Drained => Reason::Limit,
+                decided => decided,
+            },
+            Cut::Drained => match self.decided {
+                decided @ (Reason::Linger | Reason::Age | Reason::Anticipate | Reason::Pace) => {
+                    decided
+                }
+                _ => Reason::Drained,
+            },
+        }
+    }
+
+    /// How many batches run.
+    #[must_use]
+    pub const fn running(&self) -> u32 {
+        self.table.running()
+    }
+
+    /// How many batches may run at once by the latest decision: at least 1, at most
+    /// [`Bounds::in_flight_max`].
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        let (allowed, most) = (self.in_flight, self.table.most());
+        if allowed < most { allowed } else { most }
+    }
+
+    /// The later of `now` and the latest moment this boundary has seen: for drivers that join the times of
+    /// several clocks.
+    #[must_use]
+    pub fn at(&self, now: Time) -> Time {
+        self.now.max(now)
+    }
+
+    /// Returns the controller's knowledge, and the counts of the boundary.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.controller.snapshot()
+    }
+
+    /// Returns whether the controller's decisions depend on [`Boundary::arrived`].
+    #[must_use]
+    pub fn wants_arrivals(&self) -> bool {
+        self.controller.wants_arrivals()
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub const fn bounds(&self) -> Bounds {
+        self.controller.bounds()
+    }
+
+    /// The controller, to read.
+    #[must_use]
+    pub const fn controller(&self) -> &C {
+        self.controller.inner()
+    }
+
+    /// The controller, to freeze or retune. Events told to it directly bypass the boundary.
+    pub const fn controller_mut(&mut self) -> &mut C {
+        self.controller.inner_mut()
+    }
+
+    /// The controller. The batches that run are forgotten.
+    #[must_use]
+    pub fn into_controller(self) -> C {
+        self.controller.into_inner()
+    }
+
+    /// Asserts what must always hold; for tests.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check_invariants(&self) {
+        self.table.check_invariants();
+        assert!((1..=self.table.most()).contains(&self.in_flight()));
+        let Bounds {
+            items_min,
+            items_max,
+            bytes_max,
+            ..
+        } = self.bounds();
+        let limit = self.limit();
+        assert!((items_min..=items_max).contains(&limit.items));
+        assert!((1..=bytes_max).contains(&limit.bytes));
+    }
+
+    // ---- helpers
+
+    const fn is_busy(&self) -> bool {
+        self.table.running() >= self.in_flight()
+    }
+
+    fn check(&self, now: Time) -> Result<(), BoundaryError> {
+        if now < self.now {
+            let last = self.now;
+            return Err(BoundaryError::TimeWentBack { now, last });
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Time) -> Result<(), BoundaryError> {
+        self.check(now)?;
+        self.now = now;
+        Ok(())
+    }
+
+    fn tell(&mut self, event: Event) -> Decision {
+        let decision = self.controller.on(self.now, event);
+        self.limit = Load::new(decision.limit_items, decision.limit_bytes);
+        self.reason = decision.reason;
+        self.in_flight = decision.in_flight;
+        decision
+    }
+
+    fn finished(&mut self, now: Time, id: BatchId, cost_ns: u64, ok: bool) {
+        self.now = now;
+        self.tell(Event::Done { id, cost_ns, ok });
+    }
+}
+
+impl Boundary {
+    /// The most batches that run at once, also where the bounds allow more.
+    pub const IN_FLIGHT_MAX: u32 = table::IN_FLIGHT_MAX;
+}
+
+impl<C> fmt::Debug for Boundary<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Boundary")
+            .field("now", &self.now)
+            .field("limit", &self.limit)
+            .field("reason", &self.reason)
+            .field("due", &self.due)
+            .field("running", &self.table.running())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

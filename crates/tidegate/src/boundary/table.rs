@@ -1,0 +1,118 @@
+//! The batches that run: a table of fixed length, allocated once.
+//!
+//! An id names a slot of the table and how often that slot was used before. So the table finds an id in one
+//! step, hands none out twice, and tells an old id from an unknown one. Free slots go round in the order in
+//! which they became free: while batches end in the order they start in, ids count up by one.
+
+use super::BoundaryError;
+use crate::Time;
+use crate::controller::BatchId;
+
+/// The longest table: some 2 MiB.
+pub(super) const IN_FLIGHT_MAX: u32 = 1 << 16;
+
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    slots: Box<[Slot]>,
+    /// Free slots: a ring of as many places as there are slots, from `next` on.
+    free: Box<[u32]>,
+    next: u32,
+    running: u32,
+    most: u32,
+    /// The number of slots is two to this power.
+    bits: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// How often it was used.
+    uses: u64,
+    /// The start of the batch in it; `None` while it is free.
+    since: Option<Time>,
+}
+
+impl Table {
+    /// A table for up to `most` batches at once, at least 1.
+    pub(super) fn new(most: u32) -> Self {
+        let most = most.clamp(1, IN_FLIGHT_MAX);
+        let len = most.next_power_of_two();
+        let empty = Slot {
+            uses: 0,
+            since: None,
+        };
+        Self {
+            slots: vec![empty; len as usize].into_boxed_slice(),
+            free: (0..len).collect(),
+            next: 0,
+            running: 0,
+            most,
+            bits: len.trailing_zeros(),
+        }
+    }
+
+    pub(super) const fn running(&self) -> u32 {
+        self.running
+    }
+
+    pub(super) const fn most(&self) -> u32 {
+        self.most
+    }
+
+    const fn mask(&self) -> u32 {
+        (1 << self.bits) - 1
+    }
+
+    /// Gives a batch that starts `now` its slot.
+    pub(super) fn insert(&mut self, now: Time) -> Result<BatchId, BoundaryError> {
+        if self.running == self.most {
+            return Err(BoundaryError::Full {
+                in_flight_max: self.most,
+            });
+        }
+        let at = self.free[self.next as usize];
+        let slot = &mut self.slots[at as usize];
+        let id = (slot.uses << self.bits) | u64::from(at);
+        slot.uses += 1;
+        slot.since = Some(now);
+        self.next = (self.next + 1) & self.mask();
+        self.running += 1;
+        Ok(BatchId::new(id))
+    }
+
+    /// Takes a batch out, and answers when it started.
+    pub(super) fn remove(&mut self, id: BatchId) -> Result<Time, BoundaryError> {
+        let at = (id.get() as u32) & self.mask();
+        let use_of = id.get() >> self.bits;
+        let slot = &mut self.slots[at as usize];
+        if use_of >= slot.uses {
+            return Err(BoundaryError::NeverStarted { id });
+        }
+        if use_of + 1 < slot.uses {
+            return Err(BoundaryError::AlreadyDone { id });
+        }
+        let since = slot.since.take();
+        let since = since.ok_or(BoundaryError::AlreadyDone { id })?;
+        // The place behind the last free slot.
+        let last = (self.next + self.slots.len() as u32 - self.running) & self.mask();
+        self.free[last as usize] = at;
+        self.running -= 1;
+        Ok(since)
+    }
+
+    /// Asserts that each slot either runs a batch or is free once.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.running <= self.most);
+        let running = self.slots.iter().filter(|slot| slot.since.is_some());
+        assert_eq!(running.count(), self.running as usize);
+        let len = self.slots.len() as u32;
+        let mut seen = vec![false; len as usize];
+        for n in 0..len - self.running {
+            let at = self.free[((self.next + n) & self.mask()) as usize] as usize;
+            assert!(self.slots[at].since.is_none(), "slot {at} runs and is free");
+            assert!(
+                !std::mem::replace(&mut seen[at], true),
+                "slot {at} is free twice"
+            );
+        }
+    }
+}
