@@ -1,22 +1,30 @@
-//! The half of an actor that both drivers share: everything but waiting and calling the handler.
+//! The half of an actor that all drivers share: everything but waiting and calling the handler.
 //!
 //! It owns the consumer, the batch being gathered and the [`Core`]. Entries go from the queue straight into
 //! the batch; those taken out too many, because the batch was complete by bytes or by the handler's word,
-//! wait in the *stash* and come first in the next batch. Entries leave in the order of the queue, always.
+//! wait in the *stash* and come first in the next batch. Entries leave in the order of the queue, or, where
+//! the actor keeps order per key, in the order of each key.
+//!
+//! A driver of a handler that has its state to itself runs one batch at a time and ends it by `finish`. A
+//! driver of several batches takes each of them out by `hand_over` and ends it by `land`, in any order.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
 
 use super::batch::Batch;
-use super::core::{Core, Cut, Step};
+use super::core::{Core, Step};
 use super::handler::{Append, Flow, Init, Op, StopReason};
+use super::keys::{KeyOf, Keys};
 use super::mend::catch;
+use super::owned::{End, Landed, Ticket};
 use super::reply::{ReplyError, after_panic};
 use super::shared::{Entry, Shared};
 use crate::blocking::ActorId;
-use crate::controller::Load;
+use crate::boundary::Cut;
+use crate::controller::{BatchId, Load};
 use crate::queue::Consumer;
 use crate::{Clock, Time};
 
@@ -27,12 +35,25 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     pub(super) batch: Batch<T, R, M>,
     gathered: Gathered,
     core: Core,
+    /// The batch that was gathered last and is still in the actor's hands.
+    taken: Option<Taken>,
+    /// `None` where items have no key.
+    keys: Option<Keys<T, R, M>>,
+    /// Empty batches, kept for their memory.
+    spares: Vec<Batch<T, R, M>>,
     ages: Ages,
     /// Calls announced to the controller.
     announced: u64,
     /// The handler panicked while it continued, and was not given a batch since.
     restarted: bool,
     ended: bool,
+}
+
+/// A batch that was gathered.
+struct Taken {
+    id: BatchId,
+    since: Time,
+    calls: u64,
 }
 
 /// A call of the handler that panicked.
@@ -52,11 +73,19 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             batch: Batch::new(),
             gathered: Gathered::default(),
             core,
+            taken: None,
+            keys: None,
+            spares: Vec::new(),
             ages: Ages::default(),
             announced: 0,
             restarted: false,
             ended: false,
         }
+    }
+
+    /// Keeps order per key, with at most `held_max` items set aside.
+    pub(super) fn keep_order(&mut self, of: KeyOf<T>, held_max: usize) {
+        self.keys = Some(Keys::new(of, held_max));
     }
 
     /// Identifies the actor to blocking calls of its own handler.
@@ -75,31 +104,57 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
+    /// Returns whether a visitor waits; the task is woken when one comes.
+    pub(super) fn poll_visits(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.shared.inbox.poll(cx)
+    }
+
     /// What to do at `now`.
     pub(super) fn poll(&mut self, now: Time) -> Step {
         if self.shared.life.is_stop() {
             self.core.stop();
         } else if self.shared.queue.is_closed() {
             self.core
-                .drain(self.consumer.is_finished() && self.stash.is_empty());
+                .drain(self.consumer.is_finished() && self.stash.is_empty() && self.held() == 0);
         }
-        self.announce();
+        self.announce(now);
         // The actor counts after it saw the close, so that it misses no later item. A mark goes behind every
         // claimed entry.
         let claimed = (self.stash.len() + self.consumer.backlog()) as u64;
         self.ages.mark(self.shared.stamp.take(), claimed);
-        // The batch can take published entries only. Counting the entry of a sender that is stopped between
-        // its claim and its publication would end a hold with a batch that is short of that entry.
-        let items = (self.stash.len() + self.consumer.available()) as u64;
+        let items = (self.stash.len() + self.available()) as u64;
         let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
         match self.core.poll(now, backlog, oldest) {
             Step::Hold { .. } if self.is_pressed() => self.core.take_now(),
+            Step::Rest if self.waits_for_a_batch() => Step::Busy,
             step => step,
         }
     }
 
-    /// Somebody found no room for the bytes of an item.
+    /// Counts the entries that the queue would hand out now. The batch can take published entries only:
+    /// counting the entry of a sender that is stopped between its claim and its publication would end a
+    /// hold with a batch that is short of that entry.
+    fn available(&mut self) -> usize {
+        match &self.keys {
+            Some(keys) if keys.room() == 0 => 0,
+            _ => self.consumer.available(),
+        }
+    }
+
+    /// Entries set aside because their keys are busy.
+    fn held(&self) -> usize {
+        self.keys.as_ref().map_or(0, Keys::held)
+    }
+
+    /// Returns whether only the end of a batch can change anything: the queue has nothing more, or the actor
+    /// takes nothing out of it.
+    fn waits_for_a_batch(&self) -> bool {
+        let full = self.keys.as_ref().is_some_and(|keys| keys.room() == 0);
+        self.core.running() > 0 && (full || self.consumer.is_finished())
+    }
+
+    /// Returns whether a sender found no room for the bytes of an item.
     fn is_pressed(&self) -> bool {
         let weights = self.shared.weights.as_ref();
         weights.is_some_and(|weights| weights.gate.is_pressed())
@@ -116,30 +171,34 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         if let Some(weights) = &self.shared.weights {
             weights.gate.relieve();
         }
-        let Self { stash, batch, .. } = self;
+        let Self {
+            stash, batch, keys, ..
+        } = self;
         let gathered = &mut self.gathered;
         gathered.limit = limit;
         let age_ns = now.since(self.ages.passed);
         while gathered.cut.is_none()
             && let Some(entry) = stash.pop_front()
         {
-            if let Some(back) = gathered.offer(entry, batch, &mut append) {
+            if let Some(back) = gathered.offer_by_key(entry, keys, batch, &mut append) {
                 stash.push_front(back);
             }
         }
         while gathered.cut.is_none() {
             let room = limit.items - gathered.load.items;
             let room = self.consumer.capacity().min(room as usize);
+            let room = keys.as_ref().map_or(room, |keys| room.min(keys.room()));
             let popped = self.consumer.drain(room, |entry| {
-                if let Some(back) = gathered.offer(entry, batch, &mut append) {
+                if let Some(back) = gathered.offer_by_key(entry, keys, batch, &mut append) {
                     stash.push_back(back);
                 }
             });
             self.ages.popped += popped.items as u64;
-            if popped.items < room {
+            if popped.items < room || room == 0 {
                 break;
             }
         }
+        let calls = self.gathered.calls;
         let (batch, cut) = self.settle();
         let left = Load::new(
             (self.stash.len() + self.consumer.backlog()) as u64,
@@ -150,13 +209,79 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Some(Cut::Items) if left.items == 0 => Cut::Drained,
             Some(cut) => cut,
         };
-        let Some(reason) = self.core.handle_batch(now, batch, left, cut) else {
+        let Some((id, reason)) = self.core.handle_batch(now, batch, left, cut) else {
+            self.release_gathered();
             return false;
         };
+        self.taken = Some(Taken {
+            id,
+            since: now,
+            calls,
+        });
         self.shared.counters.started(batch, reason, age_ns);
         self.batch
             .describe(batch, reason, std::time::Duration::from_nanos(age_ns));
         true
+    }
+
+    /// The batch being gathered does not start: its keys are free.
+    fn release_gathered(&mut self) {
+        if let Some(keys) = &mut self.keys {
+            let gathered = keys.seal();
+            keys.release(gathered, &mut self.stash);
+        }
+    }
+
+    /// Takes out the batch that was gathered, to be finished by other code: its operations, and the ticket
+    /// that it returns with.
+    pub(super) fn hand_over(&mut self) -> Option<(Batch<T, R, M>, Ticket)> {
+        let Taken { id, since, calls } = self.taken.take()?;
+        let keys = self.keys.as_mut().map_or_else(Vec::new, Keys::seal);
+        let fresh = self.spares.pop().unwrap_or_else(Batch::new);
+        let batch = std::mem::replace(&mut self.batch, fresh);
+        let ticket = Ticket {
+            id,
+            since,
+            calls,
+            keys,
+        };
+        Some((batch, ticket))
+    }
+
+    /// A batch that was handed over returned.
+    pub(super) fn land(&mut self, landed: Landed<T, R, M>) {
+        let Landed {
+            ticket,
+            at,
+            ok,
+            end,
+            batch,
+        } = landed;
+        self.announce(at);
+        let took = at.since(ticket.since);
+        self.core
+            .handle_done_with(at, ticket.id, took, ok, ticket.calls);
+        self.shared.counters.done(took, ok);
+        if let Some(keys) = &mut self.keys {
+            keys.release(ticket.keys, &mut self.stash);
+            self.ages.stashed = self.stash.len() as u64;
+        }
+        if self.spares.len() < SPARES {
+            self.spares.push(batch);
+        }
+        match end {
+            End::Done(Flow::Stop(cause)) => self.stop(StopReason::Handler(cause)),
+            End::Panicked => self.shared.counters.panicked(),
+            End::Done(_) | End::Dropped => {}
+        }
+    }
+
+    /// Gathering panicked: the entries in the batch are lost, and no batch starts.
+    pub(super) fn lose_gathered(&mut self) {
+        self.settle();
+        self.lose_batch();
+        self.release_gathered();
+        self.shared.counters.panicked();
     }
 
     /// Accounts for what was taken out of the queue: its bytes make room.
@@ -168,16 +293,18 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.counters.cancelled(gathered.cancelled);
         let stashed = self.stash.len() as u64;
         self.ages.stashed = stashed;
+        let stashed = stashed + self.held() as u64;
         self.shared.life.stashed.store(stashed, Relaxed);
         (gathered.load, gathered.cut)
     }
 
-    /// Tells the controller which calls arrived since it was last told.
-    fn announce(&mut self) {
+    /// Tells the controller at `now` which calls arrived since it was last told.
+    fn announce(&mut self, now: Time) {
         if let Some(arrivals) = &self.shared.arrivals {
             let core = &mut self.core;
             arrivals.take(&mut self.announced, |at, calls| {
-                core.handle_arrived(at, calls)
+                // A call may arrive between the reading of the clock and this look.
+                core.handle_arrived(at.min(now), calls)
             });
         }
     }
@@ -189,8 +316,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         now: Time,
         returned: Result<Flow, Panicked>,
     ) -> Result<(), Panicked> {
-        self.announce();
-        // What is left is the user's, too, and may panic when dropped.
+        self.announce(now);
+        // The operations left are the user's, too, and may panic when dropped.
         let cleared = returned.and_then(|flow| Ok((flow, catch(|| self.batch.clear())?)));
         let (flow, failed) = match cleared {
             Ok(cleared) => cleared,
@@ -199,15 +326,12 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 self.settle();
                 self.lose_batch();
                 self.shared.counters.panicked();
-                if let Some(took) = self.core.handle_done(now, false) {
-                    self.shared.counters.done(took, false);
-                }
+                self.finish_batch(now, false);
                 return Err(panicked);
             }
         };
-        if let Some(took) = self.core.handle_done(now, !failed) {
+        if self.finish_batch(now, !failed) {
             self.restarted = false;
-            self.shared.counters.done(took, !failed);
         }
         match flow {
             Flow::Continue => {}
@@ -217,12 +341,27 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Ok(())
     }
 
+    /// Reports the end of the batch in the handler's hands; false if there is none.
+    fn finish_batch(&mut self, now: Time, ok: bool) -> bool {
+        let Some(Taken { id, calls, .. }) = self.taken.take() else {
+            return false;
+        };
+        let took = self.core.handle_done(now, id, ok, calls);
+        self.shared.counters.done(took, ok);
+        true
+    }
+
     /// Drops the batch after a panic. A second panic on the way leaves nothing in it either.
     fn lose_batch(&mut self) {
         while catch(|| after_panic(|| self.batch.clear())).is_err() {}
     }
 
-    /// What the handler's `init` said.
+    /// A call of the handler without a batch panicked.
+    pub(super) fn count_panic(&self) {
+        self.shared.counters.panicked();
+    }
+
+    /// Takes in the answer of the handler's `init`.
     pub(super) fn initialized(&mut self, init: Init) {
         match init {
             Init::Ready => {}
@@ -257,9 +396,16 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                     until
                 }
             }
-            _ if self.batch.capacity().max(self.stash.capacity()) > KEEP => now.after(IDLE_NS),
+            Step::Rest if self.held_memory() > KEEP => now.after(IDLE_NS),
             _ => Time::NEVER,
         }
+    }
+
+    /// The largest buffer, in operations.
+    fn held_memory(&self) -> usize {
+        let spares = self.spares.iter().map(Batch::capacity);
+        let most = spares.max().unwrap_or(0);
+        self.batch.capacity().max(self.stash.capacity()).max(most)
     }
 
     /// Moves published entries into the stash, until it has one more than `items`, and drops wakes.
@@ -284,6 +430,10 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {
             self.batch.shrink(KEEP);
             self.stash.shrink_to(KEEP);
+            self.spares.clear();
+            if let Some(keys) = &mut self.keys {
+                keys.shrink();
+            }
         }
     }
 
@@ -320,6 +470,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             }
             Entry::Wake => {}
         };
+        if let Some(keys) = &mut self.keys {
+            keys.end().for_each(&mut keep);
+        }
         self.stash.drain(..).for_each(&mut keep);
         // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
         self.consumer.drain_closed(&mut keep);
@@ -349,10 +502,13 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
 /// Room kept for operations when idle.
 const KEEP: usize = 256;
 
+/// Empty batches kept.
+const SPARES: usize = 64;
+
 /// How long to rest before memory is given back.
 const IDLE_NS: u64 = 1_000_000_000;
 
-/// What was taken out of the queue for the batch being gathered.
+/// The load taken out of the queue for the batch being gathered.
 #[derive(Default)]
 struct Gathered {
     limit: Load,
@@ -360,10 +516,35 @@ struct Gathered {
     /// Bytes of items that are not in the batch: their callers gave up.
     void: u64,
     cancelled: u64,
+    /// Calls in the batch.
+    calls: u64,
     cut: Option<Cut>,
 }
 
 impl Gathered {
+    /// Puts an entry into the batch, or sets it aside while its key is busy; gives it back if the batch is
+    /// complete.
+    #[inline]
+    fn offer_by_key<T, R, M>(
+        &mut self,
+        entry: Entry<T, R, M>,
+        keys: &mut Option<Keys<T, R, M>>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Option<Entry<T, R, M>> {
+        let Some(keys) = keys else {
+            return self.offer(entry, batch, append);
+        };
+        if self.cut.is_some() {
+            return Some(entry);
+        }
+        let back = self.offer(keys.admit(entry)?, batch, append);
+        if back.is_some() {
+            keys.refuse();
+        }
+        back
+    }
+
     /// Puts an entry into the batch; gives it back if the batch is complete.
     #[inline]
     fn offer<T, R, M>(
@@ -393,6 +574,7 @@ impl Gathered {
             }
             Entry::Call(weight, item, reply) => {
                 self.count(weight);
+                self.calls += 1;
                 append(batch, Op::Call(item, reply))
             }
             Entry::Info(message) => {

@@ -1,5 +1,6 @@
 //! What an actor is to be, before it is one.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::{fmt, thread};
 
@@ -11,12 +12,14 @@ use super::gate::Gate;
 use super::handle::Handle;
 use super::handler::Handler;
 use super::inspect::Inbox;
+use super::keys::KeyOf;
 use super::mend::Factory;
 use super::reply::{Reply, ReplyError, Request, pair};
 use super::shared::{Life, Shared, Stamp, Weigh, Weights};
 use super::stats::Counters;
 use crate::Clock;
-use crate::controller::{Bounded, Bounds, Controller, Knee, Objective};
+use crate::boundary::Boundary;
+use crate::controller::{Bounds, Controller, Knee, Objective};
 use crate::queue::{self, Wait};
 
 /// What a send does when there is no room and it was not told otherwise by its name.
@@ -52,6 +55,8 @@ pub struct Builder<T> {
     weigh: Option<Weigh<T>>,
     bounds: Bounds,
     control: Control,
+    pub(super) key: Option<KeyOf<T>>,
+    pub(super) in_flight_max: Option<u32>,
 }
 
 enum Control {
@@ -73,6 +78,8 @@ impl<T: Send + 'static> Builder<T> {
             weigh: None,
             bounds: Bounds::default(),
             control: Control::Objective(Objective::Lean),
+            key: None,
+            in_flight_max: None,
         }
     }
 
@@ -105,6 +112,30 @@ impl<T: Send + 'static> Builder<T> {
     #[must_use]
     pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Box::new(weigh));
+        self
+    }
+
+    /// Keeps the items of each key in order where several batches run at once: at most one batch in flight
+    /// holds items of a key. Items of a key that is busy wait, in order, while others pass them; at most as
+    /// many as [`Builder::capacity`] are set aside for that. Keys with equal hashes count as one. Messages
+    /// ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at a time keeps all items
+    /// in order, and no key is asked for.
+    #[must_use]
+    pub fn key<K: Hash>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
+        self.key = Some(Box::new(move |item| {
+            let mut hasher = DefaultHasher::new();
+            key(item).hash(&mut hasher);
+            hasher.finish()
+        }));
+        self
+    }
+
+    /// The most batches that run at once, where the handler's form allows several
+    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). If not set, [`Bounds::in_flight_max`] where
+    /// that is above 1, else 64. The controller decides how many do.
+    #[must_use]
+    pub const fn in_flight_max(mut self, batches: u32) -> Self {
+        self.in_flight_max = Some(batches);
         self
     }
 
@@ -153,6 +184,14 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    pub(super) const fn several(&self) -> u32 {
+        match self.in_flight_max {
+            Some(most) => most,
+            None if self.bounds.in_flight_max > 1 => self.bounds.in_flight_max,
+            None => IN_FLIGHT_MAX,
+        }
+    }
+
     /// Starts the actor on a thread of its own, and waits for the handler's `init`.
     ///
     /// # Errors
@@ -184,14 +223,7 @@ impl<T: Send + 'static> Builder<T> {
         self,
         factory: Factory<H>,
     ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError> {
-        let name = self.name.clone();
-        if name.contains('\0') {
-            let error = "a name with a zero byte";
-            return Err(SpawnError::Thread(std::io::Error::new(
-                std::io::ErrorKind::InvalidInput,
-                error,
-            )));
-        }
+        let name = self.thread_name()?;
         let (handle, actor) = self.build()?;
         let (started, ready): (Reply<()>, Request<()>) = pair();
         thread::Builder::new()
@@ -203,22 +235,49 @@ impl<T: Send + 'static> Builder<T> {
         Ok(handle)
     }
 
-    /// The two halves, nobody driving them yet.
-    pub(super) fn build<R: Send, M: Send>(self) -> Result<Halves<T, R, M>, SpawnError> {
+    /// The thread's name, if a thread can bear it.
+    pub(super) fn thread_name(&self) -> Result<String, SpawnError> {
+        if self.name.contains('\0') {
+            let error = "a name with a zero byte";
+            return Err(SpawnError::Thread(std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                error,
+            )));
+        }
+        Ok(self.name.clone())
+    }
+
+    /// The two halves of an actor that runs one batch at a time, without a driver yet.
+    pub(super) fn build<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
+        self.bounds.in_flight_max = self.bounds.in_flight_max.min(1);
+        self.build_halves()
+    }
+
+    /// The two halves of an actor that runs several batches at once, without a driver yet.
+    pub(super) fn build_several<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
+        self.bounds.in_flight_max = self.several();
+        let (key, held_max) = (self.key.take(), self.capacity);
+        let (handle, mut actor) = self.build_halves()?;
+        if let Some(key) = key {
+            actor.keep_order(key, held_max);
+        }
+        Ok((handle, actor))
+    }
+
+    fn build_halves<R: Send, M: Send>(self) -> Result<Halves<T, R, M>, SpawnError> {
         if self.capacity_bytes == 0 {
             return Err(SpawnError::ZeroBytes);
         }
-        let mut arrivals = None;
         let controller: Box<dyn Controller> = match self.control {
             Control::Controller(controller) => controller,
             Control::Objective(objective) => {
                 // Callers come back when they are answered: worth waiting for, where it pays.
-                arrivals = Some(Arrivals::new());
                 let knee = Knee::new(objective, self.bounds).map_err(SpawnError::Knee)?;
                 Box::new(knee.anticipating())
             }
         };
-        let controller = Bounded::new(controller, self.bounds).map_err(SpawnError::Bounds)?;
+        let boundary = Boundary::new(controller, self.bounds).map_err(SpawnError::Bounds)?;
+        let arrivals = boundary.wants_arrivals().then(Arrivals::new);
         let full = match self.full {
             Full::Wait => queue::Full::Wait,
             Full::Reject => queue::Full::Reject,
@@ -248,10 +307,13 @@ impl<T: Send + 'static> Builder<T> {
             inbox: Inbox::new(),
             counters: Counters::new(),
         });
-        let actor = Actor::new(Arc::clone(&shared), consumer, Core::new(controller));
+        let actor = Actor::new(Arc::clone(&shared), consumer, Core::new(boundary));
         Ok((Handle::new(shared), actor))
     }
 }
+
+/// The most batches at once, where several run and the user gives no bound.
+const IN_FLIGHT_MAX: u32 = 64;
 
 /// Both sides of an actor.
 type Halves<T, R, M> = (Handle<T, R, M>, Actor<T, R, M>);

@@ -1,46 +1,42 @@
-//! What an actor does next: pure, told the time, knowing neither items nor queues nor threads.
+//! The decisions of an actor: pure, told the time, knowing neither items nor queues nor threads.
 //!
-//! A driver asks [`Core::poll`] with what waits, does the [`Step`] it is answered and reports back:
-//! `handle_batch` when it took a batch, `handle_done` when that is finished. The order of the answers: a stop
-//! before everything, a continue before any further batch, then batches, and with nothing left the idle call
-//! once, then rest. A drain never waits for company.
+//! A driver asks [`Core::poll`] with the backlog, does the [`Step`] of the answer and reports back:
+//! `handle_batch` when it took a batch, `handle_done` when that is finished. The order of the answers: a
+//! stop before everything, a continue before any further batch, then batches, and with nothing left the
+//! idle call once, then rest. A drain never waits for company, and no actor ends while a batch runs. The
+//! [`Boundary`] holds the controller and the batches that run; this file adds the life of an actor.
 //!
-//! Invariants: no batch is empty; no limit passes the bounds; every batch reported is done before the next is
-//! taken; after the end nothing but the end is answered; the handler is told of idleness once between two
-//! batches.
+//! Invariants: no batch is empty; no limit passes the bounds; after the end nothing but the end is
+//! answered; the handler is told of idleness once between two batches, while no batch runs.
 
 use crate::Time;
-use crate::controller::{
-    BatchId, Bounded, Controller, Decision, Event, Load, Reason, Snapshot, When,
-};
+use crate::boundary::{self, Boundary, BoundaryError, Cut};
+use crate::controller::{BatchId, Load, Reason, Snapshot};
 
 /// See the [module](self).
 pub(super) struct Core {
-    controller: Bounded<Box<dyn Controller>>,
+    boundary: Boundary,
     life: Life,
     /// The handler asked for a continue.
     continuing: bool,
     /// The handler was told that nothing waits.
     idle: bool,
-    /// The decision that the next batch is taken under.
-    decision: Decision,
-    /// It was taken before its time, because there was no room for more.
+    /// The next batch is taken before its time, because there is no room for more.
     pressed: bool,
-    /// When the batch in the handler's hands was taken.
-    running: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Running,
-    /// Nothing more is accepted; what waits or is still on its way from senders' buffers is handled.
+    /// Nothing more is accepted; the items that wait or are still on their way from senders' buffers are
+    /// handled.
     Draining,
-    /// All of that has come.
+    /// All of them have come.
     Drained,
     Stopped,
 }
 
-/// What to do next.
+/// The next move of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Call the handler's continue.
@@ -49,47 +45,34 @@ pub(super) enum Step {
     Take(Load),
     /// Wait until more than `items` wait, or until `until`, then ask again.
     Hold { items: u64, until: Time },
+    /// Wait until a batch is done: no other may start before.
+    Busy,
     /// Tell the handler that nothing waits.
     Idle,
-    /// Wait for whatever comes.
+    /// Wait for anything to happen.
     Rest,
-    /// Terminate the handler: nothing waits, or nobody wants it handled.
+    /// Terminate the handler: nothing waits, or the rest is to be given back.
     End,
 }
 
-/// Where gathering a batch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cut {
-    /// Nothing was left.
-    Drained,
-    /// The limit on items.
-    Items,
-    /// The next item would have passed the limit on bytes.
-    Bytes,
-    /// A single item larger than the limit on bytes.
-    Oversized,
-    /// The handler wanted no more.
-    Finished,
-}
-
 impl Core {
-    pub(super) const fn new(controller: Bounded<Box<dyn Controller>>) -> Self {
+    pub(super) const fn new(boundary: Boundary) -> Self {
         Self {
-            controller,
+            boundary,
             life: Life::Running,
             continuing: false,
             idle: false,
-            decision: Decision::now(1, Reason::Drained),
             pressed: false,
-            running: None,
         }
     }
 
     /// What to do at `now`, while `backlog` waits, the oldest of it since `oldest`.
     pub(super) fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> Step {
-        debug_assert!(self.running.is_none(), "the batch before is still running");
         if self.life == Life::Stopped {
-            return Step::End;
+            return match self.boundary.running() {
+                0 => Step::End,
+                _ => Step::Busy,
+            };
         }
         if std::mem::take(&mut self.continuing) {
             return Step::Continue;
@@ -97,106 +80,100 @@ impl Core {
         if backlog.items == 0 {
             return self.poll_empty();
         }
-        let decision = self.controller.on(now, Event::Ready { backlog, oldest });
-        self.decision = decision;
         self.pressed = false;
-        let limit = Load::new(decision.limit_items, decision.limit_bytes);
-        let (items, until) = match decision.when {
-            _ if self.life != Life::Running => return Step::Take(limit),
-            When::Now => return Step::Take(limit),
-            // Each arrival may change its mind.
-            When::At(until) => (backlog.items, until),
-            When::After { items, until } => (items.saturating_sub(1).max(backlog.items), until),
-        };
-        if now >= until {
-            return Step::Take(limit);
+        let now = self.boundary.at(now);
+        let step = self.boundary.poll(now, backlog, oldest);
+        match step.unwrap_or_else(impossible) {
+            boundary::Step::Take(limit) => Step::Take(limit),
+            boundary::Step::Hold { .. } if self.life != Life::Running => {
+                Step::Take(self.boundary.limit())
+            }
+            boundary::Step::Hold { items, until } => Step::Hold { items, until },
+            boundary::Step::Busy => Step::Busy,
+            boundary::Step::Rest => Step::Rest,
         }
-        Step::Hold { items, until }
     }
 
-    /// Instead of the wait just answered: what that waits for has no room to come.
+    /// Instead of the hold just answered: the items it waits for have no room to come.
     pub(super) fn take_now(&mut self) -> Step {
         self.pressed = true;
-        let Decision {
-            limit_items,
-            limit_bytes,
-            ..
-        } = self.decision;
-        Step::Take(Load::new(limit_items, limit_bytes))
+        Step::Take(self.boundary.limit())
     }
 
     fn poll_empty(&mut self) -> Step {
+        let runs = self.boundary.running() > 0;
         if self.life == Life::Drained {
+            if runs {
+                return Step::Busy;
+            }
             self.life = Life::Stopped;
             return Step::End;
         }
-        if std::mem::replace(&mut self.idle, true) {
+        if runs || std::mem::replace(&mut self.idle, true) {
             Step::Rest
         } else {
             Step::Idle
         }
     }
 
-    /// A batch was taken, `left` stayed behind. Says why it was cut there; `None` if it is empty after all,
-    /// because everybody in it had given up: then there is nothing to handle.
+    /// A batch was taken, `left` stayed behind. Answers its id and why it was cut there; `None` if it is
+    /// empty after all, because all its callers had given up: then there is nothing to handle.
     pub(super) fn handle_batch(
         &mut self,
         now: Time,
         batch: Load,
         left: Load,
         cut: Cut,
-    ) -> Option<Reason> {
+    ) -> Option<(BatchId, Reason)> {
         if batch.items == 0 {
             return None;
         }
-        let reason = self.reason(cut);
-        self.idle = false;
-        self.running = Some(now);
-        let started = Event::Started {
-            id: BatchId::default(),
-            batch,
-            left,
-            reason,
+        let cut = match cut {
+            Cut::Drained if self.life != Life::Running => Cut::Forced(Reason::Closing),
+            Cut::Drained if self.pressed => Cut::Forced(Reason::Memory),
+            cut => cut,
         };
-        self.controller.on(now, started);
-        Some(reason)
+        self.idle = false;
+        let reason = self.boundary.reason_for(cut);
+        let now = self.boundary.at(now);
+        let id = self.boundary.started(now, batch, left, cut);
+        Some((id.unwrap_or_else(impossible), reason))
     }
 
-    fn reason(&self, cut: Cut) -> Reason {
-        let decided = self.decision.reason;
-        match cut {
-            Cut::Finished => Reason::Asked,
-            Cut::Oversized => Reason::Oversized,
-            Cut::Bytes => Reason::Memory,
-            // More may have come since the decision found the backlog below the limit.
-            Cut::Items if decided == Reason::Drained => Reason::Limit,
-            Cut::Items => decided,
-            Cut::Drained if self.life != Life::Running => Reason::Closing,
-            Cut::Drained if self.pressed => Reason::Memory,
-            Cut::Drained => match decided {
-                Reason::Linger | Reason::Age | Reason::Anticipate | Reason::Pace => decided,
-                _ => Reason::Drained,
-            },
-        }
-    }
-
-    /// `calls` calls arrived at `at`, told before whatever happened later.
+    /// `calls` calls arrived at `at`, told before anything that happened later.
     pub(super) fn handle_arrived(&mut self, at: Time, calls: u64) {
-        self.controller.on(at, Event::Arrived(Load::items(calls)));
+        let at = self.boundary.at(at);
+        let told = self.boundary.arrived(at, Load::items(calls));
+        told.unwrap_or_else(impossible);
     }
 
-    /// The batch taken last is finished; `ok` if it did its work. Returns what it took.
-    pub(super) fn handle_done(&mut self, now: Time, ok: bool) -> Option<u64> {
-        let cost_ns = now.since(self.running.take()?);
-        self.controller.on(
-            now,
-            Event::Done {
-                id: BatchId::default(),
-                cost_ns,
-                ok,
-            },
-        );
-        Some(cost_ns)
+    /// The batch of `id` is finished, `ok` if it did its work, and the callers of its `calls` calls are told.
+    /// Answers how long it took, in nanoseconds.
+    pub(super) fn handle_done(&mut self, now: Time, id: BatchId, ok: bool, calls: u64) -> u64 {
+        let now = self.boundary.at(now);
+        let cost_ns = self.boundary.done(now, id, ok);
+        let told = self.boundary.expect(now, calls);
+        told.and(cost_ns).unwrap_or_else(impossible)
+    }
+
+    /// Like `handle_done`, for a batch that was finished before the actor looked: it took `cost_ns`.
+    pub(super) fn handle_done_with(
+        &mut self,
+        now: Time,
+        id: BatchId,
+        cost_ns: u64,
+        ok: bool,
+        calls: u64,
+    ) {
+        let now = self.boundary.at(now);
+        let done = self.boundary.done_with(now, id, cost_ns, ok);
+        let told = done.and_then(|()| self.boundary.expect(now, calls));
+        told.unwrap_or_else(impossible);
+    }
+
+    /// How many batches run.
+    pub(super) const fn running(&self) -> u32 {
+        self.boundary.running()
     }
 
     /// Call the handler's continue before anything else.
@@ -204,7 +181,7 @@ impl Core {
         self.continuing = true;
     }
 
-    /// Nothing more is accepted: handle what waits, and end after it if all of it `has_come`.
+    /// Nothing more is accepted: handle the items that wait, and end after them if that is all (`has_come`).
     pub(super) fn drain(&mut self, has_come: bool) {
         if self.life != Life::Stopped {
             self.life = if has_come {
@@ -221,8 +198,14 @@ impl Core {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        self.boundary.snapshot()
     }
+}
+
+/// A boundary refuses only calls that contradict each other, and an actor makes none.
+#[cold]
+fn impossible<V>(error: BoundaryError) -> V {
+    unreachable!("the actor keeps to the order of calls: {error}")
 }
 
 #[cfg(test)]

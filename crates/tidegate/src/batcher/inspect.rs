@@ -5,6 +5,7 @@
 use std::any::{Any, type_name};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use super::error::InspectError;
 use super::handle::Handle;
@@ -100,6 +101,8 @@ pub(super) struct Inbox {
     any: AtomicBool,
     /// `None` once the actor ended.
     visits: Mutex<Option<Vec<Visit>>>,
+    /// An actor that sleeps without looking at its queue.
+    actor: Mutex<Option<Waker>>,
 }
 
 impl Inbox {
@@ -107,6 +110,7 @@ impl Inbox {
         Self {
             any: AtomicBool::new(false),
             visits: Mutex::new(Some(Vec::new())),
+            actor: Mutex::new(None),
         }
     }
 
@@ -118,7 +122,22 @@ impl Inbox {
         };
         waiting.push(visit);
         self.any.store(true, Ordering::Release);
+        drop(visits);
+        if let Some(actor) = lock(&self.actor).take() {
+            actor.wake();
+        }
         true
+    }
+
+    /// Returns whether a visitor waits; the task is woken when one comes.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let old = lock(&self.actor).replace(cx.waker().clone());
+        drop(old);
+        // The visitor's mark comes before its look at the waker.
+        match self.any.load(Ordering::Acquire) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -22,9 +22,25 @@
 //! A task awaits the same calls without `blocking_`: `rows.call(row).await?`. With the feature `tokio` the
 //! actor can be a task, too, and its handler an async closure: see `spawn_task`.
 //!
+//! # Several batches at once
+//!
+//! The form of the handler says whether several batches may run:
+//!
+//! | form of the handler | batches at once | order |
+//! | --- | --- | --- |
+//! | [`Handler`], `AsyncHandler`: `&mut self` | one | all items |
+//! | `SharedHandler`: `&self`, a tokio task for each batch | several | any, or of each key |
+//! | [`Dispatcher`]: takes an [`OwnedBatch`], finished later by [`OwnedBatch::done`] | several | the same |
+//!
+//! Closures need no handler of their own: `Builder::spawn_shared`, and every closure is a dispatcher.
+//!
+//! How many run is the controller's decision, within [`Builder::in_flight_max`]. [`Builder::key`] keeps the
+//! items of a key in order: at most one batch in flight holds items of it. An actor ends when every batch
+//! is finished.
+//!
 //! # What a sender can rely on
 //!
-//! - The actor handles each accepted item once, in order with the others of its sender; or [`Handle::stop`]
+//! - The actor handles each accepted item once, in order with the others of its sender (with several batches at once: of its key); or [`Handle::stop`]
 //!   gives it back; or it is lost with the batch in which its handler panicked. A send that fails gives its
 //!   item back.
 //! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
@@ -62,7 +78,10 @@ mod caster;
 mod closure;
 #[cfg(feature = "tokio")]
 mod closure_async;
+#[cfg(feature = "tokio")]
+mod concurrent;
 mod core;
+mod dispatch;
 #[cfg(feature = "tokio")]
 mod driven;
 mod error;
@@ -71,10 +90,13 @@ mod gate;
 mod handle;
 mod handler;
 mod inspect;
+mod keys;
 mod mend;
+mod owned;
 mod reply;
 mod requests;
 mod send;
+mod several;
 mod shared;
 mod stats;
 #[cfg(feature = "futures")]
@@ -95,12 +117,16 @@ pub use closure_async::{
     EachBatchAsync, MapBatchAsync, TryMapBatchAsync, each_batch_async, map_batch_async,
     try_map_batch_async,
 };
+#[cfg(feature = "tokio")]
+pub use concurrent::{BatchReply, SharedHandler};
+pub use dispatch::Dispatcher;
 pub use error::{CallError, CastManyError, InspectError, SendError, SpawnError, StopError};
 pub use fold::{Fold, Folded};
 pub use handle::Handle;
 pub use handler::{
     Append, Failure, Flow, Handled, Handler, Init, Op, Outcome, Recover, StopReason,
 };
+pub use owned::OwnedBatch;
 pub use reply::{Cause, Reply, ReplyError, Request};
 pub use requests::{Answered, ReceiveError, Requests};
 pub use stats::{Histogram, Stats};

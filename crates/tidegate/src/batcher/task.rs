@@ -193,7 +193,7 @@ async fn run<H: AsyncHandler>(
             }
             Step::Continue => catch_async(async { handler.handle_continue().await }).await,
             Step::Idle => catch(|| handler.idle()).map(|()| Flow::Continue),
-            Step::Hold { .. } | Step::Rest => {
+            Step::Hold { .. } | Step::Rest | Step::Busy => {
                 now = wait(&mut actor, step, now).await;
                 continue;
             }
@@ -249,7 +249,7 @@ async fn wait<T: Send, R: Send, M: Send>(
 
 /// Runs foreign code that awaits: an `async` block, so that what a handler does before its first await is
 /// inside.
-async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
+pub(super) async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
     let mut call = pin!(call);
     poll_fn(|cx| match catch(|| may_fail(|| call.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,

@@ -45,7 +45,7 @@ pub(super) fn run<H: Handler>(
             }),
             Step::Continue => catch(|| handler.handle_continue()),
             Step::Idle => catch(|| handler.idle()).map(|()| Flow::Continue),
-            Step::Hold { .. } | Step::Rest => {
+            Step::Hold { .. } | Step::Rest | Step::Busy => {
                 now = wait(&mut actor, step, now);
                 continue;
             }

@@ -268,3 +268,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 pub fn quiet_panic() -> ! {
     std::panic::resume_unwind(Box::new("on purpose"))
 }
+
+/// Sends an item from this thread and waits for its answer.
+pub fn call(handle: &H, item: u64) -> u64 {
+    handle.blocking_call(item).unwrap()
+}
+
+/// Waits on this thread until everything accepted is handled.
+pub fn drain(handle: &H) {
+    handle.blocking_drain(LONG).unwrap();
+}

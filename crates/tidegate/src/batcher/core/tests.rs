@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::controller::{Bounds, Rule, Ruled};
+use crate::controller::{Bounds, Controller, Rule, Ruled};
 
 fn at(ns: u64) -> Time {
     Time::from_nanos(ns)
@@ -44,7 +44,7 @@ fn core(linger_ns: u64, bounds: Bounds) -> Core {
         linger_ns,
     };
     let controller: Box<dyn Controller> = Box::new(Ruled::new(rule));
-    Core::new(Bounded::new(controller, bounds).unwrap())
+    Core::new(Boundary::new(controller, bounds).unwrap())
 }
 
 fn ready(core: &mut Core, now: u64, items: u64) -> Step {
@@ -52,9 +52,11 @@ fn ready(core: &mut Core, now: u64, items: u64) -> Step {
 }
 
 fn take(core: &mut Core, now: u64, items: u64, left: u64, cut: Cut) -> Option<Reason> {
-    let reason = core.handle_batch(at(now), Load::items(items), Load::items(left), cut);
-    core.handle_done(at(now), true);
-    reason
+    let taken = core.handle_batch(at(now), Load::items(items), Load::items(left), cut);
+    taken.map(|(id, reason)| {
+        core.handle_done(at(now), id, true, 0);
+        reason
+    })
 }
 
 #[test]
@@ -132,6 +134,36 @@ fn a_continue_comes_before_the_next_batch_and_a_stop_before_both() {
     assert_eq!(ready(&mut core, 0, 3), Step::End);
     core.drain(true);
     assert_eq!(ready(&mut core, 0, 3), Step::End);
+}
+
+#[test]
+fn an_actor_ends_when_its_last_batch_is_done_and_idles_only_then() {
+    let bounds = Bounds {
+        in_flight_max: 2,
+        ..Bounds::default()
+    };
+    let controller = crate::controller::Fixed::new(4).with_in_flight(2);
+    let boundary = Boundary::new(Box::new(controller.controller()) as _, bounds).unwrap();
+    let mut core = Core::new(boundary);
+    let start = |core: &mut Core, now| {
+        assert!(matches!(ready(core, now, 1), Step::Take(_)));
+        let (one, none) = (Load::items(1), Load::items(0));
+        core.handle_batch(at(now), one, none, Cut::Drained).unwrap()
+    };
+    let ((first, _), (second, _)) = (start(&mut core, 0), start(&mut core, 1));
+    assert_eq!(ready(&mut core, 2, 5), Step::Busy, "two run already");
+    assert_eq!(ready(&mut core, 2, 0), Step::Rest, "not idle while two run");
+    assert_eq!(core.handle_done(at(10), second, true, 0), 9);
+    assert_eq!(ready(&mut core, 10, 0), Step::Rest);
+    assert_eq!(core.handle_done(at(12), first, true, 0), 12);
+    assert_eq!(ready(&mut core, 12, 0), Step::Idle);
+    let (third, _) = start(&mut core, 13);
+    core.drain(true);
+    assert_eq!(ready(&mut core, 14, 0), Step::Busy);
+    core.stop();
+    assert_eq!(ready(&mut core, 15, 3), Step::Busy);
+    core.handle_done_with(at(16), third, 1, true, 0);
+    assert_eq!(ready(&mut core, 16, 3), Step::End);
 }
 
 #[derive(Clone, Debug)]
@@ -212,12 +244,12 @@ proptest! {
                                 else if n == backlog { Cut::Drained } else { Cut::Items };
                             backlog -= n;
                             taken += n + gone;
-                            let reason = core.handle_batch(
+                            let taken = core.handle_batch(
                                 at(now), Load::items(n), Load::items(backlog), cut);
-                            prop_assert_eq!(reason.is_none(), n == 0);
+                            prop_assert_eq!(taken.is_none(), n == 0);
                             if n > 0 { idle_told = false; }
                             oldest = now;
-                            let took = core.handle_done(at(now + 5), true);
+                            let took = taken.map(|(id, _)| core.handle_done(at(now + 5), id, true, 0));
                             prop_assert_eq!(took, (n > 0).then_some(5));
                             now += 5;
                         }
@@ -235,6 +267,7 @@ proptest! {
                             idle_told = true;
                         }
                         Step::Rest => prop_assert!(backlog == 0 && idle_told && !draining),
+                        Step::Busy => prop_assert!(false, "no batch runs here"),
                         Step::End => {
                             prop_assert!(draining && backlog == 0);
                             ended = true;

@@ -1,0 +1,320 @@
+//! Several batches at once on tokio: handlers of `&self`, each batch a task of its own, and dispatchers.
+//!
+//! The actor is a task that gathers batches and spawns one task for each; a batch returns when its task is
+//! finished, panics or is dropped with its runtime.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use tokio::time::timeout_at;
+
+use super::actor::{Actor, Panicked};
+use super::batch::Batch;
+use super::builder::{Builder, not_started};
+use super::dispatch::{Dispatcher, Dispatching};
+use super::driven::Driven;
+use super::error::SpawnError;
+use super::handle::Handle;
+use super::handler::{Flow, Init, StopReason};
+use super::mend::catch;
+use super::owned::{End, OwnedBatch};
+use super::reply::{Reply, after_panic, pair};
+use super::several::{Launch, Several, Turn};
+use super::task::catch_async;
+use crate::blocking::ActorId;
+
+/// A handler that works on several batches at once: it shares its state between them.
+///
+/// How many run is the controller's decision
+/// ([`Decision::in_flight`](crate::controller::Decision::in_flight)) within [`Builder::in_flight_max`].
+/// Batches end in any order; [`Builder::key`] keeps the items of each key in order. A panic loses its own
+/// batch; the others and the handler go on.
+pub trait SharedHandler: Send + Sync + 'static {
+    /// An item, as producers hand it in.
+    type Item: Send + 'static;
+    /// The answer to a call; `()` if callers learn only that the batch was handled.
+    type Reply: Send + 'static;
+    /// Messages of another kind; [`Infallible`] if there are none.
+    type Info: Send + 'static;
+
+    /// Called once before anything else. [`Init::Continue`] means [`Init::Ready`] here.
+    fn init(&self) -> impl Future<Output = Init> + Send {
+        async { Init::Ready }
+    }
+
+    /// Handles one batch, never empty. The operations left in `batch` afterwards are dropped, and callers
+    /// without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)).
+    /// [`Flow::HandleContinue`] means [`Flow::Continue`] here; [`Flow::Stop`] ends the actor when the other
+    /// batches are finished.
+    fn handle_batch(
+        &self,
+        batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
+    ) -> impl Future<Output = Flow> + Send;
+
+    /// The backlog is empty and no batch runs: called once, before the actor waits.
+    fn idle(&self) {}
+
+    /// Called last, for any reason. Every batch is finished by then.
+    fn terminate(&self, reason: &StopReason) -> impl Future<Output = ()> + Send {
+        let _ = reason;
+        async {}
+    }
+}
+
+/// The output of a closure of [`Builder::spawn_shared`]: `()`, one reply an item in a `Vec`, or
+/// a `Result` of either, so that `?` works in it.
+pub trait BatchReply {
+    /// The answer to each call.
+    type Reply: Send + 'static;
+
+    /// Answers the callers of the `items` items that were taken out of `batch`.
+    fn answer<T>(self, batch: &mut Batch<T, Self::Reply>, items: usize);
+}
+
+impl BatchReply for () {
+    type Reply = ();
+
+    fn answer<T>(self, batch: &mut Batch<T>, items: usize) {
+        batch.answer(std::iter::repeat_n((), items));
+    }
+}
+
+impl<R: Send + 'static> BatchReply for Vec<R> {
+    type Reply = R;
+
+    fn answer<T>(self, batch: &mut Batch<T, R>, _: usize) {
+        batch.answer(self);
+    }
+}
+
+impl<O, E> BatchReply for Result<O, E>
+where
+    O: BatchReply,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Reply = O::Reply;
+
+    fn answer<T>(self, batch: &mut Batch<T, O::Reply>, items: usize) {
+        match self {
+            Ok(replies) => replies.answer(batch, items),
+            Err(cause) => batch.fail(cause),
+        }
+    }
+}
+
+impl<T: Send + 'static> Builder<T> {
+    /// Starts an actor as a task of the current tokio runtime, which needs its timer. The closure is called
+    /// with the items of each batch, and its futures run as tasks, several at once. It returns `()`, or one
+    /// reply an item in a `Vec`, or a `Result` of either.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// # runtime.block_on(async {
+    /// use tidegate::batcher::Builder;
+    ///
+    /// let lens = Builder::new()
+    ///     .spawn_shared(async |words: Vec<String>| words.iter().map(String::len).collect::<Vec<_>>())
+    ///     .await?;
+    /// let request = lens.try_send_request("tide".to_owned())?;
+    /// assert_eq!(request.await?, 4);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// A closure that uses a value of its own in the future clones it first:
+    /// `move |items: Vec<T>| { let pool = pool.clone(); async move { .. } }`.
+    ///
+    /// # Errors
+    /// Impossible settings.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn spawn_shared<F, Fut, O>(self, f: F) -> Result<Handle<T, O::Reply>, SpawnError>
+    where
+        F: Fn(Vec<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = O> + Send + 'static,
+        O: BatchReply + Send + 'static,
+    {
+        let closure = SharedClosure {
+            f,
+            types: PhantomData,
+        };
+        self.spawn_shared_handler(closure).await
+    }
+
+    /// Starts an actor as a task of the current tokio runtime, which needs its timer, and waits for the
+    /// handler's `init`. Each batch is handled in a task of its own, several at once.
+    ///
+    /// # Errors
+    /// Impossible settings, or a handler that does not start.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn spawn_shared_handler<H>(
+        self,
+        handler: H,
+    ) -> Result<Handle<T, H::Reply, H::Info>, SpawnError>
+    where
+        H: SharedHandler<Item = T>,
+    {
+        let (handle, actor) = self.build_several()?;
+        let (started, ready) = pair();
+        let id = actor.id();
+        tokio::spawn(Driven::new(id, run(actor, Arc::new(handler), started)));
+        ready.await.map_err(not_started)?;
+        Ok(handle)
+    }
+}
+
+impl<T: Send + 'static> Builder<T> {
+    /// Like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime, which needs its timer: the
+    /// dispatcher may spawn tasks that own their batches.
+    ///
+    /// # Errors
+    /// Impossible settings.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn spawn_dispatcher_task<R, M, D>(
+        self,
+        dispatcher: D,
+    ) -> Result<Handle<T, R, M>, SpawnError>
+    where
+        R: Send + 'static,
+        M: Send + 'static,
+        D: Dispatcher<T, R, M> + Send,
+    {
+        let (handle, actor) = self.build_several()?;
+        let id = actor.id();
+        tokio::spawn(Driven::new(id, run_dispatcher(actor, dispatcher)));
+        Ok(handle)
+    }
+}
+
+/// The closure of [`Builder::spawn_shared`].
+struct SharedClosure<T, F, O> {
+    f: F,
+    types: PhantomData<fn(T) -> O>,
+}
+
+impl<T, F, Fut, O> SharedHandler for SharedClosure<T, F, O>
+where
+    T: Send + 'static,
+    F: Fn(Vec<T>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = O> + Send + 'static,
+    O: BatchReply + Send + 'static,
+{
+    type Item = T;
+    type Reply = O::Reply;
+    type Info = Infallible;
+
+    async fn handle_batch(&self, batch: &mut Batch<T, O::Reply>) -> Flow {
+        let mut items = Vec::new();
+        batch.take_items(&mut items);
+        let len = items.len();
+        (self.f)(items).await.answer(batch, len);
+        Flow::Continue
+    }
+}
+
+impl<T, F, O> fmt::Debug for SharedClosure<T, F, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedClosure").finish_non_exhaustive()
+    }
+}
+
+struct Tasks<H>(Arc<H>, ActorId);
+
+impl<H: SharedHandler> Launch<H::Item, H::Reply, H::Info> for Tasks<H> {
+    fn launch(&mut self, batch: OwnedBatch<H::Item, H::Reply, H::Info>) {
+        let handler = Arc::clone(&self.0);
+        let life = async move {
+            let mut batch = batch;
+            let flow = catch_async(async { handler.handle_batch(&mut batch).await }).await;
+            // The handler goes before its batch: an actor that ended holds the last of it.
+            drop(handler);
+            batch.finish(flow.map_or(End::Panicked, End::Done));
+        };
+        tokio::spawn(Driven::new(self.1, life));
+    }
+
+    fn idle(&mut self) {
+        self.0.idle();
+    }
+
+    fn handler(&self) -> &dyn Any {
+        &*self.0
+    }
+}
+
+async fn run<H: SharedHandler>(
+    actor: Actor<H::Item, H::Reply, H::Info>,
+    handler: Arc<H>,
+    started: Reply<()>,
+) {
+    match catch_async(async { handler.init().await }).await {
+        Ok(Init::Stop(cause)) => return started.fail(cause),
+        Ok(Init::Ready | Init::Continue) => {}
+        Err(Panicked) => return after_panic(|| drop(started)),
+    }
+    started.send(());
+    let id = actor.id();
+    let (mut several, mut to) = (Several::new(actor), Tasks(handler, id));
+    drive(&mut several, &mut to).await;
+    let reason = several.actor.reason();
+    let _ = catch_async(async { to.0.terminate(&reason).await }).await;
+    let _ = catch(|| drop(to));
+    several.actor.end(reason);
+}
+
+async fn run_dispatcher<T, R, M, D>(actor: Actor<T, R, M>, dispatcher: D)
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    M: Send + 'static,
+    D: Dispatcher<T, R, M> + Send,
+{
+    let (mut several, mut to) = (Several::new(actor), Dispatching(dispatcher));
+    drive(&mut several, &mut to).await;
+    let reason = several.actor.reason();
+    let _ = catch(|| to.0.terminate(&reason));
+    let _ = catch(|| drop(to));
+    several.actor.end(reason);
+}
+
+/// Takes turns until the actor ends.
+async fn drive<T: Send, R: Send, M: Send>(
+    several: &mut Several<T, R, M>,
+    to: &mut impl Launch<T, R, M>,
+) {
+    let clock = several.clock();
+    let mut now = clock.now();
+    loop {
+        match several.turn(now, to) {
+            Turn::Again => {
+                tokio::task::consume_budget().await;
+                now = clock.now();
+            }
+            Turn::Wait(step) => {
+                let until = several.actor.prepare_wait(step, now);
+                let wait = poll_fn(|cx| several.poll_wait(step, cx));
+                match clock.instant(until) {
+                    Some(at) => {
+                        let _ = timeout_at(at.into(), wait).await;
+                    }
+                    None => wait.await,
+                }
+                now = clock.now();
+                several.actor.waited(step, now, until);
+            }
+            Turn::End => return,
+        }
+    }
+}

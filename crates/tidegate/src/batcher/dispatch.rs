@@ -1,0 +1,146 @@
+//! Handlers that take each batch out and finish it later: the actor on its thread, no runtime needed.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::thread;
+
+use super::actor::Actor;
+use super::block::block_until;
+use super::builder::{Builder, not_started};
+use super::error::SpawnError;
+use super::handle::Handle;
+use super::handler::StopReason;
+use super::mend::catch;
+use super::owned::OwnedBatch;
+use super::reply::{Reply, pair};
+use super::several::{Launch, Several, Turn};
+use crate::blocking::Enter;
+
+/// Takes batches as its own and has them finished later, anywhere: by a thread pool, another runtime, a
+/// device.
+///
+/// The actor calls [`dispatch`](Dispatcher::dispatch) with each batch and goes on at once. A batch runs
+/// until it is [finished](OwnedBatch::done) or dropped. How many run at once is the controller's decision
+/// ([`Decision::in_flight`](crate::controller::Decision::in_flight)) within [`Builder::in_flight_max`].
+/// Every closure that takes an [`OwnedBatch`] is a dispatcher.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// use tidegate::batcher::{Builder, OwnedBatch};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (to_pool, from_actor) = mpsc::sync_channel::<OwnedBatch<u64, u64>>(64);
+/// let pool = std::thread::spawn(move || {
+///     for mut batch in from_actor {
+///         let mut items = Vec::new();
+///         batch.take_items(&mut items);
+///         batch.answer(items.into_iter().map(|n| n * 2));
+///         batch.done();
+///     }
+/// });
+/// let doubled = Builder::new().spawn_dispatcher(move |batch| {
+///     // Without a pool the batch is dropped, and its callers learn of it.
+///     let _ = to_pool.send(batch);
+/// })?;
+/// let request = doubled.try_send_request(21)?;
+/// drop(doubled);
+/// pool.join().map_err(|_| "the pool panicked")?;
+/// # let mut request = request;
+/// assert_eq!(request.try_take().ok_or("answered")??, 42);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Dispatcher<T, R = (), M = std::convert::Infallible>: 'static {
+    /// Takes a batch, never empty, its items in the order in which each producer sent them, or in the order
+    /// of each key ([`Builder::key`]). A panic loses this batch, and no other.
+    fn dispatch(&mut self, batch: OwnedBatch<T, R, M>);
+
+    /// The backlog is empty and no batch runs: called once, before the actor waits.
+    fn idle(&mut self) {}
+
+    /// Called last, for any reason. Every batch is finished by then.
+    fn terminate(&mut self, reason: &StopReason) {
+        let _ = reason;
+    }
+}
+
+impl<T, R, M, F> Dispatcher<T, R, M> for F
+where
+    F: FnMut(OwnedBatch<T, R, M>) + 'static,
+{
+    fn dispatch(&mut self, batch: OwnedBatch<T, R, M>) {
+        self(batch);
+    }
+}
+
+impl<T: Send + 'static> Builder<T> {
+    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once.
+    ///
+    /// # Errors
+    /// Impossible settings, or no thread.
+    pub fn spawn_dispatcher<R, M, D>(self, dispatcher: D) -> Result<Handle<T, R, M>, SpawnError>
+    where
+        R: Send + 'static,
+        M: Send + 'static,
+        D: Dispatcher<T, R, M> + Send,
+    {
+        let name = self.thread_name()?;
+        let (handle, actor) = self.build_several()?;
+        let (started, ready) = pair();
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || run(actor, dispatcher, started))
+            .map_err(SpawnError::Thread)?;
+        ready.wait().map_err(not_started)?;
+        Ok(handle)
+    }
+}
+
+pub(super) struct Dispatching<D>(pub(super) D);
+
+impl<T, R, M, D: Dispatcher<T, R, M>> Launch<T, R, M> for Dispatching<D> {
+    fn launch(&mut self, batch: OwnedBatch<T, R, M>) {
+        self.0.dispatch(batch);
+    }
+
+    fn idle(&mut self) {
+        self.0.idle();
+    }
+
+    fn handler(&self) -> &dyn Any {
+        &self.0
+    }
+}
+
+fn run<T, R, M, D>(actor: Actor<T, R, M>, dispatcher: D, started: Reply<()>)
+where
+    T: Send + 'static,
+    R: Send + 'static,
+    M: Send + 'static,
+    D: Dispatcher<T, R, M>,
+{
+    let _inside = Enter::new(actor.id());
+    let (mut several, mut to) = (Several::new(actor), Dispatching(dispatcher));
+    started.send(());
+    let clock = several.clock();
+    let mut now = clock.now();
+    loop {
+        match several.turn(now, &mut to) {
+            Turn::Again => now = clock.now(),
+            Turn::Wait(step) => {
+                let until = several.actor.prepare_wait(step, now);
+                let wait = poll_fn(|cx| several.poll_wait(step, cx));
+                block_until(wait, clock.instant(until));
+                now = clock.now();
+                several.actor.waited(step, now, until);
+            }
+            Turn::End => break,
+        }
+    }
+    let reason = several.actor.reason();
+    let _ = catch(|| to.0.terminate(&reason));
+    let _ = catch(|| drop(to));
+    several.actor.end(reason);
+}
