@@ -2,40 +2,42 @@
 
 use super::claims::Claims;
 use crate::Time;
-use crate::controller::{BatchId, Controller, Event, Load, Reason, Snapshot};
+use crate::boundary::{Boundary, Cut};
+use crate::controller::{Bounds, Controller, Load, Reason, Snapshot};
 
 /// What an item costs its producer besides its share of the claim, in nanoseconds: the push into the buffer,
 /// 1.1 by docs/benchmarks.md. A flush cannot measure it for less than it costs, and without it a claim would
 /// seem dear beside the next to nothing that copying takes.
 const ITEM_NS: u64 = 1;
 
-/// A controller and its bookkeeping.
+/// A controlled producer's boundary, and which of its flushes are measured.
 pub(super) struct Control {
-    controller: Box<dyn Controller>,
+    boundary: Boundary,
     claims: Claims,
     flushes: u64,
     /// The next flush is of a size tried on purpose, the one before was not.
     probes: bool,
     /// The buffer's slots: no limit is above.
     slots: u64,
-    now: Time,
     reason: Reason,
     /// How many items a flush takes at present.
     pub(super) limit: u64,
 }
 
 impl Control {
-    pub(super) fn new(mut controller: Box<dyn Controller>, slots: u64, now: Time) -> Self {
-        let decision = controller.on(now, Event::Blocking);
+    pub(super) fn new(controller: Box<dyn Controller>, slots: u64, now: Time) -> Self {
+        let boundary = Boundary::new(controller, Bounds::items(1, u64::MAX));
+        let mut boundary = boundary.unwrap_or_else(|_| unreachable!("bounds without a limit"));
+        let told = boundary.blocking(now);
+        debug_assert!(told.is_ok(), "{told:?}");
         Self {
-            controller,
             claims: Claims::default(),
             flushes: 0,
             probes: false,
             slots,
-            now,
-            reason: cut_by(decision.reason),
-            limit: decision.limit_items.clamp(1, slots),
+            reason: cut_by(boundary.reason()),
+            limit: boundary.limit().items.clamp(1, slots),
+            boundary,
         }
     }
 
@@ -45,7 +47,7 @@ impl Control {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        self.boundary.snapshot()
     }
 
     /// Returns whether to measure the next flush: the first 64, later one in 13, and every probe, since a
@@ -65,42 +67,30 @@ impl Control {
         reason: Reason,
         measured: Option<(Time, Time)>,
     ) -> u64 {
-        if let Some((_, end)) = measured {
-            self.now = end;
-        }
-        let now = self.now;
-        let started = |items, left, reason| Event::Started {
-            id: BatchId::default(),
-            batch: Load::items(items),
-            left: Load::items(left),
-            reason,
-        };
-        let mut done = Event::Done {
-            id: BatchId::default(),
-            cost_ns: 0,
-            ok: false,
-        };
+        let now = measured.map_or(Time::ZERO, |(_, end)| end);
+        let now = self.boundary.at(now);
         if swept > 0 {
-            self.controller
-                .on(now, started(swept, flushed + left, Reason::Linger));
-            self.controller.on(now, done);
+            self.ran(now, swept, flushed + left, Reason::Linger, None);
         }
         if flushed > 0 {
             self.flushes += 1;
-            self.controller.on(now, started(flushed, left, reason));
-            if let Some((start, end)) = measured.filter(|_| flushed == self.limit) {
-                done = Event::Done {
-                    id: BatchId::default(),
-                    cost_ns: self.claims.took(flushed, end.since(start)) + ITEM_NS * flushed,
-                    ok: true,
-                };
-            }
+            let measured = measured.filter(|_| flushed == self.limit);
+            let cost_ns = measured.map(|(start, end)| {
+                self.claims.took(flushed, end.since(start)) + ITEM_NS * flushed
+            });
+            self.ran(now, flushed, left, reason, cost_ns);
         }
-        let decision = self.controller.on(now, done);
-        let before = std::mem::replace(&mut self.reason, cut_by(decision.reason));
+        let before = std::mem::replace(&mut self.reason, cut_by(self.boundary.reason()));
         self.probes = self.reason == Reason::Probe && before != Reason::Probe;
-        self.limit = decision.limit_items.clamp(1, self.slots);
+        self.limit = self.boundary.limit().items.clamp(1, self.slots);
         self.limit
+    }
+
+    fn ran(&mut self, now: Time, items: u64, left: u64, reason: Reason, cost_ns: Option<u64>) {
+        let (batch, left, cut) = (Load::items(items), Load::items(left), Cut::Forced(reason));
+        let (cost_ns, ok) = (cost_ns.unwrap_or(0), cost_ns.is_some());
+        let ran = self.boundary.ran(now, batch, left, cut, cost_ns, ok);
+        debug_assert!(ran.is_ok(), "{ran:?}");
     }
 }
 
@@ -217,5 +207,25 @@ mod tests {
             producer.run(1, 0);
         }
         assert!(probes >= 1000 / 16, "{probes}");
+    }
+
+    #[test]
+    fn the_events_of_a_producer_replay_bit_for_bit() {
+        use crate::controller::{Event, Recorder, replay};
+        use std::sync::{Arc, Mutex};
+
+        let knee = || Knee::new(Objective::Lean, Bounds::items(1, 1024)).unwrap();
+        let recorder = Arc::new(Mutex::new(Recorder::new(knee(), 100_000)));
+        let mut producer = Producer::new(1024);
+        producer.control = Control::new(Box::new(Arc::clone(&recorder)), 1024, Time::ZERO);
+        producer.run(3000, 30);
+        producer.control.told(3, 2, 0, Reason::Blocking, None);
+        assert_eq!(producer.control.snapshot().counts.batches(), 3002);
+        let recorder = recorder.lock().unwrap();
+        let log = recorder.log();
+        let started = |e: &Event| matches!(e, Event::Started { .. });
+        let batches = log.iter().filter(|e| started(&e.event)).count();
+        assert_eq!(batches, 3002, "a flush each, and a sweep");
+        replay(&mut knee(), log).unwrap();
     }
 }
