@@ -12,13 +12,12 @@
 mod config;
 mod replies;
 
-use tidegate::controller::{
-    BatchId, Bounded, Bounds, Controller, Event as Told, Knee, Load, Objective, Reason, Snapshot,
-    When,
-};
+use tidegate::boundary::{Boundary, Cut, Step};
+use tidegate::controller::{Bounded, Bounds, Controller, Knee, Load, Objective, Snapshot};
 use tidegate::{Time, nanos};
 
 pub use self::config::{Decide, Doubt, Event, SenderConfig, SessionConfig};
+use super::cadence;
 use super::error::SenderError;
 use super::outbox::{Block, Outbox};
 use crate::Seq;
@@ -70,9 +69,7 @@ pub struct Sender {
     progress: Time,
     stall_ns: u64,
     events: [Option<Event>; 2],
-    writes: Box<dyn Controller>,
-    write_due: Option<Time>,
-    write_reason: Reason,
+    writes: Boundary,
 }
 
 impl std::fmt::Debug for Sender {
@@ -131,9 +128,7 @@ impl Sender {
             progress: now,
             stall_ns: nanos(config.stall),
             events: [None; 2],
-            writes,
-            write_due: None,
-            write_reason: Reason::Drained,
+            writes: cadence::boundary(writes),
             config,
         }
     }
@@ -226,7 +221,6 @@ impl Sender {
         self.control_at = 0;
         let cut_reply = !self.input.is_empty() && !matches!(self.phase, Phase::Opening { .. });
         self.input.clear();
-        self.write_due = None;
         if self.phase == Phase::Ended {
             return Ok(());
         }
@@ -326,24 +320,13 @@ impl Sender {
         }
         let unsent = self.outbox.unsent();
         let backlog = self.outbox.allowance(self.acked, self.window, unsent);
-        if backlog == 0 {
-            return 0;
+        let now = self.writes.at(now);
+        let load = Load::new(u64::from(backlog > 0), backlog);
+        let step = self.writes.poll(now, load, now);
+        match step.unwrap_or_else(cadence::impossible) {
+            Step::Take(limit) => self.outbox.slices(backlog.min(limit.bytes), slices),
+            Step::Hold { .. } | Step::Busy | Step::Rest => 0,
         }
-        let load = Load::new(1, backlog);
-        let ready = Told::Ready {
-            backlog: load,
-            oldest: now,
-        };
-        let d = self.writes.on(now, ready);
-        self.write_due = match d.when {
-            When::At(t) | When::After { until: t, .. } if t > now => Some(t),
-            _ => None,
-        };
-        if self.write_due.is_some() {
-            return 0;
-        }
-        self.write_reason = d.reason;
-        self.outbox.slices(backlog.min(d.limit_bytes), slices)
     }
 
     /// `n` bytes of what was polled were taken by the socket, at a cost of `cost_ns`.
@@ -366,21 +349,10 @@ impl Sender {
         }
         self.outbox.sent(n as u64);
         let left = self.outbox.unsent();
-        let started = Told::Started {
-            id: BatchId::default(),
-            batch: Load::new(1, n as u64),
-            left: Load::new(u64::from(left > 0), left),
-            reason: self.write_reason,
-        };
-        self.writes.on(now, started);
-        self.writes.on(
-            now,
-            Told::Done {
-                id: BatchId::default(),
-                cost_ns,
-                ok: true,
-            },
-        );
+        let (batch, left) = (Load::new(1, n as u64), Load::new(u64::from(left > 0), left));
+        let (now, cut) = (self.writes.at(now), Cut::Forced(self.writes.reason()));
+        let ran = self.writes.ran(now, batch, left, cut, cost_ns, true);
+        ran.unwrap_or_else(cadence::impossible);
         self.reclose();
     }
 
@@ -398,7 +370,7 @@ impl Sender {
             ping,
             self.silence(),
             self.stalled(),
-            self.write_due,
+            self.writes.due().filter(|_| self.phase == Phase::Open),
         ]
         .into_iter()
         .flatten()
@@ -449,9 +421,6 @@ impl Sender {
         if past(self.ping_due()) {
             self.spoke = now;
             self.control.extend_from_slice(&frame::control(PING));
-        }
-        if past(self.write_due) {
-            self.write_due = None;
         }
         Ok(())
     }
