@@ -61,7 +61,7 @@ impl Conn {
             commands_max: shared.limits.commands_max,
             bytes_max: shared.limits.bytes_max.min(u64::from(u32::MAX)),
         };
-        let mut pipeline = Pipeline::new(plan.controller, room);
+        let mut pipeline = Pipeline::new(plan.boundary, room);
         if let Some(gain) = plan.manner.parts_gain {
             pipeline.pulse = Pulse::pricing(gain);
         }
@@ -134,7 +134,7 @@ impl Conn {
         let g = &self.gauges;
         let us = |ns: u64| ns as f64 / 1e3;
         let pulse = pipeline.pulse;
-        let policy = tidegate::controller::Controller::snapshot(pipeline.controller());
+        let policy = pipeline.snapshot();
         let per_command = 1.0 / pulse.commands.max(1) as f64;
         Stats {
             connected: g.connected.load(Ordering::Relaxed),

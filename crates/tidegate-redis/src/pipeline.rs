@@ -1,7 +1,7 @@
 //! The pipeline of one connection: what is queued, what is in flight, who waits for what, and what to flush
 //! when.
 //!
-//! Pure: it is told the time, asks the [`Controller`] and answers what to do; sockets and clocks are the
+//! Pure: it is told the time, asks its [`Boundary`] and answers what to do; sockets and clocks are the
 //! driver's. Wakers are kept as data and handed back to be woken.
 //!
 //! ```text
@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use tidegate::Time;
-use tidegate::controller::{BatchId, Bounded, Controller, Decision, Event, Load, Reason, When};
+use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
+use tidegate::controller::{BatchId, Load, Reason, Snapshot};
 
 use crate::error::Executed;
 use crate::pulse::Pulse;
@@ -85,7 +86,9 @@ pub(crate) enum Next {
 }
 
 pub(crate) struct Pipeline {
-    controller: Bounded<Box<dyn Controller>>,
+    boundary: Boundary,
+    /// The flush that is being written.
+    writing: Option<BatchId>,
     room: Room,
     out: Wire,
     queued: VecDeque<Entry>,
@@ -109,9 +112,10 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(controller: Bounded<Box<dyn Controller>>, room: Room) -> Self {
+    pub(crate) fn new(boundary: Boundary, room: Room) -> Self {
         Self {
-            controller,
+            boundary,
+            writing: None,
             room,
             out: Wire::default(),
             queued: VecDeque::new(),
@@ -134,8 +138,9 @@ impl Pipeline {
 
     // ---- getters
 
-    pub(crate) fn controller(&self) -> &Bounded<Box<dyn Controller>> {
-        &self.controller
+    /// What the controller knows and did.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.boundary.snapshot()
     }
 
     /// Commands queued or in flight.
@@ -299,14 +304,14 @@ impl Pipeline {
     pub(crate) fn written(&mut self, now: Time, cost_ns: u64, ok: bool) {
         let now = self.tick(now);
         self.pulse.wrote(cost_ns);
-        self.controller.on(
-            now,
-            Event::Done {
-                id: BatchId::default(),
-                cost_ns,
-                ok,
-            },
-        );
+        self.finish_writing(now, cost_ns, ok);
+    }
+
+    fn finish_writing(&mut self, now: Time, cost_ns: u64, ok: bool) {
+        if let Some(id) = self.writing.take() {
+            let done = self.boundary.done_with(now, id, cost_ns, ok);
+            done.unwrap_or_else(impossible);
+        }
     }
 
     /// The connection broke: what was in flight may have been executed, what was queued was not and stays
@@ -321,6 +326,7 @@ impl Pipeline {
                 .fail(entry.slot, failure(Executed::Maybe), wakers);
         }
         self.flight_load = Load::default();
+        self.finish_writing(self.now, 0, false);
         self.forget_flushes();
         if self.closed.is_some() {
             self.refuse(&failure(Executed::No), wakers);
@@ -346,6 +352,7 @@ impl Pipeline {
             self.slots.fail(entry.slot, failure.clone(), wakers);
         }
         self.flight_load = Load::default();
+        self.finish_writing(self.now, 0, false);
         self.forget_flushes();
         self.refuse(failure, wakers);
         wakers.append(&mut self.waiters);
@@ -402,42 +409,27 @@ impl Pipeline {
             return Next::Nothing;
         }
         let arrived = std::mem::take(&mut self.arrived);
-        if arrived.items > 0 {
-            self.controller.on(now, Event::Arrived(arrived));
-        }
-        let decision = self.controller.on(
-            now,
-            Event::Ready {
-                backlog: self.queued_load,
-                oldest: self.oldest,
-            },
-        );
-        if self.urgent {
-            return self.cut(decision, Reason::Asked);
-        }
-        match decision.when {
-            When::At(t) if t > now => Next::Wait(t, decision.reason),
-            When::After { items, until } if until > now && self.queued_load.items < items => {
-                Next::Wait(until, decision.reason)
-            }
-            _ => self.cut(decision, decision.reason),
+        let told = self.boundary.arrived(now, arrived);
+        let step = told.and_then(|()| self.boundary.poll(now, self.queued_load, self.oldest));
+        match step.unwrap_or_else(impossible) {
+            Step::Take(limit) => self.cut(limit),
+            Step::Hold { .. } if self.urgent => self.cut(self.boundary.limit()),
+            Step::Hold { until, .. } => Next::Wait(until, self.boundary.reason()),
+            // Asked again when the flush that is being written is out.
+            Step::Busy | Step::Rest => Next::Nothing,
         }
     }
 
-    /// How many entries the limits allow: at least one.
-    fn cut(&self, decision: Decision, reason: Reason) -> Next {
+    /// How many entries the limit allows: at least one.
+    fn cut(&self, limit: Load) -> Next {
+        let forced = |cut| match self.urgent {
+            true => Cut::Forced(Reason::Asked),
+            false => cut,
+        };
         let Load { items, bytes } = self.queued_load;
         let all = self.queued.len() as u64;
-        if items <= decision.limit_items && bytes <= decision.limit_bytes {
-            let reason = match reason {
-                Reason::Asked
-                | Reason::Anticipate
-                | Reason::Pace
-                | Reason::Linger
-                | Reason::Age => reason,
-                _ => Reason::Drained,
-            };
-            return Next::Write(all, reason);
+        if items <= limit.items && bytes <= limit.bytes {
+            return Next::Write(all, self.boundary.reason_for(forced(Cut::Drained)));
         }
         let (mut n, mut sum) = (0, Load::default());
         for entry in &self.queued {
@@ -445,15 +437,16 @@ impl Pipeline {
                 sum,
                 Load::new(u64::from(entry.commands), u64::from(entry.bytes)),
             );
-            if n > 0 && (sum.items > decision.limit_items || sum.bytes > decision.limit_bytes) {
+            if n > 0 && (sum.items > limit.items || sum.bytes > limit.bytes) {
                 break;
             }
             n += 1;
         }
-        Next::Write(n, reason)
+        Next::Write(n, self.boundary.reason_for(forced(Cut::Items)))
     }
 
-    /// Moves `entries` entries from the queue to `into`, which is empty, and into flight.
+    /// Moves `entries` entries from the queue to `into`, which is empty, and into flight. The flush ends with
+    /// [`Pipeline::written`] or [`Pipeline::lost`], before the next is taken.
     pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Wire) {
         let now = self.tick(now);
         assert!(into.is_empty(), "the flush before is not written yet");
@@ -486,15 +479,8 @@ impl Pipeline {
         });
         self.depths.record(batch.items);
         let left = self.queued_load;
-        self.controller.on(
-            now,
-            Event::Started {
-                id: BatchId::default(),
-                batch,
-                left,
-                reason,
-            },
-        );
+        let started = self.boundary.started(now, batch, left, Cut::Forced(reason));
+        self.writing = Some(started.unwrap_or_else(impossible));
     }
 
     /// The driver sleeps; whoever submits wakes it.
@@ -526,18 +512,13 @@ impl Pipeline {
             if flush.left == 0 {
                 self.flushes.pop_front();
             }
-            self.controller.on(
-                now,
-                Event::Replied {
-                    items,
-                    batch,
-                    took_ns,
-                },
-            );
+            let told = self.boundary.replied(now, items, batch, took_ns);
+            told.unwrap_or_else(impossible);
         }
         if callers > 0 {
             self.pulse.delivered(now, callers);
-            self.controller.on(now, Event::Expected { items: callers });
+            let told = self.boundary.expect(now, callers);
+            told.unwrap_or_else(impossible);
         }
     }
 
@@ -546,12 +527,9 @@ impl Pipeline {
     fn forget_flushes(&mut self) {
         let took_ns = self.pulse.rtt_ns as u64;
         for flush in std::mem::take(&mut self.flushes) {
-            let gone = Event::Replied {
-                items: flush.left,
-                batch: flush.commands,
-                took_ns,
-            };
-            self.controller.on(self.now, gone);
+            let (items, batch) = (flush.left, flush.commands);
+            let told = self.boundary.replied(self.now, items, batch, took_ns);
+            told.unwrap_or_else(impossible);
         }
     }
 
@@ -574,6 +552,12 @@ impl Pipeline {
         self.now = self.now.max(now);
         self.now
     }
+}
+
+/// A boundary refuses only calls that contradict each other.
+#[cold]
+fn impossible<V>(error: BoundaryError) -> V {
+    unreachable!("the pipeline keeps to the order of calls: {error}")
 }
 
 /// What is submitted.

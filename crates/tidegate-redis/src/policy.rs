@@ -9,7 +9,8 @@ mod spaced;
 use std::fmt;
 use std::time::Duration;
 
-use tidegate::controller::{Bounded, Bounds, Controller, Greedy, Knee, Objective, RueidisStats};
+use tidegate::boundary::Boundary;
+use tidegate::controller::{Bounds, Controller, Greedy, Knee, Objective, RueidisStats};
 
 use crate::error::ConfigError;
 
@@ -98,7 +99,7 @@ impl Manner {
 
 /// A policy made ready: its controller within the bounds, and how to serve it.
 pub(crate) struct Plan {
-    pub(crate) controller: Bounded<Box<dyn Controller>>,
+    pub(crate) boundary: Boundary,
     pub(crate) manner: Manner,
 }
 
@@ -158,9 +159,9 @@ impl Policy {
             Self::Off => (Box::new(Greedy.controller()), manner(1, false)),
             Self::Custom(c) => (c, manner(PARTS, true)),
         };
-        let controller =
-            Bounded::new(controller, bounds).map_err(|_| ConfigError::ZeroBound("commands_max"))?;
-        Ok(Plan { controller, manner })
+        let boundary = Boundary::new(controller, bounds);
+        let boundary = boundary.map_err(|_| ConfigError::ZeroBound("commands_max"))?;
+        Ok(Plan { boundary, manner })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Wake;
 
 use proptest::prelude::*;
-use tidegate::controller::{Bounds, Greedy};
+use tidegate::controller::{Bounds, Controller, Greedy};
 
 use super::*;
 use crate::policy::Policy;
@@ -28,7 +28,7 @@ const ROOM: Room = Room {
 
 fn pipeline(policy: Policy) -> Pipeline {
     let plan = policy.plan(ROOM.commands_max).unwrap();
-    Pipeline::new(plan.controller, ROOM)
+    Pipeline::new(plan.boundary, ROOM)
 }
 
 fn what(commands: u32) -> Submission {
@@ -200,6 +200,7 @@ fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
     let first = submit(&mut p);
     let mut out = Wire::default();
     p.take(now, 1, Reason::Drained, &mut out);
+    p.written(now, 1, true);
     p.expire(now.after(10), 5, &mut wakers);
     assert!(matches!(
         p.take_outcome(first, &waker()),
@@ -209,6 +210,7 @@ fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
     assert_eq!(second, first, "the place is used again");
     out.clear(0);
     p.take(now, 1, Reason::Drained, &mut out);
+    p.written(now, 1, true);
     p.deliver(
         now,
         [Value::Int(1)].into_iter(),
@@ -234,9 +236,8 @@ fn a_timed_out_slot_serves_another_while_its_reply_is_still_due() {
 #[test]
 fn limits_cut_a_flush_between_submissions() {
     let bounds = Bounds::items(1, 4);
-    let controller =
-        Bounded::new(Box::new(Greedy.controller()) as Box<dyn Controller>, bounds).unwrap();
-    let mut p = Pipeline::new(controller, ROOM);
+    let controller: Box<dyn Controller> = Box::new(Greedy.controller());
+    let mut p = Pipeline::new(Boundary::new(controller, bounds).unwrap(), ROOM);
     let now = Time::from_nanos(1);
     for n in [1, 3, 2, 9] {
         drop(
@@ -250,6 +251,7 @@ fn limits_cut_a_flush_between_submissions() {
     while let Next::Write(entries, reason) = p.poll_flush(now) {
         let mut out = Wire::default();
         p.take(now, entries, reason, &mut out);
+        p.written(now, 1, true);
         flushes.push(String::from_utf8(out.to_vec()).unwrap());
     }
     // One submission larger than the limit goes alone and whole.
@@ -257,4 +259,44 @@ fn limits_cut_a_flush_between_submissions() {
         flushes,
         ["11111111113333333333", "2222222222", "9999999999"]
     );
+}
+
+#[test]
+fn the_events_of_a_pipeline_replay_bit_for_bit() {
+    use std::sync::Mutex;
+    use tidegate::controller::{Event, Knee, Objective, Recorder, replay};
+
+    let knee = || Knee::new(Objective::Inflation(0.03), Bounds::items(1, 50)).unwrap();
+    let recorder = Arc::new(Mutex::new(Recorder::new(knee(), 100_000)));
+    let mut p = pipeline(Policy::Custom(Box::new(Arc::clone(&recorder))));
+    let (mut out, mut wakers) = (Wire::default(), Vec::new());
+    for turn in 1..2000_u64 {
+        let now = Time::from_nanos(turn * 20_000);
+        for _ in 0..1 + turn % 7 {
+            let encode = |out: &mut Wire| out.block().extend([b'x'; 30]);
+            drop(p.submit(now, what(1), encode).ok());
+        }
+        if let Next::Write(entries, reason) = p.poll_flush(now) {
+            p.take(now, entries, reason, &mut out);
+            assert_eq!(p.poll_flush(now), Next::Nothing, "one flush at a time");
+            out.clear(usize::MAX);
+            match turn % 100 {
+                0 => p.lost(&"reset".into(), &mut wakers),
+                _ => p.written(now.after(3_000 + entries * 100), 3_000, true),
+            }
+        }
+        let replies = (0..p.in_flight()).map(|_| Value::Int(1));
+        let later = now.after(15_000);
+        assert!(p.deliver(later, replies, &mut wakers, &mut Vec::new()));
+    }
+    let batches = p.snapshot().counts.batches();
+    let recorder = recorder.lock().unwrap();
+    let log = recorder.log();
+    let count = |of: fn(&Event) -> bool| log.iter().filter(|e| of(&e.event)).count() as u64;
+    let started = count(|e| matches!(e, Event::Started { .. }));
+    assert_eq!(started, batches);
+    assert_eq!(started, count(|e| matches!(e, Event::Done { .. })));
+    assert!(started > 100 && count(|e| matches!(e, Event::Expected { .. })) > 100);
+    assert_eq!(recorder.omitted(), 0);
+    replay(&mut knee(), log).unwrap();
 }
