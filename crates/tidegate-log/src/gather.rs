@@ -1,5 +1,5 @@
 //! Group commit: which of the waiting batches the next sync covers, and when it starts. Pure: told the time,
-//! knowing numbers only; the engine's controller decides, with the disk as the server whose cost is fitted.
+//! knowing numbers only; the engine's controller decides, and fits the cost of the disk.
 //! `driver` does what it says.
 //!
 //! Order of calls: `handle_arrived` for everything that came, with the time it came at; then `poll`, and what
@@ -9,14 +9,16 @@
 use std::collections::VecDeque;
 
 use tidegate::Time;
-use tidegate::controller::{BatchId, Bounded, Controller, Event, Load, Reason, Snapshot, When};
+use tidegate::boundary::{self, Boundary, BoundaryError, Cut};
+use tidegate::controller::{BatchId, Load, Snapshot};
 
 /// Decides about syncs.
 pub(crate) struct Gather {
-    controller: Bounded<Box<dyn Controller>>,
+    boundary: Boundary,
     waiting: VecDeque<Waiting>,
     backlog: Load,
-    running: Option<Time>,
+    /// The sync that runs.
+    running: Option<BatchId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +39,9 @@ pub(crate) enum Step {
 }
 
 impl Gather {
-    pub(crate) const fn new(controller: Bounded<Box<dyn Controller>>) -> Self {
+    pub(crate) const fn new(boundary: Boundary) -> Self {
         Self {
-            controller,
+            boundary,
             waiting: VecDeque::new(),
             backlog: Load::items(0),
             running: None,
@@ -52,7 +54,8 @@ impl Gather {
         self.backlog.items += callers;
         self.backlog.bytes += bytes;
         self.waiting.push_back(Waiting { load, since: at });
-        self.controller.on(at, Event::Arrived(load));
+        let told = self.boundary.arrived(self.boundary.at(at), load);
+        told.unwrap_or_else(impossible);
     }
 
     /// What to do at `now`; with `closing` nothing waits for company.
@@ -61,29 +64,18 @@ impl Gather {
         let Some(oldest) = self.waiting.front() else {
             return Step::Rest;
         };
-        let ready = Event::Ready {
-            backlog: self.backlog,
-            oldest: oldest.since,
-        };
-        let decision = self.controller.on(now, ready);
-        let until = match decision.when {
-            When::Now => now,
-            When::At(until) => until,
-            When::After { items, .. } if self.backlog.items >= items => now,
-            When::After { until, .. } => until,
-        };
-        if until > now && !closing {
-            return Step::Hold(until);
+        let now = self.boundary.at(now);
+        let step = self.boundary.poll(now, self.backlog, oldest.since);
+        match step.unwrap_or_else(impossible) {
+            boundary::Step::Take(limit) => self.take(now, limit),
+            boundary::Step::Hold { .. } if closing => self.take(now, self.boundary.limit()),
+            boundary::Step::Hold { until, .. } => Step::Hold(until),
+            boundary::Step::Busy | boundary::Step::Rest => Step::Rest,
         }
-        self.take(
-            now,
-            Load::new(decision.limit_items, decision.limit_bytes),
-            decision.reason,
-        )
     }
 
     /// Takes as many as the limit allows, at least one.
-    fn take(&mut self, now: Time, limit: Load, reason: Reason) -> Step {
+    fn take(&mut self, now: Time, limit: Load) -> Step {
         let (mut taken, mut batch) = (0, Load::default());
         while let Some(next) = self.waiting.front() {
             let with = Load::new(batch.items + next.load.items, batch.bytes + next.load.bytes);
@@ -95,47 +87,38 @@ impl Gather {
         }
         self.backlog.items -= batch.items;
         self.backlog.bytes -= batch.bytes;
-        let reason = match (self.waiting.is_empty(), reason) {
-            (true, Reason::Anticipate | Reason::Age | Reason::Pace) => reason,
-            (true, _) => Reason::Drained,
-            (false, Reason::Drained) => Reason::Limit,
-            (false, _) => reason,
+        let cut = match self.waiting.is_empty() {
+            true => Cut::Drained,
+            false => Cut::Items,
         };
-        let started = Event::Started {
-            id: BatchId::default(),
-            batch,
-            left: self.backlog,
-            reason,
-        };
-        self.controller.on(now, started);
-        self.running = Some(now);
+        let started = self.boundary.started(now, batch, self.backlog, cut);
+        self.running = Some(started.unwrap_or_else(impossible));
         Step::Take(taken)
     }
 
     /// The sync is through.
     pub(crate) fn handle_done(&mut self, now: Time, ok: bool) {
-        if let Some(since) = self.running.take() {
-            let cost_ns = now.since(since);
-            self.controller.on(
-                now,
-                Event::Done {
-                    id: BatchId::default(),
-                    cost_ns,
-                    ok,
-                },
-            );
+        if let Some(id) = self.running.take() {
+            let done = self.boundary.done(self.boundary.at(now), id, ok);
+            done.unwrap_or_else(impossible);
         }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        self.boundary.snapshot()
     }
+}
+
+/// A boundary refuses only calls that contradict each other.
+#[cold]
+fn impossible<V>(error: BoundaryError) -> V {
+    unreachable!("the log thread keeps to the order of calls: {error}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate::controller::{Bounds, Knee, Objective};
+    use tidegate::controller::{Bounds, Controller, Knee, Objective};
 
     const BYTES: u64 = 1104;
 
@@ -157,7 +140,7 @@ mod tests {
             knee
         };
         let boxed: Box<dyn Controller> = Box::new(knee);
-        Gather::new(Bounded::new(boxed, bounds()).unwrap())
+        Gather::new(Boundary::new(boxed, bounds()).unwrap())
     }
 
     /// Callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, each caller is

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tidegate::Clock;
-use tidegate::controller::Bounded;
+use tidegate::boundary::Boundary;
 use tidegate::queue::{Builder, Wait};
 
 use crate::append::{Appender, Now};
@@ -144,8 +144,8 @@ fn assemble(
 ) -> Result<Parts, OpenError> {
     let epoch = catalog.epoch;
     let end = loaded.recovery.end;
-    let controller = Bounded::new(options.take_controller()?, options.bounds());
-    let controller = controller.map_err(|_| OpenError::Options("impossible bounds"))?;
+    let boundary = Boundary::new(options.take_controller()?, options.bounds());
+    let boundary = boundary.map_err(|_| OpenError::Options("impossible bounds"))?;
     let waker = std::mem::replace(&mut options.waker, Box::new(|| ()));
     let shared = Arc::new(Shared::new(storage, end, waker));
     let mut keeper = keeper(&shared, &options, catalog, following)?;
@@ -172,7 +172,7 @@ fn assemble(
     let driver = Driver::new(
         Arc::clone(&shared),
         consumer,
-        Gather::new(controller),
+        Gather::new(boundary),
         writer,
         options.marker_after,
     );
