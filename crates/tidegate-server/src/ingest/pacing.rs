@@ -2,15 +2,14 @@
 //!
 //! One controller prices them for the whole server: by default an acknowledgement leaves at once where
 //! nothing else is to be done, and under load as often as one per cent of a core pays for, never later than 5
-//! ms. Whoever has as many messages stored as it was told to wait for ([`Spacing`]) is acknowledged whatever
-//! the controller says, because its publisher may stand still.
+//! ms. A batch with as many messages stored as its publisher waits for ([`Spacing`]) is acknowledged at once,
+//! because that publisher may stand still.
 
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate::controller::{
-    BatchId, Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot, When,
-};
+use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
+use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snapshot};
 
 /// The latest an acknowledgement leaves after the first message it is for was stored.
 const AGE_MAX: Duration = Duration::from_millis(5);
@@ -21,11 +20,14 @@ const WINDOW_BYTES: u64 = 64 << 20;
 /// What a new batch may begin with, until there is something to go by.
 const FIRST: u16 = 100;
 
-/// A controller and the moment it asked to be asked again.
+/// The boundary of the acknowledgements.
+#[derive(Debug)]
 pub(super) struct Pacing {
-    controller: Box<dyn Controller>,
-    due: Option<Time>,
-    reason: Reason,
+    boundary: Boundary<Knee>,
+    /// The acknowledgements that are being sent.
+    sending: Option<BatchId>,
+    /// The cost of acknowledgements that were sent together with later ones.
+    unpaid_ns: u64,
 }
 
 impl Pacing {
@@ -35,78 +37,69 @@ impl Pacing {
             age_max: AGE_MAX,
             ..Bounds::default()
         };
-        let controller = Knee::new(Objective::CostBudget(BUDGET), bounds)
+        let boundary = Knee::new(Objective::CostBudget(BUDGET), bounds)
             .ok()
-            .and_then(|knee| Bounded::new(knee, bounds).ok())
-            .unwrap_or_else(|| unreachable!("constants within their ranges"));
+            .and_then(|knee| Boundary::new(knee, bounds).ok());
         Self {
-            controller: Box::new(controller),
-            due: None,
-            reason: Reason::Drained,
+            boundary: boundary.unwrap_or_else(|| unreachable!("constants within their ranges")),
+            sending: None,
+            unpaid_ns: 0,
         }
     }
 
     /// Returns whether `backlog` messages, stored since `oldest`, are to be acknowledged now. Asking again is
     /// harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: u64, oldest: Time) -> bool {
-        let backlog = Load::items(backlog);
-        let decision = self.controller.on(now, Event::Ready { backlog, oldest });
-        self.reason = decision.reason;
-        self.due = match decision.when {
-            When::Now => None,
-            When::After { items, .. } if backlog.items >= items => None,
-            When::At(t) | When::After { until: t, .. } => Some(t).filter(|&t| t > now),
-        };
-        self.due.is_none()
+        let (now, backlog) = (self.boundary.at(now), Load::items(backlog));
+        // Acknowledgements that wait to be written are written together with those that follow.
+        self.done(now, 0, false);
+        let step = self.boundary.poll(now, backlog, oldest);
+        matches!(step.unwrap_or_else(impossible), Step::Take(_))
     }
 
-    /// `acked` messages are acknowledged, `left` are not: because the controller allowed it, or because
-    /// somebody had to be.
+    /// `acked` messages are acknowledged, `left` are not: because the controller allowed it, or because their
+    /// publishers stand still without it.
     pub(super) fn started(&mut self, now: Time, acked: u64, left: u64, forced: bool) {
-        let reason = if forced { Reason::Limit } else { self.reason };
-        if left == 0 {
-            self.due = None;
-        }
+        let reason = match forced {
+            true => Reason::Limit,
+            false => self.boundary.reason(),
+        };
         let (batch, left) = (Load::items(acked), Load::items(left));
-        self.controller.on(
-            now,
-            Event::Started {
-                id: BatchId::default(),
-                batch,
-                left,
-                reason,
-            },
-        );
+        let (now, cut) = (self.boundary.at(now), Cut::Forced(reason));
+        let started = self.boundary.started(now, batch, left, cut);
+        self.sending = Some(started.unwrap_or_else(impossible));
     }
 
-    /// What was started has been sent.
+    /// The acknowledgements started have been sent.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
-        self.controller.on(
-            now,
-            Event::Done {
-                id: BatchId::default(),
-                cost_ns,
-                ok: true,
-            },
-        );
+        let cost_ns = self.unpaid_ns.saturating_add(cost_ns);
+        let paid = self.done(self.boundary.at(now), cost_ns, true);
+        self.unpaid_ns = if paid { 0 } else { cost_ns };
+    }
+
+    fn done(&mut self, now: Time, cost_ns: u64, ok: bool) -> bool {
+        let Some(id) = self.sending.take() else {
+            return false;
+        };
+        let done = self.boundary.done_with(now, id, cost_ns, ok);
+        done.unwrap_or_else(impossible);
+        true
     }
 
     /// When to ask again.
     pub(super) const fn due(&self) -> Option<Time> {
-        self.due
+        self.boundary.due()
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        self.boundary.snapshot()
     }
 }
 
-impl std::fmt::Debug for Pacing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pacing")
-            .field("due", &self.due)
-            .finish_non_exhaustive()
-    }
+/// A boundary refuses only calls that contradict each other.
+#[cold]
+fn impossible<V>(error: BoundaryError) -> V {
+    unreachable!("acknowledgements keep to the order of calls: {error}")
 }
 
 /// How many messages of a batch one acknowledgement is for at most: what its publisher is told as `msgs`.
@@ -204,5 +197,24 @@ mod tests {
         // A millisecond each: more than one per cent of a core, if one left for every message.
         let allowed = pacing.allows(now, 1, now);
         assert!(!allowed && pacing.due().is_some_and(|due| due <= now + AGE_MAX));
+    }
+
+    #[test]
+    fn acknowledgements_that_wait_to_be_written_do_not_keep_later_ones_back() {
+        let mut pacing = Pacing::new();
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        assert!(pacing.allows(at(10), 1, at(10)));
+        pacing.started(at(10), 1, 0, false);
+        // The first is not written yet.
+        assert!(pacing.allows(at(20), 1, at(20)));
+        pacing.started(at(20), 1, 0, false);
+        assert!(!pacing.allows(at(20), 0, at(20)), "nothing waits");
+        pacing.finished(at(21), 700);
+        assert_eq!(pacing.unpaid_ns, 700);
+        assert!(pacing.allows(at(40), 1, at(40)));
+        pacing.started(at(40), 1, 0, false);
+        pacing.finished(at(41), 300);
+        assert_eq!((pacing.unpaid_ns, pacing.boundary.running()), (0, 0));
+        assert_eq!(pacing.snapshot().counts.batches(), 3);
     }
 }

@@ -7,9 +7,8 @@
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate::controller::{
-    BatchId, Bounds, Choice, ChoiceError, Controller, Event, Load, Reason, Snapshot, When,
-};
+use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
+use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
 
 /// Copies in one batch, at most and at least.
 const ITEMS_MAX: u64 = 65_536;
@@ -17,17 +16,17 @@ const ITEMS_MIN: u64 = 16;
 /// Bytes in one batch: beyond it outboxes fall out of the caches.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The longest a message waits for company, whatever the objective.
+/// The longest a message waits for company, under any objective.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// The controller of the socket writes.
+/// The boundary of the socket writes.
+#[derive(Debug)]
 pub(crate) struct Flow {
-    controller: Box<dyn Controller>,
-    limit: Load,
-    /// What bounds the limit.
-    reason: Reason,
+    boundary: Boundary,
     /// When the oldest message not written was gathered.
     oldest: Option<Time>,
+    /// The round of writes in progress.
+    writing: Option<BatchId>,
 }
 
 impl Flow {
@@ -39,21 +38,20 @@ impl Flow {
             ..Bounds::items(ITEMS_MIN, ITEMS_MAX)
         };
         Ok(Self {
-            controller: choice.build(bounds)?,
-            limit: Load::new(ITEMS_MAX, BYTES_MAX),
-            reason: Reason::Memory,
+            boundary: Boundary::new(choice.build(bounds)?, bounds)?,
             oldest: None,
+            writing: None,
         })
     }
 
     /// How much may be gathered before it is written.
     pub(crate) const fn limit(&self) -> Load {
-        self.limit
+        self.boundary.limit()
     }
 
     /// What bounds that.
     pub(crate) const fn reason(&self) -> Reason {
-        self.reason
+        self.boundary.reason()
     }
 
     /// `gathered` waits and there is nothing else to do: until when may it wait? `None`: write now.
@@ -62,58 +60,43 @@ impl Flow {
             return None;
         }
         let oldest = *self.oldest.get_or_insert(now);
-        let ready = Event::Ready {
-            backlog: gathered,
-            oldest,
-        };
-        match self.controller.on(now, ready).when {
-            When::Now => None,
-            When::At(at) => Some(at).filter(|at| *at > now),
-            When::After { items, until } => {
-                Some(until).filter(|u| *u > now && gathered.items < items)
-            }
+        let now = self.boundary.at(now);
+        match self
+            .boundary
+            .poll(now, gathered, oldest)
+            .unwrap_or_else(impossible)
+        {
+            Step::Hold { until, .. } => Some(until),
+            Step::Take(_) | Step::Busy | Step::Rest => None,
         }
     }
 
     /// A round of writes begins with `batch`.
     pub(crate) fn started(&mut self, now: Time, batch: Load, reason: Reason) {
         self.oldest = None;
-        let left = Load::default();
-        self.controller.on(
-            now,
-            Event::Started {
-                id: BatchId::default(),
-                batch,
-                left,
-                reason,
-            },
-        );
+        let (now, left) = (self.boundary.at(now), Load::default());
+        let cut = Cut::Forced(reason);
+        let started = self.boundary.started(now, batch, left, cut);
+        self.writing = Some(started.unwrap_or_else(impossible));
     }
 
     /// It took `cost_ns`.
     pub(crate) fn done(&mut self, now: Time, cost_ns: u64) {
-        let decision = self.controller.on(
-            now,
-            Event::Done {
-                id: BatchId::default(),
-                cost_ns,
-                ok: true,
-            },
-        );
-        self.limit = Load::new(decision.limit_items, decision.limit_bytes);
-        self.reason = decision.reason;
+        if let Some(id) = self.writing.take() {
+            let now = self.boundary.at(now);
+            let done = self.boundary.done_with(now, id, cost_ns, true);
+            done.unwrap_or_else(impossible);
+        }
     }
 
     /// What the controller knows, for the monitor.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        self.boundary.snapshot()
     }
 }
 
-impl std::fmt::Debug for Flow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flow")
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
+/// A boundary refuses only calls that contradict each other.
+#[cold]
+fn impossible<V>(error: BoundaryError) -> V {
+    unreachable!("the loop keeps to the order of calls: {error}")
 }

@@ -380,8 +380,8 @@ impl JetStream {
     pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
         if let Some(sealed) = self.sealed.pop_front() {
             self.sealed_bytes -= sealed.entry.len();
-            self.gauge.started(now, sealed.commands, sealed.entry.len());
-            self.gauge.done(now, cost_ns);
+            self.gauge
+                .proposed(now, sealed.commands, sealed.entry.len(), cost_ns);
             self.in_flight.push(at, sealed.waiters);
         }
     }

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tidegate::Time;
-use tidegate::controller::{
-    BatchId, Bounded, Bounds, Controller, Event, Knee, Load, Objective, Reason, Snapshot,
-};
+use tidegate::boundary::{Boundary, Cut};
+use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
 
 use super::consumers::Key;
 use crate::replica::Proposed;
@@ -235,14 +234,13 @@ impl<T> Proposals<T> {
 /// company here: what gathered in a turn of the loop is proposed at its end, since the log gathers whatever
 /// comes while a sync runs.
 pub(super) struct Gauge {
-    controller: Box<dyn Controller>,
-    limit: Load,
-    /// It stays as it is. For measuring.
-    fixed: bool,
+    boundary: Boundary<Knee>,
+    /// Commands and bytes that hold whatever the controller decides. For measuring.
+    fixed: Option<Load>,
 }
 
 impl Gauge {
-    /// With `fixed`, commands and bytes, nobody chooses.
+    /// With `fixed`, commands and bytes, the controller does not choose.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         let bounds = Bounds {
             items_min: 1,
@@ -253,56 +251,37 @@ impl Gauge {
         };
         let knee = Knee::new(Objective::Lean, bounds).and_then(Knee::in_bytes);
         let knee = knee.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}"));
-        let bounded = Bounded::new(knee, bounds);
-        let most = Load::new(ENTRY_COMMANDS_MAX, ENTRY_BYTES_MAX);
+        let boundary = Boundary::new(knee, bounds);
         Self {
-            controller: Box::new(
-                bounded.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
-            ),
-            limit: fixed.map_or(most, |(commands, bytes)| Load::new(commands, bytes)),
-            fixed: fixed.is_some(),
+            boundary: boundary.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
+            fixed: fixed.map(|(commands, bytes)| Load::new(commands, bytes)),
         }
     }
 
     /// A command of so many bytes would be one too many for an entry that holds so much.
-    pub(super) const fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
-        commands > 0
-            && ((held + bytes) as u64 > self.limit.bytes || commands as u64 >= self.limit.items)
+    pub(super) fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
+        let limit = self.limit();
+        commands > 0 && ((held + bytes) as u64 > limit.bytes || commands as u64 >= limit.items)
     }
 
-    /// An entry is being proposed.
-    pub(super) fn started(&mut self, now: Time, commands: usize, bytes: usize) {
+    fn limit(&self) -> Load {
+        let Load { items, bytes } = self.boundary.limit();
+        let bytes = bytes.clamp(ENTRY_BYTES_MIN, ENTRY_BYTES_MAX);
+        self.fixed.unwrap_or_else(|| Load::new(items, bytes))
+    }
+
+    /// An entry was proposed, which took `cost_ns`.
+    pub(super) fn proposed(&mut self, now: Time, commands: usize, bytes: usize, cost_ns: u64) {
         let batch = Load::new(commands as u64, bytes as u64);
-        let (left, reason) = (Load::default(), Reason::Drained);
-        let started = Event::Started {
-            id: BatchId::default(),
-            batch,
-            left,
-            reason,
-        };
-        self.controller.on(now, started);
-    }
-
-    /// That took so long.
-    pub(super) fn done(&mut self, now: Time, cost_ns: u64) {
-        let decision = self.controller.on(
-            now,
-            Event::Done {
-                id: BatchId::default(),
-                cost_ns,
-                ok: true,
-            },
-        );
-        let bytes = decision.limit_bytes.clamp(ENTRY_BYTES_MIN, ENTRY_BYTES_MAX);
-        if self.fixed {
-            return;
-        }
-        self.limit = Load::new(decision.limit_items.clamp(1, ENTRY_COMMANDS_MAX), bytes);
+        let (left, cut) = (Load::default(), Cut::Forced(Reason::Drained));
+        let now = self.boundary.at(now);
+        let ran = self.boundary.ran(now, batch, left, cut, cost_ns, true);
+        debug_assert!(ran.is_ok(), "{ran:?}");
     }
 
     /// What the controller knows, for the monitor.
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        self.boundary.snapshot()
     }
 }
 
