@@ -30,7 +30,7 @@ fn both(world: &World, warm: f64) -> [Outcome; 2] {
     let span = Span {
         warm_ms: warm,
         batches: 2000,
-        items: 60_000,
+        items: 200_000,
     };
     let capacity = capacity(world);
     let ours = Knee::new(Objective::Lean, bounds)

@@ -114,8 +114,10 @@ pub(super) struct Line {
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     all: [Bucket; GRID],
-    /// Bit i: bucket i holds samples.
+    /// Bit i: bucket i holds samples that count for the fit.
     live: u64,
+    /// Bit i: bucket i was measured since the costs last changed, however long ago.
+    seen: u64,
     batches: u64,
 }
 
@@ -146,6 +148,7 @@ impl Buckets {
         Self {
             all: [EMPTY; GRID],
             live: 0,
+            seen: 0,
             batches: 0,
         }
     }
@@ -158,6 +161,7 @@ impl Buckets {
 
     pub(super) const fn clear(&mut self) {
         self.live = 0;
+        self.seen = 0;
     }
 
     /// A batch of `n` cost `y` nanoseconds, where single costs scatter by `noise`.
@@ -167,6 +171,7 @@ impl Buckets {
         let window = noise / KNOWN;
         let window = (window * window).clamp(SAMPLES.0, SAMPLES.1) as u32;
         let b = &mut self.all[i];
+        self.seen |= 1 << i;
         if self.live & (1 << i) == 0 {
             self.live |= 1 << i;
             *b = Bucket {
@@ -187,7 +192,7 @@ impl Buckets {
     pub(super) fn rate_of(&self, n: u64) -> Option<(f64, f64)> {
         let i = grid_index(n);
         let b = &self.all[i];
-        (self.live & (1 << i) != 0).then_some((b.rate, b.weight))
+        (self.seen & (1 << i) != 0).then_some((b.rate, b.weight))
     }
 
     /// What is saved by one batch of `n` instead of two of half the size, in nanoseconds, as far as both were
@@ -201,7 +206,7 @@ impl Buckets {
 
     /// Tells `each` of every size measured: its index, its rate and how many samples that rests on.
     pub(super) fn each(&self, mut each: impl FnMut(usize, f64, f64)) {
-        let mut rest = self.live;
+        let mut rest = self.seen;
         while rest != 0 {
             let i = rest.trailing_zeros() as usize;
             rest &= rest - 1;
@@ -211,7 +216,7 @@ impl Buckets {
 
     /// The largest size measured; 0 without any.
     pub(super) fn largest(&self) -> f64 {
-        match self.live {
+        match self.seen {
             0 => 0.0,
             live => self.all[live.ilog2() as usize].n,
         }

@@ -689,7 +689,7 @@ impl Knee {
         self.binding = binding;
     }
 
-    /// The least limit while batches usually take everything that waits: twice what they took lately, so that
+    /// The least limit while batches usually take everything that waits: half more than they took lately, so that
     /// chance does not cut them, unless larger batches were measured to be worse.
     fn ample(&self) -> f64 {
         let may = self.asked
@@ -697,7 +697,7 @@ impl Knee {
             && self.cost.convex.is_none()
             && !self.search.is_capped();
         if may && self.natural > 0.0 {
-            nearest(2.0 * self.natural)
+            nearest(1.5 * self.natural)
         } else {
             0.0
         }

@@ -29,6 +29,8 @@ const STEADY: u32 = 2;
 const NEAR: usize = 2;
 /// No trial counts for more than so many.
 const DEAREST: f64 = 64.0;
+/// After so many batches a size that cost more than that may be tried again.
+const REHEAR: u32 = 1024;
 /// Batches in a row that a trial waits for a backlog it fits.
 const MISSED: u32 = 8;
 /// The least and most batches of a trial.
@@ -238,6 +240,9 @@ impl Search {
             if cut.suspect {
                 return;
             }
+            if self.settled.is_multiple_of(REHEAR) {
+                self.rehear(limit, sizes);
+            }
             let stays = self.backlog.stays(cut.left) && self.backlog.steady >= STEADY;
             if self.backlog.grows || stays {
                 self.choose(limit, bounds, sizes, noise);
@@ -291,6 +296,21 @@ impl Search {
         } else if size > limit {
             self.capped = true;
         }
+    }
+
+    /// Lets sizes be tried again at which a batch hung: a single one condemned them.
+    fn rehear(&mut self, limit: u64, sizes: &Buckets) {
+        let Some((rate, _)) = sizes.rate_of(limit) else {
+            return;
+        };
+        let own = limit as f64 / rate;
+        let tried = &mut self.tried;
+        sizes.each(|i, of, _| {
+            if of * DEAREST < rate {
+                *tried &= !(1 << i);
+            }
+        });
+        self.spent_ns = self.spent_ns.min(DEAREST * own);
     }
 
     /// Takes the best of the sizes measured. While the backlog grows that is the highest throughput, and of
