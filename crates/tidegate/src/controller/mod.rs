@@ -168,7 +168,7 @@ pub enum Event {
     /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and fewer
     /// batches run than the last decision allowed in flight.
     Ready {
-        /// What waits now.
+        /// The backlog now.
         backlog: Load,
         /// When its oldest item arrived; `now` where the driver does not know.
         oldest: Time,
@@ -179,7 +179,7 @@ pub enum Event {
         id: BatchId,
         /// What it holds: never empty.
         batch: Load,
-        /// What is left behind.
+        /// The rest of the backlog.
         left: Load,
         /// Why it was cut there: [`Reason::Drained`] if it took everything, the decision's reason if that
         /// bound it, or the driver's own: [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`],
@@ -190,7 +190,7 @@ pub enum Event {
     Done {
         /// Which.
         id: BatchId,
-        /// What it cost the stage that runs it.
+        /// Its cost to the stage that runs it.
         cost_ns: u64,
         /// Whether it did its work and the cost was measured. That of a failed batch teaches nothing.
         ok: bool,
@@ -225,7 +225,7 @@ pub struct Decision {
     pub in_flight: u32,
     /// When the batch may start.
     pub when: When,
-    /// What bound it.
+    /// The bound that set it.
     pub reason: Reason,
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Cost {
     /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush
     /// saved is worth a wait.
     pub(super) rough_a: Option<f64>,
-    /// What a batch of the last size saves against two of half of it.
+    /// The saving of a batch of the last size over two of half of it.
     pub(super) saved: Option<f64>,
 }
 

@@ -43,7 +43,7 @@ const PROBE_EVERY: u64 = 16;
 /// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
 /// differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
-/// What a batch that took everything, and one that the limit cut, leave of the size batches usually have.
+/// The share of the usual size that a batch which took everything, and one that the limit cut, leave of it.
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
@@ -84,11 +84,11 @@ pub struct Knee {
     chunk: f64,
     /// Backlog left by the batch started last.
     left: u64,
-    /// What batches took that took everything: the largest of late.
+    /// The size of batches that took everything: the largest of late.
     natural: f64,
     /// The limit is what the costs ask for, and not held back by the sizes measured so far.
     reached: bool,
-    /// Somebody asks before a batch starts: a backlog is known, and not only a buffer that is full.
+    /// The driver asks before a batch starts: a backlog is known, and not only a full buffer.
     asked: bool,
     /// The first look at the backlog since the last batch is still to come.
     fresh: bool,
@@ -443,7 +443,7 @@ impl Knee {
         }
     }
 
-    /// Whether larger sizes are tried: objectives that set a limit of their own keep it.
+    /// Returns whether larger sizes are tried: objectives that set a limit of their own keep it.
     const fn looks_up(&self) -> bool {
         self.asked
             && (self.reached || !self.targeted() || self.search.found().is_some())
@@ -689,8 +689,8 @@ impl Knee {
         self.binding = binding;
     }
 
-    /// The least limit while batches usually take everything that waits: half more than they took lately, so that
-    /// chance does not cut them, unless larger batches were measured to be worse.
+    /// The least limit while batches usually take everything that waits: half more than they took lately, so
+    /// that chance does not cut them, unless larger batches were measured to be worse.
     fn ample(&self) -> f64 {
         let may = self.asked
             && matches!(self.objective, Objective::Lean)

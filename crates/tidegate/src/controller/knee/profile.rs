@@ -74,7 +74,7 @@ impl Profile {
     }
 }
 
-/// Who is known to call, and who of them is missing: the most calls that were open at once lately, less those
+/// Counts the known callers and those of them that are missing: the most calls that were open at once lately, less those
 /// open now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Callers {
@@ -122,7 +122,7 @@ impl Callers {
 /// example.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
-    /// What a wait came to, in flushes an item of its batch, as a moving average.
+    /// The worth of a wait, in flushes an item of its batch, as a moving average.
     worth: f64,
     batches: u64,
     /// The wait in progress: since when, and how many waited then.

@@ -78,8 +78,8 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
 }
 
-/// Whether cutting a backlog into parts works here: a part is worth its cost only if the backlog is gone after
-/// the last one.
+/// Learns if cutting a backlog into parts works here: a part is worth its cost only if the backlog is gone
+/// after the last one.
 ///
 /// Where callers return as soon as their part is done, or batches cost otherwise than the fit says, it is
 /// not. Each failure doubles the number of backlogs that are taken in one go before the next attempt.
@@ -98,7 +98,7 @@ pub(super) struct Drain {
 const SKIPS_MAX: u32 = 256;
 
 impl Drain {
-    /// Whether a backlog may be cut now.
+    /// Returns whether a backlog may be cut now.
     pub(super) const fn may_cut(&self) -> bool {
         self.left == 0
     }

@@ -38,17 +38,17 @@ const BLOCK: (f64, f64) = (3.0, 64.0);
 /// As many as it takes to know the mean of the size to this share.
 const ROUGH: f64 = 0.15;
 
-/// What came of a batch that the limit cut.
+/// A finished batch that the limit cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     /// The size it was cut to.
     pub(super) n: u64,
     pub(super) cost_ns: f64,
-    /// What waited when it was taken.
+    /// The backlog when the batch was taken.
     pub(super) backlog: u64,
-    /// What stayed behind.
+    /// The rest of that backlog.
     pub(super) left: u64,
-    /// What arrives a nanosecond.
+    /// Arrivals a nanosecond.
     pub(super) arriving: f64,
     /// Its cost was off: an outlier, or the first batch at changed costs.
     pub(super) suspect: bool,
@@ -108,7 +108,7 @@ struct Backlog {
 
 impl Backlog {
     fn look(&mut self, backlog: u64, limit: u64, on_trial: bool) {
-        // What a trial does to the backlog says nothing of the limit in force.
+        // The backlog after a trial says nothing of the limit in force.
         let last = std::mem::replace(&mut self.last, (!on_trial).then_some(backlog));
         match last {
             Some(last) if !on_trial => {
@@ -141,7 +141,7 @@ impl Backlog {
         self.batches = 0;
     }
 
-    /// Whether it will still be there after [`SOON`] more batches as far as one can tell.
+    /// Returns whether it will still be there after [`SOON`] more batches, by its trend.
     fn stays(&self, backlog: u64) -> bool {
         backlog as f64 + self.trend.min(self.change) * SOON > 0.0
     }
@@ -187,7 +187,7 @@ impl Search {
         }
     }
 
-    /// Whether the limit is larger than usual because the backlog grew.
+    /// Returns whether the limit is larger than usual because the backlog grew.
     pub(super) const fn is_loose(&self) -> bool {
         self.loose.is_some()
     }

@@ -19,7 +19,7 @@ pub struct Span {
     pub items: u64,
 }
 
-/// What the callers saw after the share that was skipped.
+/// The callers' view of a run, without the time for learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Items a millisecond.
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub in_flight: f64,
     /// Mean milliseconds from one batch to the next.
     pub batch_ms: f64,
-    /// When the run ended, in milliseconds.
+    /// The end of the run, in milliseconds.
     pub end: f64,
 }
 
@@ -158,7 +158,7 @@ pub fn run(
     out.in_flight = held as f64 / busy.max(1) as f64;
     out.batch_ms = ms / (sim.batches - b0).max(1) as f64;
     out.end = sim.now as f64 / 1e6;
-    // What still waits has waited at least this long: leaving it out would flatter a queue that grows.
+    // Items in the queue have waited at least this long: a queue that grows would look better without them.
     let now = sim.now;
     let mut l = std::mem::take(&mut sim.latencies);
     l.extend(sim.queue.iter().map(|(t, _)| (now - t) as f64 / 1e6));

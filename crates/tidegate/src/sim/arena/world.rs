@@ -1,8 +1,8 @@
-//! What a world is made of.
+//! The parts of a world.
 
 use crate::sim::Rng;
 
-/// What a batch of n items costs on average, in milliseconds.
+/// The mean cost of a batch of n items, in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Curve {
@@ -164,7 +164,7 @@ impl Noise {
     }
 }
 
-/// What runs the batches.
+/// The server of a world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Server {
@@ -179,7 +179,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// Whether more than one batch may run at once.
+    /// Returns whether more than one batch may run at once.
     #[must_use]
     pub const fn is_parallel(self) -> bool {
         matches!(self, Self::Slots(_) | Self::Contended(_))
