@@ -195,7 +195,8 @@ impl Buckets {
         (self.seen & (1 << i) != 0).then_some((b.rate, b.weight))
     }
 
-    /// The saving of one batch of `n` over two of half the size, in nanoseconds, as far as both were measured.
+    /// The saving of one batch of `n` over two of half the size, in nanoseconds. Both sizes must have been
+    /// measured.
     pub(super) fn saved(&self, n: u64) -> Option<f64> {
         let (whole, _) = self.rate_of(n)?;
         let (half, _) = self.rate_of(n / 2)?;

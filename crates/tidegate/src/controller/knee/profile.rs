@@ -74,8 +74,8 @@ impl Profile {
     }
 }
 
-/// Counts the known callers and those of them that are missing: the most calls that were open at once lately, less those
-/// open now.
+/// Counts the known callers and those of them that are missing: the most calls that were open at once
+/// lately, less those open now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Callers {
     /// Calls that arrived and are not answered.

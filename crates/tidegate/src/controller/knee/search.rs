@@ -426,8 +426,8 @@ impl Search {
     }
 }
 
-/// The ratio of throughputs from which grid size `i` takes the place of size `at`: 3 % a doubling, down as well
-/// as up.
+/// The ratio of throughputs from which grid size `i` takes the place of size `at`: 3 % a doubling, down as
+/// well as up.
 fn lean(i: usize, at: usize) -> f64 {
     let mut worth = 1.0;
     for _ in 0..i.abs_diff(at) {

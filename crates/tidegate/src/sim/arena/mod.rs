@@ -1,4 +1,4 @@
-//! Worlds that no controller was designed for: any cost curve, noise, drift, server and load, in virtual time.
+//! Worlds that no controller was designed for: any cost curve, noise, server and load, in virtual time.
 //!
 //! A [`World`] is a value: named ones are the cases that once went wrong, [`World::random`] makes one of a
 //! seed. [`run`] lets any controller serve it and answers what the callers saw. [`oracle`] finds the best
