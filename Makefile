@@ -8,7 +8,7 @@ PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers test test-all loom ignored compare compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers test test-all loom ignored compare compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -42,7 +42,7 @@ deps-system:
 	  || echo "missing: strace, iproute2, e2fsprogs, util-linux or openssl (see target-system.log)"
 
 deps-peers: ## the rivals that benches run beside us, and nats-server
-	@for peer in rust java erlang go redis-rs go-nats; do \
+	@for peer in rust java erlang go redis-rs go-nats postgres; do \
 	  bench/peers/install.sh $$peer </dev/null >target-peers-$$peer.log 2>&1 \
 	    && echo "peer $$peer: ready" && rm -f target-peers-$$peer.log \
 	    || echo "peer $$peer: not installed (see target-peers-$$peer.log); by hand: bench/peers/install.sh $$peer"; \
@@ -78,6 +78,10 @@ compare: ## OLD=FILE NEW=FILE: two release binaries of tidegate in PAIRS (15) in
 	@test -n "$(OLD)" && test -n "$(NEW)" || { echo "expected OLD=FILE and NEW=FILE, two release binaries of tidegate"; exit 2; }
 	$(CARGO) build --locked --release -p tidegate-bench
 	target/release/tidegate-bench compare "$(OLD)" "$(NEW)" --pairs $(PAIRS) --within $(WITHIN)
+
+handlers: ## real handlers beside the crates that batch: about 4 h; goes on where it was stopped
+	$(CARGO) build --locked --release -p tidegate-bench --features peers
+	target/release/tidegate-bench handlers --peers --out bench/results/handlers.jsonl
 
 compare-self: ## today's binary compared with itself: the noise of this machine
 	$(CARGO) build --locked --release -p tidegate-cli

@@ -71,11 +71,16 @@ go_nats() {
     nats && (cd go-nats && go build -o bin/ github.com/nats-io/nats-server/v2)
 }
 
+# No rival: the database that `tidegate-bench handlers` inserts into. The bench makes a cluster of its own.
+postgres() {
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages postgresql
+}
+
 case "${1:-all}" in
-    rust | java | erlang | redis | nats) "$1" ;;
+    rust | java | erlang | redis | nats | postgres) "$1" ;;
     go) go_ ;;
     redis-rs) redis_rs ;;
     go-nats) go_nats ;;
-    all) rust && java && erlang && redis && go_ && redis_rs && go_nats ;;
-    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|nats|go-nats]" >&2; exit 2 ;;
+    all) rust && java && erlang && redis && go_ && redis_rs && go_nats && postgres ;;
+    *) echo "usage: install.sh [rust|java|erlang|go|redis-rs|redis|nats|go-nats|postgres]" >&2; exit 2 ;;
 esac
