@@ -147,9 +147,14 @@ impl World {
         self.turn();
         loop {
             self.propose();
-            if !self.commit() {
+            if self.commit() {
+                continue;
+            }
+            // A request that waited for another may have woken a consumer after its turn.
+            if self.streams().deadline() != Some(Time::ZERO) {
                 break;
             }
+            self.turn();
         }
         assert!(self.streams().is_idle());
     }
@@ -521,6 +526,26 @@ fn limits() -> impl Strategy<Value = Limits> {
         consumers: consumers.then_some(1),
         file_bytes: bytes.then_some(1000),
     })
+}
+
+#[test]
+fn a_reset_that_waits_for_another_is_answered() {
+    let mut w = World::new(Limits {
+        streams: None,
+        consumers: None,
+        file_bytes: None,
+    });
+    let (what, body) = stream("S");
+    assert_eq!(w.ask(&what, body), 0);
+    let consumer = serde_json::json!({
+        "stream_name": "S",
+        "config": {"name": "C", "ack_policy": "explicit", "mem_storage": true},
+    });
+    assert_eq!(w.ask("CONSUMER.CREATE.S.C", consumer), 0);
+    let reset = ("CONSUMER.RESET.S.C".to_owned(), Value::Null);
+    let numbers = [w.send(0, &reset), w.send(0, &reset)];
+    w.settle();
+    assert_eq!(numbers.map(|number| w.code(number)), [0, 0]);
 }
 
 proptest! {
