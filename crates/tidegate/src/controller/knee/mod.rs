@@ -38,6 +38,8 @@ const START_BYTES: u64 = 64 << 10;
 /// Growth per saturated batch until sizes span enough to tell a from b, and the most beyond the largest size
 /// measured.
 const GROW: u64 = 2;
+/// The same for bytes, where a limit starts close to its bound.
+const GROW_BYTES: u64 = 4;
 /// Every so many saturated batches one of another size keeps a and b identifiable.
 const PROBE_EVERY: u64 = 16;
 /// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
@@ -411,6 +413,13 @@ impl Knee {
         }
     }
 
+    const fn growth(&self) -> u64 {
+        match self.unit {
+            Unit::Items => GROW,
+            Unit::Bytes => GROW_BYTES,
+        }
+    }
+
     /// Returns whether the limit comes from what was measured, rather than from growing until something is.
     const fn targeted(&self) -> bool {
         self.cost.identified || self.cost.convex.is_some()
@@ -640,7 +649,7 @@ impl Knee {
         if self.targeted() || self.search.found().is_some() {
             self.retarget();
         } else if self.cost.fit.is_none() && n >= plan.limit && n >= plan.full {
-            self.limit = n.saturating_mul(GROW).min(self.ceiling) as f64;
+            self.limit = n.saturating_mul(self.growth()).min(self.ceiling) as f64;
             self.binding = Reason::Probe;
         }
         self.check_feasible();
@@ -673,7 +682,7 @@ impl Knee {
             };
             return;
         }
-        self.reached = self.known || self.cost.top * GROW as f64 >= target;
+        self.reached = self.known || self.cost.top * self.growth() as f64 >= target;
         // Costs that are given need no grid to be steady on, and no caution beyond the sizes measured.
         let c = match (self.known, self.on_grid) {
             (true, _) => target,
@@ -705,7 +714,7 @@ impl Knee {
 
     /// Grows to [`GROW`] times the largest size measured, no further.
     fn within_reach(&self, target: f64) -> f64 {
-        target.min((self.cost.top * GROW as f64).max(self.limit))
+        target.min((self.cost.top * self.growth() as f64).max(self.limit))
     }
 
     fn wanted(&self, fit: Line) -> (f64, Reason) {
