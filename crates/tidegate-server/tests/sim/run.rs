@@ -29,8 +29,8 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
     })
 }
 
-/// Seeds that fail, known and not mended: two of three nodes restart while their disks are completely full, and
-/// the group finds no leader that can commit what makes space (docs/operating.md). `SEED=856` runs one alone.
+/// Seeds that fail, known and not mended: two of three nodes restart while their disks are completely full,
+/// and the group finds no leader that can commit a deletion (docs/operating.md). `SEED=856` runs one alone.
 pub(crate) const KNOWN: [u64; 2] = [856, 862];
 
 /// What the seeds saw, up to the first that fails, and that one. Of several that run at the same time the
