@@ -218,7 +218,7 @@ impl Buckets {
     pub(super) fn largest(&self) -> f64 {
         match self.seen {
             0 => 0.0,
-            live => self.all[live.ilog2() as usize].n,
+            seen => self.all[seen.ilog2() as usize].n,
         }
     }
 

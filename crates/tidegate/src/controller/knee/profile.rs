@@ -92,7 +92,7 @@ const WINDOW: u32 = 8;
 
 impl Callers {
     pub(super) const fn arrived(&mut self, calls: u64) {
-        self.open += calls;
+        self.open = self.open.saturating_add(calls);
     }
 
     pub(super) fn answered(&mut self, calls: u64) {
@@ -210,6 +210,9 @@ mod tests {
             c.arrived(7);
         }
         assert_eq!(c.missing(), Some(0), "one has left");
+        c.arrived(u64::MAX);
+        c.arrived(1);
+        assert_eq!(c.missing(), Some(0), "more than can be counted");
     }
 
     #[test]
