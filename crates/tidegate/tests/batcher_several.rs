@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use batcher_common::{LONG, block_on, until};
 use tidegate::batcher::{
-    Batch, Builder, Dispatcher, Flow, Handle, Op, OwnedBatch, ReplyError, Request, SharedHandler,
-    StopError, StopReason,
+    Batch, Builder, Dispatcher, Flow, Handle, Handled, Op, OwnedBatch, ReplyError, Request,
+    SharedHandler, StopError, StopReason,
 };
 use tidegate::controller::{BatchId, Event, Fixed, Recorder, Snapshot, replay};
 
@@ -493,7 +493,8 @@ impl Gate {
     }
 }
 
-/// Counts the batches inside, waits at the gate, and answers ten times the item. Item 13 panics.
+/// Counts the batches inside, waits at the gate, and answers ten times the item. Item 13
+/// panics, item 77 is an error.
 struct Gated {
     gate: Gate,
     inside: Arc<AtomicUsize>,
@@ -504,7 +505,7 @@ impl SharedHandler for Gated {
     type Reply = u64;
     type Info = std::convert::Infallible;
 
-    async fn handle_batch(&self, batch: &mut Batch<u64, u64>) -> Flow {
+    async fn handle_batch(&self, batch: &mut Batch<u64, u64>) -> Handled {
         self.inside.fetch_add(1, SeqCst);
         self.gate.pass().await;
         let mut items = Vec::new();
@@ -513,10 +514,13 @@ impl SharedHandler for Gated {
             batcher_common::quiet_panic();
         }
         if items.contains(&99) {
-            return Flow::stop("99");
+            return Ok(Flow::stop("99"));
+        }
+        if items.contains(&77) {
+            "not a number".parse::<u64>()?;
         }
         batch.answer(items.into_iter().map(|n| n * 10));
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 
@@ -568,6 +572,23 @@ fn a_shared_handler_works_on_several_batches_and_a_panic_loses_one() {
             assert_eq!(handle.stats().failed, 1);
         });
     }
+}
+
+#[test]
+fn an_error_of_a_shared_handler_fails_its_own_callers_and_the_actor_goes_on() {
+    runtime(2).block_on(async {
+        let (handle, gate, inside) = gated(several(1, 2)).await;
+        let (bad, good) = (send(&handle, 77), send(&handle, 1));
+        until_async(|| inside.load(SeqCst) == 2).await;
+        gate.open();
+        let error = bad.await.unwrap_err();
+        assert!(
+            matches!(&error, ReplyError::Failed(cause) if cause.to_string().contains("invalid digit")),
+            "{error:?}"
+        );
+        assert_eq!(good.await.unwrap(), 10);
+        assert_eq!(send(&handle, 2).await.unwrap(), 20);
+    });
 }
 
 #[test]
@@ -698,7 +719,7 @@ impl SharedHandler for Hostile {
     type Reply = u64;
     type Info = std::convert::Infallible;
 
-    async fn handle_batch(&self, batch: &mut Batch<u64, u64>) -> Flow {
+    async fn handle_batch(&self, batch: &mut Batch<u64, u64>) -> Handled {
         struct Leave<'a>(&'a AtomicUsize);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
@@ -718,7 +739,7 @@ impl SharedHandler for Hostile {
             batcher_common::quiet_panic();
         }
         batch.answer(items.into_iter().map(|n| n * 2));
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 

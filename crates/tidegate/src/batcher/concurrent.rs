@@ -20,7 +20,7 @@ use super::dispatch::{Dispatcher, Dispatching};
 use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
-use super::handler::{Flow, Init, StopReason};
+use super::handler::{Flow, Handled, Init, StopReason};
 use super::mend::catch;
 use super::owned::{End, OwnedBatch};
 use super::reply::{Reply, after_panic, pair};
@@ -48,13 +48,14 @@ pub trait SharedHandler: Send + Sync + 'static {
     }
 
     /// Handles one batch, never empty. The operations left in `batch` afterwards are dropped, and callers
-    /// without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)).
+    /// without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)). An error, as `?`
+    /// returns it, fails the callers without an answer, and the actor goes on.
     /// [`Flow::HandleContinue`] means [`Flow::Continue`] here; [`Flow::Stop`] ends the actor when the other
     /// batches are finished.
     fn handle_batch(
         &self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
-    ) -> impl Future<Output = Flow> + Send;
+    ) -> impl Future<Output = Handled> + Send;
 
     /// The backlog is empty and no batch runs: called once, before the actor waits.
     fn idle(&self) {}
@@ -215,12 +216,12 @@ where
     type Reply = O::Reply;
     type Info = Infallible;
 
-    async fn handle_batch(&self, batch: &mut Batch<T, O::Reply>) -> Flow {
+    async fn handle_batch(&self, batch: &mut Batch<T, O::Reply>) -> Handled {
         let mut items = Vec::new();
         batch.take_items(&mut items);
         let len = items.len();
         (self.f)(items).await.answer(batch, len);
-        Flow::Continue
+        Ok(Flow::Continue)
     }
 }
 
@@ -237,7 +238,8 @@ impl<H: SharedHandler> Launch<H::Item, H::Reply, H::Info> for Tasks<H> {
         let handler = Arc::clone(&self.0);
         let life = async move {
             let mut batch = batch;
-            let flow = catch_async(async { handler.handle_batch(&mut batch).await }).await;
+            let handled = catch_async(async { handler.handle_batch(&mut batch).await }).await;
+            let flow = handled.map(|handled| batch.conclude(handled));
             // The handler goes before its batch: an actor that ended holds the last of it.
             drop(handler);
             batch.finish(flow.map_or(End::Panicked, End::Done));
