@@ -298,6 +298,8 @@ pub enum Reason {
     Oversized,
     /// The backlog grows under the usual limit, so this one is larger.
     Backlog,
+    /// Free slots share the backlog.
+    Shared,
 }
 
 impl Reason {
@@ -323,6 +325,7 @@ impl Reason {
         Self::Closing,
         Self::Oversized,
         Self::Backlog,
+        Self::Shared,
     ];
 
     /// Its name in logs, metrics and JSON.
@@ -346,6 +349,7 @@ impl Reason {
             Self::Closing => "closing",
             Self::Oversized => "oversized",
             Self::Backlog => "backlog",
+            Self::Shared => "shared",
         }
     }
 }

@@ -121,6 +121,15 @@ pub(super) struct Buckets {
     batches: u64,
 }
 
+/// What a batch would cost, and how many samples that rests on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    pub(super) cost: f64,
+    pub(super) weight: f64,
+    /// The noise of one of them.
+    pub(super) noise: f64,
+}
+
 /// What a look over the buckets found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
@@ -193,6 +202,56 @@ impl Buckets {
         let i = grid_index(n);
         let b = &self.all[i];
         (self.seen & (1 << i) != 0).then_some((b.rate, b.weight))
+    }
+
+    /// The cost of a batch of `n`, by the nearest sizes measured on both sides, or by its own; `None` beyond
+    /// them.
+    pub(super) fn cost_at(&self, n: f64, noise: f64) -> Option<Estimate> {
+        let (below, above) = self.around(n);
+        match (below, above) {
+            (Some(below), Some(above)) => {
+                let span = (above.n - below.n).max(1e-9);
+                let part = ((n - below.n) / span).clamp(0.0, 1.0);
+                Some(Estimate {
+                    cost: below.y + (above.y - below.y) * part,
+                    weight: below.weight + (above.weight - below.weight) * part,
+                    noise,
+                })
+            }
+            (Some(one), None) | (None, Some(one)) => {
+                let near = (n / one.n - 1.0).abs() <= 1.0 / 8.0;
+                near.then_some(Estimate {
+                    cost: one.y,
+                    weight: one.weight,
+                    noise,
+                })
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// What a batch of `n` costs at most, by the nearest size measured, where costs an item never rise.
+    pub(super) fn bound(&self, n: f64) -> Option<f64> {
+        let (below, above) = self.around(n);
+        let one = below.or(above)?;
+        Some(one.y * (n / one.n).max(1.0))
+    }
+
+    /// The nearest sizes measured, at most `n` and larger.
+    fn around(&self, n: f64) -> (Option<&Bucket>, Option<&Bucket>) {
+        let i = grid_index(n as u64);
+        let upto = u64::MAX >> (GRID - 1 - i);
+        let of = |bits: u64, i: u32| (bits != 0).then(|| &self.all[i as usize]);
+        let (low, high) = (self.seen & upto, self.seen & !upto);
+        let mut below = of(low, low.checked_ilog2().unwrap_or(0));
+        let mut above = of(high, high.trailing_zeros());
+        // The mean of its own bucket may lie above it.
+        if let Some(own) = below.filter(|own| own.n > n) {
+            above = Some(own);
+            let less = low & !(1 << (GRID - 1).min(low.ilog2() as usize));
+            below = of(less, less.checked_ilog2().unwrap_or(0));
+        }
+        (below, above)
     }
 
     /// The saving of one batch of `n` over two of half the size, in nanoseconds. Both sizes must have been

@@ -14,21 +14,24 @@
 
 mod buckets;
 mod cost;
+mod flight;
 mod inflation;
 mod profile;
 mod rate;
 mod search;
+mod slow;
 
 use buckets::Line;
 use cost::Cost;
+use flight::{Flight, Ran, Start};
 use inflation::Inflation;
 use profile::{Callers, Gate, Profile};
 use rate::{Drain, Rate, drain_chunk};
 use search::{Cut, Search};
 
 use super::{
-    Bounds, BoundsError, Controller, Decision, Event, Load, Objective, ObjectiveError, Reason,
-    Snapshot, When,
+    BatchId, Bounds, BoundsError, Controller, Decision, Event, Load, Objective, ObjectiveError,
+    Reason, Snapshot, When,
 };
 use crate::{Time, nanos};
 
@@ -49,6 +52,10 @@ const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
+/// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
+const SPLIT: f64 = 1.1;
+/// The most batches that run at once, whatever the bounds allow.
+const IN_FLIGHT_MAX: u32 = 1024;
 /// The same where another term is meant to bind.
 const AMPLE: f64 = 32.0;
 
@@ -73,6 +80,7 @@ pub struct Knee {
     rate: Rate,
     drain: Drain,
     search: Search,
+    flight: Flight,
     profile: Option<Profile>,
     inflation: Option<Inflation>,
 
@@ -88,6 +96,9 @@ pub struct Knee {
     left: u64,
     /// The size of batches that took everything: the largest of late.
     natural: f64,
+    /// When the oldest item of the backlog arrived, and when a batch last ended.
+    oldest: Time,
+    freed: Time,
     /// The limit is what the costs ask for, and not held back by the sizes measured so far.
     reached: bool,
     /// The driver asks before a batch starts: a backlog is known, and not only a full buffer.
@@ -97,7 +108,7 @@ pub struct Knee {
     /// What the last [`Event::Ready`] was answered.
     plan: Plan,
     /// The batch that runs: its size and the plan it was taken under.
-    open: Option<(u64, Plan, u64)>,
+    open: Vec<Open>,
     /// Moving average of what a flush costs, whatever its size.
     flush_ns: f64,
     last_done: Time,
@@ -125,6 +136,18 @@ struct Plan {
     reason: Reason,
     /// A backlog that could be cut into parts.
     divisible: bool,
+}
+
+/// A batch that runs.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    id: BatchId,
+    n: u64,
+    items: u64,
+    plan: Plan,
+    start: Start,
+    /// The backlog it was taken from, and what known callers were about to add to it.
+    backlog: u64,
 }
 
 /// What [`Knee`] was asked to do and cannot.
@@ -196,6 +219,7 @@ impl Knee {
             rate: Rate::default(),
             drain: Drain::default(),
             search: Search::new(),
+            flight: Flight::new(bounds.in_flight_max.min(IN_FLIGHT_MAX)),
             profile: None,
             inflation,
             now: Time::ZERO,
@@ -208,6 +232,8 @@ impl Knee {
             asked: false,
             reached: false,
             natural: 0.0,
+            oldest: Time::ZERO,
+            freed: Time::ZERO,
             fresh: true,
             plan: Plan {
                 limit,
@@ -215,7 +241,7 @@ impl Knee {
                 reason: Reason::Probe,
                 divisible: false,
             },
-            open: None,
+            open: Vec::with_capacity(bounds.in_flight_max.min(IN_FLIGHT_MAX) as usize),
             flush_ns: 0.0,
             last_done: Time::ZERO,
             last_started: None,
@@ -315,6 +341,7 @@ impl Knee {
     fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
         let backlog = self.amount(load);
         self.asked = true;
+        self.oldest = oldest;
         let first = std::mem::take(&mut self.fresh);
         self.rate.look(now.as_nanos(), backlog, first);
         self.plan = self.plan(backlog);
@@ -326,7 +353,7 @@ impl Knee {
         }
     }
 
-    const fn decision(&self, limit: u64, when: When, reason: Reason) -> Decision {
+    fn decision(&self, limit: u64, when: When, reason: Reason) -> Decision {
         let (limit_items, limit_bytes) = match self.unit {
             Unit::Items => (limit, self.other),
             Unit::Bytes => (self.other, limit),
@@ -334,7 +361,7 @@ impl Knee {
         Decision {
             limit_items,
             limit_bytes,
-            in_flight: 1,
+            in_flight: self.flight.allowed(),
             when,
             reason,
         }
@@ -374,7 +401,7 @@ impl Knee {
                 let n = drain_chunk(a, b, rate, backlog as f64);
                 self.chunk = if self.left > 0 { self.chunk.max(n) } else { n };
                 let parts = (backlog as f64 / self.chunk + 0.5) as u64;
-                if parts > 1 {
+                if parts > 1 && self.flight.allowed() == 1 {
                     could = true;
                     if self.drain.may_cut() {
                         part = backlog.div_ceil(parts);
@@ -391,25 +418,41 @@ impl Knee {
                 divisible: false,
             };
         }
-        let limit = full.min(part).max(1);
+        let share = self.share(backlog);
+        let limit = full.min(part).min(share).max(1);
         let reason = if limit >= backlog {
             Reason::Drained
+        } else if share < part && share < full {
+            Reason::Shared
         } else if part < full {
             Reason::DrainChunk
         } else {
             binding
         };
-        // A part bounds this backlog; otherwise the limit stands, whatever is there now.
-        let limit = if reason == Reason::DrainChunk {
-            limit
-        } else {
-            full
+        // A part or a share bounds this backlog; otherwise the limit stands, whatever is there now.
+        let limit = match reason {
+            Reason::DrainChunk | Reason::Shared => limit,
+            _ => full,
         };
         Plan {
             limit,
             full,
             reason,
             divisible: could,
+        }
+    }
+
+    /// The part of the backlog that batches which run at once may take, where smaller batches are cheaper.
+    fn share(&self, backlog: u64) -> u64 {
+        if self.flight.allowed() == 1 {
+            return backlog;
+        }
+        let share = self.flight.share(backlog).max(self.floor);
+        let of = |n: u64| self.cost.alone(n as f64);
+        let (all, part) = (of(backlog), of(share));
+        match (all, part) {
+            (Some(all), Some(part)) if all.cost < part.cost * SPLIT => backlog,
+            _ => share,
         }
     }
 
@@ -455,6 +498,7 @@ impl Knee {
     /// Returns whether larger sizes are tried: objectives that set a limit of their own keep it.
     const fn looks_up(&self) -> bool {
         self.asked
+            && !self.flight.climbs()
             && (self.reached || !self.targeted() || self.search.found().is_some())
             && matches!(self.objective, Objective::Lean)
             && self.cost.fit.is_some()
@@ -467,6 +511,9 @@ impl Knee {
             && let Some(n) = self.search.on_trial()
             && backlog.saturating_add(self.coming()) >= n
         {
+            return Some((n, Reason::Probe));
+        }
+        if let Some(n) = self.flight.size().filter(|&n| backlog > n && full > n) {
             return Some((n, Reason::Probe));
         }
         if let Some(n) = self.cost.verify.filter(|&n| backlog >= n) {
@@ -574,7 +621,7 @@ impl Knee {
         }
     }
 
-    fn started(&mut self, now: Time, batch: Load, left: Load) {
+    fn started(&mut self, now: Time, id: BatchId, batch: Load, left: Load) {
         let n = self.amount(batch);
         let left = if left.items == 0 {
             0
@@ -603,7 +650,21 @@ impl Knee {
         self.gate.started(now.as_nanos(), batch.items, saved);
         self.callers.started();
         let coming = self.coming();
-        self.open = Some((n, self.plan, backlog.saturating_add(coming)));
+        let waited = self.oldest < self.freed;
+        let start = self
+            .flight
+            .started(now.as_nanos(), batch.items, left, waited);
+        let open = Open {
+            id,
+            n,
+            items: batch.items,
+            plan: self.plan,
+            start,
+            backlog: backlog.saturating_add(coming),
+        };
+        if self.open.len() < IN_FLIGHT_MAX as usize {
+            self.open.push(open);
+        }
         self.left = left;
         self.rate.left(left);
         self.last_started = Some(now);
@@ -611,35 +672,52 @@ impl Knee {
         self.waiting_until = None;
     }
 
-    fn done(&mut self, now: Time, cost_ns: u64, ok: bool) {
+    fn done(&mut self, now: Time, id: BatchId, cost_ns: u64, ok: bool) {
         self.last_done = now;
         if let Some(p) = &mut self.profile {
             p.completed();
         }
-        let Some((n, plan, backlog)) = self.open.take() else {
+        let Some(at) = self.open.iter().position(|open| open.id == id) else {
             return;
         };
-        if !ok || self.known {
+        let Open {
+            n,
+            items,
+            plan,
+            start,
+            backlog,
+            ..
+        } = self.open.swap_remove(at);
+        self.freed = now;
+        let ran = self.flight.done(now.as_nanos(), items, start);
+        if !ok {
+            return;
+        }
+        let Some(cost_ns) = self.alone(n, ran, cost_ns as f64) else {
+            return;
+        };
+        if self.known {
             return;
         }
         let gain = if self.flush_ns > 0.0 { 1.0 / 16.0 } else { 1.0 };
-        self.flush_ns += (cost_ns as f64 - self.flush_ns) * gain;
+        self.flush_ns += (cost_ns - self.flush_ns) * gain;
         let resets = self.cost.resets;
-        self.cost.observe(n, cost_ns as f64);
+        self.cost.observe(n, cost_ns);
         if self.cost.resets != resets {
             self.search.forget();
+            self.flight.forget();
         }
         if backlog <= n || n < plan.limit {
             self.natural = (self.natural * NATURAL.0).max(n as f64);
             self.search.relieved();
-        } else if plan.reason != Reason::DrainChunk && self.looks_up() {
+        } else if !matches!(plan.reason, Reason::DrainChunk | Reason::Shared) && self.looks_up() {
             self.natural *= NATURAL.1;
             let cut = Cut {
                 n,
-                cost_ns: cost_ns as f64,
+                cost_ns,
                 backlog,
                 left: backlog - n,
-                arriving: self.rate.per_ns().unwrap_or(0.0),
+                arriving: self.rate.per_ns().unwrap_or(0.0) / self.flight.works(),
                 suspect: self.cost.is_suspect(),
             };
             let bounds = (self.floor, self.ceiling);
@@ -653,6 +731,25 @@ impl Knee {
             self.binding = Reason::Probe;
         }
         self.check_feasible();
+    }
+
+    /// The cost the batch would have had alone, if that can be told, after learning from it how much those
+    /// that `ran` at once slowed it down.
+    fn alone(&mut self, n: u64, ran: Ran, cost_ns: f64) -> Option<f64> {
+        if self.flight.is_single() {
+            return Some(cost_ns);
+        }
+        let usual = self.cost.alone(n as f64);
+        let slowdown = self.flight.trusted(ran);
+        let limit = self.standing();
+        self.flight.learn(
+            ran,
+            usual.map(|usual| (cost_ns, usual)),
+            self.cost.noise,
+            limit,
+            &self.cost,
+        );
+        slowdown.map(|slowdown| cost_ns / slowdown)
     }
 
     fn retarget_known(&mut self) {
@@ -764,8 +861,10 @@ impl Controller for Knee {
         match event {
             Event::Ready { backlog, oldest } => return self.ready(now, backlog, oldest),
             Event::Arrived(load) => self.arrived(now, load),
-            Event::Started { batch, left, .. } => self.started(now, batch, left),
-            Event::Done { cost_ns, ok, .. } => self.done(now, cost_ns, ok),
+            Event::Started {
+                id, batch, left, ..
+            } => self.started(now, id, batch, left),
+            Event::Done { id, cost_ns, ok } => self.done(now, id, cost_ns, ok),
             Event::Replied {
                 items,
                 batch,

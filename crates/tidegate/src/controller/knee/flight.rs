@@ -1,0 +1,486 @@
+//! How many batches run at once: tried one number after the other, judged by what the server makes of them.
+//!
+//! Nothing is known of the server behind the handler. A batch that cost more than batches of its size cost
+//! alone was slowed down by the others, so each number c has a *slowdown* r(c), with r(1) = 1. A server works
+//! at c / r(c) batches at once in truth: for s slots that is c up to s, and s from there on (Little's law),
+//! behind one lock it is 1. Unlike throughput, the slowdown tells the same at any load, so arrivals that
+//! scatter do not blur it.
+//!
+//! c batches at once share the items that are in the system now, so they are smaller, and that gives each
+//! number a throughput. The number in force is the largest that is within 3 % of the best throughput and not
+//! past the point from where on the server does no more.
+//!
+//! A number is tried over a block of batches, the first of which do not count: they meet batches of the number
+//! before. At first it doubles as long as three batches tell that this pays. Then the double, the numbers
+//! between and, ever more seldom, the neighbours are measured until the slowdown is known to 2.5 % or clearly
+//! better or worse. When the costs change, everything is relative to the number in force and measured again.
+
+use super::cost::{Cost, Estimate};
+use super::slow::{KNOWN, LASTING, Slow};
+
+/// Less than this share is no difference.
+const WORTH: f64 = 0.03;
+/// Least and most batches of a trial.
+const BLOCK: (f64, f64) = (8.0, 128.0);
+/// As many as it takes to know a slowdown to this share.
+const ROUGH: f64 = 0.025;
+/// The same for a trial while the number climbs, the least factor for it to go on, and the most that the
+/// benefit of the doubt is worth.
+const CLIMB: (f64, f64, f64) = (0.1, 1.65, 0.25);
+/// A batch counts for the number on trial if so many ran beside it.
+const NEAR: f64 = 0.8;
+/// Batches until the next look at the neighbours, at first and at most, in blocks.
+const REST: (u32, u32) = (4, 64);
+/// A trial ends without a result after so many times its batches.
+const PATIENCE: u32 = 4;
+/// Less than this share of the batches at once really work: the others wait in the server.
+const CROWDED: f64 = 0.8;
+/// Slots are short if more than this share of the batches waited for one.
+const SHORT: f64 = 0.1;
+
+/// A number on trial.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    number: u32,
+    batches: u32,
+}
+
+/// When a batch started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Start {
+    at: u64,
+    area: f64,
+    /// Which number was in force, and whether it had been for long enough for batches of before to be gone.
+    turn: u32,
+    is_steady: bool,
+}
+
+/// How a batch ran.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    /// How many ran at once meanwhile, on the average, itself included.
+    beside: f64,
+    /// One number was in force from before it started until it ended.
+    is_steady: bool,
+}
+
+/// The state.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    most: u32,
+    /// The number in force, without a trial.
+    number: u32,
+    /// By number, from 1 on; empty where one batch runs at a time.
+    slow: Vec<Slow>,
+    trial: Option<Trial>,
+    /// The number doubles as fast as it can be seen that this pays: nothing else is known yet.
+    climbs: bool,
+    /// The costs changed since a smaller number was tried.
+    unsure: bool,
+    /// A size to be measured under the number in force, before a number is tried that leads to it.
+    size: Option<u64>,
+    /// Batches until the next trial.
+    rest: u32,
+    /// Blocks to rest after the next trial that brings nothing.
+    rests: u32,
+    /// Whether the next look at a neighbour goes up.
+    up: bool,
+    /// How often the number in force changed, and how many batches still have to end until nothing is left of
+    /// the one before.
+    turn: u32,
+    settling: u32,
+    running: u32,
+    /// Items in batches that run.
+    items: u64,
+    /// Batches times nanoseconds so far.
+    area: f64,
+    at: u64,
+    /// Items in the system when a batch starts, and the share of batches that waited, as moving averages.
+    present: f64,
+    short: f64,
+}
+
+impl Flight {
+    pub(super) fn new(most: u32) -> Self {
+        let slots = if most > 1 { most as usize + 1 } else { 0 };
+        let mut slow = vec![Slow::default(); slots];
+        if let Some(alone) = slow.get_mut(1) {
+            *alone = Slow::reference(1);
+        }
+        Self {
+            most,
+            number: 1,
+            slow,
+            trial: None,
+            climbs: true,
+            unsure: false,
+            size: None,
+            rest: KNOWN as u32,
+            rests: REST.0,
+            up: true,
+            turn: 0,
+            settling: 0,
+            running: 0,
+            items: 0,
+            area: 0.0,
+            at: 0,
+            present: 0.0,
+            short: 0.0,
+        }
+    }
+
+    pub(super) const fn is_single(&self) -> bool {
+        self.most == 1
+    }
+
+    /// How many batches may run at once.
+    pub(super) fn allowed(&self) -> u32 {
+        self.trial.map_or(self.number, |trial| trial.number)
+    }
+
+    /// The part of `backlog` for the next batch, where all that may run share all that is there.
+    pub(super) fn share(&self, backlog: u64) -> u64 {
+        let all = backlog.saturating_add(self.items);
+        all.div_ceil(u64::from(self.allowed())).min(backlog)
+    }
+
+    /// How many batches the server really works at under the number in force.
+    pub(super) fn works(&self) -> f64 {
+        match self.slow.get(self.number as usize) {
+            Some(slow) if slow.is_known() && self.number > 1 => slow.works().max(1.0),
+            _ => 1.0,
+        }
+    }
+
+    /// The slowdown where `ran` batches ran at once; `None` if it was not measured.
+    pub(super) fn slowdown(&self, ran: f64) -> Option<f64> {
+        let at = ((ran + 0.5) as usize).max(1);
+        let near = at / 8;
+        let known = |i: &usize| self.slow.get(*i).is_some_and(Slow::is_known);
+        (0..=near)
+            .flat_map(|d| [at - d, at + d])
+            .find(known)
+            .map(|i| self.slow[i].by())
+    }
+
+    /// The slowdown by which the cost of a batch beside `ran` tells what it costs alone: that of the number
+    /// in force, and no other.
+    pub(super) fn trusted(&self, ran: Ran) -> Option<f64> {
+        let is_near = (ran.beside / f64::from(self.number) - 1.0).abs() <= 1.0 / 8.0;
+        if self.trial.is_none() && is_near && ran.is_steady {
+            return self.slowdown(f64::from(self.number));
+        }
+        (ran.beside < 1.25).then(|| self.slowdown(1.0)).flatten()
+    }
+
+    /// Returns whether the number still doubles as fast as it can.
+    pub(super) const fn climbs(&self) -> bool {
+        self.climbs && self.most > 1
+    }
+
+    /// A size to take, though more waits.
+    pub(super) const fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    fn pass(&mut self, now: u64) {
+        self.area += f64::from(self.running) * now.saturating_sub(self.at) as f64;
+        self.at = self.at.max(now);
+    }
+
+    /// A batch of `items` starts and leaves `left`; whether it `waited` for a slot.
+    pub(super) fn started(&mut self, now: u64, items: u64, left: u64, waited: bool) -> Start {
+        self.pass(now);
+        self.running += 1;
+        self.items += items;
+        let waited = if waited { 1.0 } else { 0.0 };
+        self.short += (waited - self.short) / 8.0;
+        let present = self.items.saturating_add(left) as f64;
+        self.present += (present - self.present) / 8.0;
+        Start {
+            at: now,
+            area: self.area,
+            turn: self.turn,
+            is_steady: self.settling == 0,
+        }
+    }
+
+    /// A batch of `items` is done. Returns how many ran at once meanwhile, on the average.
+    pub(super) fn done(&mut self, now: u64, items: u64, start: Start) -> Ran {
+        self.pass(now);
+        self.running = self.running.saturating_sub(1);
+        self.items = self.items.saturating_sub(items);
+        let took = now.saturating_sub(start.at) as f64;
+        let beside = if took > 0.0 {
+            (self.area - start.area) / took
+        } else {
+            f64::from(self.running + 1)
+        };
+        let is_steady = (start.is_steady || self.climbs) && start.turn == self.turn;
+        self.settling = self.settling.saturating_sub(1);
+        Ran { beside, is_steady }
+    }
+
+    fn turned(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        self.settling = self.running.max(self.allowed());
+    }
+
+    /// The costs changed: other numbers are measured again, relative to the one in force.
+    pub(super) fn forget(&mut self) {
+        if self.works() < CROWDED * f64::from(self.number) {
+            // Where batches wait for each other, what one cost tells little of its size.
+            let enough = self.slow[self.number as usize].enough();
+            self.number = enough.clamp(1, self.number);
+            self.turned();
+            self.slow[self.number as usize] = Slow::reference(self.number);
+        }
+        for (number, slow) in (0..).zip(&mut self.slow) {
+            if number != self.number {
+                *slow = Slow::default();
+            }
+        }
+        self.unsure = true;
+        self.trial = None;
+        self.size = None;
+        self.rest = BLOCK.0 as u32;
+        self.rests = REST.0;
+    }
+
+    /// A batch ended that `ran` beside others. `costs` are what it took, in nanoseconds, and what it would have
+    /// taken alone; `noise` is that of one cost, `limit` the most items of a batch. Costs O(numbers) when a
+    /// trial ends, else O(1).
+    pub(super) fn learn(
+        &mut self,
+        ran: Ran,
+        costs: Option<(f64, Estimate)>,
+        noise: f64,
+        limit: u64,
+        cost: &Cost,
+    ) {
+        let (rough, least) = match self.climbs {
+            true => (CLIMB.0, KNOWN),
+            false => (ROUGH, BLOCK.0),
+        };
+        let mut block = (noise / rough * (noise / rough)).clamp(least, BLOCK.1);
+        if self.climbs {
+            // The first to end are those that met the fewest others.
+            block = block.max(f64::from(self.allowed()));
+        }
+        let number = self.allowed();
+        let beside = ran.beside;
+        let is_near = (beside / f64::from(number) - 1.0).abs() < 1.0 - NEAR;
+        let at = if is_near {
+            number as usize
+        } else {
+            (beside + 0.5) as usize
+        };
+        if let Some((took, alone)) = costs.filter(|_| ran.is_steady)
+            && (number > 1 || self.trial.is_some())
+            && let Some(slow) = self.slow.get_mut(at)
+            && (slow.batches < BLOCK.1 || (number as usize == at && self.trial.is_none()))
+        {
+            if slow.batches >= block.max(LASTING) {
+                slow.age(1.0 - 1.0 / LASTING);
+            }
+            slow.add(took, alone, beside);
+        }
+        let Some(trial) = &mut self.trial else {
+            self.rest = self.rest.saturating_sub(1);
+            if self.rest == 0 {
+                self.try_another(limit, cost);
+            }
+            return;
+        };
+        trial.batches += 1;
+        let trial = *trial;
+        let slow = self.slow[trial.number as usize];
+        let is_known = slow.batches >= (block * slow.by().max(1.0)).min(BLOCK.1).floor();
+        let most = PATIENCE * (trial.number + block as u32);
+        if !is_known && !self.is_clear(trial.number, noise) && trial.batches < most {
+            return;
+        }
+        self.trial = None;
+        let before = self.number;
+        if self.climbs {
+            self.climb(trial.number, noise);
+            if self.trial.is_none() {
+                self.turned();
+                self.try_another(limit, cost);
+            }
+            return;
+        }
+        self.choose(limit, noise, cost);
+        if self.number == before {
+            self.rest = self.rests * (BLOCK.0 as u32).max(self.number);
+            self.rests = (self.rests * 2).min(REST.1);
+        } else {
+            self.rests = REST.0;
+            self.rest = 1;
+            self.unsure = self.number < before;
+        }
+        self.turned();
+        if let Some(next) = self.closer() {
+            self.begin(next);
+        } else if self.number > before {
+            self.try_another(limit, cost);
+        }
+    }
+
+    /// Returns whether the number on trial is surely better or worse than the one in force.
+    fn is_clear(&self, tried: u32, noise: f64) -> bool {
+        let slow = self.slow[tried as usize];
+        let sure = 3.0 * slow.error_of_all(noise.max(0.02));
+        let ours = self.works_at(self.number);
+        let is_worse = slow.works() * (1.0 + sure) < ours * (1.0 - WORTH);
+        let is_better = slow.works() * (1.0 - sure) > ours * (1.0 + WORTH);
+        tried != self.number && slow.batches >= 2.0 * KNOWN && (is_worse || is_better)
+    }
+
+    /// Goes on to the number on trial if that pays, else starts to look closely.
+    fn climb(&mut self, tried: u32, noise: f64) {
+        let slow = self.slow[tried as usize];
+        // What the costs alone are, is the same question for all numbers but the first.
+        let error = match self.number {
+            1 => slow.error_of_all(noise),
+            _ => slow.error(noise),
+        };
+        let works = slow.works() * (1.0 + 2.0 * error.min(CLIMB.2));
+        if slow.is_known() && works > CLIMB.1 * self.works_at(self.number) {
+            self.number = tried;
+            return;
+        }
+        self.climbs = false;
+        if slow.is_known() {
+            self.number = self.number.min(slow.enough()).max(1);
+        }
+        for slow in self.slow.iter_mut().skip(self.number as usize + 1) {
+            *slow = Slow::default();
+        }
+        if self.number > 1 {
+            self.begin(self.number);
+        }
+    }
+
+    /// Returns whether a number somewhat smaller than that in force was measured to be worse, or all that run
+    /// really work.
+    fn is_needed(&self) -> bool {
+        let number = self.number;
+        let works = self.works_at(number);
+        let less = number - (number / 4).max(1).min(number);
+        let near = self.measured().filter(|&c| c >= less && c < number);
+        works > 0.95 * f64::from(number)
+            || near
+                .last()
+                .is_some_and(|c| self.works_at(c) < works * (1.0 - WORTH))
+    }
+
+    fn begin(&mut self, number: u32) {
+        self.slow[number as usize] = Slow::default();
+        self.size = None;
+        self.trial = Some(Trial { number, batches: 0 });
+        self.turned();
+    }
+
+    /// Items a nanosecond with `number` batches at once for the items that are there.
+    fn throughput(&self, number: u32, limit: u64, cost: &Cost) -> Option<f64> {
+        let present = self.present.max(1.0);
+        let size = (present / f64::from(number)).clamp(1.0, limit.max(1) as f64);
+        let at_once = f64::from(number).min(present / size);
+        let slow = self.slowdown(at_once)?;
+        Some(at_once * size / (slow * cost.guess(size)?))
+    }
+
+    fn measured(&self) -> impl Iterator<Item = u32> + '_ {
+        (1..=self.most).filter(|&c| self.slow[c as usize].is_known())
+    }
+
+    fn works_at(&self, number: u32) -> f64 {
+        self.slow[number as usize].works()
+    }
+
+    /// Puts the best of the numbers that were measured into force. O(numbers).
+    fn choose(&mut self, limit: u64, noise: f64, cost: &Cost) {
+        let of = |c: u32| self.throughput(c, limit, cost).unwrap_or(0.0);
+        let works = |c: &u32| self.works_at(*c);
+        let Some(top) = self.measured().max_by(|a, b| works(a).total_cmp(&works(b))) else {
+            return;
+        };
+        let most = self.works_at(top);
+        let best = self.measured().map(of).fold(0.0, f64::max);
+        let error = |c: u32| self.slow[c as usize].error(noise);
+        let least = |c: u32| 1.0 - WORTH - error(c).hypot(error(top)) / 2.0;
+        let useful = self
+            .measured()
+            .find(|&c| self.works_at(c) >= most * least(c))
+            .unwrap_or(1);
+        let good = |c: &u32| of(*c) >= best * least(*c);
+        let chosen = self
+            .measured()
+            .filter(|&c| c <= useful)
+            .filter(good)
+            .last()
+            .or_else(|| self.measured().find(good));
+        if let Some(chosen) = chosen {
+            self.number = chosen;
+        }
+    }
+
+    /// A number between two that were measured that may do as well as the one in force, or better.
+    fn closer(&self) -> Option<u32> {
+        let number = self.number;
+        let below = self.measured().filter(|&c| c < number).last()?;
+        let enough = self.slow[number as usize].enough();
+        (enough > below && enough < number).then_some(enough)
+    }
+
+    /// Begins a trial of another number, if one may be of use.
+    fn try_another(&mut self, limit: u64, cost: &Cost) {
+        let number = self.number;
+        let is_short = self.short > SHORT || self.present >= 2.0 * f64::from(number);
+        let above = self.measured().find(|&c| c > number);
+        let most = self.most.min(self.present as u32).max(number);
+        let double = number.saturating_mul(2).min(most);
+        let next = match above {
+            None if is_short && double > number => Some(double),
+            Some(above)
+                if is_short
+                    && above > number + 1
+                    && self.works_at(above) > self.works_at(number) * (1.0 + WORTH) =>
+            {
+                Some(number.midpoint(above))
+            }
+            _ => None,
+        };
+        let next = next.or_else(|| {
+            // Nothing is open: measure a neighbour again.
+            self.up = !self.up;
+            let step = (number / 4).max(1);
+            let is_idle = self.unsure || !self.is_needed();
+            let neighbour = if self.up && is_short {
+                number + step
+            } else if is_idle {
+                self.unsure = false;
+                number - step.min(number - 1)
+            } else {
+                number
+            };
+            let neighbour = neighbour.clamp(1, most);
+            (neighbour != number).then_some(neighbour)
+        });
+        let Some(next) = next else {
+            self.rest = self.rests * BLOCK.0 as u32;
+            return;
+        };
+        let size = (self.present / f64::from(next)).clamp(1.0, limit.max(1) as f64);
+        if cost.alone(size).is_some() {
+            self.begin(next);
+        } else if self.size.take().is_none() {
+            // The server is not to blame for what a size costs.
+            self.size = Some(size.ceil() as u64);
+            self.rest = BLOCK.0.max(f64::from(number)) as u32;
+        } else {
+            self.rest = self.rests * BLOCK.0 as u32;
+        }
+    }
+}
