@@ -33,11 +33,9 @@ impl Contestant {
         match setting {
             Setting::Default => Actor::start(Rule::Default, work).await.map(Self::Actor),
             Setting::Greedy => Actor::start(Rule::Greedy, work).await.map(Self::Actor),
-            // Our actor runs one batch at a time.
-            Setting::Fixed(fixed) if fixed.in_flight == 1 => Actor::start(Rule::Fixed(fixed), work)
+            Setting::Fixed(fixed) => Actor::start(Rule::Fixed(fixed), work)
                 .await
                 .map(Self::Actor),
-            Setting::Fixed(fixed) => Loop::start(fixed, work).map(Self::Loop),
             Setting::RecvMany { limit, in_flight } => {
                 Loop::start(looped(limit, in_flight), work).map(Self::Loop)
             }

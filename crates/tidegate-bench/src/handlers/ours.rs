@@ -1,11 +1,11 @@
-//! Ours, and every use that this bench makes of the library: a task actor where the handler awaits, a thread
-//! actor where it blocks.
+//! Ours, and every use that this bench makes of the library: several batches at once where the handler awaits,
+//! a thread actor where it blocks.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::batcher::{AsyncHandler, Batch, Builder, Flow, Handle, Handled, Handler};
+use tidegate::batcher::{Batch, Builder, Flow, Handle, Handled, Handler, SharedHandler};
 use tidegate::controller::{Fixed as FixedRule, Greedy};
 
 use super::setting::Fixed;
@@ -19,7 +19,7 @@ pub(super) enum Rule {
     Default,
     /// Everything that waits.
     Greedy,
-    /// One of the grid, with one batch in flight.
+    /// One of the grid.
     Fixed(Fixed),
 }
 
@@ -34,7 +34,9 @@ impl Actor {
             Rule::Greedy => builder.controller(Greedy.controller()),
             Rule::Fixed(fixed) => {
                 let linger = Duration::from_micros(fixed.linger_us.into());
-                let rule = FixedRule::new(fixed.limit.into()).with_linger(linger);
+                let rule = FixedRule::new(fixed.limit.into())
+                    .with_linger(linger)
+                    .with_in_flight(fixed.in_flight);
                 builder.controller(rule.controller())
             }
         };
@@ -42,7 +44,7 @@ impl Actor {
         let started = if work.blocks() {
             builder.spawn(Blocking { work, items })
         } else {
-            builder.spawn_task(Awaiting { work }).await
+            builder.spawn_shared_handler(Awaiting { work }).await
         };
         started.map(Self).map_err(|e| e.to_string())
     }
@@ -53,17 +55,17 @@ impl Actor {
     }
 }
 
-/// A handler that awaits, one batch at a time.
+/// A handler that awaits: as many batches at once as the controller lets run.
 struct Awaiting {
     work: Arc<Checked>,
 }
 
-impl AsyncHandler for Awaiting {
+impl SharedHandler for Awaiting {
     type Item = Item;
     type Reply = u64;
     type Info = Infallible;
 
-    async fn handle_batch(&mut self, batch: &mut Batch<Item, u64>) -> Handled {
+    async fn handle_batch(&self, batch: &mut Batch<Item, u64>) -> Handled {
         let mut items = Vec::new();
         batch.take_items(&mut items);
         match self.work.handle(items).await {
