@@ -29,6 +29,9 @@ const OVERRUN_MIN: f64 = 500.0;
 /// No more tasks than this wait for an answer.
 const OVERRUN_MAX: f64 = 100_000.0;
 
+/// Runs of one contestant until a call is answered while it is measured.
+const RUNS_MAX: u32 = 5;
+
 /// One run of one contestant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -49,7 +52,8 @@ pub(super) enum Arrivals {
     Open(f64),
 }
 
-/// Runs a contestant once.
+/// Runs a contestant once; again, and for longer, where a machine that does other things let no call be answered
+/// in the time that is measured.
 ///
 /// # Errors
 /// It failed, lost, repeated or confused items, or did not end.
@@ -60,6 +64,23 @@ pub(super) fn measure(
     setting: Setting,
     plan: &Plan,
 ) -> Result<Outcome, Failure> {
+    let mut plan = *plan;
+    for _ in 0..RUNS_MAX {
+        if let Some(outcome) = run_once(runtime, work, keys, setting, &plan)? {
+            return Ok(outcome);
+        }
+        plan.window *= 4;
+    }
+    Err("no call was answered".into())
+}
+
+fn run_once(
+    runtime: &Runtime,
+    work: &Work,
+    keys: &Arc<Zipf>,
+    setting: Setting,
+    plan: &Plan,
+) -> Result<Option<Outcome>, Failure> {
     runtime.block_on(work.empty())?;
     let checked = Arc::new(Checked::new(work.clone()));
     let contestant = runtime.block_on(Contestant::start(setting, Arc::clone(&checked)))?;
@@ -115,7 +136,7 @@ pub(super) fn measure(
     if interrupt::asked() {
         return Err("interrupted".into());
     }
-    outcome.ok_or_else(|| "no call was answered".into())
+    Ok(outcome)
 }
 
 /// Checks that each item was handled exactly once: the caller's side, the handler's and the store's agree.
