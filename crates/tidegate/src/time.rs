@@ -93,9 +93,14 @@ impl Clock {
         Time::from_nanos(nanos(self.0.elapsed()))
     }
 
-    /// `at` as the standard library's instant, for parking until then; `None` if that cannot be expressed.
+    /// `at` as the standard library's instant, for parking until then; `None` for [`Time::NEVER`], and for a
+    /// moment that cannot be expressed.
     #[must_use]
     pub fn instant(&self, at: Time) -> Option<Instant> {
+        // A timer set to a moment in centuries costs as much as any other.
+        if at == Time::NEVER {
+            return None;
+        }
         self.0.checked_add(Duration::from_nanos(at.as_nanos()))
     }
 }
@@ -109,6 +114,13 @@ impl Default for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn never_is_no_instant() {
+        let clock = Clock::start();
+        assert_eq!(clock.instant(Time::NEVER), None);
+        assert!(clock.instant(Time::from_nanos(5)).is_some());
+    }
 
     #[test]
     fn arithmetic_saturates() {

@@ -142,6 +142,11 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
+    /// Returns whether nothing waits, as far as senders have claimed their places.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stash.is_empty() && self.consumer.backlog() == 0
+    }
+
     /// Entries set aside because their keys are busy.
     fn held(&self) -> usize {
         self.keys.as_ref().map_or(0, Keys::held)

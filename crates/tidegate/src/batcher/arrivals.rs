@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Clock, Time};
+use crate::Time;
 
 /// Times kept between two looks of the actor. More calls than that are announced as having come with the last
 /// of them.
@@ -28,12 +28,12 @@ impl Arrivals {
         }
     }
 
-    /// A call is about to be sent. One clock reading and one read-modify-write.
-    pub(super) fn note(&self, clock: &Clock) {
-        let now = clock.now().as_nanos().max(1);
+    /// A call is about to be sent. One read-modify-write.
+    pub(super) fn note(&self, now: Time) {
+        let ns = now.as_nanos().max(1);
         let at = self.next.fetch_add(1, Ordering::Relaxed);
         // A time is all that is handed over: it orders nothing.
-        self.times[(at % LEN) as usize].store(now, Ordering::Relaxed);
+        self.times[(at % LEN) as usize].store(ns, Ordering::Relaxed);
     }
 
     /// Tells `each` of what arrived since `read`, as a time and a number of calls, and moves `read` on.
@@ -63,10 +63,10 @@ mod tests {
 
     #[test]
     fn every_call_is_announced_once_also_when_there_are_too_many() {
-        let (arrivals, clock) = (Arrivals::new(), Clock::start());
+        let arrivals = Arrivals::new();
         let (mut read, mut calls, mut times) = (0, 0, 0);
         for n in [0, 1, 3, LEN, LEN + 100, 5] {
-            (0..n).for_each(|_| arrivals.note(&clock));
+            (0..n).for_each(|at| arrivals.note(Time::from_nanos(at)));
             arrivals.take(&mut read, |_, n| {
                 calls += n;
                 times += 1;

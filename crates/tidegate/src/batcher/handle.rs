@@ -187,7 +187,10 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The two ends of an answer to a call that arrives now.
     fn pair(&self) -> (Reply<R>, Request<R>) {
         if let Some(arrivals) = &self.shared.arrivals {
-            arrivals.note(&self.shared.clock);
+            // One reading of the clock serves both marks.
+            let now = self.shared.clock.now();
+            arrivals.note(now);
+            self.shared.stamp.touch_at(now);
         }
         let (reply, request) = pair();
         (reply, request.by(self.shared.queue.id()))

@@ -115,15 +115,21 @@ impl Stamp {
     /// A producer is about to send.
     pub(super) fn touch(&self, clock: &Clock) {
         if self.wanted.load(Ordering::Relaxed) {
-            self.set(clock);
+            self.set(|| clock.now());
+        }
+    }
+
+    /// As [`touch`](Self::touch), by a producer that knows the time.
+    pub(super) fn touch_at(&self, now: Time) {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.set(|| now);
         }
     }
 
     #[cold]
-    fn set(&self, clock: &Clock) {
+    fn set(&self, now: impl FnOnce() -> Time) {
         if self.wanted.swap(false, Ordering::Relaxed) {
-            self.at
-                .store(clock.now().as_nanos().max(1), Ordering::Relaxed);
+            self.at.store(now().as_nanos().max(1), Ordering::Relaxed);
         }
     }
 

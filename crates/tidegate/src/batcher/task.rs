@@ -192,7 +192,11 @@ async fn run<H: AsyncHandler>(
                 }
             }
             Step::Continue => catch_async(async { handler.handle_continue().await }).await,
-            Step::Idle => catch(|| handler.idle()).map(|()| Flow::Continue),
+            Step::Idle => match catch(|| handler.idle()) {
+                // Nothing came meanwhile: the time is needed only after the next wait.
+                Ok(()) if actor.is_empty() => continue,
+                idle => idle.map(|()| Flow::Continue),
+            },
             Step::Hold { .. } | Step::Rest | Step::Busy => {
                 now = wait(&mut actor, step, now).await;
                 continue;

@@ -44,7 +44,11 @@ pub(super) fn run<H: Handler>(
                 }
             }),
             Step::Continue => catch(|| handler.handle_continue()),
-            Step::Idle => catch(|| handler.idle()).map(|()| Flow::Continue),
+            Step::Idle => match catch(|| handler.idle()) {
+                // Nothing came meanwhile: the time is needed only after the next wait.
+                Ok(()) if actor.is_empty() => continue,
+                idle => idle.map(|()| Flow::Continue),
+            },
             Step::Hold { .. } | Step::Rest | Step::Busy => {
                 now = wait(&mut actor, step, now);
                 continue;
