@@ -64,7 +64,7 @@ type Contestant = Box<dyn Fn() -> Result<Sample, Failure>>;
 /// A run of one contestant.
 #[derive(Clone, Copy)]
 struct Sample {
-    /// What the ratios compare.
+    /// The ratios compare this.
     figure: f64,
     cpu_ns: f64,
     wall_ns: f64,

@@ -125,6 +125,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate/src/controller/",
         "crates/tidegate/src/sim/",
         "crates/tidegate/src/batcher/core.rs",
+        "crates/tidegate/src/batcher/patience.rs",
         "crates/tidegate-link/src/proto/",
         "crates/tidegate-link/src/frame.rs",
         "crates/tidegate-link/src/hello.rs",

@@ -44,6 +44,10 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     ages: Ages,
     /// Calls announced to the controller.
     announced: u64,
+    /// Calls of the batch that was finished last.
+    answered: u64,
+    /// The driver waits no longer for the batch that is held back.
+    hold_ended: bool,
     /// The handler panicked while it continued, and was not given a batch since.
     restarted: bool,
     ended: bool,
@@ -78,6 +82,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             spares: Vec::new(),
             ages: Ages::default(),
             announced: 0,
+            answered: 0,
+            hold_ended: false,
             restarted: false,
             ended: false,
         }
@@ -109,7 +115,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.inbox.poll(cx)
     }
 
-    /// What to do at `now`.
+    /// Answers the next step at `now`.
     pub(super) fn poll(&mut self, now: Time) -> Step {
         if self.shared.life.is_stop() {
             self.core.stop();
@@ -120,13 +126,15 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.announce(now);
         // The actor counts after it saw the close, so that it misses no later item. A mark goes behind every
         // claimed entry.
-        let claimed = (self.stash.len() + self.consumer.backlog()) as u64;
+        let claimed = self.waiting();
         self.ages.mark(self.shared.stamp.take(), claimed);
         let items = (self.stash.len() + self.available()) as u64;
         let oldest = self.ages.oldest(now, items);
         let backlog = Load::new(items, self.shared.backlog_bytes());
+        let hold_ended = std::mem::take(&mut self.hold_ended);
         match self.core.poll(now, backlog, oldest) {
             Step::Hold { .. } if self.is_pressed() => self.core.take_now(),
+            Step::Hold { .. } if hold_ended => self.core.take_held(),
             Step::Rest if self.waits_for_a_batch() => Step::Busy,
             step => step,
         }
@@ -144,7 +152,28 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
 
     /// Returns whether nothing waits, as far as senders have claimed their places.
     pub(super) fn is_empty(&self) -> bool {
-        self.stash.is_empty() && self.consumer.backlog() == 0
+        self.waiting() == 0
+    }
+
+    /// Counts the entries that wait, as far as senders have claimed their places.
+    pub(super) fn waiting(&self) -> u64 {
+        (self.stash.len() + self.consumer.backlog()) as u64
+    }
+
+    /// Counts the callers that the last batch answered, where the controller anticipates that they come
+    /// again.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+    pub(super) fn expected(&self) -> u64 {
+        match self.shared.arrivals {
+            Some(_) => self.answered,
+            None => 0,
+        }
+    }
+
+    /// The driver waits no longer for the batch that is held back.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+    pub(super) const fn end_hold(&mut self) {
+        self.hold_ended = true;
     }
 
     /// Entries set aside because their keys are busy.
@@ -205,10 +234,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
         let calls = self.gathered.calls;
         let (batch, cut) = self.settle();
-        let left = Load::new(
-            (self.stash.len() + self.consumer.backlog()) as u64,
-            self.shared.backlog_bytes(),
-        );
+        let left = Load::new(self.waiting(), self.shared.backlog_bytes());
         let cut = match cut {
             None => Cut::Drained,
             Some(Cut::Items) if left.items == 0 => Cut::Drained,
@@ -351,6 +377,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let Some(Taken { id, calls, .. }) = self.taken.take() else {
             return false;
         };
+        self.answered = calls;
         let took = self.core.handle_done(now, id, ok, calls);
         self.shared.counters.done(took, ok);
         true

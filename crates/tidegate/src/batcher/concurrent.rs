@@ -7,11 +7,9 @@ use std::any::Any;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-use tokio::time::timeout_at;
 
 use super::actor::{Actor, Panicked};
 use super::batch::Batch;
@@ -26,6 +24,7 @@ use super::owned::{End, OwnedBatch};
 use super::reply::{Reply, after_panic, pair};
 use super::several::{Launch, Several, Turn};
 use super::task::catch_async;
+use super::waits::Waits;
 use crate::blocking::ActorId;
 
 /// A handler that works on several batches at once: it shares its state between them.
@@ -297,25 +296,16 @@ async fn drive<T: Send, R: Send, M: Send>(
     to: &mut impl Launch<T, R, M>,
 ) {
     let clock = several.clock();
+    let mut waits = Waits::new();
     let mut now = clock.now();
     loop {
         match several.turn(now, to) {
             Turn::Again => {
+                waits.started();
                 tokio::task::consume_budget().await;
                 now = clock.now();
             }
-            Turn::Wait(step) => {
-                let until = several.actor.prepare_wait(step, now);
-                let wait = poll_fn(|cx| several.poll_wait(step, cx));
-                match clock.instant(until) {
-                    Some(at) => {
-                        let _ = timeout_at(at.into(), wait).await;
-                    }
-                    None => wait.await,
-                }
-                now = clock.now();
-                several.actor.waited(step, now, until);
-            }
+            Turn::Wait(step) => now = waits.pass(several, step, now).await,
             Turn::End => return,
         }
     }

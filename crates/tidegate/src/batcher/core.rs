@@ -100,6 +100,11 @@ impl Core {
         Step::Take(self.boundary.limit())
     }
 
+    /// Instead of the hold just answered: the driver waits no longer.
+    pub(super) const fn take_held(&self) -> Step {
+        Step::Take(self.boundary.limit())
+    }
+
     fn poll_empty(&mut self) -> Step {
         let runs = self.boundary.running() > 0;
         if self.life == Life::Drained {

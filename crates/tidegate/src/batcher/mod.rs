@@ -93,6 +93,9 @@ mod inspect;
 mod keys;
 mod mend;
 mod owned;
+// Without tokio there are no drivers on a runtime.
+#[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+mod patience;
 mod reply;
 mod requests;
 mod send;
@@ -105,6 +108,8 @@ mod stream;
 mod task;
 mod thread;
 mod timer;
+#[cfg(feature = "tokio")]
+mod waits;
 
 pub use batch::Batch;
 pub use builder::{Builder, Full, Oversized};

@@ -2,13 +2,11 @@
 //! may await.
 //!
 //! The same loop as the thread's, with three differences: it awaits, it lets other tasks run between two
-//! batches, and its timed waits are tokio's, a millisecond at the finest.
+//! batches, and it waits as a task does (`waits`).
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
-
-use tokio::time::timeout_at;
 
 use super::actor::{Actor, Panicked};
 use super::batch::Batch;
@@ -20,7 +18,7 @@ use super::handle::Handle;
 use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
 use super::mend::{Factory, Mended, catch, mend};
 use super::reply::{Reply, after_panic, may_fail, pair};
-use crate::Time;
+use super::waits::Waits;
 
 /// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
 ///
@@ -174,6 +172,7 @@ async fn run<H: AsyncHandler>(
     }
     started.send(());
     let clock = actor.clock();
+    let mut waits = Waits::new();
     let mut now = clock.now();
     let lost = loop {
         actor.receive_visits(&handler);
@@ -198,14 +197,14 @@ async fn run<H: AsyncHandler>(
                 idle => idle.map(|()| Flow::Continue),
             },
             Step::Hold { .. } | Step::Rest | Step::Busy => {
-                now = wait(&mut actor, step, now).await;
+                now = waits.pass(&mut actor, step, now).await;
                 continue;
             }
             Step::End => break false,
         };
         now = clock.now();
         if actor.finish(now, returned).is_ok() {
-            tokio::task::consume_budget().await;
+            now = waits.finished(&mut actor, now).await;
             continue;
         }
         let init = match mend(&mut handler, &mut factory, H::recover) {
@@ -228,27 +227,6 @@ async fn run<H: AsyncHandler>(
     // A handler that could not be mended is dropped, no more.
     let _ = catch(|| drop(handler));
     actor.end(reason);
-}
-
-/// Until there is something to ask the core about; then it is the time returned.
-async fn wait<T: Send, R: Send, M: Send>(
-    actor: &mut Actor<T, R, M>,
-    step: Step,
-    now: Time,
-) -> Time {
-    let clock = actor.clock();
-    let until = actor.prepare_wait(step, now);
-    match clock.instant(until) {
-        Some(at) => {
-            let _ = timeout_at(at.into(), actor.consumer.wait()).await;
-        }
-        None => {
-            let _ = actor.consumer.wait().await;
-        }
-    }
-    let now = clock.now();
-    actor.waited(step, now, until);
-    now
 }
 
 /// Runs foreign code that awaits: an `async` block, so that what a handler does before its first await is

@@ -36,7 +36,7 @@ pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> O
 }
 
 /// A deadline that is kept until it is dropped.
-struct Alarm {
+pub(super) struct Alarm {
     key: (Instant, u64),
 }
 
@@ -45,17 +45,21 @@ struct Alarms {
     wakers: BTreeMap<(Instant, u64), Waker>,
     /// A thread sees to them.
     attended: bool,
+    /// The thread sleeps until then.
+    sleeps_until: Option<Instant>,
 }
 
 static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
     next: 0,
     wakers: BTreeMap::new(),
     attended: false,
+    sleeps_until: None,
 });
 static CHANGED: Condvar = Condvar::new();
 
 impl Alarm {
-    fn new(at: Instant) -> Self {
+    /// An alarm for `at`. It wakes no task before [`set`](Self::set).
+    pub(super) fn new(at: Instant) -> Self {
         let mut alarms = lock(&ALARMS);
         alarms.next += 1;
         Self {
@@ -63,13 +67,15 @@ impl Alarm {
         }
     }
 
-    fn set(&self, waker: &Waker) {
+    /// Wakes `waker` at the deadline, unless the alarm is dropped before.
+    pub(super) fn set(&self, waker: &Waker) {
         let mut alarms = lock(&ALARMS);
         let old = alarms.wakers.insert(self.key, waker.clone());
-        let earliest = alarms
-            .wakers
-            .first_key_value()
-            .is_some_and(|first| *first.0 == self.key);
+        // An alarm that was dropped may have been the reason to wake up sooner.
+        let sooner = alarms.sleeps_until.is_some_and(|at| self.key.0 < at);
+        if sooner {
+            alarms.sleeps_until = Some(self.key.0);
+        }
         let starts = !std::mem::replace(&mut alarms.attended, true);
         drop(alarms);
         drop(old);
@@ -82,7 +88,7 @@ impl Alarm {
                 lock(&ALARMS).attended = false;
                 waker.wake_by_ref();
             }
-        } else if earliest {
+        } else if sooner {
             CHANGED.notify_one();
         }
     }
@@ -118,7 +124,9 @@ fn attend() {
             None => Duration::from_secs(1),
         };
         idle = alarms.wakers.is_empty();
+        alarms.sleeps_until = now.checked_add(left);
         alarms = wait_timeout(&CHANGED, alarms, left);
+        alarms.sleeps_until = None;
     }
 }
 

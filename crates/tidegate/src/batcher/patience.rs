@@ -1,0 +1,339 @@
+//! How a driver passes the time until a batch may start, and the CPU that this may cost.
+//!
+//! Pure: drivers tell the time and the number of items that wait, and do as the answer says. CPU is counted by
+//! prices, not measured: a clock cannot tell the driver's own turns from those of the tasks it let run.
+//!
+//! A driver on a runtime first lets the ready tasks run: callers that were just answered come back in that
+//! turn. It yields again only after a turn that brought items, and a few times a batch, because a loop of
+//! yields is a spin. The rest of a wait it sleeps: by the runtime's timer where that is fine enough, by an
+//! [`Alarm`](super::timer::Alarm) where it is not. A driver on a thread of its own looks at the queue for a
+//! moment before it sleeps. Where the [`Budget`] is spent, the one takes the batch at once and the other sleeps
+//! at once.
+
+use crate::Time;
+
+/// The CPU that waiting may cost: at most 5 % of a core over any second.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left_ns: u64,
+    /// The moment up to which the budget was filled.
+    at: Time,
+}
+
+/// The most that is saved up, and the time in which each nanosecond of the budget grows: 10 ms and 4 % of a
+/// second are 5 %.
+const SAVED_NS: u64 = 10_000_000;
+const NS_EACH: u64 = 25;
+
+impl Budget {
+    pub(super) const fn new() -> Self {
+        Self {
+            left_ns: SAVED_NS,
+            at: Time::ZERO,
+        }
+    }
+
+    /// Takes `ns` nanoseconds out; false, and takes nothing, if there is less.
+    pub(super) fn spend(&mut self, now: Time, ns: u64) -> bool {
+        let has = self.has(now, ns);
+        if has {
+            self.left_ns -= ns;
+        }
+        has
+    }
+
+    /// Returns whether `ns` nanoseconds are left.
+    fn has(&mut self, now: Time, ns: u64) -> bool {
+        let grown = now.since(self.at) / NS_EACH;
+        // The part of a nanosecond that is left over counts the next time.
+        self.at = self.at.after(grown * NS_EACH);
+        self.left_ns = self.left_ns.saturating_add(grown).min(SAVED_NS);
+        self.left_ns >= ns
+    }
+}
+
+/// The waits of a driver on a runtime.
+#[derive(Debug)]
+pub(super) struct Patience {
+    budget: Budget,
+    /// Yields since the last batch.
+    yields: u32,
+    /// Items that waited before the last of them.
+    seen: u64,
+    /// The alarm that is set.
+    alarm: Option<Time>,
+}
+
+/// How to pass a wait, before asking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Let each ready task run once.
+    Yield,
+    /// Sleep until an arrival or this moment, by an alarm.
+    Alarm(Time),
+    /// Sleep until an arrival or the end of the wait, by the runtime's timer.
+    Timer,
+    /// Wait no longer: the batch starts.
+    Take,
+}
+
+/// The most yields for one batch.
+const YIELDS: u32 = 4;
+/// The CPU of a yield: a turn of the scheduler, which asks the system for events.
+const YIELD_NS: u64 = 2_000;
+/// The CPU of an alarm: two switches of its thread and a wake-up of the runtime.
+const ALARM_NS: u64 = 20_000;
+/// An alarm takes about as long to go off as this: a shorter wait is over.
+const ALARM_MIN_NS: u64 = 30_000;
+/// The runtime's timer is up to a millisecond late, which is too late for waits below this.
+const TIMER_MIN_NS: u64 = 2_000_000;
+
+impl Patience {
+    pub(super) const fn new() -> Self {
+        Self {
+            budget: Budget::new(),
+            yields: 0,
+            seen: 0,
+            alarm: None,
+        }
+    }
+
+    /// A batch is finished, while `waiting` items wait already: another starts. Returns whether to yield
+    /// before that because callers may come back, where their `answered` calls were answered.
+    pub(super) fn finished(&mut self, now: Time, answered: u64, waiting: u64) -> bool {
+        self.started();
+        answered > 0 && waiting > 0 && self.may_yield(now, waiting)
+    }
+
+    /// A batch started: the next one has its own waits.
+    pub(super) const fn started(&mut self) {
+        self.yields = 0;
+        self.seen = 0;
+        self.alarm = None;
+    }
+
+    /// The batch is held back until `until`, while `waiting` items wait.
+    pub(super) fn hold(&mut self, now: Time, until: Time, waiting: u64) -> Pass {
+        if self.may_yield(now, waiting) {
+            return Pass::Yield;
+        }
+        let left = until.since(now);
+        if left >= TIMER_MIN_NS {
+            return Pass::Timer;
+        }
+        if let Some(at) = self.alarm.filter(|&at| now < at && at <= until) {
+            return Pass::Alarm(at);
+        }
+        if left < ALARM_MIN_NS || !self.budget.spend(now, ALARM_NS) {
+            return Pass::Take;
+        }
+        self.alarm = Some(until);
+        Pass::Alarm(until)
+    }
+
+    /// The first yield of a batch is free to bring nothing, each further one follows a turn that brought
+    /// items.
+    fn may_yield(&mut self, now: Time, waiting: u64) -> bool {
+        let hopes = self.yields == 0 || (waiting > self.seen && self.yields < YIELDS);
+        if !hopes || !self.budget.spend(now, YIELD_NS) {
+            return false;
+        }
+        self.yields += 1;
+        self.seen = waiting;
+        true
+    }
+}
+
+/// The waits of a driver on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Looks {
+    budget: Budget,
+}
+
+/// The CPU of a look at the queue, with the pauses around it.
+const LOOK_NS: u64 = 2_000;
+/// Looks that end with an item cost less than the sleep and the wake-up that they save.
+const LOOKS_SAVED: u32 = 2;
+/// More looks than a wait has.
+const LOOKS_MOST: u32 = 64;
+
+impl Looks {
+    pub(super) const fn new() -> Self {
+        Self {
+            budget: Budget::new(),
+        }
+    }
+
+    /// Returns whether to look before the thread sleeps.
+    pub(super) fn may_look(&mut self, now: Time) -> bool {
+        self.budget.has(now, LOOK_NS * u64::from(LOOKS_MOST))
+    }
+
+    /// The thread looked `looks` times, and `slept` after them or found an item.
+    pub(super) fn looked(&mut self, now: Time, looks: u32, slept: bool) {
+        let saved = if slept { 0 } else { LOOKS_SAVED };
+        let looks = looks.min(LOOKS_MOST).saturating_sub(saved);
+        self.budget.spend(now, LOOK_NS * u64::from(looks));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(ns: u64) -> Time {
+        Time::from_nanos(ns)
+    }
+
+    /// The most that `spent` has within any second.
+    fn most_in_a_second(spent: &[(u64, u64)]) -> u64 {
+        let within = |from: u64| {
+            let window = spent
+                .iter()
+                .filter(|(t, _)| (from..from + SECOND).contains(t));
+            window.map(|(_, ns)| ns).sum()
+        };
+        spent.iter().map(|&(t, _)| within(t)).max().unwrap_or(0)
+    }
+
+    proptest! {
+        /// Steps of time and prices; any second has at most 5 % of itself, and time is never lost.
+        #[test]
+        fn any_second_has_at_most_a_twentieth(
+            steps in prop::collection::vec((0..20_000_000_u64, 1..3_000_000_u64), 1..400)
+        ) {
+            let mut budget = Budget::new();
+            let (mut now, mut spent) = (0, Vec::new());
+            for (step, ns) in steps {
+                now += step;
+                let before = budget.left_ns;
+                if budget.spend(at(now), ns) {
+                    spent.push((now, ns));
+                } else {
+                    prop_assert!(budget.left_ns >= before, "a refusal costs nothing");
+                }
+                prop_assert!(budget.left_ns <= SAVED_NS);
+            }
+            prop_assert!(most_in_a_second(&spent) <= SECOND / 20);
+        }
+
+        /// A driver asks at every moment and with any number of items: yields and alarms stay within their
+        /// bounds.
+        #[test]
+        fn yields_and_alarms_of_a_batch_are_bounded(
+            asked in prop::collection::vec((0..300_000_u64, 0..6_000_000_u64, 0..64_u64), 1..200),
+            ends in prop::collection::vec(any::<bool>(), 200),
+        ) {
+            let mut patience = Patience::new();
+            let (mut now, mut yields) = (0, 0);
+            let mut spent = Vec::new();
+            for ((step, wait, waiting), ends) in asked.into_iter().zip(ends) {
+                now += step;
+                if ends {
+                    yields = 0;
+                    if patience.finished(at(now), 1, waiting) {
+                        yields += 1;
+                        spent.push((now, YIELD_NS));
+                    }
+                    continue;
+                }
+                let set = patience.alarm;
+                match patience.hold(at(now), at(now + wait), waiting) {
+                    Pass::Yield => {
+                        yields += 1;
+                        spent.push((now, YIELD_NS));
+                    }
+                    Pass::Alarm(until) => {
+                        prop_assert!((now..=now + wait).contains(&until.as_nanos()));
+                        if set != Some(until) {
+                            spent.push((now, ALARM_NS));
+                        }
+                        prop_assert!(wait < TIMER_MIN_NS);
+                    }
+                    Pass::Timer => prop_assert!(wait >= TIMER_MIN_NS),
+                    Pass::Take => prop_assert!(wait < TIMER_MIN_NS),
+                }
+                prop_assert!(yields <= YIELDS);
+            }
+            prop_assert!(most_in_a_second(&spent) <= SECOND / 20);
+        }
+    }
+
+    #[test]
+    fn a_yield_that_brings_nothing_is_the_last_until_something_comes() {
+        let mut patience = Patience::new();
+        let until = at(150_000);
+        assert!(!patience.finished(at(1), 0, 3), "no caller was answered");
+        assert!(!patience.finished(at(1), 3, 0), "nothing waits");
+        assert!(patience.finished(at(1), 3, 5));
+        assert_eq!(patience.hold(at(2), until, 5), Pass::Alarm(until));
+        assert_eq!(patience.hold(at(3), until, 5), Pass::Alarm(until));
+        assert_eq!(patience.hold(at(4), until, 6), Pass::Yield);
+        assert_eq!(patience.hold(at(5), until, 6), Pass::Alarm(until));
+        assert_eq!(patience.hold(at(6), until, 7), Pass::Yield);
+        assert_eq!(patience.hold(at(7), until, 9), Pass::Yield);
+        assert_eq!(
+            patience.hold(at(8), until, 20),
+            Pass::Alarm(until),
+            "four are enough"
+        );
+        assert!(!patience.finished(at(9), 20, 0));
+        assert_eq!(patience.hold(at(10), until, 1), Pass::Yield);
+    }
+
+    #[test]
+    fn one_alarm_serves_a_wait_that_is_asked_about_again_and_again() {
+        let mut patience = Patience::new();
+        assert_eq!(patience.hold(at(0), at(200_000), 1), Pass::Yield);
+        let left = patience.budget.left_ns;
+        for now in 1..100 {
+            // Each answer of the controller moves the end a little.
+            assert_eq!(
+                patience.hold(at(now), at(200_000 + now), 1),
+                Pass::Alarm(at(200_001))
+            );
+        }
+        assert!(left - patience.budget.left_ns <= ALARM_NS);
+        // An earlier end is another alarm, and so is the time after the first.
+        let earlier = at(90_000);
+        assert_eq!(patience.hold(at(100), earlier, 1), Pass::Alarm(earlier));
+        let later = at(190_000);
+        assert_eq!(patience.hold(earlier, later, 1), Pass::Alarm(later));
+        let short = at(190_000 + ALARM_MIN_NS - 1);
+        assert_eq!(patience.hold(later, short, 1), Pass::Take);
+        assert_eq!(patience.hold(later, at(5_000_000), 1), Pass::Timer);
+    }
+
+    #[test]
+    fn without_budget_short_waits_are_over_at_once_and_long_ones_are_not() {
+        let mut patience = Patience::new();
+        while patience.budget.spend(at(0), 1_000) {}
+        assert!(!patience.finished(at(0), 1, 1));
+        assert_eq!(patience.hold(at(0), at(500_000), 1), Pass::Take);
+        assert_eq!(patience.hold(at(0), at(5_000_000), 1), Pass::Timer);
+        // 4 % of half a millisecond.
+        assert_eq!(patience.hold(at(500_000), at(700_000), 1), Pass::Yield);
+        assert_eq!(patience.hold(at(500_000), at(700_000), 1), Pass::Take);
+        assert!(patience.budget.left_ns < ALARM_NS);
+    }
+
+    #[test]
+    fn looks_that_find_an_item_early_are_free_and_others_end() {
+        let mut looks = Looks::new();
+        for now in 0..10_000 {
+            assert!(looks.may_look(at(now)));
+            looks.looked(at(now), LOOKS_SAVED, false);
+        }
+        let mut vain: u64 = 0;
+        while looks.may_look(at(10_000)) {
+            looks.looked(at(10_000), 48, true);
+            vain += 1;
+        }
+        assert!(vain * 48 * LOOK_NS <= SAVED_NS);
+        let later = 10_000 + NS_EACH * LOOK_NS * u64::from(LOOKS_MOST);
+        assert!(looks.may_look(at(later)), "4 % of that time");
+    }
+}

@@ -1,0 +1,158 @@
+//! The waits of the drivers on tokio: they do as the [`Patience`] says.
+//!
+//! Owns the yields, the alarm and the runtime's timer; decides nothing.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+
+use tokio::task::{consume_budget, yield_now};
+use tokio::time::timeout_at;
+
+use super::actor::Actor;
+use super::core::Step;
+use super::patience::{Pass, Patience};
+use super::several::Several;
+use super::timer::Alarm;
+use crate::{Clock, Time};
+
+/// See the [module](self).
+pub(super) struct Waits {
+    patience: Patience,
+    alarm: Option<Set>,
+}
+
+/// An alarm that is set for the moment `at`, and the task it wakes.
+struct Set {
+    at: Time,
+    /// A dropped alarm does not go off.
+    _alarm: Alarm,
+    task: Waker,
+}
+
+/// A driver's half that waits.
+pub(super) trait Waiting<T: Send, R: Send, M: Send> {
+    fn actor(&mut self) -> &mut Actor<T, R, M>;
+
+    /// Waits in `step` until there is something to ask the core about.
+    fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Actor<T, R, M> {
+    fn actor(&mut self) -> &mut Self {
+        self
+    }
+
+    fn poll_wait(&mut self, _: Step, cx: &mut Context<'_>) -> Poll<()> {
+        // The end of the queue shows when the core is asked.
+        self.consumer.poll_ready(cx).map(|_| ())
+    }
+}
+
+impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Several<T, R, M> {
+    fn actor(&mut self) -> &mut Actor<T, R, M> {
+        &mut self.actor
+    }
+
+    fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()> {
+        Self::poll_wait(self, step, cx)
+    }
+}
+
+impl Waits {
+    pub(super) const fn new() -> Self {
+        Self {
+            patience: Patience::new(),
+            alarm: None,
+        }
+    }
+
+    /// A batch is finished: lets other tasks run where that is due, or where callers may come back. Returns
+    /// the time.
+    pub(super) async fn finished<T: Send, R: Send, M: Send>(
+        &mut self,
+        actor: &mut Actor<T, R, M>,
+        now: Time,
+    ) -> Time {
+        self.alarm = None;
+        let (expected, waiting) = (actor.expected(), actor.waiting());
+        if !self.patience.finished(now, expected, waiting) {
+            consume_budget().await;
+            return now;
+        }
+        yield_now().await;
+        actor.clock().now()
+    }
+
+    /// The driver did something: the next batch has its own waits.
+    pub(super) fn started(&mut self) {
+        self.alarm = None;
+        self.patience.started();
+    }
+
+    /// Waits in `step` until there is something to ask the core about. Returns the time.
+    pub(super) async fn pass<T: Send, R: Send, M: Send>(
+        &mut self,
+        driver: &mut impl Waiting<T, R, M>,
+        step: Step,
+        now: Time,
+    ) -> Time {
+        let clock = driver.actor().clock();
+        let until = driver.actor().prepare_wait(step, now);
+        let waiting = driver.actor().waiting();
+        let pass = match step {
+            Step::Hold { .. } if until > now => self.patience.hold(now, until, waiting),
+            // Enough came while the wait was prepared.
+            Step::Hold { .. } => {
+                driver.actor().waited(step, now, until);
+                return now;
+            }
+            _ => Pass::Timer,
+        };
+        match pass {
+            Pass::Yield => yield_now().await,
+            Pass::Alarm(at) => {
+                poll_fn(|cx| match driver.poll_wait(step, cx) {
+                    Poll::Pending => self.poll_alarm(clock, at, cx),
+                    ready => ready,
+                })
+                .await;
+            }
+            Pass::Timer => {
+                let wait = poll_fn(|cx| driver.poll_wait(step, cx));
+                match clock.instant(until) {
+                    Some(at) => {
+                        let _ = timeout_at(at.into(), wait).await;
+                    }
+                    None => wait.await,
+                }
+            }
+            Pass::Take => driver.actor().end_hold(),
+        }
+        let now = clock.now();
+        driver.actor().waited(step, now, until);
+        now
+    }
+
+    /// Ready at `at`, when an alarm wakes the task.
+    fn poll_alarm(&mut self, clock: Clock, at: Time, cx: &Context<'_>) -> Poll<()> {
+        if clock.now() >= at {
+            self.alarm = None;
+            return Poll::Ready(());
+        }
+        let is_set = |set: &Set| set.at == at && set.task.will_wake(cx.waker());
+        if self.alarm.as_ref().is_some_and(is_set) {
+            return Poll::Pending;
+        }
+        let Some(instant) = clock.instant(at) else {
+            return Poll::Pending;
+        };
+        let alarm = Alarm::new(instant);
+        alarm.set(cx.waker());
+        self.alarm = Some(Set {
+            at,
+            _alarm: alarm,
+            task: cx.waker().clone(),
+        });
+        Poll::Pending
+    }
+}
