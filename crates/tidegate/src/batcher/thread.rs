@@ -4,6 +4,7 @@ use super::actor::{Actor, Panicked};
 use super::core::Step;
 use super::handler::{Flow, Handler, Init, StopReason};
 use super::mend::{Factory, Mended, catch, mend};
+use super::patience::Looks;
 use super::reply::{Reply, after_panic, may_fail};
 use crate::Time;
 use crate::blocking::Enter;
@@ -30,6 +31,7 @@ pub(super) fn run<H: Handler>(
     };
     started.send(());
     let clock = actor.clock();
+    let mut looks = Looks::new();
     let mut now = clock.now();
     let lost = loop {
         actor.receive_visits(&handler);
@@ -50,7 +52,7 @@ pub(super) fn run<H: Handler>(
                 idle => idle.map(|()| Flow::Continue),
             },
             Step::Hold { .. } | Step::Rest | Step::Busy => {
-                now = wait(&mut actor, step, now);
+                now = wait(&mut actor, &mut looks, step, now);
                 continue;
             }
             Step::End => break false,
@@ -83,16 +85,20 @@ pub(super) fn run<H: Handler>(
     actor.end(reason);
 }
 
-/// Until there is something to ask the core about; then it is the time returned.
-fn wait<T: Send, R: Send, M: Send>(actor: &mut Actor<T, R, M>, step: Step, now: Time) -> Time {
+/// Waits until there is something to ask the core about. Returns the time.
+fn wait<T: Send, R: Send, M: Send>(
+    actor: &mut Actor<T, R, M>,
+    looks: &mut Looks,
+    step: Step,
+    now: Time,
+) -> Time {
     let clock = actor.clock();
     let until = actor.prepare_wait(step, now);
+    let may_look = looks.may_look(now);
     // The end of the queue shows when the core is asked.
-    let _ = match clock.instant(until) {
-        Some(at) => actor.consumer.blocking_wait_until(at).map(|_| ()),
-        None => actor.consumer.blocking_wait(),
-    };
+    let passed = actor.consumer.wait_counting(clock.instant(until), may_look);
     let now = clock.now();
+    looks.looked(now, passed.looks, passed.slept);
     actor.waited(step, now, until);
     now
 }

@@ -53,6 +53,14 @@ impl Backoff {
         Self { wait, step: 0 }
     }
 
+    /// The looks so far.
+    pub(super) const fn looks(&self) -> u32 {
+        match self.wait {
+            Wait::Park => 0,
+            _ => self.step,
+        }
+    }
+
     /// Passes a moment as the strategy wants it.
     pub(super) fn pass(&mut self) -> Pass {
         self.step += 1;

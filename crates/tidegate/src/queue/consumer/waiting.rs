@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::{Consumer, Idle, PATIENCE_NS, SETTLE_NS};
 use crate::blocking;
+use crate::queue::Wait;
 use crate::queue::error::{Closed, RecvError};
 use crate::queue::metrics::bump;
 use crate::queue::producer::Flush;
 use crate::queue::shared::IDLING;
-use crate::queue::sync::{SeqCst, fence, lock, yield_now};
+use crate::queue::sync::{Relaxed, SeqCst, fence, lock, yield_now};
 use crate::queue::wait::{Backoff, Parker, Pass};
 
 /// What to do after a look that found nothing.
@@ -23,6 +24,14 @@ pub(super) enum Next {
     Soon,
     /// Nothing comes before a wake-up. With a timeout: look again then, in any case.
     Sleep(Option<Duration>),
+}
+
+/// How a wait was passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// Looks at the queue, before the thread slept if it did.
+    pub(crate) looks: u32,
+    pub(crate) slept: bool,
 }
 
 impl<T: Send> Consumer<T> {
@@ -42,6 +51,25 @@ impl<T: Send> Consumer<T> {
     /// As for [`blocking_wait`](Self::blocking_wait).
     pub fn blocking_wait_until(&mut self, deadline: Instant) -> Result<bool, RecvError> {
         self.wait_deadline(Some(deadline))
+    }
+
+    /// As [`blocking_wait_until`](Self::blocking_wait_until), where the thread may block. Where looking costs
+    /// too much (`!may_look`), [`Wait::Progressive`] sleeps at once. Returns how the wait was passed; the end
+    /// of the queue shows elsewhere.
+    pub(crate) fn wait_counting(&mut self, deadline: Option<Instant>, may_look: bool) -> Passed {
+        self.let_gather();
+        let mut backoff = Backoff::new(match self.shared.wait {
+            Wait::Progressive if !may_look => Wait::Park,
+            wait => wait,
+        });
+        let sleeps = self.shared.drains.waits.load(Relaxed);
+        if !self.ready() {
+            let _ = self.wait_by(&mut backoff, deadline);
+        }
+        Passed {
+            looks: backoff.looks(),
+            slept: self.shared.drains.waits.load(Relaxed) != sleeps,
+        }
     }
 
     /// As [`blocking_wait`](Self::blocking_wait) for a stage that is itself a producer: if it has to wait,
@@ -125,7 +153,14 @@ impl<T: Send> Consumer<T> {
     /// Waits after a look that found nothing: another at once would only take the line away from the
     /// producers.
     pub(super) fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
-        let mut backoff = Backoff::new(self.shared.wait);
+        self.wait_by(&mut Backoff::new(self.shared.wait), deadline)
+    }
+
+    fn wait_by(
+        &mut self,
+        backoff: &mut Backoff,
+        deadline: Option<Instant>,
+    ) -> Result<bool, Closed> {
         loop {
             let sleeps = match backoff.pass() {
                 Pass::Again if self.ready() => return Ok(true),
