@@ -131,6 +131,8 @@ pub(super) struct Gate {
 
 /// A wait must be worth this share of a flush for each item of its batch.
 const GAIN: f64 = 0.03;
+/// The CPU of a wait: a few turns of a runtime's scheduler, or a sleep and a wake-up.
+const WAIT_CPU_NS: f64 = 10_000.0;
 /// While the gate is closed one batch in so many may still wait, to see.
 const PROBE: u64 = 64;
 
@@ -151,14 +153,14 @@ impl Gate {
         self.held.get_or_insert((now_ns, queued));
     }
 
-    /// A batch starts. If it was held back: did those that came save more, `flush` each, than those that
-    /// waited lost? Neither counts for more than a flush an item, so that one hiccup, when a timer or the
-    /// machine was late, is no more than one bad wait.
+    /// A batch starts. If it was held back: did the items that came save more, `flush` each, than the items
+    /// that waited lost and the wait cost in CPU? Neither counts for more than a flush an item, so that one
+    /// hiccup, when a timer or the machine was late, is no more than one bad wait.
     pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
         self.batches += 1;
         if let Some((since, queued)) = self.held.take() {
             let flush = flush.max(1.0);
-            let lost = now_ns.saturating_sub(since) as f64 * queued as f64;
+            let lost = now_ns.saturating_sub(since) as f64 * queued as f64 + WAIT_CPU_NS;
             let saved = items.saturating_sub(queued) as f64 * flush;
             let worth = (saved - lost) / (flush * items.max(1) as f64);
             self.worth += (worth.clamp(-1.0, 1.0) - self.worth) / 16.0;
@@ -225,6 +227,20 @@ mod tests {
         gate.held(0, 15);
         gate.started(1_000_000_000, 15, 1000.0);
         assert!(!gate.is_closed());
+    }
+
+    #[test]
+    fn a_wait_that_costs_more_cpu_than_it_saves_does_not_pay() {
+        let worth = |flush| {
+            let mut gate = Gate::new();
+            for _ in 1..PROBE {
+                gate.held(0, 1);
+                gate.started(100, 2, flush);
+            }
+            !gate.is_closed()
+        };
+        assert!(!worth(5_000.0), "half the CPU of the wait");
+        assert!(worth(50_000.0));
     }
 
     #[test]
