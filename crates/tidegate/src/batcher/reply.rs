@@ -113,6 +113,7 @@ pub(super) fn failing(cause: &Cause) {
     let _ = LOST.try_with(|lost| {
         let mut lost = lost.borrow_mut();
         if HANDLING.get() && matches!(*lost, None | Some(ReplyError::Failed(_))) {
+            KNOWN.set(true);
             *lost = Some(ReplyError::Failed(Cause::clone(cause)));
         }
     });
@@ -121,18 +122,38 @@ pub(super) fn failing(cause: &Cause) {
 thread_local! {
     /// Within [`lose`].
     static HANDLING: Cell<bool> = const { Cell::new(false) };
+    /// [`LOST`] may have a cause: looking there costs more than a look here.
+    static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 fn lose<V>(why: Option<ReplyError>, clear: impl FnOnce() -> V) -> V {
-    struct Reset(Option<ReplyError>, bool);
+    struct Reset {
+        /// The cause before, if there was one.
+        lost: Option<ReplyError>,
+        handling: bool,
+    }
     impl Drop for Reset {
         fn drop(&mut self) {
-            LOST.replace(self.0.take());
-            HANDLING.set(self.1);
+            HANDLING.set(self.handling);
+            if self.lost.is_some() || KNOWN.get() {
+                set_lost(self.lost.take());
+            }
         }
     }
-    let _reset = Reset(LOST.replace(why), HANDLING.replace(true));
+    let _reset = Reset {
+        lost: match why.is_some() || KNOWN.get() {
+            true => set_lost(why),
+            false => None,
+        },
+        handling: HANDLING.replace(true),
+    };
     clear()
+}
+
+#[cold]
+fn set_lost(why: Option<ReplyError>) -> Option<ReplyError> {
+    KNOWN.set(why.is_some());
+    LOST.replace(why)
 }
 
 /// The caller's end of a call, in flight. It can be awaited, polled, waited for with or without a deadline,

@@ -192,8 +192,11 @@ async fn run<H: AsyncHandler>(
             }
             Step::Continue => catch_async(async { handler.handle_continue().await }).await,
             Step::Idle => match catch(|| handler.idle()) {
-                // Nothing came meanwhile: the time is needed only after the next wait.
-                Ok(()) if actor.is_empty() => continue,
+                // Nothing came meanwhile, so the core would say no more than that.
+                Ok(()) if actor.is_empty() => {
+                    now = waits.pass(&mut actor, Step::Rest, now).await;
+                    continue;
+                }
                 idle => idle.map(|()| Flow::Continue),
             },
             Step::Hold { .. } | Step::Rest | Step::Busy => {

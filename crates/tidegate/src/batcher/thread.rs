@@ -47,8 +47,11 @@ pub(super) fn run<H: Handler>(
             }),
             Step::Continue => catch(|| handler.handle_continue()),
             Step::Idle => match catch(|| handler.idle()) {
-                // Nothing came meanwhile: the time is needed only after the next wait.
-                Ok(()) if actor.is_empty() => continue,
+                // Nothing came meanwhile, so the core would say no more than that.
+                Ok(()) if actor.is_empty() => {
+                    now = wait(&mut actor, &mut looks, Step::Rest, now);
+                    continue;
+                }
                 idle => idle.map(|()| Flow::Continue),
             },
             Step::Hold { .. } | Step::Rest | Step::Busy => {

@@ -217,12 +217,12 @@ impl<T: Send> Consumer<T> {
     /// more.
     #[cold]
     fn settle_down(&mut self, waker: &Waker, patience_ns: u64) -> Next {
-        let shared = self.shared.clone();
-        shared.consumer.set(waker);
-        if shared.ring.is_closed() {
+        self.shared.consumer.set(waker);
+        if self.shared.ring.is_closed() {
             return self.settle_closed();
         }
         self.go_idle();
+        let shared = &*self.shared;
         let marked = match (&self.reader, &shared.oldest) {
             (Some(reader), _) => reader.mark_waiting(&shared.ring),
             (None, Some(oldest)) => lock(oldest).mark_waiting(&shared.ring),
