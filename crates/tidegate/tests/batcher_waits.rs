@@ -1,6 +1,6 @@
 //! How a task actor waits: it lets callers come back before it takes the next batch, and passes waits that
-//! are too short for the runtime's timer without it. On a runtime of one thread, so that all is decided by the
-//! order of tasks.
+//! are too short for the runtime's timer without it. On a runtime of one thread, so that the order of tasks
+//! decides all.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 

@@ -1,14 +1,14 @@
 //! How a driver passes the time until a batch may start, and the CPU that this may cost.
 //!
-//! Pure: drivers tell the time and the number of items that wait, and do as the answer says. CPU is counted by
-//! prices, not measured: a clock cannot tell the driver's own turns from those of the tasks it let run.
+//! Pure: drivers tell the time and the number of items that wait, and do as the answer says. CPU is counted
+//! by prices, not measured: a clock cannot tell the driver's own turns from those of the tasks it let run.
 //!
 //! A driver on a runtime first lets the ready tasks run: callers that were just answered come back in that
 //! turn. It yields again only after a turn that brought items, and a few times a batch, because a loop of
 //! yields is a spin. The rest of a wait it sleeps: by the runtime's timer where that is fine enough, by an
 //! [`Alarm`](super::timer::Alarm) where it is not. A driver on a thread of its own looks at the queue for a
-//! moment before it sleeps. Where the [`Budget`] is spent, the one takes the batch at once and the other sleeps
-//! at once.
+//! moment before it sleeps. Where the [`Budget`] is spent, the one takes the batch at once and the other
+//! sleeps at once.
 
 use crate::Time;
 
