@@ -28,7 +28,7 @@ fn ours(world: &World) -> impl Controller + use<> {
     Bounded::new(knee.anticipating(), bounds).expect("valid bounds")
 }
 
-/// What the default makes of the world after its first 300 batches.
+/// The outcome of the default after its first 300 batches.
 fn learned(world: &World) -> Outcome {
     let capacity = capacity(world);
     let learning = Span {

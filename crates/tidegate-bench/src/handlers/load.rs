@@ -52,8 +52,8 @@ pub(super) enum Arrivals {
     Open(f64),
 }
 
-/// Runs a contestant once; again, and for longer, where a machine that does other things let no call be answered
-/// in the time that is measured.
+/// Runs a contestant once; again, and for longer, if a machine that does other things let no call be answered
+/// in the time measured.
 ///
 /// # Errors
 /// It failed, lost, repeated or confused items, or did not end.

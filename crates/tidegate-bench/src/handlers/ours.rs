@@ -1,5 +1,5 @@
-//! Ours, and every use that this bench makes of the library: several batches at once where the handler awaits,
-//! a thread actor where it blocks.
+//! Ours, and every use that this bench makes of the library: several batches at once if the handler awaits, a
+//! thread actor if it blocks.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -121,7 +121,7 @@ pub(super) struct Buckets {
     batches: u64,
 }
 
-/// What a batch would cost, and how many samples that rests on.
+/// The cost of a batch that was not run, and how many samples that rests on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
     pub(super) cost: f64,
@@ -230,7 +230,7 @@ impl Buckets {
         }
     }
 
-    /// What a batch of `n` costs at most, by the nearest size measured, where costs an item never rise.
+    /// The most that a batch of `n` costs, by the nearest size measured, if costs an item never rise.
     pub(super) fn bound(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         let one = below.or(above)?;

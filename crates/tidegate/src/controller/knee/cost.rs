@@ -19,7 +19,7 @@ const EXCITE: u32 = 2;
 const YOUNG: u32 = 12;
 /// The scatter of costs before any was seen.
 const UNSEEN: f64 = 0.25;
-/// The line tells what a size costs that was not measured if it is sure to this share.
+/// The line counts for a size that was not measured if it is sure to this share.
 const SURE: f64 = 0.15;
 /// Below this it decides nothing, and would decay into denormals.
 const NOISE_MIN: f64 = 1e-4;
@@ -120,7 +120,7 @@ impl Cost {
         self.streak != 0
     }
 
-    /// What a batch of `n` costs, from batches of about that size or of both larger and smaller ones, else
+    /// The cost of a batch of `n`, from batches of about that size or of both larger and smaller ones, else
     /// from the line as far as it is sure; `None` if neither is known.
     pub(super) fn alone(&self, n: f64) -> Option<Estimate> {
         // Until some scatter was seen there may be more of it.

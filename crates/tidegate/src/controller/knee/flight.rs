@@ -1,4 +1,4 @@
-//! How many batches run at once: tried one number after the other, judged by what the server makes of them.
+//! How many batches run at once: tried one number after the other, judged by how much they slow each other.
 //!
 //! Nothing is known of the server behind the handler. A batch that cost more than batches of its size cost
 //! alone was slowed down by the others, so each number c has a *slowdown* r(c), with r(1) = 1. A server works
@@ -10,10 +10,11 @@
 //! number a throughput. The number in force is the largest that is within 3 % of the best throughput and not
 //! past the point from where on the server does no more.
 //!
-//! A number is tried over a block of batches, the first of which do not count: they meet batches of the number
-//! before. At first it doubles as long as three batches tell that this pays. Then the double, the numbers
-//! between and, ever more seldom, the neighbours are measured until the slowdown is known to 2.5 % or clearly
-//! better or worse. When the costs change, everything is relative to the number in force and measured again.
+//! A number is tried over a block of batches. The first of them do not count: they meet batches of the number
+//! before. At first the number doubles as long as one turnover of batches tells that this pays. Then the
+//! double, the numbers between and, ever more seldom, the neighbours are measured until the slowdown is known
+//! to 2.5 % or clearly better or worse. Changed costs make everything relative to the number in force, and
+//! all other numbers are measured again.
 
 use super::cost::{Cost, Estimate};
 use super::slow::{KNOWN, LASTING, Slow};
@@ -45,7 +46,7 @@ struct Trial {
     batches: u32,
 }
 
-/// When a batch started.
+/// The start of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Start {
     at: u64,
@@ -83,7 +84,7 @@ pub(super) struct Flight {
     rest: u32,
     /// Blocks to rest after the next trial that brings nothing.
     rests: u32,
-    /// Whether the next look at a neighbour goes up.
+    /// The next look at a neighbour goes up.
     up: bool,
     /// How often the number in force changed, and how many batches still have to end until nothing is left of
     /// the one before.
@@ -163,7 +164,7 @@ impl Flight {
             .map(|i| self.slow[i].by())
     }
 
-    /// The slowdown by which the cost of a batch beside `ran` tells what it costs alone: that of the number
+    /// The slowdown that turns the cost of a batch beside `ran` into its cost alone: the one of the number
     /// in force, and no other.
     pub(super) fn trusted(&self, ran: Ran) -> Option<f64> {
         let is_near = (ran.beside / f64::from(self.number) - 1.0).abs() <= 1.0 / 8.0;
@@ -229,7 +230,7 @@ impl Flight {
     /// The costs changed: other numbers are measured again, relative to the one in force.
     pub(super) fn forget(&mut self) {
         if self.works() < CROWDED * f64::from(self.number) {
-            // Where batches wait for each other, what one cost tells little of its size.
+            // Batches that wait for each other tell little of their own size.
             let enough = self.slow[self.number as usize].enough();
             self.number = enough.clamp(1, self.number);
             self.turned();
@@ -247,9 +248,9 @@ impl Flight {
         self.rests = REST.0;
     }
 
-    /// A batch ended that `ran` beside others. `costs` are what it took, in nanoseconds, and what it would have
-    /// taken alone; `noise` is that of one cost, `limit` the most items of a batch. Costs O(numbers) when a
-    /// trial ends, else O(1).
+    /// A batch ended that `ran` beside others. `costs` are its nanoseconds and an estimate of its cost alone;
+    /// `noise` belongs to one cost, `limit` is the most items of a batch. Costs O(numbers) when a trial ends,
+    /// else O(1).
     pub(super) fn learn(
         &mut self,
         ran: Ran,
@@ -264,7 +265,7 @@ impl Flight {
         };
         let mut block = (noise / rough * (noise / rough)).clamp(least, BLOCK.1);
         if self.climbs {
-            // The first to end are those that met the fewest others.
+            // The first to end met the fewest others.
             block = block.max(f64::from(self.allowed()));
         }
         let number = self.allowed();
@@ -340,7 +341,7 @@ impl Flight {
     /// Goes on to the number on trial if that pays, else starts to look closely.
     fn climb(&mut self, tried: u32, noise: f64) {
         let slow = self.slow[tried as usize];
-        // What the costs alone are, is the same question for all numbers but the first.
+        // The costs alone are as doubtful for the one as for the other, but for the first number.
         let error = match self.number {
             1 => slow.error_of_all(noise),
             _ => slow.error(noise),
@@ -476,7 +477,7 @@ impl Flight {
         if cost.alone(size).is_some() {
             self.begin(next);
         } else if self.size.take().is_none() {
-            // The server is not to blame for what a size costs.
+            // A size that is dear by itself must not count against the server.
             self.size = Some(size.ceil() as u64);
             self.rest = BLOCK.0.max(f64::from(number)) as u32;
         } else {

@@ -54,7 +54,7 @@ const NATURAL: (f64, f64) = (0.97, 0.8);
 const LEAN: f64 = 16.0;
 /// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
 const SPLIT: f64 = 1.1;
-/// The most batches that run at once, whatever the bounds allow.
+/// The most batches that run at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
 /// The same where another term is meant to bind.
 const AMPLE: f64 = 32.0;
@@ -96,7 +96,7 @@ pub struct Knee {
     left: u64,
     /// The size of batches that took everything: the largest of late.
     natural: f64,
-    /// When the oldest item of the backlog arrived, and when a batch last ended.
+    /// The arrival of the oldest item of the backlog, and the end of the last batch.
     oldest: Time,
     freed: Time,
     /// The limit is what the costs ask for, and not held back by the sizes measured so far.
@@ -146,7 +146,7 @@ struct Open {
     items: u64,
     plan: Plan,
     start: Start,
-    /// The backlog it was taken from, and what known callers were about to add to it.
+    /// The backlog it was taken from, with the items that known callers were about to add.
     backlog: u64,
 }
 

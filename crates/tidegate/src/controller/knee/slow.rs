@@ -10,7 +10,7 @@ pub(super) const LASTING: f64 = 128.0;
 /// The slowdown at one number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slow {
-    /// What the batches cost, and what they would have cost alone.
+    /// The costs of the batches, and the estimates of their costs alone.
     cost: f64,
     alone: f64,
     /// The squares of the former over the latter.
@@ -18,7 +18,7 @@ pub(super) struct Slow {
     /// The sum of the mean number that ran beside each, itself included.
     ran: f64,
     pub(super) batches: f64,
-    /// The variance of the costs alone: what they rest on is the same for all batches.
+    /// The variance of the estimates, which rest on the same samples for all batches.
     doubt: f64,
 }
 
@@ -52,7 +52,7 @@ impl Slow {
         let alone = self.alone.max(1e-3);
         let by = self.by().max(1e-6);
         let var = (self.squares / alone / (by * by) - 1.0).max(noise * noise);
-        // Where batches wait for each other, one that is late makes several late.
+        // Batches wait for each other: a late one makes several late.
         (var * by.max(1.0) / self.batches.max(1.0)).sqrt()
     }
 
