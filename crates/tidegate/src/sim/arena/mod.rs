@@ -6,8 +6,9 @@
 
 mod engine;
 mod oracle;
+mod run;
 mod world;
 
-pub use engine::{Outcome, Span, run};
 pub use oracle::{Setting, capacity, grid, oracle};
+pub use run::{Outcome, Span, run};
 pub use world::{Curve, Demand, Noise, Server, World};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::engine::{Outcome, Span, run};
+use super::run::{Outcome, Span, run};
 use super::world::{Server, World, grid_size};
 use crate::controller::{Bounded, Bounds, Fixed};
 

@@ -203,6 +203,8 @@ pub enum Demand {
     },
     /// All at once, and nothing after.
     Backlog,
+    /// Saturated: blocked producers keep so many items in the queue at all times.
+    Full(u64),
 }
 
 /// A world.

@@ -1,0 +1,99 @@
+//! A run of a world, and the latency and throughput that its callers see.
+
+use super::engine::Sim;
+use super::world::World;
+use crate::controller::Controller;
+
+/// How long a run lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Milliseconds at the beginning that are left out of the results, for learning.
+    pub warm_ms: f64,
+    /// Then it ends after so many batches,
+    pub batches: u64,
+    /// or so many items.
+    pub items: u64,
+}
+
+/// The callers' view of a run, without the time for learning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Items a millisecond.
+    pub throughput: f64,
+    /// Mean latency, from the arrival to the end of the batch, in milliseconds.
+    pub mean: f64,
+    /// Its 99th percentile.
+    pub p99: f64,
+    /// Batches in the part that counts.
+    pub batches: u64,
+    /// Items in the largest batch of it.
+    pub batch_max: u64,
+    /// The largest backlog of the whole run.
+    pub backlog_max: u64,
+    /// Growth of the backlog over the part that counts, as a share of the arrivals in it.
+    pub slope: f64,
+    /// Mean number of batches that run while any does.
+    pub in_flight: f64,
+    /// Mean milliseconds from one batch to the next.
+    pub batch_ms: f64,
+    /// The end of the run, in milliseconds.
+    pub end: f64,
+}
+
+/// Lets `controller` serve `world`, with arrivals and noise of `seed`; `capacity` is what shares of the load
+/// are relative to, in items a millisecond. O(items · log(running)) time, O(items) memory.
+pub fn run(
+    world: &World,
+    seed: u32,
+    capacity: f64,
+    span: Span,
+    controller: &mut dyn Controller,
+) -> Outcome {
+    let mut sim = Sim::new(world, seed, capacity, span.items, controller);
+    let warm = (span.warm_ms * 1e6) as u64;
+    let mut out = Outcome::default();
+    let mut mark = None;
+    let (mut busy, mut held) = (0u64, 0u64);
+    loop {
+        let (_, n, b, _) = mark.unwrap_or((0, sim.finished, sim.batches, 0));
+        if sim.finished - n >= span.items || sim.batches - b >= span.batches {
+            break;
+        }
+        let before = sim.now;
+        let running = u64::from(sim.in_flight);
+        if !sim.step() {
+            break;
+        }
+        out.backlog_max = out.backlog_max.max(sim.queue.len() as u64);
+        if running > 0 {
+            busy += sim.now - before;
+            held += running * (sim.now - before);
+        }
+        if mark.is_none() && sim.now >= warm {
+            mark = Some((sim.now, sim.finished, sim.batches, sim.queue.len()));
+            sim.records = true;
+            sim.largest = 0;
+            (busy, held) = (0, 0);
+        }
+    }
+    out.batch_max = sim.largest;
+    let (t0, n0, b0, q0) = mark.unwrap_or_default();
+    let ms = (sim.now - t0).max(1) as f64 / 1e6;
+    let done = (sim.finished - n0) as f64;
+    out.throughput = done / ms;
+    out.batches = sim.batches - b0;
+    out.slope = (sim.queue.len() as f64 - q0 as f64) / done.max(1.0);
+    out.in_flight = held as f64 / busy.max(1) as f64;
+    out.batch_ms = ms / (sim.batches - b0).max(1) as f64;
+    out.end = sim.now as f64 / 1e6;
+    // Items in the queue have waited at least this long: a queue that grows would look better without them.
+    let now = sim.now;
+    let mut l = std::mem::take(&mut sim.latencies);
+    l.extend(sim.queue.iter().map(|(t, _)| (now - t) as f64 / 1e6));
+    if !l.is_empty() {
+        let at = ((l.len() - 1) as f64 * 0.99) as usize;
+        out.mean = l.iter().sum::<f64>() / l.len() as f64;
+        out.p99 = *l.select_nth_unstable_by(at, f64::total_cmp).1;
+    }
+    out
+}
