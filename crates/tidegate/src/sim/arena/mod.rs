@@ -5,10 +5,14 @@
 //! fixed setting of limit, linger and number in flight on the same world with other seeds.
 
 mod engine;
+mod generate;
 mod oracle;
+mod premises;
 mod run;
 mod world;
 
-pub use oracle::{Setting, capacity, grid, oracle};
+pub use generate::{Family, UnknownFamily};
+pub use oracle::{Setting, best_saturated, capacity, grid, oracle};
+pub use premises::{Breach, Premises};
 pub use run::{Outcome, Span, run};
 pub use world::{Curve, Demand, Noise, Server, World};

@@ -174,7 +174,7 @@ pub enum Server {
     Slots(u32),
     /// As many as come, but each other that runs makes a batch dearer by this share.
     Contended(f64),
-    /// Admits a batch each so many milliseconds; the wait is in the cost.
+    /// Admits a batch each so many milliseconds, however many run; the wait is in the cost.
     Admits(f64),
 }
 
@@ -182,7 +182,7 @@ impl Server {
     /// Returns whether more than one batch may run at once.
     #[must_use]
     pub const fn is_parallel(self) -> bool {
-        matches!(self, Self::Slots(_) | Self::Contended(_))
+        !matches!(self, Self::Serial)
     }
 }
 
@@ -282,97 +282,32 @@ impl World {
         y
     }
 
-    /// A world made of `seed`: a curve, a noise, sometimes a swing or a parallel server, and a load. Costs
-    /// differ at most 8-fold between neighbouring sizes of the grid and have a coefficient of variation of at
-    /// most 1.
+    /// How many modes it has: the costs at the start, and each change.
     #[must_use]
-    pub fn random(seed: u32) -> Self {
-        let mut rng = Rng::new(seed);
-        let pick = |rng: &mut Rng, n: usize| (rng.random() * n as f64) as usize;
-        let between = |rng: &mut Rng, lo: f64, hi: f64| lo * (hi / lo).powf(rng.random());
-        let a = between(&mut rng, 0.05, 10.0);
-        let b = a / between(&mut rng, 1.0, 2000.0);
-        let at = between(&mut rng, 16.0, 3000.0) as u64;
-        let curve = match pick(&mut rng, 9) {
-            0 => Curve::Linear { a, b },
-            1 => Curve::Power {
-                a: 0.0,
-                c: a,
-                p: between(&mut rng, 0.2, 0.95),
-            },
-            2 => Curve::Power {
-                a,
-                c: b / 4.0,
-                p: between(&mut rng, 1.05, 1.6),
-            },
-            3 => Curve::Distinct {
-                a,
-                b,
-                keys: between(&mut rng, 50.0, 5000.0),
-            },
-            4 => Curve::Padded { a, b, to: 0 },
-            5 => Curve::Padded {
-                a,
-                b,
-                to: [8, 32, 128, 512][pick(&mut rng, 4)],
-            },
-            6 => Curve::Step {
-                a,
-                b,
-                at,
-                more: (a + b * at as f64) * between(&mut rng, 0.3, 6.0),
-            },
-            7 => Curve::Bend {
-                a,
-                b,
-                at,
-                times: between(&mut rng, 0.1, 8.0),
-            },
-            _ => Curve::Table(humps(&mut rng, a)),
-        };
-        let noise = match pick(&mut rng, 6) {
-            0 => Noise::None,
-            1 => Noise::LogNormal(0.05),
-            2 => Noise::LogNormal(0.2),
-            3 => Noise::LogNormal(0.8),
-            4 => Noise::Bimodal {
-                share: 0.2,
-                times: 3.0,
-            },
-            _ => Noise::Exponential,
-        };
-        let demand = match pick(&mut rng, 8) {
-            0 => Demand::Open(0.1),
-            1 => Demand::Open(0.3),
-            2 => Demand::Open(0.6),
-            3 => Demand::Open(0.8),
-            4 => Demand::Open(0.9),
-            5 => Demand::Open(0.95),
-            i => Demand::Closed {
-                callers: [4, 16, 64, 256, 1000, 4000, 1, 2][pick(&mut rng, 8)],
-                think: if i == 6 { 0.02 } else { 0.1 } * a,
-            },
-        };
-        let mut world = Self::new(&format!("seed {seed}"), curve, demand).noise(noise);
-        if pick(&mut rng, 6) == 0 {
-            world.swing = Some((0.3, 200.0 * a));
-        }
-        world
+    pub fn modes(&self) -> usize {
+        1 + self.then.len()
     }
-}
 
-/// Throughput by size with one to three humps: a bounded walk of the cost's slope.
-fn humps(rng: &mut Rng, a: f64) -> Vec<f64> {
-    let mut cost = a;
-    let mut slope = 0.3;
-    let mut costs = Vec::with_capacity(40);
-    for i in 0..40 {
-        costs.push(cost);
-        if i % 4 == 3 {
-            // The exponent of the cost over the next two octaves: below 1 throughput rises, above it falls.
-            slope = [0.1, 0.4, 0.8, 1.2, 1.8][(rng.random() * 5.0) as usize];
+    /// When mode `i` begins, in milliseconds.
+    #[must_use]
+    pub fn mode_start(&self, i: usize) -> f64 {
+        match i.checked_sub(1) {
+            Some(i) => self.then.get(i).map_or(f64::INFINITY, |(from, _)| *from),
+            None => 0.0,
         }
-        cost *= (grid_size(i + 1) as f64 / grid_size(i) as f64).powf(slope);
     }
-    costs
+
+    /// The same world with the costs of mode `i` throughout; past the last mode, those of the last.
+    #[must_use]
+    pub fn mode(&self, i: usize) -> Self {
+        let curve = match i.min(self.then.len()).checked_sub(1) {
+            Some(i) => &self.then[i].1,
+            None => &self.curve,
+        };
+        Self {
+            curve: curve.clone(),
+            then: Vec::new(),
+            ..self.clone()
+        }
+    }
 }

@@ -1,0 +1,328 @@
+//! Worlds made of a seed.
+//!
+//! | part | drawn from |
+//! | --- | --- |
+//! | costs | one of the nine [families](Family); a batch of one costs 0.05 to 10 ms, an item 1/2000 to 1 of that |
+//! | noise | none (1 in 4), log-normal with a coefficient of variation of 0.05, 0.2, 0.5 or 1, two modes |
+//! | drift | none (7 in 10), or one or two changes: the costs times 0.25 to 4, or another curve of the family |
+//! | server | serial (6 in 10), 1 to 64 slots, contended (each other batch adds 2 to 200 %), rate-limited |
+//! | load | Poisson at 10 to 95 % of the capacity, bursts, 1 to 256 callers, a full queue |
+//!
+//! Each draw is uniform, on a logarithmic scale where it spans more than a factor of four. A mode lasts 4 to 5
+//! times as long as learning may take, see [`Premises`].
+
+use super::premises::Premises;
+use super::world::{Curve, Demand, Noise, Server, World, grid_size};
+use crate::sim::Rng;
+
+/// The shape of a cost curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// a + b·n.
+    Linear,
+    /// n^p with p from 0.2 to 0.95, the square root (p = 0.5) in one of three.
+    Sublinear,
+    /// A batch pays for each distinct key once, of 50 to 5000 keys.
+    Duplicates,
+    /// a + c·n^p with p from 1.05 to 1.6, or items that cost up to 8 times as much beyond a size.
+    Superlinear,
+    /// A jump to 1.3 to 7 times the cost at a size from 16 to 3000.
+    Stepped,
+    /// Batches are padded to a power of two, or to a multiple of 8, 32, 128 or 512.
+    Padded,
+    /// Throughput by size rises and falls up to three times.
+    Humps,
+    /// The size does not matter.
+    Constant,
+    /// Items beyond a size cost a tenth to a half.
+    Cheaper,
+}
+
+impl Family {
+    /// Every family.
+    pub const ALL: [Self; 9] = [
+        Self::Linear,
+        Self::Sublinear,
+        Self::Duplicates,
+        Self::Superlinear,
+        Self::Stepped,
+        Self::Padded,
+        Self::Humps,
+        Self::Constant,
+        Self::Cheaper,
+    ];
+
+    /// Its name on command lines.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Linear => "linear",
+            Self::Sublinear => "sublinear",
+            Self::Duplicates => "duplicates",
+            Self::Superlinear => "superlinear",
+            Self::Stepped => "stepped",
+            Self::Padded => "padded",
+            Self::Humps => "humps",
+            Self::Constant => "constant",
+            Self::Cheaper => "cheaper",
+        }
+    }
+
+    /// The family of a curve.
+    #[must_use]
+    pub fn of(curve: &Curve) -> Self {
+        match curve {
+            Curve::Linear { b, .. } if *b == 0.0 => Self::Constant,
+            Curve::Linear { .. } => Self::Linear,
+            Curve::Power { p, .. } if *p < 1.0 => Self::Sublinear,
+            Curve::Distinct { .. } => Self::Duplicates,
+            Curve::Bend { times, .. } if *times < 1.0 => Self::Cheaper,
+            Curve::Power { .. } | Curve::Bend { .. } => Self::Superlinear,
+            Curve::Step { .. } => Self::Stepped,
+            Curve::Padded { .. } => Self::Padded,
+            Curve::Table(_) => Self::Humps,
+        }
+    }
+
+    /// A curve of this family; `a` is about the cost of a batch of one, in milliseconds.
+    fn curve(self, draw: &mut Draw, a: f64) -> Curve {
+        let b = a / draw.between(1.0, 2000.0);
+        let at = draw.between(16.0, 3000.0) as u64;
+        match self {
+            Self::Linear => Curve::Linear { a, b },
+            Self::Sublinear => Curve::Power {
+                a: 0.0,
+                c: a,
+                p: match draw.below(3) {
+                    0 => 0.5,
+                    _ => draw.even(0.2, 0.95),
+                },
+            },
+            Self::Duplicates => Curve::Distinct {
+                a,
+                b,
+                keys: draw.between(50.0, 5000.0),
+            },
+            Self::Superlinear if draw.below(2) == 0 => Curve::Power {
+                a,
+                c: b / 4.0,
+                p: draw.even(1.05, 1.6),
+            },
+            Self::Superlinear => Curve::Bend {
+                a,
+                b,
+                at,
+                times: draw.between(1.5, 8.0),
+            },
+            Self::Stepped => Curve::Step {
+                a,
+                b,
+                at,
+                more: (a + b * at as f64) * draw.between(0.3, 6.0),
+            },
+            Self::Padded => Curve::Padded {
+                a,
+                b,
+                to: draw.of(&[0, 0, 8, 32, 128, 512]),
+            },
+            Self::Humps => Curve::Table(humps(draw, a)),
+            Self::Constant => Curve::Linear { a, b: 0.0 },
+            Self::Cheaper => Curve::Bend {
+                a,
+                b,
+                at,
+                times: draw.between(0.1, 0.5),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Family {
+    type Err = UnknownFamily;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFamily> {
+        let found = Self::ALL.into_iter().find(|f| f.as_str() == text);
+        found.ok_or_else(|| UnknownFamily(text.into()))
+    }
+}
+
+/// No family has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFamily(String);
+
+impl std::fmt::Display for UnknownFamily {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = Family::ALL.map(Family::as_str).join(", ");
+        write!(f, "unknown family `{}`: give one of {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownFamily {}
+
+impl World {
+    /// The family of its costs at the start.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(&self.curve)
+    }
+
+    /// The world of `seed`: see the module's table. Nearly all satisfy the [premises](Premises::of).
+    #[must_use]
+    pub fn random(seed: u32) -> Self {
+        let mut draw = Draw(Rng::new(seed));
+        let family = draw.of(&Family::ALL);
+        let a = draw.between(0.05, 10.0);
+        let curve = family.curve(&mut draw, a);
+        let noise = noise(&mut draw);
+        let changes = match draw.below(10) {
+            0 | 1 => 1,
+            2 => 2,
+            _ => 0,
+        };
+        let mut then = Vec::new();
+        for _ in 0..changes {
+            let a = a * draw.between(0.25, 4.0);
+            then.push((f64::INFINITY, family.curve(&mut draw, a)));
+        }
+        let server = server(&mut draw, a);
+        let mut world = Self::new(
+            &format!("seed {seed}"),
+            curve.clone(),
+            demand(&mut draw, &curve),
+        )
+        .noise(noise);
+        if server.is_parallel() {
+            world = world.on(server, 64);
+        }
+        world.then = then;
+        let stretch = draw.even(4.02, 5.0);
+        world.place_modes(stretch);
+        world
+    }
+
+    /// Gives each mode but the last `stretch` times the time that learning may take in it.
+    fn place_modes(&mut self, stretch: f64) {
+        let mut from = 0.0;
+        for i in 0..self.then.len() {
+            from += stretch * Premises::learn_ms(self, i);
+            self.then[i].0 = from;
+        }
+    }
+}
+
+fn noise(draw: &mut Draw) -> Noise {
+    match draw.below(4) {
+        0 => Noise::None,
+        // The sigma of a cv: sqrt(ln(1 + cv^2)).
+        1 | 2 => {
+            let cv: f64 = draw.of(&[0.05, 0.2, 0.5, 1.0]);
+            Noise::LogNormal((1.0 + cv * cv).ln().sqrt().min(0.8325))
+        }
+        _ => Noise::Bimodal {
+            share: draw.of(&[0.05, 0.1, 0.2, 0.3]),
+            times: draw.even(2.0, 5.0),
+        },
+    }
+}
+
+fn server(draw: &mut Draw, a: f64) -> Server {
+    match draw.below(10) {
+        6 | 7 => Server::Slots(draw.of(&[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])),
+        8 => Server::Contended(draw.between(0.02, 2.0)),
+        9 => Server::Admits(a * draw.between(0.2, 5.0)),
+        _ => Server::Serial,
+    }
+}
+
+fn demand(draw: &mut Draw, curve: &Curve) -> Demand {
+    let one = curve.at(1);
+    match draw.below(20) {
+        0..=9 => Demand::Open(draw.of(&[0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95])),
+        10 | 11 => {
+            let mean = draw.of(&[0.3, 0.5, 0.7]);
+            Demand::OnOff(one * draw.between(5.0, 100.0), 1.8 * mean, 0.2 * mean)
+        }
+        12..=16 => Demand::Closed {
+            callers: grid_size(draw.below(16)) as u32,
+            think: one * draw.of(&[0.01, 0.1, 1.0]),
+        },
+        _ => Demand::Full(16_384),
+    }
+}
+
+/// Throughput by size with up to three humps: every two octaves the slope of the cost changes.
+fn humps(draw: &mut Draw, a: f64) -> Vec<f64> {
+    let mut cost = a;
+    let mut slope = 0.3;
+    let mut costs = Vec::with_capacity(40);
+    for i in 0..40 {
+        costs.push(cost);
+        if i % 4 == 3 {
+            // The exponent of the cost over the next two octaves: below 1 throughput rises, above it falls.
+            slope = draw.of(&[0.1, 0.4, 0.8, 1.2, 1.8]);
+        }
+        cost *= (grid_size(i + 1) as f64 / grid_size(i) as f64).powf(slope);
+    }
+    costs
+}
+
+struct Draw(Rng);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        (self.0.random() * n as f64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+
+    fn even(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.0.random()
+    }
+
+    /// Even on a logarithmic scale.
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.0.random())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_makes_one_world() {
+        for seed in 0..50 {
+            assert_eq!(World::random(seed), World::random(seed));
+        }
+    }
+
+    #[test]
+    fn every_family_noise_server_and_load_is_drawn() {
+        let worlds: Vec<_> = (0..300).map(World::random).collect();
+        for family in Family::ALL {
+            assert!(worlds.iter().any(|w| w.family() == family), "{family}");
+            assert_eq!(family.as_str().parse(), Ok(family));
+        }
+        let some = |is: fn(&World) -> bool| assert!(worlds.iter().any(is));
+        some(|w| matches!(w.noise, Noise::LogNormal(_)));
+        some(|w| matches!(w.noise, Noise::Bimodal { .. }));
+        some(|w| w.modes() == 3);
+        some(|w| matches!(w.server, Server::Slots(_)));
+        some(|w| matches!(w.server, Server::Contended(_)));
+        some(|w| matches!(w.server, Server::Admits(_)));
+        some(|w| matches!(w.demand, Demand::OnOff(..)));
+        some(|w| matches!(w.demand, Demand::Closed { .. }));
+        some(|w| matches!(w.demand, Demand::Full(_)));
+        let unknown = "round".parse::<Family>().unwrap_err().to_string();
+        assert!(unknown.contains("linear, sublinear"), "{unknown}");
+    }
+}

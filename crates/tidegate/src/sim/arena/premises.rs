@@ -1,0 +1,233 @@
+//! The premises under which the default controller promises a stable backlog.
+//!
+//! 1. The world is feasible: some setting of the grid completes at least 1.05 times the arrivals, in every mode.
+//! 2. Costs differ at most 8-fold between neighbouring sizes of the half-octave grid.
+//! 3. The coefficient of variation cv of the costs at one size is at most 1.
+//! 4. Costs depend on the size, the number in flight and the mode only.
+//! 5. A mode lasts at least 4 L batches, where learning may take L = 300 + 30 (cv/slack)² batches of the best
+//!    fixed setting.
+
+use super::oracle::{best_saturated, capacity};
+use super::run::Span;
+use super::world::{Demand, World, grid_size};
+
+/// The figures of a world that satisfies the premises.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Premises {
+    /// The best saturated throughput of the slowest mode, in items a millisecond.
+    pub capacity: f64,
+    /// The coefficient of variation of the costs at one size.
+    pub cv: f64,
+    /// The share of the capacity that the load leaves.
+    pub slack: f64,
+    /// L: how many batches of the best fixed setting learning may take.
+    pub learn_batches: f64,
+    /// The time of L batches of the best fixed setting, in milliseconds, by mode.
+    pub learn_ms: Vec<f64>,
+    /// When each mode ends, in milliseconds; the last one is given 4 L.
+    pub ends_ms: Vec<f64>,
+}
+
+/// A premise that a world does not satisfy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Breach {
+    /// No setting completes 1.05 times the arrivals: the best does this share of them.
+    Infeasible(f64),
+    /// Batches of these sizes, neighbours on the grid, differ more than 8-fold.
+    Steep(u64, u64),
+    /// Costs at one size have this coefficient of variation.
+    Noise(f64),
+    /// Costs swing with time.
+    Swing,
+    /// This mode, counted from 0, is shorter than 4 L batches.
+    ShortMode(usize),
+}
+
+impl std::fmt::Display for Breach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Infeasible(share) => {
+                write!(
+                    f,
+                    "infeasible: the best setting completes {share:.2} of the arrivals, 1.05 are needed"
+                )
+            }
+            Self::Steep(low, high) => {
+                write!(
+                    f,
+                    "steep: batches of {low} and {high} differ more than 8-fold"
+                )
+            }
+            Self::Noise(cv) => {
+                write!(
+                    f,
+                    "noise: costs of one size have a coefficient of variation of {cv:.2}, above 1"
+                )
+            }
+            Self::Swing => f.write_str("swing: costs change all the time"),
+            Self::ShortMode(mode) => write!(f, "short: mode {mode} ends before 4 L batches"),
+        }
+    }
+}
+
+impl std::error::Error for Breach {}
+
+/// Batches of the run that finds the best setting's time from one batch to the next.
+const BATCHES: u64 = 200;
+
+/// The slack of a load that leaves the server no rest of its own: callers that wait, a full queue.
+const SLACK_CLOSED: f64 = 0.3;
+
+impl Premises {
+    /// The figures of `world`.
+    ///
+    /// # Errors
+    /// The first premise that it does not satisfy.
+    pub fn of(world: &World) -> Result<Self, Breach> {
+        if world.swing.is_some() {
+            return Err(Breach::Swing);
+        }
+        let cv = world.noise.cv();
+        if cv > 1.0 {
+            return Err(Breach::Noise(cv));
+        }
+        let capacity = capacity(world);
+        let slack = slack(world);
+        if slack < 1.0 - 1.0 / 1.05 {
+            return Err(Breach::Infeasible(1.0 / (1.0 - slack)));
+        }
+        for i in 0..world.modes() {
+            steepest(&world.mode(i))?;
+        }
+        let learn_ms: Vec<f64> = (0..world.modes())
+            .map(|i| Self::learn_ms(world, i))
+            .collect();
+        let mut ends_ms: Vec<f64> = world.then.iter().map(|(from, _)| *from).collect();
+        for (i, end) in ends_ms.iter().enumerate() {
+            if end - world.mode_start(i) < 4.0 * learn_ms[i] {
+                return Err(Breach::ShortMode(i));
+            }
+        }
+        let last = learn_ms.len() - 1;
+        ends_ms.push(world.mode_start(last) + 4.0 * learn_ms[last]);
+        Ok(Self {
+            capacity,
+            cv,
+            slack,
+            learn_batches: learn_batches(cv, slack),
+            learn_ms,
+            ends_ms,
+        })
+    }
+
+    /// The time of L batches of the best fixed setting in mode `i`, in milliseconds.
+    pub(super) fn learn_ms(world: &World, i: usize) -> f64 {
+        let capacity = capacity(world);
+        let mode = world.mode(i);
+        let span = Span {
+            warm_ms: 0.0,
+            batches: BATCHES,
+            items: u64::MAX,
+        };
+        let run = best_saturated(&mode).0.run(&mode, SEED, capacity, span);
+        learn_batches(world.noise.cv(), slack(world)) * run.batch_ms
+    }
+
+    /// The end of learning in the last mode, in milliseconds.
+    #[must_use]
+    pub fn warm_ms(&self, world: &World) -> f64 {
+        let last = world.modes() - 1;
+        world.mode_start(last) + self.learn_ms[last]
+    }
+}
+
+const SEED: u32 = 3;
+
+fn learn_batches(cv: f64, slack: f64) -> f64 {
+    300.0 + 30.0 * (cv / slack) * (cv / slack)
+}
+
+fn slack(world: &World) -> f64 {
+    match world.demand {
+        Demand::Open(share) => 1.0 - share,
+        Demand::OnOff(_, high, low) => 1.0 - (high + low) / 2.0,
+        Demand::Closed { .. } | Demand::Backlog | Demand::Full(_) => SLACK_CLOSED,
+    }
+}
+
+fn steepest(world: &World) -> Result<(), Breach> {
+    for i in 0.. {
+        let (low, high) = (grid_size(i), grid_size(i + 1));
+        if high > world.items_max {
+            break;
+        }
+        let (a, b) = (world.curve.at(low), world.curve.at(high));
+        // Negated, so that a cost that is no number counts, too.
+        if !(a > 0.0 && b <= 8.0 * a && a <= 8.0 * b) {
+            return Err(Breach::Steep(low, high));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::world::{Curve, Noise};
+    use super::*;
+
+    const LINE: Curve = Curve::Linear { a: 1.0, b: 0.01 };
+
+    fn open(share: f64) -> World {
+        World::new("", LINE, Demand::Open(share))
+    }
+
+    #[test]
+    fn generated_worlds_satisfy_the_premises_or_say_which_not() {
+        let met = (0..200).filter(|&seed| match Premises::of(&World::random(seed)) {
+            Ok(premises) => {
+                assert!(premises.cv <= 1.0 && premises.slack >= 0.0476);
+                assert!(premises.learn_batches >= 300.0);
+                true
+            }
+            Err(breach) => {
+                assert!(
+                    matches!(breach, Breach::Infeasible(_) | Breach::Steep(..)),
+                    "seed {seed}: {breach}"
+                );
+                false
+            }
+        });
+        let met = met.count();
+        assert!(met >= 190, "{met} of 200");
+    }
+
+    #[test]
+    fn each_breach_is_named() {
+        assert!(matches!(Premises::of(&open(0.96)), Err(Breach::Infeasible(x)) if x < 1.05));
+        let noisy = open(0.5).noise(Noise::LogNormal(1.0));
+        assert!(matches!(Premises::of(&noisy), Err(Breach::Noise(cv)) if cv > 1.3));
+        let step = Curve::Step {
+            a: 0.1,
+            b: 0.001,
+            at: 48,
+            more: 3.0,
+        };
+        let steep = World::new("", step, Demand::Open(0.5));
+        assert_eq!(Premises::of(&steep), Err(Breach::Steep(48, 64)));
+        let mut swings = open(0.5);
+        swings.swing = Some((0.1, 100.0));
+        assert_eq!(Premises::of(&swings), Err(Breach::Swing));
+        let mut short = open(0.5);
+        short.then.push((10.0, LINE));
+        assert_eq!(Premises::of(&short), Err(Breach::ShortMode(0)));
+    }
+
+    #[test]
+    fn learning_takes_longer_where_costs_scatter_and_slack_is_small() {
+        let quiet = Premises::of(&open(0.9)).unwrap();
+        assert_eq!(quiet.learn_batches, 300.0);
+        let noisy = Premises::of(&open(0.9).noise(Noise::Exponential)).unwrap();
+        assert!((noisy.learn_batches - 3300.0).abs() < 1.0, "{noisy:?}");
+    }
+}
