@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::run::{Outcome, Span, run};
-use super::world::{Server, World, grid_size};
-use crate::controller::{Bounded, Bounds, Fixed};
+use super::world::{Demand, Server, World, grid_size};
+use crate::controller::{Bounded, Controller, Fixed};
 
 /// A fixed setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +41,21 @@ impl Setting {
         }
     }
 
+    /// Returns whether the first round of the search has it: all of a serial server, else whole octaves.
+    fn is_coarse(self, world: &World) -> bool {
+        !world.server.is_parallel()
+            || (self.in_flight.is_power_of_two()
+                && (self.limit.is_power_of_two() || self.limit == world.items_max)
+                && (self.linger == 0.0 || self.linger == LINGERS[2] * world.curve.at(1)))
+    }
+
+    /// Returns whether `other` is at most half an octave away in size and in number.
+    fn is_near(self, other: Self) -> bool {
+        let near = |a: f64, b: f64| (0.6..1.7).contains(&(a / b));
+        near(self.limit as f64, other.limit as f64)
+            && near(f64::from(self.in_flight), f64::from(other.in_flight))
+    }
+
     /// Its throughput when saturated, in items a millisecond, from the mean costs at the start.
     #[must_use]
     pub fn saturated(self, world: &World) -> f64 {
@@ -55,22 +70,26 @@ impl Setting {
         self.limit as f64 * batches
     }
 
-    /// The setting at work.
-    pub fn run(self, world: &World, seed: u32, capacity: f64, span: Span) -> Outcome {
+    /// The setting as a controller of `world`.
+    #[must_use]
+    pub fn controller(self, world: &World) -> impl Controller + use<> {
         let rule = Fixed::new(self.limit)
             .with_linger(Duration::from_nanos((self.linger * 1e6) as u64))
             .with_in_flight(self.in_flight)
             .controller();
-        let bounds = Bounds {
-            in_flight_max: world.in_flight_max,
-            ..Bounds::items(1, world.items_max)
-        };
-        match Bounded::new(rule, bounds) {
-            Ok(mut controller) => run(world, seed, capacity, span, &mut controller),
-            Err(_) => Outcome::default(),
-        }
+        Bounded::new(rule, world.bounds())
+            .unwrap_or_else(|_| unreachable!("a world's bounds are valid"))
+    }
+
+    /// The setting at work.
+    #[must_use]
+    pub fn run(self, world: &World, seed: u32, capacity: f64, span: Span) -> Outcome {
+        run(world, seed, capacity, span, &mut self.controller(world))
     }
 }
+
+/// The lingers of the grid, in costs of a batch of one.
+const LINGERS: [f64; 4] = [0.0, 0.1, 0.5, 2.0];
 
 /// Every setting of the grid: sizes by half octaves, lingers around the cost of a batch of one, numbers in
 /// flight by octaves where the server runs several.
@@ -78,7 +97,7 @@ impl Setting {
 pub fn grid(world: &World) -> Vec<Setting> {
     let mut out = Vec::new();
     let one = world.curve.at(1);
-    let flights: Vec<u32> = if world.server.is_parallel() {
+    let mut flights: Vec<u32> = if world.server.is_parallel() {
         (0..7)
             .map(|e| 1 << e)
             .chain([3, 5, 6, 12, 24, 48])
@@ -87,10 +106,11 @@ pub fn grid(world: &World) -> Vec<Setting> {
     } else {
         vec![1]
     };
+    flights.sort_unstable();
     for &in_flight in &flights {
         for i in 0.. {
             let limit = grid_size(i).min(world.items_max);
-            for linger in [0.0, 0.1, 0.5, 2.0] {
+            for linger in LINGERS {
                 out.push(Setting {
                     limit,
                     linger: linger * one,
@@ -129,21 +149,93 @@ pub fn best_saturated(world: &World) -> (Setting, f64) {
 }
 
 /// The settings with the highest throughput, the least mean latency and the least 99th percentile on `seed`.
+///
+/// Short runs screen the grid: of a parallel server every second size and number first, then the neighbours of
+/// the best of these. The best of the short runs then run for all of `span`.
 #[must_use]
 pub fn oracle(world: &World, seed: u32, capacity: f64, span: Span) -> [Setting; 3] {
-    let mut best = [(f64::INFINITY, None); 3];
-    for setting in grid(world) {
-        let o = setting.run(world, seed, capacity, span);
-        for (best, score) in best.iter_mut().zip([-o.throughput, o.mean, o.p99]) {
-            if score < best.0 {
-                *best = (score, Some(setting));
+    let mut search = Search {
+        world,
+        seed,
+        capacity,
+        span: Span {
+            batches: span.batches / 4,
+            items: span.items / 6,
+            ..span
+        },
+        tried: Vec::new(),
+    };
+    let all = grid(world);
+    search.screen(all.iter().filter(|s| s.is_coarse(world)));
+    let near = search.best(5);
+    search.screen(all.iter().filter(|s| near.iter().any(|n| n.is_near(**s))));
+    let finalists = search.best(5);
+    search.span = span;
+    search.tried.clear();
+    search.screen(finalists.iter());
+    let none = Setting::greedy(world);
+    [0, 1, 2].map(|metric| search.ranked(metric).first().copied().unwrap_or(none))
+}
+
+/// The settings tried so far and how they did.
+struct Search<'a> {
+    world: &'a World,
+    seed: u32,
+    capacity: f64,
+    span: Span,
+    /// With the scores to minimise: negative throughput, mean, 99th percentile.
+    tried: Vec<(Setting, [f64; 3])>,
+}
+
+impl Search<'_> {
+    /// Tries settings, which come with limits that rise for each number in flight.
+    fn screen<'s>(&mut self, settings: impl Iterator<Item = &'s Setting>) {
+        // Where a limit did not bind, a larger one gives the same run.
+        let mut enough: Vec<Setting> = Vec::new();
+        for &setting in settings {
+            let same = |s: &Setting| s.linger == setting.linger && s.in_flight == setting.in_flight;
+            let is_idle = enough.iter().any(|s| same(s) && s.limit <= setting.limit);
+            if is_idle || !self.keeps_up(setting) || self.tried.iter().any(|t| t.0 == setting) {
+                continue;
             }
+            let o = setting.run(self.world, self.seed, self.capacity, self.span);
+            if o.batch_max < setting.limit {
+                enough.push(setting);
+            }
+            self.tried.push((setting, [-o.throughput, o.mean, o.p99]));
         }
     }
-    let none = Setting {
-        limit: world.items_max,
-        linger: 0.0,
-        in_flight: 1,
-    };
-    best.map(|(_, setting)| setting.unwrap_or(none))
+
+    /// Returns whether an open loop leaves the setting a chance.
+    fn keeps_up(&self, setting: Setting) -> bool {
+        let rate = setting.saturated(self.world);
+        match self.world.demand {
+            Demand::Open(share) => rate >= share * self.capacity,
+            Demand::OnOff(_, high, low) => rate >= (high + low) / 2.0 * self.capacity,
+            Demand::Full(_) | Demand::Backlog => {
+                setting.linger == 0.0 && rate >= 0.9 * best_saturated(self.world).1
+            }
+            Demand::Closed { .. } => true,
+        }
+    }
+
+    fn ranked(&self, metric: usize) -> Vec<Setting> {
+        let mut order: Vec<_> = self.tried.iter().collect();
+        order.sort_by(|a, b| a.1[metric].total_cmp(&b.1[metric]));
+        order.into_iter().map(|t| t.0).collect()
+    }
+
+    /// The best `n` by each score, in the order of the grid.
+    fn best(&self, n: usize) -> Vec<Setting> {
+        let mut best: Vec<Setting> = Vec::new();
+        for metric in 0..3 {
+            for setting in self.ranked(metric).into_iter().take(n) {
+                if !best.contains(&setting) {
+                    best.push(setting);
+                }
+            }
+        }
+        best.sort_by_key(|s| (s.in_flight, s.limit));
+        best
+    }
 }

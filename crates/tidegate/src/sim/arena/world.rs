@@ -1,5 +1,6 @@
 //! The parts of a world.
 
+use crate::controller::Bounds;
 use crate::sim::Rng;
 
 /// The mean cost of a batch of n items, in milliseconds.
@@ -280,6 +281,26 @@ impl World {
             y *= 1.0 + share * f64::from(running);
         }
         y
+    }
+
+    /// The bounds of a controller that serves it.
+    #[must_use]
+    pub const fn bounds(&self) -> Bounds {
+        Bounds {
+            in_flight_max: if self.in_flight_max == 0 {
+                1
+            } else {
+                self.in_flight_max
+            },
+            ..Bounds::items(
+                1,
+                if self.items_max == 0 {
+                    1
+                } else {
+                    self.items_max
+                },
+            )
+        }
     }
 
     /// How many modes it has: the costs at the start, and each change.

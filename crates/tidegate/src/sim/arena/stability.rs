@@ -1,0 +1,182 @@
+//! The promise of a stable backlog: from cold and after every change of mode, in every world that satisfies the
+//! [`Premises`](super::Premises).
+//!
+//! Over the second half of a mode the backlog grows by at most 1 % of the arrivals, and it never passes the
+//! arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope is that
+//! of the straight line that fits the backlog best, each moment weighted alike.
+
+use super::cell::Cell;
+use super::engine::Sim;
+use super::oracle::best_saturated;
+use super::world::World;
+use crate::controller::Controller;
+
+/// The backlog may grow by this share of the arrivals.
+pub const SLOPE_MAX: f64 = 0.01;
+
+/// The backlog in one mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Backlog {
+    /// Its growth over the second half, as a share of the arrivals.
+    pub slope: f64,
+    /// Its largest value, in items.
+    pub peak: u64,
+    /// Whether the run reached the end of the mode, before the backlog passed the simulator's bound.
+    pub ended: bool,
+}
+
+/// The backlog of a controller in one mode, beside that of the best fixed setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stability {
+    /// The controller's.
+    pub ours: Backlog,
+    /// The best fixed setting's, in this mode alone.
+    pub best: Backlog,
+    /// The promise on the peak.
+    pub peak_max: f64,
+}
+
+impl Stability {
+    /// Returns whether the controller keeps the promise.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.ours.ended && self.ours.slope <= SLOPE_MAX && self.ours.peak as f64 <= self.peak_max
+    }
+
+    /// Returns whether chance alone breaks the promise: the best fixed setting does not keep it either.
+    #[must_use]
+    pub fn is_unresolved(&self) -> bool {
+        !self.best.ended || self.best.slope > SLOPE_MAX
+    }
+}
+
+impl Cell {
+    /// The backlog of `controller` by mode; arrivals and noise are those of `seed`. Only open loops have an
+    /// answer that means something.
+    pub fn stability(&self, seed: u32, controller: &mut dyn Controller) -> Vec<Stability> {
+        let premises = &self.premises;
+        let ends = &premises.ends_ms;
+        let loads = (premises.capacity, self.rate());
+        let ours = backlogs(&self.world, seed, loads, ends, controller);
+        let judged = ours.into_iter().enumerate().map(|(i, ours)| {
+            let mode = self.world.mode(i);
+            let mut setting = best_saturated(&mode).0.controller(&mode);
+            let ends = [ends[i] - self.world.mode_start(i)];
+            let best = backlogs(&mode, seed, loads, &ends, &mut setting)[0];
+            Stability {
+                ours,
+                best,
+                peak_max: self.rate() * premises.learn_ms[i] + 3.0 * best.peak as f64,
+            }
+        });
+        judged.collect()
+    }
+}
+
+/// The backlog of each part of a run at this capacity and rate of arrivals, in items a millisecond; `ends_ms` are
+/// the ends of the parts.
+fn backlogs(
+    world: &World,
+    seed: u32,
+    (capacity, rate): (f64, f64),
+    ends_ms: &[f64],
+    controller: &mut dyn Controller,
+) -> Vec<Backlog> {
+    let mut sim = Sim::new(world, seed, capacity, 0, controller);
+    let mut out = Vec::with_capacity(ends_ms.len());
+    let mut runs = true;
+    let mut from = 0.0;
+    for &end in ends_ms {
+        let mut line = Line::new((from + end) / 2.0, end);
+        let mut backlog = Backlog::default();
+        while runs && (sim.now as f64) < end * 1e6 {
+            let (before, waiting) = (sim.now as f64 / 1e6, sim.queue.len());
+            runs = sim.step();
+            line.add(before, sim.now as f64 / 1e6, waiting as f64);
+            backlog.peak = backlog.peak.max(sim.queue.len() as u64);
+        }
+        backlog.slope = line.slope() / rate;
+        backlog.ended = runs;
+        out.push(backlog);
+        from = end;
+    }
+    out
+}
+
+/// The straight line that fits a step function best, by its integrals.
+struct Line {
+    from: f64,
+    until: f64,
+    /// ∫ (t - middle) y dt.
+    moment: f64,
+}
+
+impl Line {
+    const fn new(from: f64, until: f64) -> Self {
+        Self {
+            from,
+            until,
+            moment: 0.0,
+        }
+    }
+
+    fn add(&mut self, from: f64, until: f64, y: f64) {
+        let (from, until) = (from.max(self.from), until.min(self.until));
+        if until > from {
+            let middle = (self.from + self.until) / 2.0;
+            self.moment += y * (until - from) * ((from + until) / 2.0 - middle);
+        }
+    }
+
+    fn slope(&self) -> f64 {
+        let span = self.until - self.from;
+        12.0 * self.moment / (span * span * span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::oracle::Setting;
+    use super::super::premises::Premises;
+    use super::super::world::{Curve, Demand};
+    use super::*;
+
+    #[test]
+    fn the_slope_is_that_of_the_line() {
+        let mut line = Line::new(10.0, 20.0);
+        for i in 0..3000 {
+            let t = f64::from(i) / 100.0;
+            line.add(t, t + 0.01, 5.0 + 2.0 * (t + 0.005));
+        }
+        assert!((line.slope() - 2.0).abs() < 1e-3, "{}", line.slope());
+    }
+
+    #[test]
+    fn a_limit_that_is_too_small_breaks_the_promise_and_a_large_one_keeps_it() {
+        let line = Curve::Linear { a: 1.0, b: 0.01 };
+        let mut world = World::new("", line.clone(), Demand::Open(0.8));
+        // Twice as fast at first; then batches of 64 are too small.
+        world.curve = Curve::Linear { a: 0.1, b: 0.005 };
+        let learn = Premises::learn_ms(&world, 0);
+        world.then.push((5.0 * learn, line));
+        let premises = Premises::of(&world).unwrap();
+        let cell = Cell {
+            seed: 0,
+            world,
+            premises,
+        };
+        let with = |limit| {
+            let setting = Setting {
+                limit,
+                linger: 0.0,
+                in_flight: 1,
+            };
+            cell.stability(11, &mut setting.controller(&cell.world))
+        };
+        let small = with(64);
+        assert!(small[0].is_kept() && !small[1].is_kept(), "{small:?}");
+        assert!(small[1].ours.slope > 0.4, "{small:?}");
+        assert!(!small[1].is_unresolved());
+        assert!(with(8192).iter().all(Stability::is_kept));
+    }
+}
