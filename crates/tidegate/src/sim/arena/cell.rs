@@ -31,8 +31,8 @@ const SLACK_EASY: f64 = 0.3;
 pub enum Kind {
     /// A full queue: throughput counts.
     Saturated,
-    /// Callers that wait for their answer: throughput counts, and the 99th percentile beside that of the setting
-    /// with the highest throughput.
+    /// Callers that wait for their answer: throughput counts, and the 99th percentile beside that of the
+    /// setting with the highest throughput.
     Closed,
     /// Poisson arrivals at so many per cent of the capacity: mean and 99th percentile count.
     Open(u8),
@@ -143,10 +143,18 @@ impl Cell {
         self.rate() * self.premises.warm_ms(&self.world)
     }
 
-    /// Lets `controller` serve the cell: it learns through the modes, and L batches in the last one; then the part
-    /// that counts begins.
+    /// Lets `controller` serve the cell: it learns through the modes, and L batches in the last one; then the
+    /// part that counts begins.
     pub fn play(&self, seed: u32, effort: Effort, controller: &mut dyn Controller) -> Outcome {
         let span = self.span(self.premises.warm_ms(&self.world), self.items(effort));
+        run(&self.world, seed, self.premises.capacity, span, controller)
+    }
+
+    /// Lets `controller` serve the cell from cold until learning may end in the first mode: the price of
+    /// learning.
+    pub fn learning(&self, seed: u32, controller: &mut dyn Controller) -> Outcome {
+        let items = (self.rate() * self.premises.learn_ms[0]).max(1.0) as u64;
+        let span = self.span(0.0, items);
         run(&self.world, seed, self.premises.capacity, span, controller)
     }
 
@@ -166,7 +174,16 @@ impl Cell {
         let least = ITEMS_MIN * slack * slack;
         let last = self.world.modes() - 1;
         let items = (self.rate() * self.premises.learn_ms[last]).max(least);
-        (items as u64).min(effort.items_max)
+        let items = (items as u64).min(effort.items_max);
+        match self.kind() {
+            Kind::Saturated => items.max(self.full_items()),
+            _ => items,
+        }
+    }
+
+    /// Ten of the largest batches for each that may run at once: their ends must not fall on one moment.
+    fn full_items(&self) -> u64 {
+        10 * self.world.items_max * u64::from(self.world.in_flight_max)
     }
 
     /// The best fixed settings of the last mode, chosen on another seed than those that compare.
@@ -184,8 +201,8 @@ impl Cell {
         }
     }
 
-    /// The figures of the best settings in the last mode on `seed`: those that count for this kind of load, 0 for
-    /// others. The modes before leave no debt to them.
+    /// The figures of the best settings in the last mode on `seed`: those that count for this kind of load, 0
+    /// for others. The modes before leave no debt to them.
     #[must_use]
     pub fn marks(&self, best: &Best, seed: u32, effort: Effort) -> Marks {
         let last = self.world.modes() - 1;

@@ -51,11 +51,11 @@ pub(super) struct Sim<'a> {
     rate: f64,
     next_id: u64,
     wake: Option<u64>,
-    /// Whether `latencies` is kept.
+    /// Keep `latencies`.
     pub(super) records: bool,
     /// In milliseconds.
     pub(super) latencies: Vec<f64>,
-    /// Items whose batch is done.
+    /// Items of batches that are done.
     pub(super) finished: u64,
     /// Batches that are done.
     pub(super) batches: u64,

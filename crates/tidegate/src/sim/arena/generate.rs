@@ -1,15 +1,4 @@
-//! Worlds made of a seed.
-//!
-//! | part | drawn from |
-//! | --- | --- |
-//! | costs | one of the nine [families](Family); a batch of one costs 0.05 to 10 ms, an item 1/2000 to 1 of that |
-//! | noise | none (1 in 4), log-normal with a coefficient of variation of 0.05, 0.2, 0.5 or 1, two modes |
-//! | drift | none (7 in 10), or one or two changes: the costs times 0.25 to 4, or another curve of the family |
-//! | server | serial (6 in 10), 1 to 64 slots, contended (each other batch adds 2 to 200 %), rate-limited |
-//! | load | Poisson at 10 to 95 % of the capacity, bursts, 1 to 256 callers, a full queue |
-//!
-//! Each draw is uniform, on a logarithmic scale where it spans more than a factor of four. A mode lasts 4 to 5
-//! times as long as learning may take, see [`Premises`].
+//! Worlds made of a seed: the documentation of the [module](super) has the table of the draws.
 
 use super::premises::Premises;
 use super::world::{Curve, Demand, Noise, Server, World, grid_size};
@@ -173,7 +162,8 @@ impl World {
         Family::of(&self.curve)
     }
 
-    /// The world of `seed`: see the module's table. Nearly all satisfy the [premises](Premises::of).
+    /// The world of `seed`: the [module](super) has a table of the draws. Nearly all satisfy the
+    /// [premises](Premises::of).
     #[must_use]
     pub fn random(seed: u32) -> Self {
         let mut draw = Draw(Rng::new(seed));

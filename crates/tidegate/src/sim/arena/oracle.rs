@@ -125,8 +125,8 @@ pub fn grid(world: &World) -> Vec<Setting> {
     out
 }
 
-/// The best saturated throughput of the grid, in items a millisecond, from the mean costs: that of the slowest
-/// mode, which every mode can do.
+/// The best saturated throughput of the grid, in items a millisecond, from the mean costs: that of the
+/// slowest mode, which every mode can do.
 #[must_use]
 pub fn capacity(world: &World) -> f64 {
     let modes = (0..world.modes()).map(|i| best_saturated(&world.mode(i)).1);
@@ -150,8 +150,8 @@ pub fn best_saturated(world: &World) -> (Setting, f64) {
 
 /// The settings with the highest throughput, the least mean latency and the least 99th percentile on `seed`.
 ///
-/// Short runs screen the grid: of a parallel server every second size and number first, then the neighbours of
-/// the best of these. The best of the short runs then run for all of `span`.
+/// Short runs screen the grid: of a parallel server every second size and number first, then the neighbours
+/// of the best of these. The best of the short runs then run for all of `span`.
 #[must_use]
 pub fn oracle(world: &World, seed: u32, capacity: f64, span: Span) -> [Setting; 3] {
     let mut search = Search {

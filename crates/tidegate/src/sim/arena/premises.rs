@@ -1,11 +1,5 @@
-//! The premises under which the default controller promises a stable backlog.
-//!
-//! 1. The world is feasible: some setting of the grid completes at least 1.05 times the arrivals, in every mode.
-//! 2. Costs differ at most 8-fold between neighbouring sizes of the half-octave grid.
-//! 3. The coefficient of variation cv of the costs at one size is at most 1.
-//! 4. Costs depend on the size, the number in flight and the mode only.
-//! 5. A mode lasts at least 4 L batches, where learning may take L = 300 + 30 (cv/slack)² batches of the best
-//!    fixed setting.
+//! The premises under which the default controller promises a stable backlog: the documentation of the
+//! [module](super) lists them.
 
 use super::oracle::{best_saturated, capacity};
 use super::run::Span;
@@ -22,9 +16,10 @@ pub struct Premises {
     pub slack: f64,
     /// L: how many batches of the best fixed setting learning may take.
     pub learn_batches: f64,
-    /// The time of L batches of the best fixed setting, in milliseconds, by mode.
+    /// The time of L batches of the best fixed setting, and of 30 one after the other, in milliseconds, by
+    /// mode.
     pub learn_ms: Vec<f64>,
-    /// When each mode ends, in milliseconds; the last one is given 4 L.
+    /// The end of each mode, in milliseconds; the last one is given 4 L.
     pub ends_ms: Vec<f64>,
 }
 
@@ -75,6 +70,10 @@ impl std::error::Error for Breach {}
 
 /// Batches of the run that finds the best setting's time from one batch to the next.
 const BATCHES: u64 = 200;
+
+/// Learning may take so many costs of a batch, however many of them run at once: a number in flight is judged
+/// by its completions, and 64 are six doublings away from one.
+const ROUNDS: f64 = 30.0;
 
 /// The slack of a load that leaves the server no rest of its own: callers that wait, a full queue.
 const SLACK_CLOSED: f64 = 0.3;
@@ -131,7 +130,8 @@ impl Premises {
             items: u64::MAX,
         };
         let run = best_saturated(&mode).0.run(&mode, SEED, capacity, span);
-        learn_batches(world.noise.cv(), slack(world)) * run.batch_ms
+        let batches = learn_batches(world.noise.cv(), slack(world));
+        batches.max(ROUNDS * run.in_flight) * run.batch_ms
     }
 
     /// The end of learning in the last mode, in milliseconds.

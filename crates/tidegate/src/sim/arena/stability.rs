@@ -1,9 +1,9 @@
-//! The promise of a stable backlog: from cold and after every change of mode, in every world that satisfies the
-//! [`Premises`](super::Premises).
+//! The promise of a stable backlog: from cold and after every change of mode, in every world that satisfies
+//! the [`Premises`](super::Premises).
 //!
 //! Over the second half of a mode the backlog grows by at most 1 % of the arrivals, and it never passes the
-//! arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope is that
-//! of the straight line that fits the backlog best, each moment weighted alike.
+//! arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope is
+//! that of the straight line that fits the backlog best, each moment weighted alike.
 
 use super::cell::Cell;
 use super::engine::Sim;
@@ -21,7 +21,11 @@ pub struct Backlog {
     pub slope: f64,
     /// Its largest value, in items.
     pub peak: u64,
-    /// Whether the run reached the end of the mode, before the backlog passed the simulator's bound.
+    /// The mean batch over the second half, in items.
+    pub batch: f64,
+    /// The mean number of batches that run while any does, over the second half.
+    pub in_flight: f64,
+    /// The run reached the end of the mode, before the backlog passed the simulator's bound.
     pub ended: bool,
 }
 
@@ -73,8 +77,8 @@ impl Cell {
     }
 }
 
-/// The backlog of each part of a run at this capacity and rate of arrivals, in items a millisecond; `ends_ms` are
-/// the ends of the parts.
+/// The backlog of each part of a run at this capacity and rate of arrivals, in items a millisecond; `ends_ms`
+/// are the ends of the parts.
 fn backlogs(
     world: &World,
     seed: u32,
@@ -89,13 +93,26 @@ fn backlogs(
     for &end in ends_ms {
         let mut line = Line::new((from + end) / 2.0, end);
         let mut backlog = Backlog::default();
+        // Items and batches done by the middle, and the busy time and that of all batches since.
+        let mut half = (0, 0, 0.0, 0.0);
         while runs && (sim.now as f64) < end * 1e6 {
             let (before, waiting) = (sim.now as f64 / 1e6, sim.queue.len());
+            let running = f64::from(sim.in_flight);
+            if before < line.from {
+                half = (sim.finished, sim.batches, 0.0, 0.0);
+            }
             runs = sim.step();
-            line.add(before, sim.now as f64 / 1e6, waiting as f64);
+            let now = sim.now as f64 / 1e6;
+            line.add(before, now, waiting as f64);
+            if running > 0.0 {
+                half.2 += now - before;
+                half.3 += running * (now - before);
+            }
             backlog.peak = backlog.peak.max(sim.queue.len() as u64);
         }
         backlog.slope = line.slope() / rate;
+        backlog.batch = (sim.finished - half.0) as f64 / (sim.batches - half.1).max(1) as f64;
+        backlog.in_flight = half.3 / f64::max(half.2, f64::MIN_POSITIVE);
         backlog.ended = runs;
         out.push(backlog);
         from = end;

@@ -309,7 +309,7 @@ impl World {
         1 + self.then.len()
     }
 
-    /// When mode `i` begins, in milliseconds.
+    /// The start of mode `i`, in milliseconds.
     #[must_use]
     pub fn mode_start(&self, i: usize) -> f64 {
         match i.checked_sub(1) {
