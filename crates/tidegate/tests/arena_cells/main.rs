@@ -1,0 +1,51 @@
+//! Two hundred fixed cells of the arena: the default controller beside the best fixed settings in
+//! `table.txt`, and the promise of a stable backlog.
+//!
+//! `tidegate-bench arena --write-table` writes the table again after a change of the worlds or of the
+//! simulator.
+
+#![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
+
+mod backlogs;
+mod regrets;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate::controller::{Choice, Controller};
+use tidegate::sim::arena::{Entry, World};
+
+/// The fixed cells and the figures of their best settings.
+fn table() -> Vec<Entry> {
+    let lines = include_str!("table.txt").lines();
+    let entries = lines.filter(|line| !line.starts_with('#'));
+    entries.map(|line| line.parse().unwrap()).collect()
+}
+
+/// The default controller as a batcher makes it.
+fn ours(world: &World) -> Box<dyn Controller> {
+    Choice::KNEE.build(world.bounds()).unwrap()
+}
+
+/// The results of `of` for 0 to `n`, in this order, from several threads.
+fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut mine = Vec::new();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= n {
+                    return mine;
+                }
+                mine.push((i, of(i)));
+            }
+        };
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .flat_map(|t| t.join().unwrap())
+            .collect()
+    });
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,177 @@
+//! Throughput and latency as shares of the best fixed settings', by group of cells.
+
+use std::sync::LazyLock;
+
+use tidegate::sim::arena::{Cell, Entry, FIXED_EFFORT, Kind, Regret, SEEDS, fixed_cells};
+
+use super::{in_parallel, ours, table};
+
+/// Every cell of the table under the default controller.
+fn play() -> Vec<(Cell, Regret)> {
+    let table = table();
+    in_parallel(table.len(), |i| {
+        let cell = Cell::of(table[i].seed).unwrap();
+        let outcome = cell.play(SEEDS[0], FIXED_EFFORT, &mut ours(&cell.world));
+        let regret = cell.regret(&outcome, &table[i].marks);
+        (cell, regret)
+    })
+}
+
+/// The shares of a group of cells, best first.
+struct Shares {
+    name: &'static str,
+    /// With their seeds.
+    sorted: Vec<(f64, u32)>,
+}
+
+impl Shares {
+    /// `share` answers nothing for cells that do not belong to the group. Where more is better, `more` is
+    /// true.
+    fn of(
+        name: &'static str,
+        cells: &[(Cell, Regret)],
+        more: bool,
+        share: impl Fn(&Cell, &Regret) -> Option<f64>,
+    ) -> Self {
+        let shares = cells
+            .iter()
+            .filter_map(|(c, r)| Some((share(c, r)?, c.seed)));
+        let mut sorted: Vec<_> = shares.collect();
+        sorted.sort_by(|a, b| {
+            if more {
+                b.0.total_cmp(&a.0)
+            } else {
+                a.0.total_cmp(&b.0)
+            }
+        });
+        let shares = Self { name, sorted };
+        let worst: Vec<_> = shares.sorted.iter().rev().take(5).collect();
+        println!(
+            "{name}: {} cells, median {:.3}, 95 % are as good as {:.3}; worst (share, seed) {worst:.3?}",
+            shares.sorted.len(),
+            shares.at(0.5),
+            shares.at(0.95),
+        );
+        shares
+    }
+
+    fn at(&self, part: f64) -> f64 {
+        let rank = (self.sorted.len() as f64 * part).ceil() as usize;
+        self.sorted[rank.max(1) - 1].0
+    }
+
+    /// At least this much in the median and in 95 % of the cells.
+    fn at_least(&self, median: f64, most: f64) {
+        let found = (self.at(0.5), self.at(0.95));
+        assert!(
+            found.0 >= median && found.1 >= most,
+            "{}: {found:.3?}",
+            self.name
+        );
+    }
+
+    /// At most this much in the median and in 95 % of the cells.
+    fn at_most(&self, median: f64, most: f64) {
+        let found = (self.at(0.5), self.at(0.95));
+        assert!(
+            found.0 <= median && found.1 <= most,
+            "{}: {found:.3?}",
+            self.name
+        );
+    }
+}
+
+/// The groups of the cells that run one batch at a time, or of those that may run several.
+struct Groups {
+    throughput: Shares,
+    closed_p99: Shares,
+    open_mean: Shares,
+    open_p99: Shares,
+    full_mean: Shares,
+    full_p99: Shares,
+}
+
+fn is_full(cell: &Cell) -> bool {
+    cell.kind() == Kind::Open(95)
+}
+
+impl Groups {
+    fn of(several: bool) -> Self {
+        static PLAYED: LazyLock<Vec<(Cell, Regret)>> = LazyLock::new(play);
+        let group = |name, more, share: fn(&Cell, &Regret) -> Option<f64>| {
+            Shares::of(name, &PLAYED, more, |cell, regret| {
+                let is_in = (cell.world.in_flight_max > 1) == several;
+                is_in.then(|| share(cell, regret)).flatten()
+            })
+        };
+        Self {
+            throughput: group("throughput", true, |_, r| r.throughput),
+            closed_p99: group("closed p99", false, |_, r| r.throughput.and(r.p99)),
+            open_mean: group("open mean", false, |c, r| r.mean.filter(|_| !is_full(c))),
+            open_p99: group("open p99", false, |c, r| {
+                r.mean.and(r.p99).filter(|_| !is_full(c))
+            }),
+            full_mean: group("mean at 95 %", false, |c, r| r.mean.filter(|_| is_full(c))),
+            full_p99: group("p99 at 95 %", false, |c, r| {
+                r.mean.and(r.p99).filter(|_| is_full(c))
+            }),
+        }
+    }
+}
+
+#[test]
+fn one_batch_at_a_time_is_close_to_the_best_setting() {
+    let ours = Groups::of(false);
+    // Goal: 0.95, 0.90.
+    ours.throughput.at_least(0.95, 0.80);
+    // Goal: 1.3 in all cells.
+    ours.closed_p99.at_most(1.3, 1.95);
+    // Goal: 1.15, 1.5.
+    ours.open_mean.at_most(1.15, 16.0);
+    // Goal: 1.15, 1.5.
+    ours.open_p99.at_most(1.15, 15.0);
+    // Goal: 1.15, 2.0.
+    ours.full_mean.at_most(1.15, 3000.0);
+    // Goal: 1.15, 2.0.
+    ours.full_p99.at_most(1.15, 1900.0);
+}
+
+#[test]
+fn several_batches_at_once_are_close_to_the_best_setting() {
+    let ours = Groups::of(true);
+    // Goal: 0.95, 0.90.
+    ours.throughput.at_least(0.91, 0.58);
+    // Goal: 1.3 in all cells.
+    ours.closed_p99.at_most(1.3, 2.15);
+    // Goal: 1.15, 1.5.
+    ours.open_mean.at_most(3.5, 520.0);
+    // Goal: 1.15, 1.5.
+    ours.open_p99.at_most(4.7, 220.0);
+    // Goal: 1.15, 2.0.
+    ours.full_mean.at_most(3.4, 650.0);
+    // Goal: 1.15, 2.0.
+    ours.full_p99.at_most(5.4, 400.0);
+}
+
+#[test]
+fn the_table_is_that_of_these_worlds() {
+    let table = table();
+    assert_eq!(table.len(), 200);
+    for (cell, entry) in fixed_cells().zip(&table).take(20) {
+        assert_eq!(cell.seed, entry.seed);
+    }
+    in_parallel(table.len() / 25, |i| {
+        let entry = &table[25 * i];
+        let again = Entry::of(&Cell::of(entry.seed).unwrap());
+        assert_eq!(again.best, entry.best, "seed {}", entry.seed);
+        let pairs = [
+            (again.marks.throughput, entry.marks.throughput),
+            (again.marks.throughput_p99, entry.marks.throughput_p99),
+            (again.marks.mean, entry.marks.mean),
+            (again.marks.p99, entry.marks.p99),
+        ];
+        for (a, b) in pairs {
+            assert!((a - b).abs() <= 1e-6 * b, "seed {}: {a}, {b}", entry.seed);
+        }
+    });
+}
