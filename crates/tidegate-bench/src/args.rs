@@ -36,9 +36,13 @@ pub(crate) enum Bench {
     /// The gain of each step of nats-server's PR 7355 on such streams, and of two more: on this disk, and on
     /// a disk whose syncs take 5 ms longer.
     Raft(BenchArgs),
-    /// Real handlers (PostgreSQL, SQLite, HTTP, append and sync, padding, upserts) under closed and open loops:
-    /// ours with nothing set beside the best fixed settings, and with --peers beside the crates that batch.
+    /// Real handlers (PostgreSQL, SQLite, HTTP, append and sync, padding, upserts) under closed and open
+    /// loops: ours with nothing set beside the best fixed settings, and with --peers beside the crates that
+    /// batch.
     Handlers(crate::handlers::HandlersArgs),
+    /// Generated worlds in virtual time: cost curves of nine families, noise, changes, servers and loads.
+    /// Ours with nothing set beside greedy, exponential, aimd and the best fixed settings.
+    Arena(crate::arena::ArenaArgs),
     /// Two binaries of `tidegate` as stream servers, in interleaved pairs: is NEW worse than OLD?
     Compare(crate::compare::CompareArgs),
     /// A server with further flags: the ways of writing that `raft` and the slowed cells compare.

@@ -4,6 +4,7 @@
 //! [`machine`] serve every bench. The program counts its own allocations; the product it starts as a server
 //! does not.
 
+mod arena;
 mod args;
 mod compare;
 mod handlers;
@@ -80,6 +81,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         }
         Bench::Compare(args) => return compare::run(args),
         Bench::Handlers(args) => return handlers::run(args),
+        Bench::Arena(args) => return arena::run(args),
         Bench::Serve(args) => return tidegate_cli::serve::run(args),
         Bench::Raft(args) => {
             let mut session = Session::open("raft", &stream::defaults_of_steps(args))?;

@@ -1,0 +1,168 @@
+//! The figures that do not depend on our controller, in a file of JSON lines: after a change of the
+//! controller only ours plays again, and a run that was stopped goes on where it was.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use anyhow::Context as _;
+use tidegate::sim::arena::{Curve, Demand, Effort, Noise, Server, Setting, Span, World};
+
+use super::contest::Reference;
+
+/// See the module.
+pub(super) struct Cache {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: File,
+    kept: HashMap<String, Reference>,
+}
+
+impl Cache {
+    /// Opens the file and reads it. Lines cut short by an interrupted run are left out.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let context = || format!("the cache in {}", path.display());
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).with_context(context)?;
+        }
+        let mut options = OpenOptions::new();
+        let file = options.read(true).append(true).create(true).open(path);
+        let file = file.with_context(context)?;
+        let mut kept = HashMap::new();
+        for line in BufReader::new(&file).lines() {
+            if let Ok(reference) = serde_json::from_str::<Reference>(&line.with_context(context)?) {
+                kept.insert(reference.key.clone(), reference);
+            }
+        }
+        Ok(Self {
+            path: path.into(),
+            state: Mutex::new(State { file, kept }),
+        })
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Reference> {
+        self.state().kept.get(key).cloned()
+    }
+
+    /// Appends the figures of a cell.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn keep(&self, reference: Reference) -> anyhow::Result<()> {
+        let line = serde_json::to_string(&reference)?;
+        let mut state = self.state();
+        // A line feed first: the part of a line that an interrupted run left stays a line of its own.
+        let written = write!(state.file, "\n{line}\n");
+        written.with_context(|| self.path.display().to_string())?;
+        state.kept.insert(reference.key.clone(), reference);
+        Ok(())
+    }
+
+    /// A panic elsewhere leaves whole lines.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The key of a cell: a hash of the world, the effort and the simulator's behaviour.
+pub(super) fn key(world: &World, effort: Effort, rounds: usize) -> String {
+    let text = format!("{world:?} {effort:?} {rounds} {}", fingerprint());
+    format!("{:016x}", fnv(&text))
+}
+
+/// The figures of a few short runs, so that a change of the simulator makes other keys. Raise the number
+/// where a change does not show in them.
+fn fingerprint() -> &'static str {
+    static RUNS: OnceLock<String> = OnceLock::new();
+    RUNS.get_or_init(|| {
+        let line = Curve::Linear { a: 1.0, b: 0.01 };
+        let closed = Demand::Closed {
+            callers: 16,
+            think: 0.1,
+        };
+        let worlds = [
+            World::new("", line.clone(), Demand::Open(0.9)).noise(Noise::LogNormal(0.5)),
+            World::new("", line.clone(), closed).on(Server::Slots(3), 8),
+            World::new("", line, Demand::Full(4096)).on(Server::Contended(0.1), 8),
+        ];
+        let span = Span {
+            warm_ms: 50.0,
+            batches: 200,
+            items: 20_000,
+        };
+        let setting = Setting {
+            limit: 512,
+            linger: 0.5,
+            in_flight: 2,
+        };
+        let runs = worlds.map(|world| setting.run(&world, 5, 10.0, span));
+        format!("1 {runs:?}")
+    })
+}
+
+/// Fowler, Noll and Vo's hash, the same on every machine.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(key: &str) -> Reference {
+        Reference {
+            key: key.into(),
+            seed: 1,
+            settings: ["1", "2", "3"].map(Into::into),
+            marks: vec![[0.1, 0.2, 0.3, 1.0 / 3.0]],
+            learning: vec![[1.5, 2.5]],
+            rivals: vec![(
+                super::super::contest::Contestant::Aimd,
+                vec![[1.0, 2.0, 3.0]],
+            )],
+        }
+    }
+
+    #[test]
+    fn figures_are_kept_and_half_a_line_harms_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/arena.jsonl");
+        let cache = Cache::open(&path).unwrap();
+        assert_eq!(cache.get("a"), None);
+        cache.keep(reference("a")).unwrap();
+        drop(cache);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        write!(file, "{{\"key\":\"b").unwrap();
+        let cache = Cache::open(&path).unwrap();
+        cache.keep(reference("c")).unwrap();
+        let cache = Cache::open(&path).unwrap();
+        assert_eq!(cache.get("a"), Some(reference("a")));
+        assert_eq!(cache.get("b"), None);
+        assert_eq!(cache.get("c"), Some(reference("c")));
+    }
+
+    #[test]
+    fn another_world_or_effort_has_another_key() {
+        let effort = Effort { items_max: 1000 };
+        let keys = [
+            key(&World::random(1), effort, 3),
+            key(&World::random(2), effort, 3),
+            key(&World::random(1), Effort { items_max: 1001 }, 3),
+            key(&World::random(1), effort, 4),
+        ];
+        assert_eq!(keys[0], key(&World::random(1), effort, 3));
+        for (i, a) in keys.iter().enumerate() {
+            assert!(keys[i + 1..].iter().all(|b| a != b), "{keys:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! `tidegate-bench arena`: generated worlds in virtual time, the default controller beside greedy,
+//! exponential, aimd and the best fixed settings.
+//!
+//! [`contest`] plays a cell, [`cache`] keeps the figures that do not depend on our controller, [`matrix`] and
+//! [`report`] print the regrets, [`goals`] judges them, [`backlog`] judges the promise of a stable backlog,
+//! and [`detail`] shows one cell. No figure depends on this machine: the same seed prints the same text.
+
+mod backlog;
+mod cache;
+mod contest;
+mod detail;
+mod goals;
+mod matrix;
+mod report;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::{Args, value_parser};
+use tidegate::sim::arena::{Breach, Cell, Effort, Entry, Family, SEEDS, fixed_cells};
+use tidegate_cli::interrupt;
+
+use cache::Cache;
+use contest::Played;
+
+/// The arguments of `tidegate-bench arena`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ArenaArgs {
+    /// How many cells: worlds that satisfy the premises, from the first seed on. 1 shows the cell in detail.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    cells: u32,
+    /// The first seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u32,
+    /// Only worlds of this family: linear, sublinear, duplicates, superlinear, stepped, padded, humps,
+    /// constant or cheaper.
+    #[arg(long, value_name = "F")]
+    family: Option<Family>,
+    /// How many cells to play at once; as many as this machine has cores if not given.
+    #[arg(long, value_name = "J", value_parser = value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
+    /// How many seeds compare each cell: more of them narrow the interval.
+    #[arg(long, value_name = "R", default_value_t = 3, value_parser = value_parser!(u32).range(1..=SEEDS.len() as i64))]
+    rounds: u32,
+    /// The most items in the part of a run that counts.
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = value_parser!(u64).range(1000..))]
+    items: u64,
+    /// Keep the figures of all but our controller in this file of JSON lines, and take them from there.
+    #[arg(long, value_name = "FILE", default_value = "target/arena.jsonl")]
+    cache: PathBuf,
+    /// Judge the promise of a stable backlog instead: open loops only. The exit code is 1 if a cell breaks
+    /// it.
+    #[arg(long, conflicts_with = "write_table")]
+    stability: bool,
+    /// Print one JSON document instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Write the best settings of the fixed cells to this file: the table of the tests.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "family"])]
+    write_table: Option<PathBuf>,
+}
+
+impl ArenaArgs {
+    const fn effort(&self) -> Effort {
+        Effort {
+            items_max: self.items,
+        }
+    }
+
+    fn jobs(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(cores, |jobs| jobs as usize)
+    }
+}
+
+/// Plays the cells and prints the verdict.
+pub(crate) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let code = match &args.write_table {
+        Some(file) => write_table(args, file)?,
+        None if args.stability => backlog::run(args)?,
+        None => regrets(args)?,
+    };
+    eprintln!(
+        "tidegate-bench: wall time {:.0} s",
+        start.elapsed().as_secs_f64()
+    );
+    Ok(match interrupt::asked() {
+        true => ExitCode::from(interrupt::EXIT_CODE),
+        false => code,
+    })
+}
+
+fn regrets(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
+    let cache = Cache::open(&args.cache)?;
+    let chosen = Chosen::of(args, |_| true);
+    let played = in_parallel(args.jobs(), &chosen.cells, |cell| {
+        contest::play(cell, args.effort(), args.rounds as usize, &cache)
+    });
+    let played: Vec<Played> = played.into_iter().collect::<anyhow::Result<_>>()?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", report::json(args.seed, &chosen, &played)?)?;
+    } else if let ([cell], [played]) = (&chosen.cells[..], &played[..]) {
+        write!(out, "{}", detail::detail(cell, played, args.effort()))?;
+    } else {
+        write!(out, "{}", report::text(&chosen, &played))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_table(args: &ArenaArgs, file: &PathBuf) -> anyhow::Result<ExitCode> {
+    let cells: Vec<Cell> = fixed_cells().collect();
+    let lines = in_parallel(args.jobs(), &cells, |cell| Entry::of(cell).to_string());
+    if lines.len() < cells.len() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let text = format!("{TABLE_HEAD}{}\n", lines.join("\n"));
+    std::fs::write(file, text).with_context(|| file.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const TABLE_HEAD: &str = "\
+# The fixed cells of the arena, written by `tidegate-bench arena --write-table`: the seed; the best settings by
+# throughput, mean and 99th percentile as limit/linger in ms/number in flight; the throughput of the first in
+# items/ms and its 99th percentile in ms, the mean of the second, the 99th percentile of the third.
+";
+
+/// The cells of a run, and the seeds left out.
+struct Chosen {
+    cells: Vec<Cell>,
+    /// Seeds of worlds that do not satisfy the premises, with the reason.
+    breaches: Vec<(u32, Breach)>,
+}
+
+impl Chosen {
+    /// The first cells from the first seed on that are of the family and wanted.
+    fn of(args: &ArenaArgs, is_wanted: impl Fn(&Cell) -> bool) -> Self {
+        let mut chosen = Self {
+            cells: Vec::new(),
+            breaches: Vec::new(),
+        };
+        for seed in args.seed..=u32::MAX {
+            if chosen.cells.len() >= args.cells as usize || interrupt::asked() {
+                break;
+            }
+            let world = tidegate::sim::arena::World::random(seed);
+            if args.family.is_some_and(|family| world.family() != family) {
+                continue;
+            }
+            match Cell::of(seed) {
+                Ok(cell) if is_wanted(&cell) => chosen.cells.push(cell),
+                Ok(_) => {}
+                Err(breach) => chosen.breaches.push((seed, breach)),
+            }
+        }
+        chosen
+    }
+
+    /// One line on the seeds left out; nothing if there are none.
+    fn left_out(&self) -> String {
+        match self.breaches.first() {
+            None => String::new(),
+            Some((seed, breach)) => format!(
+                "{} seeds left out, because their worlds do not satisfy the premises (such as {seed}: {breach})\n",
+                self.breaches.len()
+            ),
+        }
+    }
+}
+
+/// The results of `of` for each cell, in their order; fewer of them after an interrupt.
+fn in_parallel<T: Send>(jobs: usize, cells: &[Cell], of: impl Fn(&Cell) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut mine = Vec::new();
+        while !interrupt::asked() {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(cell) = cells.get(i) else { break };
+            mine.push((i, of(cell)));
+            if i > 0 && i.is_multiple_of(100) {
+                eprintln!("tidegate-bench: {i} of {} cells", cells.len());
+            }
+        }
+        mine
+    };
+    let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        let results = threads.into_iter().flat_map(|thread| match thread.join() {
+            Ok(results) => results,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.collect()
+    });
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}
