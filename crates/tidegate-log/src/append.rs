@@ -94,6 +94,8 @@ pub struct Appender {
     pub(crate) now: Now,
     pub(crate) pending_bytes_max: u64,
     pub(crate) pending_batches_max: usize,
+    /// The segments that the keeper allocates ahead.
+    pub(crate) spares: usize,
     pub(crate) threads: Vec<JoinHandle<()>>,
 }
 
@@ -127,6 +129,34 @@ impl Appender {
     #[must_use]
     pub fn room_left(&self) -> u64 {
         self.planner.left(self.shared.ready.load(Ordering::Acquire))
+    }
+
+    /// Returns the bytes that [`room_left`](Self::room_left) will give once batches of these bytes
+    /// ([`batch_bytes`]) are appended in this order, or `None` if the allocated segments cannot take all. A batch that is too large for the rest of a segment leaves that rest unused.
+    #[must_use]
+    pub fn room_behind(&self, batches: impl IntoIterator<Item = u64>) -> Option<u64> {
+        let ready = self.shared.ready.load(Ordering::Acquire);
+        let mut planner = self.planner.clone();
+        for bytes in batches {
+            if bytes > planner.most() {
+                return None;
+            }
+            planner.place(bytes, ready).ok()?;
+        }
+        Some(planner.left(ready))
+    }
+
+    /// Asks for one segment more than the log allocates ahead, for callers that keep room back behind a large
+    /// batch. If the disk has no space for it, [`Log::disk_full`] says so until there is space. The waker is
+    /// called in both cases.
+    pub fn ask_for_room(&self) {
+        let ready = self.shared.ready.load(Ordering::Acquire);
+        if self.planner.ahead(ready) <= self.spares as u64 {
+            self.shared.errands.ask(|errand| {
+                errand.top_up = true;
+                errand.one_more = true;
+            });
+        }
     }
 
     fn admit(&mut self, records: &[Record], bytes: u64) -> Result<Place, AppendError> {

@@ -55,6 +55,11 @@ impl Catalog {
         self.segments.retain(|&(s, _)| s != segment);
     }
 
+    /// The bytes of its file.
+    pub(crate) const fn encoded_bytes(&self) -> u64 {
+        (HEADER + ENTRY * self.segments.len()) as u64
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; HEADER];
         out[..4].copy_from_slice(&CATALOG_MAGIC.to_le_bytes());

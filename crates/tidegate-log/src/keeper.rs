@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::catalog::{CATALOG, CATALOG_NEW, Catalog};
 use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
 use crate::shared::{Errand, Shared, Spare, lock};
-use crate::storage::{Storage, is_full};
+use crate::storage::{Storage, StorageFile, is_full};
 
 /// See the [module](self).
 pub(crate) struct Keeper {
@@ -26,6 +26,10 @@ pub(crate) struct Keeper {
     pub(crate) seed: u64,
     /// Segments that are released and still in the catalog, for want of space to write another one.
     pub(crate) deferred: BTreeSet<u64>,
+    /// One spare more than usual is needed. Until it is there the disk counts as full.
+    pub(crate) one_more: bool,
+    /// The file of the next segment, for want of space in no catalog. To give it up could lose its space.
+    pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
 }
 
 /// How often a file that is not kept is removed.
@@ -34,6 +38,10 @@ const REMOVE_EVERY: Duration = Duration::from_millis(250);
 /// A file whose space is given up to write a catalog that gives up more.
 pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
+/// A full disk may leave less for the reserve, down to this.
+const RESERVE_BYTES_MIN: u64 = PAGE;
+/// The reserve has room for so many catalogs: the next one may be a page longer.
+const RESERVED_CATALOGS: u64 = 2;
 
 impl Keeper {
     /// Works off errands, on a thread of its own, until the log closes or fails.
@@ -80,14 +88,16 @@ impl Keeper {
 
     fn handle(&mut self, errand: Errand) -> io::Result<()> {
         self.release(&errand.release)?;
+        self.one_more |= errand.one_more;
         self.top_up()
     }
 
     /// Allocates what is missing; no space is not an error but a state, which ends when there is some.
     pub(crate) fn top_up(&mut self) -> io::Result<()> {
-        while lock(&self.shared.spares).len() < self.spares {
+        let wanted = self.spares + usize::from(self.one_more);
+        while lock(&self.shared.spares).len() < wanted {
             match self.allocate() {
-                Ok(()) => self.shared.disk_full.store(false, Ordering::Release),
+                Ok(()) => {}
                 Err(e) if is_full(&e) => {
                     self.shared.disk_full.store(true, Ordering::Release);
                     return Ok(());
@@ -95,13 +105,41 @@ impl Keeper {
                 Err(e) => return Err(e),
             }
         }
+        self.one_more = false;
+        self.shared.disk_full.store(false, Ordering::Release);
         Ok(())
     }
 
     fn allocate(&mut self) -> io::Result<()> {
         let segment = self.next;
         let storage = Arc::clone(&self.shared.storage);
-        let file = match self.recyclable.front() {
+        let file = match self.unlisted.take() {
+            Some(file) => file,
+            None => self.blank(segment)?,
+        };
+        let salt = salt(self.seed, segment);
+        self.catalog.add(segment, salt);
+        if let Err(e) = force_catalog(&*storage, &self.catalog) {
+            self.catalog.remove(segment);
+            self.unlisted = Some(file);
+            return Err(e);
+        }
+        keep_reserve(&*storage, &self.catalog)?;
+        self.next += 1;
+        lock(&self.shared.spares).push_back(Spare {
+            segment,
+            salt,
+            bytes: self.segment_bytes,
+            file,
+        });
+        self.shared.ready.store(segment, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the file of a segment that is in no catalog yet: durable, and blank where the log looks first.
+    fn blank(&mut self, segment: u64) -> io::Result<Arc<dyn StorageFile>> {
+        let storage = Arc::clone(&self.shared.storage);
+        match self.recyclable.front() {
             Some(&old) => {
                 let file = storage.open(&name(old))?;
                 // Its header, and the place of the first batch's: what an earlier use left there must not be
@@ -116,7 +154,7 @@ impl Keeper {
                     .counters
                     .recycled
                     .fetch_add(1, Ordering::Relaxed);
-                file
+                Ok(file)
             }
             None => {
                 let file = storage.create(&name(segment))?;
@@ -128,24 +166,9 @@ impl Keeper {
                     .counters
                     .allocated
                     .fetch_add(1, Ordering::Relaxed);
-                file
+                Ok(file)
             }
-        };
-        let salt = salt(self.seed, segment);
-        self.catalog.add(segment, salt);
-        if let Err(e) = write_catalog(&*storage, &self.catalog) {
-            self.catalog.remove(segment);
-            return Err(e);
         }
-        self.next += 1;
-        lock(&self.shared.spares).push_back(Spare {
-            segment,
-            salt,
-            bytes: self.segment_bytes,
-            file,
-        });
-        self.shared.ready.store(segment, Ordering::Release);
-        Ok(())
     }
 
     /// Takes segments out of the log: first out of the table, so that nobody new reads them, then durably out
@@ -166,7 +189,12 @@ impl Keeper {
         let mut catalog = self.catalog.clone();
         self.deferred.iter().for_each(|&n| catalog.remove(n));
         let storage = Arc::clone(&self.shared.storage);
-        let written = force_catalog(&*storage, &catalog);
+        let mut written = force_catalog(&*storage, &catalog);
+        if written.as_ref().is_err_and(is_full) && self.unlisted.take().is_some() {
+            // A released file takes its place as soon as the catalog is written.
+            storage.remove(&name(self.next))?;
+            written = force_catalog(&*storage, &catalog);
+        }
         match written {
             Ok(()) => self.catalog = catalog,
             // The old catalog still names them, and they are still there: the next errand tries again.
@@ -174,7 +202,7 @@ impl Keeper {
             Err(e) => return Err(e),
         }
         self.recyclable.extend(std::mem::take(&mut self.deferred));
-        keep_reserve(&*storage)
+        keep_reserve(&*storage, &self.catalog)
     }
 }
 
@@ -190,15 +218,36 @@ pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Res
     }
 }
 
-/// Makes the reserve, if there is none and there is space.
-pub(crate) fn keep_reserve(storage: &dyn Storage) -> io::Result<()> {
-    if storage.open(RESERVE).is_ok() {
-        return Ok(());
+/// Makes the reserve as large as the next catalog may need, or as the space allows.
+pub(crate) fn keep_reserve(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
+    let had = match storage.open(RESERVE) {
+        Ok(file) => file.bytes()?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
+        Err(e) => return Err(e),
+    };
+    let mut bytes = RESERVE_BYTES.max(RESERVED_CATALOGS * catalog.encoded_bytes());
+    while bytes > had && bytes >= RESERVE_BYTES_MIN && !make_reserve(storage, had, bytes)? {
+        bytes /= 2;
     }
-    let made = storage.create(RESERVE)?.reserve(RESERVE_BYTES);
-    match made {
-        Err(e) if !is_full(&e) => Err(e),
-        _ => Ok(()),
+    Ok(())
+}
+
+/// Makes a reserve of `had` bytes larger. Returns whether there was space for that.
+fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool> {
+    let made = match had {
+        0 => storage.create(RESERVE),
+        _ => storage.open(RESERVE),
+    };
+    let grown = made.and_then(|file| file.reserve(bytes));
+    match (grown, had) {
+        (Ok(()), _) => Ok(true),
+        (Err(e), _) if !is_full(&e) => Err(e),
+        // The part that it got before the space ended is of more use to others.
+        (Err(_), 0) => match storage.remove(RESERVE) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(false),
+        },
+        (Err(_), had) => storage.open(RESERVE)?.reserve(had).map(|()| false),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::load::{
 use crate::options::room;
 use crate::planner::Planner;
 use crate::recovery::{SegmentBytes, Verdict};
-use crate::segment::SegmentHeader;
+use crate::segment::{SegmentHeader, name};
 use crate::shared::{Segment, Shared, Spare, lock};
 use crate::storage::{Storage, StorageFile, read_all};
 use crate::writer::Writer;
@@ -128,7 +128,11 @@ impl Parts {
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
         // Headers may know of later epochs only if the catalog was made anew.
         catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
-        let (catalog, following) = without_spares(catalog, &loaded);
+        let (catalog, mut following) = without_spares(catalog, &loaded);
+        // A crash may have left the next segment's file in no catalog. Its space is used again.
+        while storage.open(&name(following)).is_ok() {
+            following += 1;
+        }
         force_catalog(&*storage, &catalog).map_err(io("writing the catalog"))?;
         assemble(storage, options, now, (catalog, following), loaded)
     }
@@ -185,6 +189,7 @@ fn assemble(
             now,
             pending_bytes_max: options.pending_bytes_max,
             pending_batches_max: options.pending_batches_max,
+            spares: options.spares,
             threads: Vec::new(),
         },
         recovery: loaded.recovery,
@@ -215,7 +220,7 @@ fn keeper(
     // Spares that are given up are the first to be used again.
     let recycled_max = options.recycled_max.max(options.spares);
     let recyclable = tidy(storage, &catalog, next, recycled_max);
-    keep_reserve(storage).map_err(io("reserving space"))?;
+    keep_reserve(storage, &catalog).map_err(io("reserving space"))?;
     let mut keeper = Keeper {
         shared: Arc::clone(shared),
         catalog,
@@ -228,6 +233,8 @@ fn keeper(
             .seed
             .unwrap_or_else(|| RandomState::new().hash_one(0)),
         deferred: BTreeSet::new(),
+        one_more: false,
+        unlisted: None,
     };
     keeper.top_up().map_err(io("allocating a segment"))?;
     Ok(keeper)

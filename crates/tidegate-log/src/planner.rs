@@ -56,8 +56,12 @@ impl Planner {
 
     /// The room for batches there is if only segments up to `ready` may be used.
     pub(crate) const fn left(&self, ready: u64) -> u64 {
-        let segments = (ready + 1).saturating_sub(self.following);
-        self.room - self.next.since(self.base) + segments * self.room_following
+        self.room - self.next.since(self.base) + self.ahead(ready) * self.room_following
+    }
+
+    /// The segments up to `ready` that nothing was placed in.
+    pub(crate) const fn ahead(&self, ready: u64) -> u64 {
+        (ready + 1).saturating_sub(self.following)
     }
 
     /// The place of a batch of `bytes`, if only segments up to `ready` may be used; nothing changes if there

@@ -230,6 +230,8 @@ pub(crate) struct Errands {
 pub(crate) struct Errand {
     /// Spares may be missing.
     pub(crate) top_up: bool,
+    /// One spare more than usual is needed.
+    pub(crate) one_more: bool,
     /// Segments nobody needs any more.
     pub(crate) release: Vec<u64>,
     /// The log is closing.

@@ -481,3 +481,65 @@ fn files_that_are_not_kept_go_in_the_end() {
     wait_until(|| segment_files(&disk) == 3);
     opened.appender.close().unwrap();
 }
+
+/// The bytes of the files on a disk.
+fn used(disk: &SimDisk) -> u64 {
+    let names = disk.list().unwrap();
+    names.iter().map(|n| disk.content(n).len() as u64).sum()
+}
+
+#[test]
+fn restarts_on_a_full_disk_keep_the_segment_ahead() {
+    let mut disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options().recycled_max(0));
+    for n in 0..10 {
+        append_sync(&mut opened, vec![record(1, n, 3000)]);
+    }
+    wait_until(|| opened.appender.room_left() >= 16 << 10);
+    let room = opened.appender.room_left();
+    opened.appender.close().unwrap();
+    for _ in 0..5 {
+        disk = disk.killed();
+        disk.set_capacity(Some(used(&disk)));
+        let (opened, _) = open(&disk, options().recycled_max(0));
+        assert!(!opened.log.disk_full());
+        assert_eq!(opened.appender.room_left(), room);
+        opened.appender.close().unwrap();
+    }
+}
+
+#[test]
+fn more_room_is_allocated_on_request_or_the_disk_counts_as_full() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options().recycled_max(0));
+    append_sync(&mut opened, vec![record(1, 0, 300)]);
+    let appender = &opened.appender;
+    wait_until(|| appender.room_left() >= 16 << 10);
+    assert_eq!(appender.room_behind([]), Some(appender.room_left()));
+    assert_eq!(
+        appender.room_behind([16 << 10]),
+        None,
+        "more than a segment"
+    );
+    // The second batch leaves the rest of the present segment unused.
+    let left = appender.room_behind([6 << 10, 9 << 10]).unwrap();
+    assert!(left < appender.room_left() - (15 << 10));
+    disk.set_capacity(Some(used(&disk)));
+    appender.ask_for_room();
+    wait_until(|| opened.log.disk_full());
+    disk.set_capacity(None);
+    wait_until(|| {
+        opened.log.ask_for_space();
+        !opened.log.disk_full()
+    });
+    assert!(appender.room_behind([8 << 10, 8 << 10, 8 << 10]).is_some());
+    let allocated = opened.log.stats().allocated;
+    appender.ask_for_room();
+    let log = opened.log.clone();
+    opened.appender.close().unwrap();
+    assert_eq!(
+        log.stats().allocated,
+        allocated,
+        "one segment more is the most"
+    );
+}
