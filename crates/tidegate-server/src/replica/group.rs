@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
-use tidegate_log::{Lsn, Record};
+use tidegate_log::{Lsn, Record, batch_bytes};
 
 use self::install::Installing;
 use super::history::History;
@@ -332,10 +332,22 @@ impl Group {
         self.ticks
     }
 
-    /// Returns the bytes that wait to be appended.
+    /// Returns the batches that wait to be appended, in order.
+    pub fn outgoing(&self) -> impl Iterator<Item = &Batch> {
+        self.outgoing.iter()
+    }
+
+    /// The bytes that these records take of the log, in each of the appends they are divided into.
     #[must_use]
-    pub const fn outgoing_bytes(&self) -> u64 {
-        self.outgoing_bytes
+    pub fn batches_of(&self, mut records: &[Record]) -> Vec<u64> {
+        let mut batches = Vec::new();
+        while let Some(at) = over(records, self.options.batch_bytes_max) {
+            let (batch, rest) = records.split_at(at);
+            batches.push(batch_bytes(batch));
+            records = rest;
+        }
+        batches.push(batch_bytes(records));
+        batches
     }
 
     /// The index of the last entry.
@@ -583,12 +595,7 @@ impl Group {
 
     /// What is too much for one append goes into several. Raft hears of the last.
     fn divide(&mut self, mut batch: Batch) {
-        let mut bytes = 0;
-        let over = batch.records.iter().position(|record| {
-            bytes += record.payload.len() as u64;
-            bytes > self.options.batch_bytes_max && bytes > record.payload.len() as u64
-        });
-        if let Some(at) = over {
+        if let Some(at) = over(&batch.records, self.options.batch_bytes_max) {
             let rest = batch.records.split_off(at);
             let (number, callers) = (std::mem::take(&mut batch.number), 0);
             let (since, again) = (batch.since, batch.again);
@@ -610,6 +617,15 @@ impl Group {
         self.outgoing_bytes += bytes.sum::<u64>();
         self.outgoing.push_back(batch);
     }
+}
+
+/// The first record that is too much for one append beside those before it.
+fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
+    let mut bytes = 0;
+    records.iter().position(|record| {
+        bytes += record.payload.len() as u64;
+        bytes > batch_bytes_max && bytes > record.payload.len() as u64
+    })
 }
 
 /// Raft hands out committed entries in portions of so many bytes.

@@ -18,6 +18,7 @@ use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::holding::GivenUp;
 use super::member::Member;
+use super::room::Room;
 use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, records};
 use crate::stream::{Command, ENTRY_HEADER_BYTES, Place};
@@ -227,7 +228,8 @@ impl Store {
             payload: message.entry.clone(),
         });
         let records: Vec<Record> = records.collect();
-        if !self.leaves_reserve(batch_bytes(&records)) {
+        let kept = self.reserve_bytes_led_elsewhere();
+        if self.look_for_room(&[batch_bytes(&records)], kept) != Room::Enough {
             return Err(WriteError::Full);
         }
         let appended = self.append(records, 1);

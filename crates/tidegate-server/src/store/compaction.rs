@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
 
+use super::room::Room;
 use super::{Fetch, Relocated, Store};
 use crate::replica::records;
 use crate::stream::{ENTRY_HEADER_BYTES, Lying, Place};
@@ -166,7 +167,14 @@ impl Store {
     }
 
     fn append_copies(&mut self, taken: Vec<(usize, Lying)>, records: Vec<Record>) {
-        match self.append(records, 1) {
+        // Waiting entries were taken because they have room. Copies leave them that room.
+        let room = self.look_for_room(&[batch_bytes(&records)], 0);
+        let appended = match room {
+            Room::Enough => self.append(records, 1),
+            Room::Later => Err(AppendError::NotReady),
+            Room::No => Err(AppendError::DiskFull),
+        };
+        match appended {
             Ok(appended) => {
                 let moved = taken
                     .iter()

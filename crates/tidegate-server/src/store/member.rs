@@ -9,11 +9,13 @@ use super::apart::Apart;
 use super::catch_up::CatchingUp;
 use super::checkpoints::Checkpoints;
 use super::{Live, Relocated};
-use crate::replica::Group;
+use crate::replica::{Group, Message};
 
 /// See the [module](self).
 pub(super) struct Member {
     pub(super) group: Group,
+    /// Messages of a leader, in order, that wait until the log has allocated its next segment.
+    pub(super) delayed: VecDeque<Message>,
     pub(super) checkpoints: Checkpoints,
     pub(super) catching_up: CatchingUp,
     pub(super) apart: Apart,

@@ -1,11 +1,14 @@
 //! The store among other members of its groups: what they say goes in, what they are told comes out, and what
 //! the group wants written because of it is handed to the log.
 
-use tidegate_log::{Record, batch_bytes};
-
-use super::{Store, makes_space};
-use crate::replica::records::{self, HardState};
+use super::Store;
+use super::room::Admission;
 use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
+
+/// At most so many messages of a group's leader wait for the log's next segment.
+const DELAYED_MAX: usize = 64;
+/// At most so many bytes of entries wait in them.
+const DELAYED_BYTES_MAX: u64 = 64 << 20;
 
 impl Store {
     /// The place of the group with this number, if this node is a member of it.
@@ -20,50 +23,63 @@ impl Store {
     /// See [`StepError`]: it had no effect. That the log failed is what [`poll`](Self::poll) tells.
     pub fn step(&mut self, group: u32, message: Message) -> Result<(), StepError> {
         let at = self.at(group).ok_or(StepError::WrongGroup { group })?;
-        let full = self.log.disk_full();
+        let delayed = &mut self.members[at].delayed;
+        if message.get_msg_type() == MessageType::MsgAppend
+            && let Some(last) = delayed.back()
+        {
+            if message.index == last.index + last.entries.len() as u64 {
+                let bytes: u64 = delayed.iter().chain([&message]).map(entries_bytes).sum();
+                if delayed.len() >= DELAYED_MAX || bytes > DELAYED_BYTES_MAX {
+                    return Err(StepError::Full);
+                }
+                delayed.push_back(message);
+                return Ok(());
+            }
+            // The leader begins at another entry.
+            delayed.clear();
+        }
+        self.take(at, message)
+    }
+
+    /// Takes the messages that waited for the log's next segment, as far as there is room now.
+    pub(super) fn take_delayed(&mut self, at: usize) {
+        while let Some(message) = self.members[at].delayed.pop_front() {
+            let waited = self.members[at].delayed.len();
+            // The leader hears of a message without effect by later ones.
+            let _ = self.take(at, message);
+            if self.members[at].delayed.len() > waited {
+                break;
+            }
+        }
+    }
+
+    /// Takes a message as far as the log has room for its entries. The rest waits for the next segment.
+    fn take(&mut self, at: usize, mut message: Message) -> Result<(), StepError> {
+        let admission = self.admit(at, &message);
         let kind = message.get_msg_type();
-        let bytes = match kind {
-            MessageType::MsgAppend => self.bytes_without_room(at, &message),
-            MessageType::MsgHeartbeat => self.members[at].group.refused_bytes(message.term),
-            _ => None,
-        };
-        let refused = bytes.filter(|bytes| !self.leaves_reserve(*bytes));
         let beats = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgSnapshot);
+        let full = self.log.disk_full();
         let member = &mut self.members[at];
         let (full, group) = (full || member.failed, &mut member.group);
-        let stepped = match refused {
-            Some(bytes) => group.refuse(message, bytes),
+        let stepped = match admission {
+            Admission::No(bytes) => group.refuse(message, bytes),
+            Admission::Later => {
+                member.delayed.push_front(message);
+                Ok(())
+            }
+            Admission::First(count) => {
+                let rest = split(&mut message, count);
+                member.delayed.push_front(rest);
+                group.step(message)
+            }
             // Without space this member fetches no state, so a leader must not count it in its quorum.
-            None if full && beats && group.poll_catch_up().is_some() => {
+            Admission::All if full && beats && group.poll_catch_up().is_some() => {
                 group.step_silently(message)
             }
-            None => group.step(message),
+            Admission::All => group.step(message),
         };
         self.hand_over();
         stepped
-    }
-
-    /// Counts the bytes that a message's entries, and all that waits for the log, take of a full disk's log.
-    /// `None` if there is space, or if the entries only make some.
-    fn bytes_without_room(&self, at: usize, message: &Message) -> Option<u64> {
-        let group = &self.members[at].group;
-        if !self.log.disk_full() || message.entries.is_empty() || message.term < group.term() {
-            return None;
-        }
-        let entries = message.entries.iter();
-        let records = entries.map(|e| records::entry(0, e.index, e.term, e.data.clone()));
-        let records: Vec<Record> = records.collect();
-        if makes_space(&records) {
-            return None;
-        }
-        // Each entry may go into a batch of its own, and a term, a vote and a commit index come along.
-        let each = records.into_iter().map(|record| batch_bytes(&[record]));
-        let along = [
-            records::hard_state(0, HardState::default()),
-            records::committed(0, 0),
-        ];
-        let waiting = self.members.iter().map(|m| m.group.outgoing_bytes());
-        Some(each.chain(waiting).sum::<u64>() + batch_bytes(&along))
     }
 
     /// Time goes on by one tick of all groups.
@@ -127,4 +143,20 @@ impl Store {
     fn hand_over(&mut self) {
         let _ = self.append_entries();
     }
+}
+
+/// Leaves the first `count` entries of a message with entries in it, and returns a message with the rest.
+fn split(message: &mut Message, count: usize) -> Message {
+    let mut entries = std::mem::take(&mut message.entries).into_vec();
+    let mut rest = message.clone();
+    rest.entries = entries.split_off(count).into();
+    message.entries = entries.into();
+    if let Some(last) = message.entries.last() {
+        (rest.index, rest.log_term) = (last.index, last.term);
+    }
+    rest
+}
+
+fn entries_bytes(message: &Message) -> u64 {
+    message.entries.iter().map(|e| e.data.len() as u64).sum()
 }

@@ -33,6 +33,7 @@ mod open;
 mod reading;
 mod renewal;
 mod reserve;
+mod room;
 mod scrub;
 #[cfg(feature = "lab")]
 mod second_write;
@@ -49,9 +50,9 @@ use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
 
-use crate::replica::records::{self, KIND_ENTRY};
+use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
-use crate::stream::{Entry, Place};
+use crate::stream::Place;
 
 pub use apart::Apart;
 pub use applying::{Replaying, account, relocate};
@@ -71,6 +72,7 @@ use compaction::Compaction;
 use laggards::Search;
 use member::Member;
 use reading::Reading;
+use room::Room;
 use scrub::Scrub;
 #[cfg(feature = "lab")]
 use second_write::SecondWrite;
@@ -151,8 +153,10 @@ impl Store {
         }
         let bytes = batch_bytes(&[records::entry(0, 0, 0, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
-        if self.needs_reserve(bytes) && !Entry::decode(&entry).is_ok_and(|e| e.makes_space()) {
-            return Err(WriteError::DiskFull);
+        match self.room_to_propose(&entry, bytes) {
+            Room::Enough => {}
+            Room::Later => return Err(WriteError::Full),
+            Room::No => return Err(WriteError::DiskFull),
         }
         let proposed = self.members[at].group.propose(entry, callers);
         let proposed = proposed.map_err(|e| match e {
@@ -222,6 +226,9 @@ impl Store {
         self.take_copies(durable);
         self.reading.poll();
         self.serve_laggards();
+        for at in 0..self.members.len() {
+            self.take_delayed(at);
+        }
         let appended = self.append_entries();
         match (failure, appended) {
             (Some(failure), _) | (None, Err(WriteError::Failed(failure))) => return Err(failure),
@@ -362,10 +369,6 @@ impl Store {
         for at in (0..groups).map(|n| (first + n) % groups) {
             while let Some(batch) = self.members[at].group.poll_append() {
                 let (records, callers) = (batch.records.clone(), batch.callers);
-                let led = self.members[at].group.leads();
-                if !led && !self.leaves_reserve(batch_bytes(&records)) && !makes_space(&records) {
-                    break;
-                }
                 match self.append(records, callers) {
                     Ok(appended) => self.members[at]
                         .group
@@ -413,15 +416,6 @@ impl std::fmt::Debug for Store {
             .field("groups", &self.members.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Returns whether a full disk takes these records from its reserve also where another node leads: votes,
-/// terms, the empty entry that begins a term, and entries that make space. Without them no leader could be
-/// elected that empties the group.
-fn makes_space(records: &[Record]) -> bool {
-    let frees = |data: &Bytes| Entry::decode(data).is_ok_and(|e| e.makes_space());
-    let small = |r: &Record| r.kind != KIND_ENTRY || r.payload.is_empty() || frees(&r.payload);
-    records.iter().all(small)
 }
 
 /// The position behind an entry's record.

@@ -582,6 +582,7 @@ impl Replayed {
         );
         Ok(Member {
             group: Group::open(group, restored),
+            delayed: VecDeque::new(),
             checkpoints: checkpoints.map_err(OpenError::io("starting a thread"))?,
             catching_up: CatchingUp::default(),
             apart: self.apart,

@@ -5,6 +5,7 @@
 //! majority is away there may be entries that nobody can say of whether they are committed, and the log has
 //! to hold them.
 
+use super::room::Room;
 use super::upkeep::GROWTH;
 use super::{Space, Store};
 
@@ -27,8 +28,9 @@ impl Store {
         }
         let waiting = group.unapplied_bytes();
         let rests = self.rests(at) && !self.members[at].is_between() && !self.writes_twice();
-        let worth = grown >= GROWTH * waiting && !self.needs_reserve(waiting);
-        if rests && worth && self.members[at].group.renew() {
+        let worth = grown >= GROWTH * waiting;
+        let room = || self.look_for_room(&[waiting], self.reserve_bytes()) == Room::Enough;
+        if rests && worth && room() && self.members[at].group.renew() {
             // That there is no room passes; a failure is what the next poll tells.
             let _ = self.append_entries();
         }

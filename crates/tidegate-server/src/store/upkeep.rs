@@ -17,10 +17,6 @@ use crate::stream::Lying;
 const LIVE_SHARE_MAX: f64 = 0.25;
 /// A checkpoint is due when the log has grown by so many times the last one's bytes.
 pub(super) const GROWTH: u64 = 4;
-/// One part in so many of a segment is kept back for what makes space.
-const RESERVED_SHARE: u64 = 4;
-/// Of that one part in so many is kept back from what other nodes lead, too.
-const LED_ELSEWHERE_SHARE: u64 = 2;
 /// Where space could not be kept back for a checkpoint, that is tried again when the log has grown by so
 /// much.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
@@ -53,24 +49,6 @@ impl Store {
             (false, false) => Space::Free,
             _ => Space::Low,
         }
-    }
-
-    /// What is kept back of a full disk's last segment.
-    const fn reserve_bytes(&self) -> u64 {
-        self.options.segment_bytes / RESERVED_SHARE
-    }
-
-    /// Returns whether only the reserve has room for an entry that takes so many bytes of the log.
-    pub(super) fn needs_reserve(&self, bytes: u64) -> bool {
-        self.log.disk_full() && self.appender.room_left() < bytes + self.reserve_bytes()
-    }
-
-    /// Returns whether an entry that another node leads, and that takes so many bytes of the log, has to wait
-    /// for space. What is committed has to be taken some day, and what makes space may stand behind it; but
-    /// all of the reserve would leave nothing to empty what this node alone keeps, and to copy forward.
-    pub(super) fn leaves_reserve(&self, bytes: u64) -> bool {
-        !self.log.disk_full()
-            || self.appender.room_left() >= bytes + self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
     /// Tries again what a full disk refused: to allocate, and now and then to write a checkpoint. Meant to be

@@ -645,6 +645,43 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     cluster.agree();
 }
 
+/// The log finds out only when it allocates the next segment. Entries without room would hold back the votes
+/// of the node.
+#[test]
+fn a_node_takes_no_entry_without_room_before_it_knows_that_its_disk_is_full() {
+    // The leader has the entries in memory, and sends all of them at once.
+    let mut cluster = Cluster::new(
+        Options {
+            tail_bytes_max: 1 << 20,
+            ..short()
+        },
+        1,
+    );
+    for group in [ALL, ALONE] {
+        cluster.fill(group, 3, 100);
+    }
+    cluster.cut = Some(0);
+    cluster.until("another leads", |c| c.leader(ALL).filter(|l| *l != 0));
+    cluster.fill(ALL, 30, 1000);
+    let disk = cluster.disks[0].log.clone();
+    let names = disk.list().unwrap();
+    let used: usize = names.iter().map(|n| disk.content(n).len()).sum();
+    disk.set_capacity(Some(used as u64));
+    assert!(!cluster.node(0).store.log().disk_full());
+    cluster.cut = None;
+    cluster.settle();
+    let store = &cluster.node(0).store;
+    assert!(store.log().disk_full());
+    for at in 0..store.groups_len() {
+        assert!(store.group(at).poll_append().is_none(), "nothing is stuck");
+    }
+    let all = |toy: &Toy| delete(old(toy, 0));
+    assert!(cluster.write(ALONE, all), "what makes space is written");
+    disk.set_capacity(None);
+    cluster.node(0).store.ask_for_space();
+    cluster.agree();
+}
+
 #[test]
 fn looking_at_a_directory_does_nothing_in_its_groups_names() {
     let mut cluster = Cluster::new(options(), 2);
