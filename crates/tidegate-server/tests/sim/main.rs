@@ -27,7 +27,7 @@ mod run;
 mod world;
 
 use bugs::Bug;
-use run::{KNOWN, failure_of, first_failure, report};
+use run::{first_failure, report};
 
 /// Some 30 ms of a core each.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1000;
@@ -38,18 +38,6 @@ const FOUND_WITHIN: u64 = 1000;
 #[test]
 fn seeds() {
     report(SEEDS);
-}
-
-/// A seed leaves the list of known failures when it holds.
-#[test]
-fn known_failures_are_of_nodes_without_space() {
-    for seed in KNOWN {
-        let failure = failure_of(seed);
-        assert!(
-            failure.is_some_and(|failure| failure.contains("does not take what makes space")),
-            "SEED={seed} holds: take it off the list"
-        );
-    }
 }
 
 /// Whether a bug is found by all that is judged, and by what clients and other nodes could see alone.

@@ -29,10 +29,6 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
     })
 }
 
-/// Seeds that fail, known and not mended: two of three nodes restart while their disks are completely full,
-/// and the group finds no leader that can commit a deletion (docs/operating.md). `SEED=856` runs one alone.
-pub(crate) const KNOWN: [u64; 2] = [856, 862];
-
 /// What the seeds saw, up to the first that fails, and that one. Of several that run at the same time the
 /// lowest counts.
 fn run_all(
@@ -51,9 +47,6 @@ fn run_all(
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if !seeds.contains(&seed) {
                         return;
-                    }
-                    if bug.is_none() && KNOWN.contains(&seed) {
-                        continue;
                     }
                     let outcome = run(Plan {
                         seed,
@@ -76,17 +69,6 @@ fn run_all(
         }
     });
     found.into_inner().unwrap()
-}
-
-/// The failure of one seed.
-pub(crate) fn failure_of(seed: u64) -> Option<String> {
-    let plan = Plan {
-        seed,
-        bug: None,
-        trace: Trace::Off,
-        blind: false,
-    };
-    run(plan).err().map(|failure| failure.to_string())
 }
 
 /// The first failure with a bug.

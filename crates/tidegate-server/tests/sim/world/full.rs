@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Fills the disks of up to three nodes in some worlds, and restarts these nodes one by one. Nothing else
-    /// is wrong then, so each group of several nodes has a leader that commits entries that make space.
+    /// is wrong then, so each group has a leader that commits entries that make space.
     pub(super) fn stay_full(&mut self) -> Verdict {
         let chance = if self.nodes.len() == 5 { 500 } else { 150 };
         if self.plan.bug.is_some() || self.now < self.one_until || !self.dice.chance(chance) {
@@ -114,19 +114,16 @@ impl World {
         }
         self.pass(LEADS_US / 4)?;
         for &n in &full {
-            if self.has_stuck_entries(n) {
-                self.seen.hit("restarts that forget entries without room");
-                self.trace(|| format!("node {} restarts once more", n + 1));
-                self.crash(n, false);
-                self.push(self.now, Event::Start(n));
-                self.pass(3_000_000)?;
-            }
+            ensure!(
+                !self.has_stuck_entries(n),
+                "node {} took entries without room: {}",
+                n + 1,
+                self.rooms()
+            );
         }
         let until = self.now + LEADS_US;
-        // A start on a full disk gives up the segment that was allocated ahead, so a node's own group may
-        // have no room.
-        let shared = self.groups.iter().filter(|g| g.members.len() > 1);
-        for number in shared.map(|g| g.number).collect::<Vec<_>>() {
+        let groups = self.groups.iter().map(|g| g.number);
+        for number in groups.collect::<Vec<_>>() {
             loop {
                 ensure!(
                     self.now < until,
@@ -143,9 +140,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns whether a node took entries before its log knew that the disk is full, and has no room for
-    /// them. They hold back its votes until there is space, or until it restarts. That needs messages as
-    /// large as segments, as they are here.
+    /// Returns whether a node took entries that its log has no room for. They would hold back its votes until
+    /// there is space.
     fn has_stuck_entries(&self, n: usize) -> bool {
         let up = self.nodes[n].up.as_ref();
         up.is_some_and(|up| {
