@@ -8,7 +8,7 @@ PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers test test-all loom ignored compare compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -82,6 +82,12 @@ compare: ## OLD=FILE NEW=FILE: two release binaries of tidegate in PAIRS (15) in
 handlers: ## real handlers beside the crates that batch: about 4 h; goes on where it was stopped
 	$(CARGO) build --locked --release -p tidegate-bench --features peers
 	target/release/tidegate-bench handlers --peers --out bench/results/handlers.jsonl
+
+ARENA_CELLS ?= 2000
+arena: ## ARENA_CELLS (2000) generated worlds in virtual time: regrets beside rivals and the best settings, then backlogs; keeps its work in target/arena.jsonl
+	$(CARGO) build --locked --release -p tidegate-bench
+	target/release/tidegate-bench arena --cells $(ARENA_CELLS)
+	target/release/tidegate-bench arena --stability --cells $(ARENA_CELLS)
 
 compare-self: ## today's binary compared with itself: the noise of this machine
 	$(CARGO) build --locked --release -p tidegate-cli

@@ -132,7 +132,8 @@ impl Appender {
     }
 
     /// Returns the bytes that [`room_left`](Self::room_left) will give once batches of these bytes
-    /// ([`batch_bytes`]) are appended in this order, or `None` if the allocated segments cannot take all. A batch that is too large for the rest of a segment leaves that rest unused.
+    /// ([`batch_bytes`]) are appended in this order, or `None` if the allocated segments cannot take all. A
+    /// batch that is too large for the rest of a segment leaves that rest unused.
     #[must_use]
     pub fn room_behind(&self, batches: impl IntoIterator<Item = u64>) -> Option<u64> {
         let ready = self.shared.ready.load(Ordering::Acquire);

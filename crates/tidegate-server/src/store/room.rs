@@ -3,7 +3,7 @@
 //!
 //! That a disk is full is known only after the log has tried to allocate the segment behind the present one.
 //! So an entry is taken only if the allocated segments have room for it, for all entries that wait to be
-//! written, and for the reserve. An entry that was taken without room would hold back the votes of its group behind it.
+//! written, and for the reserve. An entry taken without room would hold back the votes behind it.
 
 use bytes::Bytes;
 use tidegate_log::{Record, batch_bytes};
@@ -62,8 +62,8 @@ impl Store {
     pub(super) fn look_for_room(&self, batches: &[u64], kept: u64) -> Room {
         let bytes: u64 = batches.iter().sum();
         let left = self.appender.room_left();
-        // Most often no batch waits and a whole segment is ahead. The unused end of the present one is shorter
-        // than the largest batch.
+        // Most often no batch waits and a whole segment is ahead. The unused end of the present one is
+        // shorter than the largest batch.
         if 2 * bytes + kept <= left && !self.has_entries() {
             return Room::Enough;
         }

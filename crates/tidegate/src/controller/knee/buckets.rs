@@ -121,15 +121,6 @@ pub(super) struct Buckets {
     batches: u64,
 }
 
-/// The cost of a batch that was not run, and how many samples that rests on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Estimate {
-    pub(super) cost: f64,
-    pub(super) weight: f64,
-    /// The noise of one of them.
-    pub(super) noise: f64,
-}
-
 /// What a look over the buckets found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
@@ -206,25 +197,17 @@ impl Buckets {
 
     /// The cost of a batch of `n`, by the nearest sizes measured on both sides, or by its own; `None` beyond
     /// them.
-    pub(super) fn cost_at(&self, n: f64, noise: f64) -> Option<Estimate> {
+    pub(super) fn cost_at(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         match (below, above) {
             (Some(below), Some(above)) => {
                 let span = (above.n - below.n).max(1e-9);
                 let part = ((n - below.n) / span).clamp(0.0, 1.0);
-                Some(Estimate {
-                    cost: below.y + (above.y - below.y) * part,
-                    weight: below.weight + (above.weight - below.weight) * part,
-                    noise,
-                })
+                Some(below.y + (above.y - below.y) * part)
             }
             (Some(one), None) | (None, Some(one)) => {
                 let near = (n / one.n - 1.0).abs() <= 1.0 / 8.0;
-                near.then_some(Estimate {
-                    cost: one.y,
-                    weight: one.weight,
-                    noise,
-                })
+                near.then_some(one.y)
             }
             (None, None) => None,
         }

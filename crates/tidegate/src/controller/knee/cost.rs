@@ -7,7 +7,6 @@
 //! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would hide
 //! convexity.
 
-pub(super) use super::buckets::Estimate;
 use super::buckets::{Buckets, Line};
 use crate::controller::Model;
 
@@ -17,8 +16,6 @@ const NOISE_MAX: f64 = 1.5;
 const EXCITE: u32 = 2;
 /// The first deviations count in full.
 const YOUNG: u32 = 12;
-/// The scatter of costs before any was seen.
-const UNSEEN: f64 = 0.25;
 /// The line counts for a size that was not measured if it is sure to this share.
 const SURE: f64 = 0.15;
 /// Below this it decides nothing, and would decay into denormals.
@@ -122,30 +119,22 @@ impl Cost {
 
     /// The cost of a batch of `n`, from batches of about that size or of both larger and smaller ones, else
     /// from the line as far as it is sure; `None` if neither is known.
-    pub(super) fn alone(&self, n: f64) -> Option<Estimate> {
-        // Until some scatter was seen there may be more of it.
-        let noise = if self.judged < YOUNG {
-            self.noise.max(UNSEEN)
-        } else {
-            self.noise
-        };
-        self.buckets.cost_at(n, noise).or_else(|| {
+    pub(super) fn alone(&self, n: f64) -> Option<f64> {
+        self.buckets.cost_at(n).or_else(|| {
             let line = self.fit.filter(|_| self.identified)?;
             let cost = line.a + line.b * n;
             let var = n.mul_add(n * line.b_var, line.a_var);
-            (var < SURE * SURE * cost * cost).then_some(Estimate {
-                cost,
-                weight: 4.0,
-                noise,
-            })
+            (var < SURE * SURE * cost * cost).then_some(cost)
         })
     }
 
-    /// The same, at a guess where it is not known: a smaller batch than any costs no more, a larger one no
-    /// more an item.
+    /// The same, at a guess if it is not known: by the line, but a smaller batch than any costs no more, and
+    /// a larger one no more an item.
     pub(super) fn guess(&self, n: f64) -> Option<f64> {
-        let known = self.alone(n).map(|of| of.cost);
-        known.or_else(|| self.buckets.bound(n))
+        self.alone(n).or_else(|| {
+            let most = self.buckets.bound(n)?;
+            Some(self.fit.map_or(most, |f| most.min(f.a + f.b * n)))
+        })
     }
 
     /// A batch of `n` cost `y`.

@@ -16,7 +16,7 @@
 //! to 2.5 % or clearly better or worse. Changed costs make everything relative to the number in force, and
 //! all other numbers are measured again.
 
-use super::cost::{Cost, Estimate};
+use super::cost::Cost;
 use super::slow::{KNOWN, LASTING, Slow};
 
 /// Less than this share is no difference.
@@ -32,6 +32,8 @@ const CLIMB: (f64, f64, f64) = (0.1, 1.65, 0.25);
 const NEAR: f64 = 0.8;
 /// Batches until the next look at the neighbours, at first and at most, in blocks.
 const REST: (u32, u32) = (4, 64);
+/// The most batches of a trial of the climb, but for a turnover.
+const CLIMB_MAX: f64 = 12.0;
 /// A trial ends without a result after so many times its batches.
 const PATIENCE: u32 = 4;
 /// Less than this share of the batches at once really work: the others wait in the server.
@@ -229,10 +231,10 @@ impl Flight {
 
     /// The costs changed: other numbers are measured again, relative to the one in force.
     pub(super) fn forget(&mut self) {
-        if self.works() < CROWDED * f64::from(self.number) {
+        let enough = self.enough(self.number);
+        if f64::from(enough) < CROWDED * f64::from(self.number) {
             // Batches that wait for each other tell little of their own size.
-            let enough = self.slow[self.number as usize].enough();
-            self.number = enough.clamp(1, self.number);
+            self.number = enough;
             self.turned();
             self.slow[self.number as usize] = Slow::reference(self.number);
         }
@@ -254,16 +256,16 @@ impl Flight {
     pub(super) fn learn(
         &mut self,
         ran: Ran,
-        costs: Option<(f64, Estimate)>,
+        costs: Option<(f64, f64)>,
         noise: f64,
         limit: u64,
         cost: &Cost,
     ) {
-        let (rough, least) = match self.climbs {
-            true => (CLIMB.0, KNOWN),
-            false => (ROUGH, BLOCK.0),
+        let (rough, least, most) = match self.climbs {
+            true => (CLIMB.0, KNOWN, CLIMB_MAX),
+            false => (ROUGH, BLOCK.0, BLOCK.1),
         };
-        let mut block = (noise / rough * (noise / rough)).clamp(least, BLOCK.1);
+        let mut block = (noise / rough * (noise / rough)).clamp(least, most);
         if self.climbs {
             // The first to end met the fewest others.
             block = block.max(f64::from(self.allowed()));
@@ -331,36 +333,33 @@ impl Flight {
     /// Returns whether the number on trial is surely better or worse than the one in force.
     fn is_clear(&self, tried: u32, noise: f64) -> bool {
         let slow = self.slow[tried as usize];
-        let sure = 3.0 * slow.error_of_all(noise.max(0.02));
-        let ours = self.works_at(self.number);
-        let is_worse = slow.works() * (1.0 + sure) < ours * (1.0 - WORTH);
-        let is_better = slow.works() * (1.0 - sure) > ours * (1.0 + WORTH);
+        let other = self.slow[self.number as usize];
+        let noise = noise.max(0.02);
+        let sure = 3.0 * slow.error(noise).hypot(other.error(noise));
+        let is_worse = slow.works() * (1.0 + sure) < other.works() * (1.0 - WORTH);
+        let is_better = slow.works() * (1.0 - sure) > other.works() * (1.0 + WORTH);
         tried != self.number && slow.batches >= 2.0 * KNOWN && (is_worse || is_better)
     }
 
     /// Goes on to the number on trial if that pays, else starts to look closely.
     fn climb(&mut self, tried: u32, noise: f64) {
         let slow = self.slow[tried as usize];
-        // The costs alone are as doubtful for the one as for the other, but for the first number.
-        let error = match self.number {
-            1 => slow.error_of_all(noise),
-            _ => slow.error(noise),
-        };
-        let works = slow.works() * (1.0 + 2.0 * error.min(CLIMB.2));
-        if slow.is_known() && works > CLIMB.1 * self.works_at(self.number) {
+        let works = slow.works() * (1.0 + 2.0 * slow.error(noise).min(CLIMB.2));
+        let pays = slow.is_known() && works > CLIMB.1 * self.works_at(self.number);
+        // The costs alone rest on few batches, or on none of these sizes. They are as doubtful for the one
+        // as for the other, but for the first number.
+        if self.number == 1 || pays {
             self.number = tried;
             return;
         }
         self.climbs = false;
         if slow.is_known() {
-            self.number = self.number.min(slow.enough()).max(1);
+            self.number = self.number.min(self.enough(tried)).max(2);
         }
         for slow in self.slow.iter_mut().skip(self.number as usize + 1) {
             *slow = Slow::default();
         }
-        if self.number > 1 {
-            self.begin(self.number);
-        }
+        self.begin(if self.number == 2 { 1 } else { self.number });
     }
 
     /// Returns whether a number somewhat smaller than that in force was measured to be worse, or all that run
@@ -400,6 +399,20 @@ impl Flight {
         self.slow[number as usize].works()
     }
 
+    /// The least number that gives the server as much to do as `number`, but for 2 %. The costs alone rest on
+    /// few batches, or on none of these sizes: the least slowdown measured counts as none.
+    fn enough(&self, number: u32) -> u32 {
+        let Some(slow) = self.slow.get(number as usize) else {
+            return 1;
+        };
+        let least = self.measured().filter(|&c| c <= number);
+        let least = least
+            .map(|c| self.slow[c as usize].by())
+            .fold(slow.by(), f64::min);
+        let works = slow.works() * least;
+        ((0.98 * works).ceil() as u32).clamp(1, number)
+    }
+
     /// Puts the best of the numbers that were measured into force. O(numbers).
     fn choose(&mut self, limit: u64, noise: f64, cost: &Cost) {
         let of = |c: u32| self.throughput(c, limit, cost).unwrap_or(0.0);
@@ -424,6 +437,10 @@ impl Flight {
             .or_else(|| self.measured().find(good));
         if let Some(chosen) = chosen {
             self.number = chosen;
+            if chosen == 1 {
+                // Now every batch tells its cost alone.
+                self.slow[1] = Slow::reference(1);
+            }
         }
     }
 
@@ -431,7 +448,7 @@ impl Flight {
     fn closer(&self) -> Option<u32> {
         let number = self.number;
         let below = self.measured().filter(|&c| c < number).last()?;
-        let enough = self.slow[number as usize].enough();
+        let enough = self.enough(number);
         (enough > below && enough < number).then_some(enough)
     }
 

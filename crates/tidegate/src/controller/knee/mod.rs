@@ -451,7 +451,7 @@ impl Knee {
         let of = |n: u64| self.cost.alone(n as f64);
         let (all, part) = (of(backlog), of(share));
         match (all, part) {
-            (Some(all), Some(part)) if all.cost < part.cost * SPLIT => backlog,
+            (Some(all), Some(part)) if all < part * SPLIT => backlog,
             _ => share,
         }
     }

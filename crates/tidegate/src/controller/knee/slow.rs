@@ -1,7 +1,5 @@
 //! How much batches that run at once slow each other down.
 
-use super::cost::Estimate;
-
 /// Batches that a slowdown must rest on to count.
 pub(super) const KNOWN: f64 = 3.0;
 /// A slowdown that goes on being measured is the average of so many batches.
@@ -18,8 +16,6 @@ pub(super) struct Slow {
     /// The sum of the mean number that ran beside each, itself included.
     ran: f64,
     pub(super) batches: f64,
-    /// The variance of the estimates, which rest on the same samples for all batches.
-    doubt: f64,
 }
 
 impl Slow {
@@ -31,19 +27,16 @@ impl Slow {
             squares: LASTING,
             ran: LASTING * f64::from(number),
             batches: LASTING,
-            doubt: 0.0,
         }
     }
 
     /// A batch took so long beside others, `ran` with itself.
-    pub(super) fn add(&mut self, took: f64, alone: Estimate, ran: f64) {
+    pub(super) fn add(&mut self, took: f64, alone: f64, ran: f64) {
         self.cost += took;
-        self.alone += alone.cost;
-        self.squares += took * took / alone.cost.max(1e-3);
+        self.alone += alone;
+        self.squares += took * took / alone.max(1e-3);
         self.ran += ran;
         self.batches += 1.0;
-        self.doubt +=
-            (alone.noise * alone.noise / alone.weight.max(0.5) - self.doubt) / self.batches;
     }
 
     /// The relative error of one slowdown compared with another at about the same sizes, where single costs
@@ -54,11 +47,6 @@ impl Slow {
         let var = (self.squares / alone / (by * by) - 1.0).max(noise * noise);
         // Batches wait for each other: a late one makes several late.
         (var * by.max(1.0) / self.batches.max(1.0)).sqrt()
-    }
-
-    /// The same compared with costs alone.
-    pub(super) fn error_of_all(&self, noise: f64) -> f64 {
-        self.error(noise).hypot(self.doubt.sqrt())
     }
 
     /// Lets the past count for less.
@@ -80,11 +68,6 @@ impl Slow {
         self.cost / self.alone.max(1e-3)
     }
 
-    /// The least number that gives the server as much to do, but for 2 %.
-    pub(super) fn enough(&self) -> u32 {
-        (0.98 * self.works()).ceil() as u32
-    }
-
     /// How many batches the server really works at.
     pub(super) fn works(&self) -> f64 {
         self.ran / self.batches.max(1.0) / self.by().max(1e-6)
@@ -97,24 +80,15 @@ mod tests {
 
     #[test]
     fn a_server_works_at_as_many_batches_as_it_has_slots() {
-        let alone = Estimate {
-            cost: 10.0,
-            weight: 8.0,
-            noise: 0.1,
-        };
         let mut slow = Slow::default();
         assert!(!slow.is_known());
         for _ in 0..8 {
-            slow.add(20.0, alone, 8.0);
+            slow.add(20.0, 10.0, 8.0);
         }
         assert!(slow.is_known());
         assert_eq!((slow.by(), slow.works()), (2.0, 4.0));
-        let (sampled, all) = (slow.error(0.1), slow.error_of_all(0.1));
-        assert!((sampled - 0.1 / 4f64.sqrt()).abs() < 1e-9, "{sampled}");
-        assert!(
-            (all - sampled.hypot(0.1 / 8f64.sqrt())).abs() < 1e-9,
-            "the costs alone are no surer: {all}"
-        );
+        let error = slow.error(0.1);
+        assert!((error - 0.1 / 4f64.sqrt()).abs() < 1e-9, "{error}");
         slow.age(0.5);
         assert_eq!((slow.by(), slow.works(), slow.batches), (2.0, 4.0, 4.0));
     }
