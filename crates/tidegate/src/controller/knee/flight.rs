@@ -25,9 +25,12 @@ const WORTH: f64 = 0.03;
 const BLOCK: (f64, f64) = (8.0, 128.0);
 /// As many as it takes to know a slowdown to this share.
 const ROUGH: f64 = 0.025;
-/// The same for a trial while the number climbs, the least factor for it to go on, and the most that the
-/// benefit of the doubt is worth.
-const CLIMB: (f64, f64, f64) = (0.1, 1.65, 0.25);
+/// The same while the number climbs.
+const CLIMB_ROUGH: f64 = 0.1;
+/// The climb goes on while a number slows batches down at most so many times as much as the smaller ones.
+const CLIMB_SLOWED: f64 = 1.21;
+/// The largest error that gets the benefit of the doubt in the climb.
+const CLIMB_DOUBT: f64 = 0.25;
 /// A batch counts for the number on trial if so many ran beside it.
 const NEAR: f64 = 0.8;
 /// Batches until the next look at the neighbours, at first and at most, in blocks.
@@ -243,7 +246,9 @@ impl Flight {
                 *slow = Slow::default();
             }
         }
+        // More of them first, where more can be: fewer would let a backlog grow.
         self.unsure = true;
+        self.up = false;
         self.trial = None;
         self.size = None;
         self.rest = BLOCK.0 as u32;
@@ -262,7 +267,7 @@ impl Flight {
         cost: &Cost,
     ) {
         let (rough, least, most) = match self.climbs {
-            true => (CLIMB.0, KNOWN, CLIMB_MAX),
+            true => (CLIMB_ROUGH, KNOWN, CLIMB_MAX),
             false => (ROUGH, BLOCK.0, BLOCK.1),
         };
         let mut block = (noise / rough * (noise / rough)).clamp(least, most);
@@ -315,8 +320,8 @@ impl Flight {
         }
         self.choose(limit, noise, cost);
         if self.number == before {
-            self.rest = self.rests * (BLOCK.0 as u32).max(self.number);
-            self.rests = (self.rests * 2).min(REST.1);
+            self.rest = 1 + self.rests * (BLOCK.0 as u32).max(self.number);
+            self.rests = (self.rests * 2).clamp(1, REST.1);
         } else {
             self.rests = REST.0;
             self.rest = 1;
@@ -344,22 +349,30 @@ impl Flight {
     /// Goes on to the number on trial if that pays, else starts to look closely.
     fn climb(&mut self, tried: u32, noise: f64) {
         let slow = self.slow[tried as usize];
-        let works = slow.works() * (1.0 + 2.0 * slow.error(noise).min(CLIMB.2));
-        let pays = slow.is_known() && works > CLIMB.1 * self.works_at(self.number);
+        // The slowdown of all smaller numbers: a few batches of one tell little where costs scatter.
+        let smaller = self.slow[2..=(self.number as usize).max(2)].iter();
+        let usual = smaller
+            .fold(Slow::default(), |sum, slow| sum.with(slow))
+            .by();
+        let most = usual * CLIMB_SLOWED * (1.0 + 2.0 * slow.error(noise).min(CLIMB_DOUBT));
+        let pays = slow.is_known() && slow.by() < most;
         // The costs alone rest on few batches, or on none of these sizes. They are as doubtful for the one
         // as for the other, but for the first number.
         if self.number == 1 || pays {
             self.number = tried;
-            return;
+            if tried < self.most {
+                return;
+            }
+        } else {
+            let enough = self.enough(tried).max(self.enough(self.number));
+            self.number = self.number.min(enough).max(2);
         }
+        // The batches were brief; those that come are of other sizes.
         self.climbs = false;
-        if slow.is_known() {
-            self.number = self.number.min(self.enough(tried)).max(2);
-        }
-        for slow in self.slow.iter_mut().skip(self.number as usize + 1) {
-            *slow = Slow::default();
-        }
-        self.begin(if self.number == 2 { 1 } else { self.number });
+        self.slow.fill(Slow::default());
+        self.rests = 0;
+        self.unsure = true;
+        self.begin(self.number);
     }
 
     /// Returns whether a number somewhat smaller than that in force was measured to be worse, or all that run
@@ -407,7 +420,10 @@ impl Flight {
         };
         let least = self.measured().filter(|&c| c <= number);
         let least = least
-            .map(|c| self.slow[c as usize].by())
+            .map(|c| {
+                let slow = self.slow[c as usize];
+                slow.by() * (1.0 + slow.error(0.0))
+            })
             .fold(slow.by(), f64::min);
         let works = slow.works() * least;
         ((0.98 * works).ceil() as u32).clamp(1, number)
@@ -487,7 +503,7 @@ impl Flight {
             (neighbour != number).then_some(neighbour)
         });
         let Some(next) = next else {
-            self.rest = self.rests * BLOCK.0 as u32;
+            self.rest = self.rests.max(1) * BLOCK.0 as u32;
             return;
         };
         let size = (self.present / f64::from(next)).clamp(1.0, limit.max(1) as f64);
@@ -498,7 +514,7 @@ impl Flight {
             self.size = Some(size.ceil() as u64);
             self.rest = BLOCK.0.max(f64::from(number)) as u32;
         } else {
-            self.rest = self.rests * BLOCK.0 as u32;
+            self.rest = self.rests.max(1) * BLOCK.0 as u32;
         }
     }
 }

@@ -52,6 +52,8 @@ const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
+/// While the number of batches at once climbs, a full batch has this ratio of b·n to a.
+const BRIEF: f64 = 4.0;
 /// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
 const SPLIT: f64 = 1.1;
 /// The most batches that run at once, even if the bounds allow more.
@@ -408,6 +410,12 @@ impl Knee {
                     }
                 }
             }
+        }
+        if self.flight.climbs()
+            && let Some(Line { a, b, .. }) = self.cost.fit
+        {
+            // Short batches tell sooner how many may run.
+            limit = limit.min((BRIEF * a / b).max(1.0));
         }
         let full = (limit as u64).clamp(self.floor, self.ceiling);
         if let Some((limit, reason)) = self.probe(full, backlog) {

@@ -39,6 +39,16 @@ impl Slow {
         self.batches += 1.0;
     }
 
+    /// The batches of both.
+    pub(super) fn with(mut self, other: &Self) -> Self {
+        self.cost += other.cost;
+        self.alone += other.alone;
+        self.squares += other.squares;
+        self.ran += other.ran;
+        self.batches += other.batches;
+        self
+    }
+
     /// The relative error of one slowdown compared with another at about the same sizes, where single costs
     /// scatter by `noise` at least.
     pub(super) fn error(&self, noise: f64) -> f64 {
