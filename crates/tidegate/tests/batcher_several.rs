@@ -1,6 +1,7 @@
 //! Several batches at once: a dispatcher gives each batch to the test, which finishes them in any order;
 //! shared handlers run as tasks and wait at gates. Every promise of the batcher holds with several batches
 //! in flight.
+#![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
