@@ -294,6 +294,43 @@ proptest! {
     }
 }
 
+#[test]
+fn batches_that_never_end_do_not_stop_learning() {
+    let bounds = Bounds::items(1, 8192);
+    let mut knee = Knee::new(Objective::Lean, bounds).unwrap();
+    let mut at = 0;
+    let mut run = |knee: &mut Knee, id: u64, n: u64, ends: bool| {
+        let (id, backlog) = (BatchId::new(id), Load::items(n + 1));
+        let now = Time::from_nanos(at);
+        knee.on(
+            now,
+            Event::Ready {
+                backlog,
+                oldest: now,
+            },
+        );
+        knee.on(
+            now,
+            Event::Started {
+                id,
+                batch: Load::items(n),
+                left: Load::items(1),
+                reason: Reason::Efficiency,
+            },
+        );
+        let cost_ns = 100_000 + 1_000 * n;
+        at += cost_ns;
+        if ends {
+            let ok = true;
+            knee.on(Time::from_nanos(at), Event::Done { id, cost_ns, ok });
+        }
+    };
+    (0..3000).for_each(|id| run(&mut knee, id, 8, false));
+    (0..64).for_each(|i| run(&mut knee, 3000 + i, 8 << (i % 6), true));
+    let model = knee.snapshot().model.unwrap();
+    assert!((model.a_ns - 100_000.0).abs() < 1_000.0, "{model:?}");
+}
+
 fn batch(c: &mut dyn Controller, n: u64, reason: Reason) -> Decision {
     c.on(
         Time::ZERO,

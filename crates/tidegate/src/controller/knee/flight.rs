@@ -213,9 +213,7 @@ impl Flight {
 
     /// A batch of `items` is done. Returns how many ran at once meanwhile, on the average.
     pub(super) fn done(&mut self, now: u64, items: u64, start: Start) -> Ran {
-        self.pass(now);
-        self.running = self.running.saturating_sub(1);
-        self.items = self.items.saturating_sub(items);
+        self.gone(now, items);
         let took = now.saturating_sub(start.at) as f64;
         let beside = if took > 0.0 {
             (self.area - start.area) / took
@@ -225,6 +223,13 @@ impl Flight {
         let is_steady = (start.is_steady || self.climbs) && start.turn == self.turn;
         self.settling = self.settling.saturating_sub(1);
         Ran { beside, is_steady }
+    }
+
+    /// A batch of `items` runs no longer.
+    pub(super) fn gone(&mut self, now: u64, items: u64) {
+        self.pass(now);
+        self.running = self.running.saturating_sub(1);
+        self.items = self.items.saturating_sub(items);
     }
 
     fn turned(&mut self) {

@@ -8,8 +8,10 @@
 //! batch is a quarter as large so that a and b stay known ([`Reason::Probe`]), and where callers return after
 //! a completion it waits for them if that pays ([`Reason::Anticipate`]).
 //!
-//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `profile`
-//! anticipation, `inflation` the waiting of flushes that block nobody; this file joins them into decisions.
+//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `search` the
+//! trials of other sizes, `flight` how many batches run at once (how much they slow each other is in `slow`),
+//! `profile` anticipation, `inflation` the waiting of flushes that block nobody; this file joins them into
+//! decisions.
 //! Nothing is allocated after creation.
 
 mod buckets;
@@ -64,8 +66,8 @@ const AMPLE: f64 = 32.0;
 /// The default controller: measures what a batch costs and limits batches where larger ones would buy next to
 /// nothing.
 ///
-/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB; nothing is
-/// allocated after creation.
+/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB, and some 200 bytes
+/// for each batch that may run at once; nothing is allocated after creation.
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
@@ -109,7 +111,7 @@ pub struct Knee {
     fresh: bool,
     /// What the last [`Event::Ready`] was answered.
     plan: Plan,
-    /// The batch that runs: its size and the plan it was taken under.
+    /// The batches that run.
     open: Vec<Open>,
     /// Moving average of what a flush costs, whatever its size.
     flush_ns: f64,
@@ -658,6 +660,11 @@ impl Knee {
         self.gate.started(now.as_nanos(), batch.items, saved);
         self.callers.started();
         let coming = self.coming();
+        if self.open.len() == IN_FLIGHT_MAX as usize {
+            // More than were allowed: the oldest of them will hardly end.
+            let lost = self.open.remove(0);
+            self.flight.gone(now.as_nanos(), lost.items);
+        }
         let waited = self.oldest < self.freed;
         let start = self
             .flight
@@ -670,9 +677,7 @@ impl Knee {
             start,
             backlog: backlog.saturating_add(coming),
         };
-        if self.open.len() < IN_FLIGHT_MAX as usize {
-            self.open.push(open);
-        }
+        self.open.push(open);
         self.left = left;
         self.rate.left(left);
         self.last_started = Some(now);
