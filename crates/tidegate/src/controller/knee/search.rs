@@ -63,6 +63,8 @@ struct Trial {
     batches: f64,
     /// Batches of other sizes meanwhile: the backlog does not reach it.
     missed: u32,
+    /// What one of its batches was expected to cost more than as many items otherwise.
+    expected: f64,
 }
 
 /// The state of the search.
@@ -231,9 +233,7 @@ impl Search {
         let on_trial = self.trial.is_some();
         self.backlog.look(cut.backlog, limit, on_trial);
         self.bound_ns += cut.cost_ns;
-        if cut.n as f64 > self.largest.0 {
-            self.largest = (cut.n as f64, cut.cost_ns);
-        }
+        self.reached(cut.n as f64, cut.cost_ns);
         self.settled = self.settled.saturating_add(1);
         let noise = noise.max(0.01);
         let Some(trial) = &mut self.trial else {
@@ -249,7 +249,7 @@ impl Search {
             }
             let changed = self.found().is_some_and(|found| found != limit);
             if stays && !changed {
-                self.begin(limit, cut.backlog, bounds, sizes, cut.arriving);
+                self.begin(limit, bounds, sizes, noise, cut);
             }
             return;
         };
@@ -280,7 +280,7 @@ impl Search {
         let size = grid_size(trial.index);
         if ratio < 1.0 {
             // A batch that hung says nothing of what the next trial may cost.
-            let most = DEAREST * limit as f64 / rate;
+            let most = DEAREST * trial.batches * trial.expected.max(limit as f64 / rate);
             self.spent_ns += (trial.ns * (1.0 - ratio)).min(most);
         }
         self.went_down = size < limit;
@@ -291,11 +291,27 @@ impl Search {
             self.capped = false;
             self.settled = 0;
             if self.backlog.stays(cut.left) {
-                self.begin(now, cut.backlog, bounds, sizes, cut.arriving);
+                self.begin(now, bounds, sizes, noise, cut);
             }
         } else if size > limit {
             self.capped = true;
         }
+    }
+
+    /// Keeps the largest size and the most it cost. A batch that hung says nothing of others.
+    fn reached(&mut self, n: f64, ns: f64) {
+        let (top, dearest) = self.largest;
+        if n < top {
+            return;
+        }
+        let beyond = n / top.max(1.0);
+        let most = if dearest > 0.0 {
+            DEAREST * dearest * beyond * beyond
+        } else {
+            f64::INFINITY
+        };
+        let before = if n > top { 0.0 } else { dearest };
+        self.largest = (n, ns.min(most).max(before));
     }
 
     /// Lets sizes be tried again at which a batch hung: a single one condemned them.
@@ -304,13 +320,20 @@ impl Search {
             return;
         };
         let own = limit as f64 / rate;
-        let tried = &mut self.tried;
+        let (tried, mut hung) = (&mut self.tried, false);
+        let mut smaller = f64::INFINITY;
         sizes.each(|i, of, _| {
-            if of * DEAREST < rate {
+            // Costs of neighbours are not that far apart.
+            if of * DEAREST < rate.min(smaller) {
                 *tried &= !(1 << i);
+                hung = true;
+            } else {
+                smaller = of;
             }
         });
-        self.spent_ns = self.spent_ns.min(DEAREST * own);
+        if hung {
+            self.spent_ns = self.spent_ns.min(DEAREST * own);
+        }
     }
 
     /// Takes the best of the sizes measured. While the backlog grows that is the highest throughput, and of
@@ -360,11 +383,12 @@ impl Search {
     fn begin(
         &mut self,
         limit: u64,
-        backlog: u64,
         bounds: (u64, u64),
         sizes: &Buckets,
-        arriving: f64,
+        noise: f64,
+        cut: Cut,
     ) {
+        let (backlog, arriving) = (cut.backlog, cut.arriving);
         let (floor, ceiling) = bounds;
         let at = grid_index(limit);
         let Some((rate, _)) = sizes.rate_of(limit) else {
@@ -385,15 +409,16 @@ impl Search {
         } else {
             [up, down]
         };
-        let share = if self.backlog.grows {
+        let share = if self.backlog.grows && arriving > rate {
             // Where far more comes than this size can take, little is lost by looking elsewhere.
             ((1.0 - rate / arriving.max(1e-12)) / 2.0).max(1.0 / 8.0)
         } else {
             1.0 / 32.0
         };
         let own = limit as f64 / rate;
+        // So many batches it takes to see that a size is far worse.
+        let many = (9.0 * noise * noise).max(1.0);
         let (top, dearest) = self.largest;
-        let dearest = dearest.min(DEAREST * own);
         let room = share * self.bound_ns - self.spent_ns;
         for index in order.into_iter().flatten() {
             let part = grid_size(index) as f64 / limit as f64;
@@ -401,7 +426,7 @@ impl Search {
                 // Costs may grow as fast as the square of the size.
                 true if self.capped => {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
-                    (dearest * beyond * beyond).max(part * own)
+                    (dearest * beyond * beyond).max(part * own) * many
                 }
                 true => 0.0,
                 false => (1.0 - part) * own,
@@ -419,6 +444,7 @@ impl Search {
                     ns: 0.0,
                     batches: 0.0,
                     missed: 0,
+                    expected: loss / many,
                 });
                 return;
             }
