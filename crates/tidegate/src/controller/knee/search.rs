@@ -436,7 +436,9 @@ impl Search {
                 continue;
             }
             let free = if is_near { FREE * own } else { 0.0 };
-            if loss <= room + free {
+            // What comes meanwhile must not become more than waits already.
+            let is_bearable = is_near || loss * arriving <= backlog as f64;
+            if loss <= room + free && is_bearable {
                 self.tried |= 1 << index;
                 self.trial = Some(Trial {
                     index,
