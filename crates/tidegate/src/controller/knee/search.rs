@@ -419,6 +419,10 @@ impl Search {
         // So many batches it takes to see that a size is far worse.
         let many = (9.0 * noise * noise).max(1.0);
         let (top, dearest) = self.largest;
+        let dearer = sizes.rate_of(top as u64).map_or(0.0, |(of, weight)| {
+            let error = noise / weight.max(1.0).sqrt();
+            1.0 / (of * (1.0 + error)) - 1.0 / rate
+        });
         let room = share * self.bound_ns - self.spent_ns;
         for index in order.into_iter().flatten() {
             let part = grid_size(index) as f64 / limit as f64;
@@ -428,7 +432,8 @@ impl Search {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
                     (dearest * beyond * beyond).max(part * own) * many
                 }
-                true => 0.0,
+                // As dear an item as the largest were on the average, if that is more.
+                true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };
             let is_near = index.abs_diff(at) <= NEAR;
