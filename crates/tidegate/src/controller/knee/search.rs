@@ -436,7 +436,7 @@ impl Search {
                 true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };
-            let is_near = index.abs_diff(at) <= NEAR;
+            let is_near = self.loose.is_none() && index.abs_diff(at) <= NEAR;
             if index < at && !is_near && (self.settled as f64) < SOON {
                 continue;
             }
