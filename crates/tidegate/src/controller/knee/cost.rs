@@ -137,6 +137,17 @@ impl Cost {
         })
     }
 
+    /// Returns whether batches of `n` were measured to serve fewer items a second than those of `than`, by a
+    /// standard error.
+    pub(super) fn is_worse(&self, n: f64, than: f64) -> bool {
+        let of = |n: f64| self.buckets.rate_of(n as u64);
+        let (Some((rate, weight)), Some((other, known))) = (of(n), of(than)) else {
+            return false;
+        };
+        let error = self.noise * (1.0 / weight.max(1.0) + 1.0 / known.max(1.0)).sqrt();
+        rate * (1.0 + error) < other
+    }
+
     /// A batch of `n` cost `y`.
     pub(super) fn observe(&mut self, n: u64, y: f64) {
         let y = self.judge(n, y);

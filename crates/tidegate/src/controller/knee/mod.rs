@@ -784,7 +784,7 @@ impl Knee {
             (target, binding) = (convex, Reason::Convexity);
         }
         if let Some(found) = self.search.found() {
-            self.limit = (found as f64).max(self.ample()).min(ceiling);
+            self.limit = self.ample(found as f64).min(ceiling);
             self.binding = if self.search.is_loose() {
                 Reason::Backlog
             } else {
@@ -800,7 +800,7 @@ impl Knee {
             (false, false) => nearest(self.within_reach(target)),
         };
         self.on_grid = true;
-        let c = c.max(self.ample());
+        let c = self.ample(c);
         if c >= ceiling {
             binding = Reason::Memory;
         }
@@ -808,18 +808,22 @@ impl Knee {
         self.binding = binding;
     }
 
-    /// The least limit while batches usually take everything that waits: half more than they took lately, so
-    /// that chance does not cut them, unless larger batches were measured to be worse.
-    fn ample(&self) -> f64 {
+    /// `limit`, or half more than batches took lately that took everything that waited, so that chance does
+    /// not cut them, unless such batches were measured to be worse.
+    fn ample(&self, limit: f64) -> f64 {
         let may = self.asked
             && matches!(self.objective, Objective::Lean)
             && self.cost.convex.is_none()
             && !self.search.is_capped();
-        if may && self.natural > 0.0 {
-            nearest(1.5 * self.natural)
-        } else {
-            0.0
+        let ample = 1.5 * self.natural;
+        if !may || ample <= limit {
+            return limit;
         }
+        // What a batch beside others would have cost alone is known too roughly for that.
+        if self.flight.is_single() && self.cost.is_worse(self.natural, limit) {
+            return limit;
+        }
+        limit.max(nearest(ample))
     }
 
     /// Grows to [`GROW`] times the largest size measured, no further.
