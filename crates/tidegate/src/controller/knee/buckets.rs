@@ -295,7 +295,7 @@ impl Buckets {
             if b.rate > best.rate {
                 best = b;
             } else if scan.worse.is_none() && b.weight >= 2.0 && b.rate < best.rate * 0.97 {
-                let margin = 3.0 * noise * (1.0 / b.weight + 1.0 / best.weight).sqrt();
+                let margin = noise * (1.0 / b.weight + 1.0 / best.weight).sqrt();
                 if b.rate < best.rate * (1.0 - margin) {
                     scan.worse = Some(Worse {
                         best: best.n,

@@ -41,6 +41,8 @@ pub(super) struct Cost {
     pub(super) fit: Option<Line>,
     /// Whether the samples at hand identify the fit now.
     pub(super) identified: bool,
+    /// The costs changed since the latest fit.
+    pub(super) stale: bool,
     /// The best size measured, when a larger one was measured to be worse.
     pub(super) convex: Option<f64>,
     /// The size to be measured again before that is believed.
@@ -92,6 +94,7 @@ impl Cost {
             clipped: 0,
             fit: None,
             identified: false,
+            stale: false,
             convex: None,
             verify: None,
             top: 0.0,
@@ -223,18 +226,22 @@ impl Cost {
         self.buckets.clear();
         self.resets += 1;
         self.excite = EXCITE;
+        self.stale = true;
         self.up = 0.0;
         self.down = 0.0;
     }
 
     fn refit(&mut self) {
-        let mut scan = self.buckets.scan(self.noise);
+        // Doubt alone takes back nothing that was sure before.
+        let was_sure = self.convex.is_some();
+        let errors = if was_sure { 1.0 } else { 3.0 };
+        let mut scan = self.buckets.scan(errors * self.noise);
         (self.convex, self.verify) = (None, None);
         self.top = scan.top;
         if let Some(worse) = scan.worse {
             // A slowdown of everything looks the same: believe it only once the smaller size was measured
             // after the larger one first was.
-            if worse.confirmed && self.streak == 0 {
+            if worse.confirmed && (self.streak == 0 || was_sure) {
                 self.convex = Some(worse.best);
                 self.buckets.up_to(worse.best, &mut scan);
             } else {
@@ -252,6 +259,7 @@ impl Cost {
         self.rough_a = Some(line.a);
         if scan.hi >= 3.0 * scan.lo {
             self.identified = true;
+            self.stale = false;
             self.fit = Some(line);
         }
     }

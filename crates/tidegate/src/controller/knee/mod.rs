@@ -612,6 +612,7 @@ impl Knee {
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
         let fitted = match self.known || self.cost.identified {
             true => known,
+            false if self.cost.stale => self.cost.rough_a.or(measured),
             false => self.cost.rough_a.or(known).or(measured),
         };
         // Where costs are no line, two sizes that were measured tell more than its intercept.

@@ -65,6 +65,8 @@ struct Trial {
     missed: u32,
     /// What one of its batches was expected to cost more than as many items otherwise.
     expected: f64,
+    /// What all of them may.
+    afford: f64,
 }
 
 /// The state of the search.
@@ -273,7 +275,8 @@ impl Search {
         let error = noise * (1.0 / trial.batches + 1.0 / weight.max(1.0)).sqrt();
         let enough = (noise / ROUGH) * (noise / ROUGH);
         let is_worse = ratio * (1.0 + 3.0 * error) < 1.0;
-        if !is_worse && trial.batches < enough.clamp(BLOCK.0, BLOCK.1) {
+        let is_too_dear = trial.ns * (1.0 - ratio) > trial.afford;
+        if !is_worse && !is_too_dear && trial.batches < enough.clamp(BLOCK.0, BLOCK.1) {
             return;
         }
         self.trial = None;
@@ -401,15 +404,17 @@ impl Search {
         let fits = |i: usize| i < GRID && grid_size(i) <= most && grid_size(i) > limit;
         let doubled = Some(at + 2).filter(|&i| !self.capped && fits(i) && !known(i));
         let up = doubled.or_else(|| (at + 1..GRID).find(|&i| fits(i) && !known(i)));
-        let down = (0..at)
-            .rev()
-            .find(|&i| i != 1 && grid_size(i) >= floor && !known(i));
+        let may = |i: &usize| *i != 1 && grid_size(*i) >= floor && !known(*i);
+        // More comes than this size can take, and smaller ones cost little: first the halves.
+        let strained = self.backlog.grows && arriving > rate;
+        let halved = (0..at).rev().skip(1).step_by(2).filter(|_| strained).find(may);
+        let down = halved.or_else(|| (0..at).rev().find(may));
         let order = if self.capped && !self.went_down {
             [down, up]
         } else {
             [up, down]
         };
-        let share = if self.backlog.grows && arriving > rate {
+        let share = if strained {
             // Where far more comes than this size can take, little is lost by looking elsewhere.
             ((1.0 - rate / arriving.max(1e-12)) / 2.0).max(1.0 / 8.0)
         } else {
@@ -437,7 +442,7 @@ impl Search {
                 false => (1.0 - part) * own,
             };
             let is_near = self.loose.is_none() && index.abs_diff(at) <= NEAR;
-            if index < at && !is_near && (self.settled as f64) < SOON {
+            if index < at && !is_near && !strained && (self.settled as f64) < SOON {
                 continue;
             }
             let free = if is_near { FREE * own } else { 0.0 };
@@ -452,6 +457,7 @@ impl Search {
                     batches: 0.0,
                     missed: 0,
                     expected: loss / many,
+                    afford: room + free,
                 });
                 return;
             }
