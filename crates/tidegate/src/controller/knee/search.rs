@@ -90,7 +90,7 @@ pub(super) struct Search {
     largest: (f64, f64),
     /// Time the limit bound, and what worse trials cost of it.
     bound_ns: f64,
-    spent_ns: f64,
+    spent_ns: [f64; 2],
 }
 
 /// How the backlog develops while the limit binds.
@@ -174,7 +174,7 @@ impl Search {
             },
             largest: (0.0, 0.0),
             bound_ns: 0.0,
-            spent_ns: 0.0,
+            spent_ns: [0.0; 2],
         }
     }
 
@@ -210,7 +210,7 @@ impl Search {
         self.capped = false;
         self.largest = (0.0, 0.0);
         self.bound_ns = 0.0;
-        self.spent_ns = 0.0;
+        self.spent_ns = [0.0; 2];
     }
 
     /// A batch took everything: the backlog is gone.
@@ -284,7 +284,8 @@ impl Search {
         if ratio < 1.0 {
             // A batch that hung says nothing of what the next trial may cost.
             let most = DEAREST * trial.batches * trial.expected.max(limit as f64 / rate);
-            self.spent_ns += (trial.ns * (1.0 - ratio)).min(most);
+            self.spent_ns[usize::from(grid_size(trial.index) > limit)] +=
+                (trial.ns * (1.0 - ratio)).min(most);
         }
         self.went_down = size < limit;
         let before = self.found().unwrap_or(limit);
@@ -335,7 +336,9 @@ impl Search {
             }
         });
         if hung {
-            self.spent_ns = self.spent_ns.min(DEAREST * own);
+            for spent in &mut self.spent_ns {
+                *spent = spent.min(DEAREST * own);
+            }
         }
     }
 
@@ -383,14 +386,7 @@ impl Search {
     }
 
     /// Chooses the next size to try, if one is left and its cost is within what may be spent.
-    fn begin(
-        &mut self,
-        limit: u64,
-        bounds: (u64, u64),
-        sizes: &Buckets,
-        noise: f64,
-        cut: Cut,
-    ) {
+    fn begin(&mut self, limit: u64, bounds: (u64, u64), sizes: &Buckets, noise: f64, cut: Cut) {
         let (backlog, arriving) = (cut.backlog, cut.arriving);
         let (floor, ceiling) = bounds;
         let at = grid_index(limit);
@@ -406,15 +402,20 @@ impl Search {
         let up = doubled.or_else(|| (at + 1..GRID).find(|&i| fits(i) && !known(i)));
         let may = |i: &usize| *i != 1 && grid_size(*i) >= floor && !known(*i);
         // More comes than this size can take, and smaller ones cost little: first the halves.
-        let strained = self.backlog.grows && arriving > rate;
-        let halved = (0..at).rev().skip(1).step_by(2).filter(|_| strained).find(may);
+        let strained = arriving > rate;
+        let halved = (0..at)
+            .rev()
+            .skip(1)
+            .step_by(2)
+            .filter(|_| strained)
+            .find(may);
         let down = halved.or_else(|| (0..at).rev().find(may));
-        let order = if self.capped && !self.went_down {
+        let order = if (self.capped || strained) && !self.went_down {
             [down, up]
         } else {
             [up, down]
         };
-        let share = if strained {
+        let share = if strained && self.backlog.grows {
             // Where far more comes than this size can take, little is lost by looking elsewhere.
             ((1.0 - rate / arriving.max(1e-12)) / 2.0).max(1.0 / 8.0)
         } else {
@@ -428,9 +429,10 @@ impl Search {
             let error = noise / weight.max(1.0).sqrt();
             1.0 / (of * (1.0 + error)) - 1.0 / rate
         });
-        let room = share * self.bound_ns - self.spent_ns;
+        let room = self.spent_ns.map(|spent| share * self.bound_ns - spent);
         for index in order.into_iter().flatten() {
             let part = grid_size(index) as f64 / limit as f64;
+            let room = room[usize::from(index > at)];
             let loss = match index > at {
                 // Costs may grow as fast as the square of the size.
                 true if self.capped => {
