@@ -151,9 +151,10 @@ impl Cost {
         rate * (1.0 + error) < other
     }
 
-    /// A batch of `n` cost `y`.
-    pub(super) fn observe(&mut self, n: u64, y: f64) {
-        let y = self.judge(n, y);
+    /// A batch of `n` cost `y`. Where several run at once, one hiccup makes all of them late: only one that
+    /// `counts` tells whether costs changed.
+    pub(super) fn observe(&mut self, n: u64, y: f64, counts: bool) {
+        let y = self.judge(n, y, counts);
         self.buckets.add(n, y, self.noise);
         self.saved = self.buckets.saved(n);
         self.refit();
@@ -161,10 +162,12 @@ impl Cost {
 
     /// Compares a cost with its size's own history: clips an outlier, forgets everything when the costs have
     /// changed.
-    fn judge(&mut self, n: u64, y: f64) -> f64 {
+    fn judge(&mut self, n: u64, y: f64, counts: bool) -> f64 {
         let slope = self.fit.map_or(0.0, |f| f.b);
         let Some(b) = self.buckets.of(n).filter(|b| b.count >= 2) else {
-            self.judge_unknown(n, y);
+            if counts {
+                self.judge_unknown(n, y);
+            }
             return y;
         };
         let expected = (b.y + slope * (n as f64 - b.n)).max(1e-3);
@@ -183,8 +186,10 @@ impl Cost {
         self.noise = noise.clamp(NOISE_MIN, NOISE_MAX);
         if e.abs() > most {
             let sign = if e > 0.0 { 1 } else { -1 };
-            b.streak = lengthen(b.streak, sign);
-            self.streak = lengthen(self.streak, sign);
+            if counts {
+                b.streak = lengthen(b.streak, sign);
+                self.streak = lengthen(self.streak, sign);
+            }
             if self.streak.abs() >= 3 || b.streak.abs() >= 3 {
                 // Three batches in a row, or the last three of this size: the costs are not what they were.
                 self.streak = 0;
@@ -193,6 +198,9 @@ impl Cost {
             }
             self.clipped += 1;
             return expected * (1.0 + f64::from(sign) * most);
+        }
+        if !counts {
+            return y;
         }
         b.streak = 0;
         self.streak = 0;
@@ -284,7 +292,7 @@ mod tests {
         // The scatter must be known before a change of costs can be told from it.
         for _ in 0..4 {
             for n in [32, 128, 512, 2048] {
-                c.observe(n, 3e6 + 11_718.75 * n as f64);
+                c.observe(n, 3e6 + 11_718.75 * n as f64, true);
             }
         }
         let f = c.fit.unwrap();
@@ -294,7 +302,7 @@ mod tests {
         );
         for _ in 0..3 {
             for n in [32, 128, 512, 2048] {
-                c.observe(n, 12e6 + 5_000.0 * n as f64);
+                c.observe(n, 12e6 + 5_000.0 * n as f64, true);
             }
         }
         let f = c.fit.unwrap();

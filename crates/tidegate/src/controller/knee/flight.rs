@@ -18,6 +18,7 @@
 
 use super::cost::Cost;
 use super::slow::{KNOWN, LASTING, Slow};
+use crate::Time;
 
 /// Less than this share is no difference.
 const WORTH: f64 = 0.03;
@@ -59,6 +60,12 @@ pub(super) struct Start {
     /// Which number was in force, and whether it had been for long enough for batches of before to be gone.
     turn: u32,
     is_steady: bool,
+}
+
+impl Start {
+    pub(super) const fn is_after(self, now: Time) -> bool {
+        self.at >= now.as_nanos()
+    }
 }
 
 /// How a batch ran.

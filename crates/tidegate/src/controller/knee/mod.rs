@@ -116,6 +116,8 @@ pub struct Knee {
     /// Moving average of what a flush costs, whatever its size.
     flush_ns: f64,
     last_done: Time,
+    /// When the last batch ended that told whether costs changed.
+    judged: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
     gate: Gate,
@@ -248,6 +250,7 @@ impl Knee {
             open: Vec::with_capacity(bounds.in_flight_max.min(IN_FLIGHT_MAX) as usize),
             flush_ns: 0.0,
             last_done: Time::ZERO,
+            judged: Time::ZERO,
             last_started: None,
             waiting_until: None,
             gate: Gate::new(),
@@ -716,7 +719,11 @@ impl Knee {
         let gain = if self.flush_ns > 0.0 { 1.0 / 16.0 } else { 1.0 };
         self.flush_ns += (cost_ns - self.flush_ns) * gain;
         let resets = self.cost.resets;
-        self.cost.observe(n, cost_ns);
+        let counts = self.flight.is_single() || start.is_after(self.judged);
+        if counts {
+            self.judged = now;
+        }
+        self.cost.observe(n, cost_ns, counts);
         if self.cost.resets != resets {
             self.search.forget();
             self.flight.forget();
