@@ -52,7 +52,7 @@ impl<T: Send> Queue<T> {
     /// it has memory).
     ///
     /// The controller is asked once a flush, never for an item. It is told of each batch
-    /// ([`Event::Started`]), of the cost of a claim for the first 64 and then every 16th ([`Event::Done`]),
+    /// ([`Event::Started`]), of the cost of a claim for the first 64 and then one in 13 ([`Event::Done`]),
     /// and that one could start ([`Event::Ready`]); its limit in items is obeyed. Let `limit_max` be at least
     /// the controller's own ceiling: to a rule with a higher one, a batch of `limit_max` does not look full.
     /// A wait it asks for is not: that is what the safety linger is for.
