@@ -48,11 +48,9 @@ mod time;
 pub use blocking::WouldBlock;
 pub use time::{Clock, Time, nanos};
 
-/// The examples in `docs/` and the README compile. Some of them need tokio.
+/// The examples in the README compile. Some of them need tokio.
 #[cfg(all(doctest, feature = "tokio"))]
 mod docs {
-    #[doc = include_str!("../../../docs/controllers.md")]
-    struct Controllers;
     #[doc = include_str!("../../../README.md")]
     struct Readme;
 }

@@ -23,6 +23,9 @@
 //! 5. [`Event::Expected`] right after it, if callers of the batch were answered and are known to come again.
 //!
 //! [`Boundary`](crate::boundary::Boundary) keeps the books of this cycle for any driver.
+//!
+// docs/controllers is a link to docs/controllers.md of the repository: a package holds the text itself.
+#![doc = include_str!("../../docs/controllers")]
 
 mod aimd;
 mod bounds;
