@@ -1,4 +1,5 @@
-//! A driver of its own: an event loop that takes items from a channel and asks a `Boundary` when to cut a batch.
+//! A driver of its own: an event loop that takes items from a channel and asks a `Boundary` when to cut a
+//! batch.
 //!
 //! `cargo run -p tidegate --example own_driver`
 

@@ -18,7 +18,7 @@ fn default_controller() -> Result<Knee, KneeError> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `Shadow` obeys the first controller and only asks the second one. `Recorder` keeps events and decisions.
+    // `Shadow` obeys the first controller and only asks the second one. `Recorder` keeps events and answers.
     let compared = Shadow::new(default_controller()?, Fixed::new(16).controller());
     let recorder = Arc::new(Mutex::new(Recorder::new(compared, 100_000)));
     let rows = Builder::new()
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         recorder.log().len(),
         text.lines().nth(2)
     );
-    // A new controller decides the same, bit for bit. Another rule names the first entry it decides otherwise.
+    // A new controller decides the same, bit for bit. For another rule the first difference is named.
     replay(&mut default_controller()?, &read_log(&text)?)?;
     if let Err(divergence) = replay(&mut Fixed::new(16).controller(), recorder.log()) {
         println!("{divergence}");

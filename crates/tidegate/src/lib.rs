@@ -23,13 +23,14 @@
 //!
 //! # Modules
 //!
-//! | module | holds | begin here if |
-//! | --- | --- | --- |
-//! | [`batcher`] | the batch actor: one handler, many senders; one batch at a time or several in flight | you have an expensive call and many small items |
-//! | [`controller`] | the rules for the size and the start of a batch, pure; the default is [`Knee`](controller::Knee) | you want an objective, a fixed limit, or a rule of your own |
-//! | [`boundary`] | the bookkeeping of one place where batches are cut, pure | you have an event loop of your own |
-//! | [`queue`] | a bounded queue of many producers and one consumer | you want the queue alone, or buffers that share a claim |
-//! | `sim` (feature `sim`) | virtual time: arrivals, servers and callers | you want to try a controller before it serves |
+//! - [`batcher`], the batch actor: one handler, many senders, one batch at a time or several in flight. Begin
+//!   here with an expensive call and many small items.
+//! - [`controller`], the rules for the size and the start of a batch, pure. The default is
+//!   [`Knee`](controller::Knee). For an objective, a fixed limit, or a rule of your own.
+//! - [`boundary`], the bookkeeping of one place where batches are cut, pure. For an event loop of your own.
+//! - [`queue`], a bounded queue of many producers and one consumer. For the queue alone, or for producers
+//!   whose items share a claim.
+//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. To try a controller before it serves.
 //!
 //! # Features
 //!
