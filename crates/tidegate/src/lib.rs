@@ -28,9 +28,9 @@
 //! - [`controller`], the rules for the size and the start of a batch, pure. The default is
 //!   [`Knee`](controller::Knee). For an objective, a fixed limit, or a rule of your own.
 //! - [`boundary`], the bookkeeping of one place where batches are cut, pure. For an event loop of your own.
-//! - [`queue`], a bounded queue of many producers and one consumer. For the queue alone, or for producers
-//!   whose items share a claim.
-//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. To try a controller before it serves.
+//! - [`queue`], a bounded queue of many producers and one consumer. For the queue without an actor, or for
+//!   producers that pay one claim for many items.
+//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. To try a controller beforehand.
 //!
 //! # Features
 //!
