@@ -49,9 +49,13 @@ mod time;
 pub use blocking::WouldBlock;
 pub use time::{Clock, Time, nanos};
 
-/// The examples in the README compile. Some of them need tokio.
+/// The examples in these documents compile. Some of them need tokio.
 #[cfg(all(doctest, feature = "tokio"))]
 mod docs {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../../docs/migration.md")]
+    struct Migration;
+    #[doc = include_str!("../../../docs/tuning.md")]
+    struct Tuning;
 }
