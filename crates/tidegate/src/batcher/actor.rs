@@ -21,6 +21,7 @@ use super::keys::{KeyOf, Keys};
 use super::mend::catch;
 use super::owned::{End, Landed, Ticket};
 use super::reply::{ReplyError, after_panic};
+use super::retry::{Back, Retried};
 use super::shared::{Entry, Shared};
 use crate::blocking::ActorId;
 use crate::boundary::Cut;
@@ -286,17 +287,20 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             at,
             ok,
             end,
-            batch,
+            mut batch,
         } = landed;
         self.announce(at);
         let took = at.since(ticket.since);
+        let back = batch.take_back();
+        let answered = answered(ticket.calls, &back);
         self.core
-            .handle_done_with(at, ticket.id, took, ok, ticket.calls);
+            .handle_done_with(at, ticket.id, took, ok, answered);
         self.shared.counters.done(took, ok);
         if let Some(keys) = &mut self.keys {
             keys.release(ticket.keys, &mut self.stash);
             self.ages.stashed = self.stash.len() as u64;
         }
+        self.put_back(back);
         if self.spares.len() < SPARES {
             self.spares.push(batch);
         }
@@ -305,6 +309,35 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             End::Panicked => self.shared.counters.panicked(),
             End::Done(_) | End::Dropped => {}
         }
+    }
+
+    /// Puts the operations that a batch gave back in front of everything that waits.
+    fn put_back(&mut self, back: Vec<Back<T, R, M>>) {
+        if back.is_empty() {
+            return;
+        }
+        self.shared.counters.retried(back.len() as u64);
+        let mut bytes = 0;
+        for Back { attempt, op, .. } in back.into_iter().rev() {
+            let weight = match (&self.shared.weights, &op) {
+                // Foreign code: an item that cannot be weighed now has no weight.
+                (Some(weights), Op::Cast(item) | Op::Call(item, _)) => {
+                    catch(|| weights.weigh_again(item)).unwrap_or(0)
+                }
+                _ => 0,
+            };
+            bytes += u64::from(weight);
+            let retried = Retried {
+                weight,
+                attempt,
+                op,
+            };
+            self.stash.push_front(Entry::Retry(Box::new(retried)));
+        }
+        if let Some(weights) = &self.shared.weights {
+            weights.gate.charge(bytes);
+        }
+        self.settle();
     }
 
     /// Gathering panicked: the entries in the batch are lost, and no batch starts.
@@ -357,13 +390,15 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 self.settle();
                 self.lose_batch();
                 self.shared.counters.panicked();
-                self.finish_batch(now, false);
+                self.finish_batch(now, false, &[]);
                 return Err(panicked);
             }
         };
-        if self.finish_batch(now, !failed) {
+        let back = self.batch.take_back();
+        if self.finish_batch(now, !failed, &back) {
             self.restarted = false;
         }
+        self.put_back(back);
         match flow {
             Flow::Continue => {}
             Flow::HandleContinue => self.core.ask_continue(),
@@ -372,20 +407,20 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Ok(())
     }
 
-    /// Reports the end of the batch in the handler's hands; false if there is none.
-    fn finish_batch(&mut self, now: Time, ok: bool) -> bool {
+    /// Reports the end of the batch in the handler's hands, which gave `back` back; false if there is none.
+    fn finish_batch(&mut self, now: Time, ok: bool, back: &[Back<T, R, M>]) -> bool {
         let Some(Taken { id, calls, .. }) = self.taken.take() else {
             return false;
         };
-        self.answered = calls;
-        let took = self.core.handle_done(now, id, ok, calls);
+        self.answered = answered(calls, back);
+        let took = self.core.handle_done(now, id, ok, self.answered);
         self.shared.counters.done(took, ok);
         true
     }
 
     /// Drops the batch after a panic. A second panic on the way leaves nothing in it either.
     fn lose_batch(&mut self) {
-        while catch(|| after_panic(|| self.batch.clear())).is_err() {}
+        while catch(|| after_panic(|| self.batch.lose())).is_err() {}
     }
 
     /// A call of the handler without a batch panicked.
@@ -500,6 +535,19 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Entry::Info(message) => {
                 let _ = catch(|| drop(message));
             }
+            Entry::Retry(retried) => {
+                bytes += u64::from(retried.weight);
+                match retried.op {
+                    Op::Cast(item) => leftover.push(item),
+                    Op::Call(item, reply) => {
+                        reply.refuse(unseen.clone());
+                        leftover.push(item);
+                    }
+                    Op::Info(message) => {
+                        let _ = catch(|| drop(message));
+                    }
+                }
+            }
             Entry::Wake => {}
         };
         if let Some(keys) = &mut self.keys {
@@ -520,7 +568,7 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
     /// A runtime that shuts down drops its tasks: callers and handles learn of that end, too.
     fn drop(&mut self) {
         if !self.ended {
-            let _ = catch(|| self.batch.clear());
+            let _ = catch(|| self.batch.lose());
             let reason = self.shared.life.reason();
             self.end(match reason {
                 Some(reason @ (StopReason::Asked(_) | StopReason::Handler(_))) => reason,
@@ -529,6 +577,12 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
             });
         }
     }
+}
+
+/// Counts the callers that have an answer: those of the `calls` calls that are not in `back`.
+fn answered<T, R, M>(calls: u64, back: &[Back<T, R, M>]) -> u64 {
+    let waiting = back.iter().filter(|back| matches!(back.op, Op::Call(..)));
+    calls.saturating_sub(waiting.count() as u64)
 }
 
 /// Room kept for operations when idle.
@@ -613,6 +667,10 @@ impl Gathered {
                 self.count(0);
                 append(batch, Op::Info(message))
             }
+            Entry::Retry(retried) => match self.offer_again(retried, batch, append) {
+                Ok(appended) => appended,
+                Err(back) => return back,
+            },
         };
         if appended == Append::Finish {
             self.cut = Some(Cut::Finished);
@@ -622,6 +680,36 @@ impl Gathered {
             self.cut = Some(Cut::Items);
         }
         None
+    }
+
+    /// Puts an operation that was given back into the batch; otherwise answers what is to be given back now.
+    #[cold]
+    fn offer_again<T, R, M>(
+        &mut self,
+        retried: Box<Retried<T, R, M>>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Result<Append, Option<Entry<T, R, M>>> {
+        if retried.is_void() {
+            self.void += u64::from(retried.weight);
+            self.cancelled += 1;
+            return Err(None);
+        }
+        if self.is_over(retried.weight) {
+            self.cut = Some(Cut::Bytes);
+            return Err(Some(Entry::Retry(retried)));
+        }
+        let Retried {
+            weight,
+            attempt,
+            op,
+        } = *retried;
+        self.count(weight);
+        self.calls += u64::from(matches!(op, Op::Call(..)));
+        let before = batch.ops().len();
+        let appended = append(batch, op);
+        batch.note_attempt(before, attempt);
+        Ok(appended)
     }
 
     /// Before foreign code runs: if that panics, the item is gone with the batch.

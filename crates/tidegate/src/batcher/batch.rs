@@ -2,12 +2,14 @@
 //!
 //! A handler answers in whichever way suits it: operation by operation ([`Batch::drain`]); all items at once
 //! with as many results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all with one
-//! shared error ([`Batch::fail`]). The buffers belong to the actor and are used again.
+//! shared error ([`Batch::fail`]). It gives back what it could not do ([`Batch::retry`]). The buffers belong
+//! to the actor and are used again.
 
 use std::time::Duration;
 
 use super::handler::{Flow, Handled, Op};
 use super::reply::{Cause, Reply, ReplyError};
+use super::retry::{Back, Drain, Tries};
 use crate::controller::{Load, Reason};
 
 /// What one call of a handler receives: never empty.
@@ -24,6 +26,8 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
     load: Load,
     reason: Reason,
     age: Duration,
+    /// `None` until an operation is given back, or one that was given back comes.
+    tries: Option<Box<Tries<T, R, M>>>,
 }
 
 impl<T, R, M> Batch<T, R, M> {
@@ -74,9 +78,29 @@ impl<T, R, M> Batch<T, R, M> {
         self.ops.push(op);
     }
 
-    /// Takes every operation out, in order.
-    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Op<T, R, M>> {
-        self.ops.drain(..)
+    /// Takes every operation out, in order. Each can be given back on the way:
+    ///
+    /// ```
+    /// use tidegate::batcher::{Batch, Op};
+    ///
+    /// fn handle(batch: &mut Batch<u64, u64>, mut compute: impl FnMut(u64) -> Option<u64>) {
+    ///     let mut ops = batch.drain();
+    ///     while let Some(op) = ops.next() {
+    ///         let Op::Call(n, reply) = op else { continue };
+    ///         match compute(n) {
+    ///             Some(result) => reply.send(result),
+    ///             None if ops.attempt() < 5 => ops.retry(Op::Call(n, reply)),
+    ///             None => drop(reply), // its caller gets `NoReply`
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn drain(&mut self) -> Drain<'_, T, R, M> {
+        Drain {
+            ops: self.ops.drain(..),
+            tries: &mut self.tries,
+            passed: 0,
+        }
     }
 
     /// Takes the items of casts and calls out, in order, onto the end of `items`, and keeps their callers for
@@ -84,7 +108,8 @@ impl<T, R, M> Batch<T, R, M> {
     pub fn take_items(&mut self, items: &mut Vec<T>) {
         items.reserve(self.ops.len());
         let mut infos = Vec::new();
-        for op in self.ops.drain(..) {
+        let mut left = Vec::new();
+        for (at, op) in self.ops.drain(..).enumerate() {
             match op {
                 Op::Cast(item) => items.push(item),
                 Op::Call(item, reply) => {
@@ -93,17 +118,106 @@ impl<T, R, M> Batch<T, R, M> {
                 }
                 Op::Info(info) => {
                     infos.push(Op::Info(info));
+                    left.push(at);
                     continue;
                 }
+            }
+            if let Some(tries) = &mut self.tries {
+                tries.take_item(at, self.taken);
             }
             self.taken += 1;
         }
         if !infos.is_empty() {
             self.ops = infos;
         }
+        if let Some(tries) = &mut self.tries {
+            tries.leave(&left);
+        }
     }
 
-    /// Answers the callers of the items taken: one result an item, in order, those of casts going nowhere.
+    /// Returns which try this is of the item at `place` among the items taken, or of the operation at `place`
+    /// where none is taken: 1 for the first.
+    #[must_use]
+    pub fn attempt(&self, place: usize) -> u32 {
+        match &self.tries {
+            None => 1,
+            Some(tries) if self.taken > 0 => tries.of_item(place),
+            Some(tries) => tries.of_op(place),
+        }
+    }
+
+    /// Gives the item at `place` among the items taken back for another try. [`Batch::answer`] then takes
+    /// results for the other items only.
+    ///
+    /// When the batch is done, the items given back come first in the next one, in the order in which this
+    /// batch had them, and before later items of their keys. Their callers wait on. A caller that gave up or
+    /// ran out of time meanwhile is skipped. The items need no room in the queue; their bytes count among
+    /// those that wait.
+    ///
+    /// The handler says how often it tries ([`Batch::attempt`]), and waits by itself where a try needs a pause
+    /// before it: the next batch comes at once. An actor that drains handles the items given back, too. One
+    /// that stops gives them back with the others that wait ([`Handle::stop`](super::Handle::stop)). A handler
+    /// that panics loses them with its batch; one that fails keeps them for the next try. A batch that gives
+    /// every item back counts as failed, and its cost teaches the controller nothing.
+    ///
+    /// ```
+    /// use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler};
+    /// # fn insert(rows: &[u64]) -> Vec<Option<u64>> { rows.iter().map(|row| Some(*row)).collect() }
+    ///
+    /// struct Rows;
+    ///
+    /// impl Handler for Rows {
+    ///     type Item = u64;
+    ///     type Reply = Option<u64>;
+    ///     type Info = std::convert::Infallible;
+    ///
+    ///     fn handle_batch(&mut self, batch: &mut Batch<u64, Option<u64>>) -> Handled {
+    ///         let mut rows = Vec::new();
+    ///         batch.take_items(&mut rows);
+    ///         let mut answers = Vec::new();
+    ///         for (place, inserted) in insert(&rows).into_iter().enumerate() {
+    ///             match inserted {
+    ///                 None if batch.attempt(place) < 3 => batch.retry(place, rows[place]),
+    ///                 inserted => answers.push(inserted),
+    ///             }
+    ///         }
+    ///         batch.answer(answers);
+    ///         Ok(Flow::Continue)
+    ///     }
+    /// }
+    ///
+    /// let rows = Builder::new().spawn(Rows)?;
+    /// assert_eq!(rows.blocking_call(7)?, Some(7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// No item was taken at `place`, or it was given back or answered before.
+    pub fn retry(&mut self, place: usize, item: T) {
+        assert!(
+            place < self.taken,
+            "no item at place {place}: {} items are taken and not answered",
+            self.taken
+        );
+        let tries = self.tries.get_or_insert_default();
+        assert!(
+            tries.give(place),
+            "the item at place {place} was given back before"
+        );
+        let caller = self.callers.binary_search_by_key(&place, |(at, _)| *at);
+        let op = match caller {
+            Ok(at) => Op::Call(
+                item,
+                std::mem::replace(&mut self.callers[at].1, Reply::answered()),
+            ),
+            Err(_) => Op::Cast(item),
+        };
+        let attempt = tries.of_item(place);
+        tries.put(place, attempt, op);
+    }
+
+    /// Answers the callers of the items taken and not [given back](Self::retry): one result an item, in
+    /// order, those of casts going nowhere.
     /// With any other number of results nobody can tell whose is whose, so that every one of these callers
     /// gets [`ReplyError::ResultCount`] and the batch counts as failed.
     pub fn answer<I>(&mut self, results: I)
@@ -122,8 +236,8 @@ impl<T, R, M> Batch<T, R, M> {
         I::IntoIter: ExactSizeIterator,
     {
         let mut results = results.into_iter();
-        let (items, count) = (self.taken, results.len());
-        self.taken = 0;
+        let given = self.answered();
+        let (items, count) = (std::mem::take(&mut self.taken) - given.len(), results.len());
         if items != count {
             self.failed = true;
             for (_, reply) in self.callers.drain(..) {
@@ -135,7 +249,16 @@ impl<T, R, M> Batch<T, R, M> {
             return;
         }
         let mut next = 0;
+        let mut given = given.into_iter().peekable();
+        let mut back = 0;
         for (place, reply) in self.callers.drain(..) {
+            while given.next_if(|at| *at < place).is_some() {
+                back += 1;
+            }
+            if given.peek() == Some(&place) {
+                continue;
+            }
+            let place = place - back;
             match results.nth(place - next) {
                 Some(Ok(value)) => reply.send(value),
                 Some(Err(cause)) => reply.fail(cause),
@@ -145,11 +268,18 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Answers the callers of the items taken, all with the same value.
+    /// The items taken have their answers. Returns the places given back among them.
+    fn answered(&mut self) -> Vec<usize> {
+        let tries = self.tries.as_mut();
+        tries.map_or_else(Vec::new, |tries| tries.answered())
+    }
+
+    /// Answers the callers of the items taken and not given back, all with the same value.
     pub fn answer_all(&mut self, value: R)
     where
         R: Clone,
     {
+        self.answered();
         self.taken = 0;
         for (_, reply) in self.callers.drain(..) {
             reply.send(value.clone());
@@ -192,6 +322,7 @@ impl<T, R, M> Batch<T, R, M> {
             load: Load { items: 0, bytes: 0 },
             reason: Reason::Drained,
             age: Duration::ZERO,
+            tries: None,
         }
     }
 
@@ -202,15 +333,43 @@ impl<T, R, M> Batch<T, R, M> {
         self.age = age;
     }
 
-    /// Drops what is left and tells whether the handler called it a failure.
+    /// Notes the try of an operation that was just appended to the `before` operations there were. A handler
+    /// that appends in its own way keeps no count.
+    #[cold]
+    pub(super) fn note_attempt(&mut self, before: usize, attempt: u32) {
+        if self.ops.len() == before + 1 {
+            self.tries.get_or_insert_default().note(before, attempt);
+        }
+    }
+
+    /// Takes out the operations given back, in the order of the batch.
+    pub(super) fn take_back(&mut self) -> Vec<Back<T, R, M>> {
+        let tries = self.tries.as_mut();
+        tries.map_or_else(Vec::new, |tries| tries.take_back())
+    }
+
+    /// Drops the operations left, but not those given back, and returns whether the batch failed: the handler
+    /// called it a failure, or gave everything back.
     pub(super) fn clear(&mut self) -> bool {
         self.taken = 0;
-        self.load = Load::default();
-        let failed = std::mem::take(&mut self.failed);
+        let len = std::mem::take(&mut self.load).items;
+        let mut failed = std::mem::take(&mut self.failed);
+        if let Some(tries) = &mut self.tries {
+            tries.clear();
+            failed |= len > 0 && tries.back() as u64 >= len;
+        }
         // Items last: they may panic.
         self.callers.clear();
         self.ops.clear();
         failed
+    }
+
+    /// Drops all operations, those given back included.
+    pub(super) fn lose(&mut self) {
+        self.clear();
+        if let Some(tries) = &mut self.tries {
+            tries.lose();
+        }
     }
 
     /// Gives memory back, keeping room for `keep` operations.
@@ -290,5 +449,108 @@ mod tests {
         assert!(Cause::ptr_eq(&a, &b));
         assert_eq!(a.to_string(), "disk full");
         assert!(batch.clear());
+    }
+    #[test]
+    fn results_skip_the_items_given_back() {
+        let (mut batch, one, mut two) = batch();
+        batch.take_items(&mut Vec::new());
+        batch.retry(3, 130);
+        batch.retry(0, 10);
+        batch.answer([22, 24]);
+        assert_eq!(one.blocking_wait().unwrap(), 22);
+        assert!(two.try_take().is_none(), "its caller waits on");
+        let back = batch.take_back();
+        let ops: Vec<_> = back.iter().map(|back| (back.attempt, &back.op)).collect();
+        assert!(matches!(
+            ops[..],
+            [(2, Op::Cast(10)), (2, Op::Call(130, _))]
+        ));
+        assert!(!batch.clear(), "two items were done");
+        drop(back);
+        assert!(matches!(two.blocking_wait(), Err(ReplyError::NoReply)));
+    }
+
+    #[test]
+    fn a_result_for_an_item_given_back_is_one_too_many() {
+        let (mut batch, one, _two) = batch();
+        batch.take_items(&mut Vec::new());
+        batch.retry(3, 13);
+        batch.answer([0, 1, 2, 3]);
+        let answer = one.blocking_wait();
+        assert!(matches!(
+            answer,
+            Err(ReplyError::ResultCount {
+                items: 3,
+                results: 4
+            })
+        ));
+        assert_eq!(batch.take_back().len(), 1);
+    }
+
+    #[test]
+    fn tries_stay_with_their_items_past_infos() {
+        let mut batch = B::new();
+        for (op, attempt) in [
+            (Op::Cast(1), 3),
+            (Op::Info("between"), 2),
+            (Op::Cast(2), 1),
+            (Op::Cast(3), 5),
+        ] {
+            let before = batch.ops().len();
+            batch.push(op);
+            if attempt > 1 {
+                batch.note_attempt(before, attempt);
+            }
+        }
+        assert_eq!([0, 1, 2, 3, 4].map(|at| batch.attempt(at)), [3, 2, 1, 5, 1]);
+        batch.take_items(&mut Vec::new());
+        assert_eq!([0, 1, 2, 3].map(|at| batch.attempt(at)), [3, 1, 5, 1]);
+        let mut ops = batch.drain();
+        let info = ops.next().unwrap();
+        assert_eq!(ops.attempt(), 2);
+        ops.retry(info);
+        drop(ops);
+        batch.retry(2, 3);
+        let back = batch.take_back();
+        let tries: Vec<_> = back.iter().map(|back| back.attempt).collect();
+        assert_eq!(tries, [3, 6]);
+        batch.clear();
+        assert_eq!(batch.attempt(0), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "was given back before")]
+    fn an_item_is_given_back_once() {
+        let (mut batch, _one, _two) = batch();
+        batch.take_items(&mut Vec::new());
+        batch.retry(2, 12);
+        batch.retry(1, 11);
+        batch.retry(2, 12);
+    }
+
+    #[test]
+    #[should_panic(expected = "no item at place 4: 4 items are taken")]
+    fn an_item_that_was_not_taken_cannot_be_given_back() {
+        let (mut batch, _one, _two) = batch();
+        batch.take_items(&mut Vec::new());
+        batch.retry(4, 14);
+    }
+
+    #[test]
+    fn a_batch_that_gives_all_back_failed_and_a_panic_loses_them() {
+        let mut batch = B::new();
+        batch.push(Op::Cast(1));
+        batch.describe(Load::items(1), Reason::Drained, Duration::ZERO);
+        batch.take_items(&mut Vec::new());
+        batch.retry(0, 1);
+        assert!(batch.clear());
+        assert_eq!(batch.take_back().len(), 1);
+        batch.push(Op::Cast(1));
+        let mut ops = batch.drain();
+        let op = ops.next().unwrap();
+        ops.retry(op);
+        drop(ops);
+        batch.lose();
+        assert!(batch.take_back().is_empty());
     }
 }

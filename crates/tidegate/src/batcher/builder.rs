@@ -91,8 +91,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The most items that may wait: room allocated once. What a controller that waits for company has set
-    /// aside for its next batch and what lies in [`Caster`](super::Caster)s' buffers come on top. 16384 if
-    /// not set.
+    /// aside for its next batch, what lies in [`Caster`](super::Caster)s' buffers and what the handler gave
+    /// back come on top. 16384 if not set.
     #[must_use]
     pub const fn capacity(mut self, items: usize) -> Self {
         self.capacity = items;
@@ -100,7 +100,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The most bytes that may wait, by the weight of [`Builder::weigh`]; a single heavier item is accepted
-    /// when nothing else waits. Not bounded if not set.
+    /// when nothing else waits, and items that the handler gives back find room always. Not bounded if not
+    /// set.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
@@ -108,7 +109,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// What an item weighs: its bytes, or whatever [`Bounds::bytes_max`] and [`Builder::capacity_bytes`]
-    /// shall bound. Asked once an item, by its sender. Items have no weight if not set.
+    /// shall bound. Asked once an item, by its sender, and by the actor when the handler gives it back. Items
+    /// have no weight if not set.
     #[must_use]
     pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Box::new(weigh));

@@ -3,6 +3,7 @@
 //!
 //! For handlers whose batch is not a list: a buffer of encoded bytes, a map that keeps the last write of a
 //! key, an aggregate. The fold says itself when its batch is complete (gen_batch_server's `append_batch`).
+//! A fold gives no items back for another try: it repeats the work of its own batch.
 
 use super::batch::Batch;
 use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};

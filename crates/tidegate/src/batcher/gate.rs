@@ -114,6 +114,12 @@ impl Gate {
         .await
     }
 
+    /// Takes credit for items that came back to the actor, whether there is room or not: the actor must not
+    /// wait for room that only the actor makes.
+    pub(super) fn charge(&self, bytes: u64) {
+        self.used.fetch_add(bytes, SeqCst);
+    }
+
     pub(super) fn release(&self, bytes: u64) {
         if bytes > 0 {
             self.used.fetch_sub(bytes, SeqCst);

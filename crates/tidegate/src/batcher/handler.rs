@@ -16,8 +16,8 @@
 //!   dropped by its caller, and the actor skips its item. A deadline that the actor itself looks at is not
 //!   here yet.
 //! - Keys belong to the builder: a batch of a keyed actor is a batch like any other.
-//! - Items given back for another try are not here yet. They will be a method of the batch, which knows how
-//!   often it had each of them; until then a handler keeps them, or sends them with a handle and `try_cast`.
+//! - Items given back for another try are here: [`Batch::retry`], [`Drain::retry`](super::Drain::retry). The
+//!   batch knows how often it had each of them ([`Batch::attempt`]).
 
 use super::batch::Batch;
 use super::reply::{Cause, Reply, failing};

@@ -2,13 +2,15 @@
 //!
 //! While a batch runs, its keys are busy. An entry of a busy key is set aside, in order, and comes first once
 //! that batch is done; entries of other keys pass it. The number set aside is bounded: when that many entries
-//! wait for busy keys, the actor takes nothing more out of the queue.
+//! wait for busy keys, the actor takes nothing more out of the queue. Entries that a batch gave back come
+//! before those set aside for its keys.
 //!
 //! Invariants: a key is busy from the gathering of its batch until that batch is done; an entry is set
 //! aside only while its key is busy; the entries of a key never pass each other.
 
 use std::collections::{HashMap, VecDeque};
 
+use super::handler::Op;
 use super::shared::Entry;
 
 /// The key of an item: equal keys keep their order.
@@ -65,6 +67,10 @@ impl<T, R, M> Keys<T, R, M> {
         self.fresh = false;
         let key = match &entry {
             Entry::Cast(_, item) | Entry::Call(_, item, _) => (self.of)(item),
+            Entry::Retry(retried) => match &retried.op {
+                Op::Cast(item) | Op::Call(item, _) => (self.of)(item),
+                Op::Info(_) => return Some(entry),
+            },
             Entry::Info(_) | Entry::Wake => return Some(entry),
         };
         if let Some(busy) = self.busy.get_mut(&key) {

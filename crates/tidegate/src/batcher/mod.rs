@@ -43,6 +43,8 @@
 //! - The actor handles each accepted item once, in order with the others of its sender (with several batches at once: of its key); or [`Handle::stop`]
 //!   gives it back; or it is lost with the batch in which its handler panicked. A send that fails gives its
 //!   item back.
+//! - A handler may give items back for another try ([`Batch::retry`]). They come first in the next batch, and
+//!   their callers wait on.
 //! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
 //!   that gave up.
 //! - The items that wait are bounded, in number and in bytes ([`Builder::capacity`],
@@ -98,6 +100,7 @@ mod owned;
 mod patience;
 mod reply;
 mod requests;
+mod retry;
 mod send;
 mod several;
 mod shared;
@@ -134,6 +137,7 @@ pub use handler::{
 pub use owned::OwnedBatch;
 pub use reply::{Cause, Reply, ReplyError, Request};
 pub use requests::{Answered, ReceiveError, Requests};
+pub use retry::Drain;
 pub use stats::{Histogram, Stats};
 #[cfg(feature = "futures")]
 pub use stream::{Batched, BatchedExt, TryBatched};

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use super::batch::Batch;
 use super::handler::Flow;
 use super::mend::catch;
-use super::reply::{after_panic, lock};
+use super::reply::{abandoned, after_panic, lock};
 use crate::controller::BatchId;
 use crate::{Clock, Time};
 
@@ -21,7 +21,8 @@ use crate::{Clock, Time};
 /// [`Batch`].
 ///
 /// A batch that is dropped without `done` counts as failed: callers without an answer learn of it, and its
-/// cost teaches the controller nothing. A batch that is never dropped (`std::mem::forget`) keeps its place
+/// cost teaches the controller nothing. Items that were [given back](Batch::retry) before come again all the
+/// same. A batch that is never dropped (`std::mem::forget`) keeps its place
 /// among the batches in flight, and its actor never ends.
 pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     batch: Batch<T, R, M>,
@@ -57,7 +58,7 @@ pub(super) struct Landed<T, R, M> {
     pub(super) at: Time,
     pub(super) ok: bool,
     pub(super) end: End,
-    /// Empty, kept for its memory.
+    /// Empty but for the operations given back, kept for its memory.
     pub(super) batch: Batch<T, R, M>,
 }
 
@@ -93,12 +94,15 @@ impl<T, R, M> OwnedBatch<T, R, M> {
         // The operations left are the user's, and may panic when dropped.
         let cleared = match end {
             End::Done(_) | End::Dropped => catch(|| self.batch.clear()),
-            End::Panicked => catch(|| after_panic(|| self.batch.clear())),
+            End::Panicked => catch(|| {
+                after_panic(|| self.batch.lose());
+                true
+            }),
         };
         let (end, failed) = match cleared {
             Ok(failed) => (end, failed),
             Err(_) => {
-                while catch(|| after_panic(|| self.batch.clear())).is_err() {}
+                while catch(|| after_panic(|| self.batch.lose())).is_err() {}
                 (End::Panicked, true)
             }
         };
@@ -157,6 +161,8 @@ pub(super) struct Landing<T, R, M> {
 
 struct State<T, R, M> {
     landed: Vec<Landed<T, R, M>>,
+    /// The actor is gone, and with it the next try of the operations given back.
+    closed: bool,
     /// The actor, where it sleeps.
     actor: Option<Waker>,
 }
@@ -165,6 +171,7 @@ impl<T, R, M> Landing<T, R, M> {
     pub(super) const fn new(clock: Clock) -> Self {
         let state = State {
             landed: Vec::new(),
+            closed: false,
             actor: None,
         };
         Self {
@@ -175,12 +182,25 @@ impl<T, R, M> Landing<T, R, M> {
 
     fn put(&self, landed: Landed<T, R, M>) {
         let mut state = lock(&self.state);
+        if state.closed {
+            drop(state);
+            return abandon(landed);
+        }
         state.landed.push(landed);
         let actor = state.actor.take();
         drop(state);
         if let Some(actor) = actor {
             actor.wake();
         }
+    }
+
+    /// Takes nothing more: the actor is gone.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let landed = std::mem::take(&mut state.landed);
+        drop(state);
+        landed.into_iter().for_each(abandon);
     }
 
     /// Moves the batches that returned into `into`, which is empty.
@@ -200,4 +220,9 @@ impl<T, R, M> Landing<T, R, M> {
         drop(old);
         Poll::Pending
     }
+}
+
+/// Tells the callers of operations given back that no other try comes.
+fn abandon<T, R, M>(landed: Landed<T, R, M>) {
+    let _ = catch(|| abandoned(|| drop(landed)));
 }

@@ -49,6 +49,11 @@ impl<R> Reply<R> {
             .is_some_and(|slot| Arc::strong_count(slot) > 1)
     }
 
+    /// A reply without a caller.
+    pub(super) const fn answered() -> Self {
+        Self { slot: None }
+    }
+
     pub(super) fn refuse(mut self, error: ReplyError) {
         self.answer(Err(error));
     }
@@ -97,8 +102,7 @@ pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Panicked), clear)
 }
 
-/// Runs `clear`, which drops an actor whose runtime shut down.
-#[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+/// Runs `clear`, which drops the remains of an actor whose runtime shut down.
 pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Abandoned), clear)
 }

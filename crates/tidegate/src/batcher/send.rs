@@ -142,7 +142,9 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         let (entry, refused) = self.reason(error);
         match entry {
             Entry::Cast(_, item) | Entry::Call(_, item, _) => refused.with(item),
-            Entry::Info(_) | Entry::Wake => unreachable!("a queue gives back the entry pushed"),
+            Entry::Info(_) | Entry::Retry(_) | Entry::Wake => {
+                unreachable!("a queue gives back the entry pushed")
+            }
         }
     }
 
@@ -182,6 +184,11 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
 }
 
 impl<T> Weights<T> {
+    /// Weighs an item that comes back, however heavy it is.
+    pub(super) fn weigh_again(&self, item: &T) -> u32 {
+        u32::try_from((self.of)(item)).unwrap_or(u32::MAX)
+    }
+
     /// The item with its weight, unless it is too heavy.
     pub(super) fn weigh(&self, item: T) -> Result<(T, u32), SendError<T>> {
         let bytes = (self.of)(&item);

@@ -117,3 +117,10 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
         }
     }
 }
+
+impl<T: Send, R: Send, M: Send> Drop for Several<T, R, M> {
+    /// A runtime that shuts down drops the actor while batches are in other hands.
+    fn drop(&mut self) {
+        self.landing.close();
+    }
+}

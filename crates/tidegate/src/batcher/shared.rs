@@ -14,6 +14,7 @@ use super::gate::Gate;
 use super::handler::StopReason;
 use super::inspect::Inbox;
 use super::reply::{Reply, lock, wait_timeout};
+use super::retry::Retried;
 use super::stats::{Counters, Stats};
 use crate::controller::Load;
 use crate::queue::Queue;
@@ -24,6 +25,8 @@ pub(super) enum Entry<T, R, M> {
     Cast(u32, T),
     Call(u32, T, Reply<R>),
     Info(M),
+    /// Given back by the handler: never in the queue.
+    Retry(Box<Retried<T, R, M>>),
     /// Nothing but a reason to look around.
     Wake,
 }

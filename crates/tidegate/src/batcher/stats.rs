@@ -14,7 +14,7 @@ use crate::controller::{ByReason, Load, Reason};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Items handled, or in the handler's hands.
+    /// Items handled, or in the handler's hands. An item that was given back counts again in each try.
     pub items: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -30,6 +30,8 @@ pub struct Stats {
     pub panics: u64,
     /// Calls given up by their callers before the handler saw them, and skipped.
     pub cancelled: u64,
+    /// Items that the handler gave back for another try, each as often as it did.
+    pub retried: u64,
     /// Sends refused because there was no room.
     pub rejected: u64,
     /// What waits now.
@@ -73,6 +75,9 @@ impl fmt::Display for Stats {
             "failed: {} batches, {} panics; skipped: {} calls given up; refused: {} sends without room",
             self.failed, self.panics, self.cancelled, self.rejected
         )?;
+        if self.retried > 0 {
+            writeln!(f, "given back for another try: {} items", self.retried)?;
+        }
         write!(f, "waiting now: {} items", self.backlog.items)?;
         if self.backlog.bytes > 0 {
             write!(f, " ({} bytes)", self.backlog.bytes)?;
@@ -165,6 +170,7 @@ pub(super) struct Counters {
     failed: AtomicU64,
     panics: AtomicU64,
     cancelled: AtomicU64,
+    retried: AtomicU64,
     sizes: [AtomicU64; BUCKETS],
     service_ns: [AtomicU64; BUCKETS],
     age_ns: [AtomicU64; BUCKETS],
@@ -182,6 +188,7 @@ impl Counters {
             failed: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
+            retried: AtomicU64::new(0),
             sizes: [const { AtomicU64::new(0) }; BUCKETS],
             service_ns: [const { AtomicU64::new(0) }; BUCKETS],
             age_ns: [const { AtomicU64::new(0) }; BUCKETS],
@@ -215,6 +222,10 @@ impl Counters {
         add(&self.cancelled, calls);
     }
 
+    pub(super) fn retried(&self, items: u64) {
+        add(&self.retried, items);
+    }
+
     /// The one counter with many writers.
     pub(super) fn rejected(&self, items: u64) {
         self.rejected.fetch_add(items, Relaxed);
@@ -234,6 +245,7 @@ impl Counters {
             failed: self.failed.load(Relaxed),
             panics: self.panics.load(Relaxed),
             cancelled: self.cancelled.load(Relaxed),
+            retried: self.retried.load(Relaxed),
             rejected: self.rejected.load(Relaxed),
             backlog,
             sizes: all(&self.sizes),
@@ -304,5 +316,8 @@ mod tests {
             "oldest item waited: p50 2.1ms, p99 2.1ms, max 2.1ms",
         ];
         assert_eq!(lines, expected);
+        counters.retried(4);
+        let printed = counters.read(Load::default()).to_string();
+        assert!(printed.contains("\ngiven back for another try: 4 items\n"));
     }
 }
