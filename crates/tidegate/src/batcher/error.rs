@@ -27,6 +27,8 @@ pub enum SendError<T> {
     },
     /// The send, or the wait for the answer, would block a thread that must not wait.
     WouldBlock(T, WouldBlock),
+    /// There was no room for it in time.
+    TimedOut(T),
 }
 
 impl<T> SendError<T> {
@@ -46,6 +48,7 @@ impl<T> SendError<T> {
             Self::Full(item) => (item, SendError::Full(())),
             Self::Closed(item) => (item, SendError::Closed(())),
             Self::WouldBlock(item, why) => (item, SendError::WouldBlock((), why)),
+            Self::TimedOut(item) => (item, SendError::TimedOut(())),
             Self::Oversized { item, bytes, limit } => {
                 let item_less = SendError::Oversized {
                     item: (),
@@ -65,6 +68,7 @@ impl SendError<()> {
             Self::Full(()) => SendError::Full(item),
             Self::Closed(()) => SendError::Closed(item),
             Self::WouldBlock((), why) => SendError::WouldBlock(item, why),
+            Self::TimedOut(()) => SendError::TimedOut(item),
             Self::Oversized { bytes, limit, .. } => SendError::Oversized { item, bytes, limit },
         }
     }
@@ -79,6 +83,7 @@ impl<T> fmt::Debug for SendError<T> {
                 write!(f, "Oversized {{ bytes: {bytes}, limit: {limit}, .. }}")
             }
             Self::WouldBlock(_, why) => write!(f, "WouldBlock(.., {why:?})"),
+            Self::TimedOut(_) => f.write_str("TimedOut(..)"),
         }
     }
 }
@@ -95,6 +100,7 @@ impl<T> fmt::Display for SendError<T> {
                 )
             }
             Self::WouldBlock(_, why) => write!(f, "the item was not sent: {why}"),
+            Self::TimedOut(_) => f.write_str("there was no room for the item in time"),
         }
     }
 }

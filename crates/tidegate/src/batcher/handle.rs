@@ -84,6 +84,42 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send(item, Entry::Cast)
     }
 
+    /// As [`cast`](Self::cast), and waits for room at most for `timeout` ([`Duration::MAX`]: for ever), on any
+    /// runtime. Dropping the future drops the item.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// use std::time::Duration;
+    /// use tidegate::batcher::SendError;
+    ///
+    /// let rows = tidegate::batcher::spawn(|rows: &mut Vec<String>| println!("{} rows", rows.len()))?;
+    /// match rows.cast_timeout("a row".to_owned(), Duration::from_millis(20)).await {
+    ///     Err(SendError::TimedOut(row)) => eprintln!("no room for {row}"),
+    ///     sent => sent?,
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back; [`SendError::TimedOut`] if there was no room in time.
+    pub async fn cast_timeout(&self, item: T, timeout: Duration) -> Result<(), SendError<T>> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.shared.send_before(item, deadline, Entry::Cast).await
+    }
+
+    /// As [`cast_timeout`](Self::cast_timeout), and blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// As for `cast_timeout`; [`SendError::WouldBlock`] where the thread must not wait.
+    pub fn blocking_cast_timeout(&self, item: T, timeout: Duration) -> Result<(), SendError<T>> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.shared
+            .blocking_send_before(item, deadline, Entry::Cast)
+    }
+
     /// Sends an item without an answer, if there is room.
     ///
     /// # Errors
@@ -208,6 +244,39 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
+    /// As [`send_request`](Self::send_request), and waits for room at most for `timeout`, on any runtime. The
+    /// answer may take longer: [`Request::wait_timeout`] bounds that wait.
+    ///
+    /// # Errors
+    /// The item was not accepted and is given back; [`SendError::TimedOut`] if there was no room in time.
+    pub async fn send_request_timeout(
+        &self,
+        item: T,
+        timeout: Duration,
+    ) -> Result<Request<R>, SendError<T>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let (reply, request) = self.pair();
+        let entry = |weight, item| Entry::Call(weight, item, reply);
+        self.shared.send_before(item, deadline, entry).await?;
+        Ok(request)
+    }
+
+    /// As [`send_request_timeout`](Self::send_request_timeout), and blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// As for `send_request_timeout`; [`SendError::WouldBlock`] where the thread must not wait.
+    pub fn blocking_send_request_timeout(
+        &self,
+        item: T,
+        timeout: Duration,
+    ) -> Result<Request<R>, SendError<T>> {
+        let deadline = Instant::now().checked_add(timeout);
+        let (reply, request) = self.pair();
+        let entry = |weight, item| Entry::Call(weight, item, reply);
+        self.shared.blocking_send_before(item, deadline, entry)?;
+        Ok(request)
+    }
+
     /// As [`send_request`](Self::send_request), and blocks the thread while there is no room.
     ///
     /// # Errors
@@ -245,6 +314,24 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// The message was not accepted and is given back.
     pub fn blocking_info(&self, message: M) -> Result<(), SendError<M>> {
         self.shared.send_info(message)
+    }
+
+    /// As [`info`](Self::info), and waits for room at most for `timeout`, on any runtime.
+    ///
+    /// # Errors
+    /// The message was not accepted and is given back; [`SendError::TimedOut`] if there was no room in time.
+    pub async fn info_timeout(&self, message: M, timeout: Duration) -> Result<(), SendError<M>> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.shared.send_info_before(message, deadline).await
+    }
+
+    /// As [`info_timeout`](Self::info_timeout), and blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// As for `info_timeout`; [`SendError::WouldBlock`] where the thread must not wait.
+    pub fn blocking_info_timeout(&self, message: M, timeout: Duration) -> Result<(), SendError<M>> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.shared.blocking_send_info_before(message, deadline)
     }
 
     /// As [`info`](Self::info), if there is room.

@@ -2,10 +2,15 @@
 //!
 //! The queue waits for room or refuses as it was built to; only the bound on bytes is seen to here.
 
+use std::time::Instant;
+
+use super::block::block_until;
 use super::error::SendError;
 use super::gate::{Credit, GateClosed};
 use super::shared::{Entry, Shared, Weights};
-use crate::blocking;
+use super::timer;
+use crate::WouldBlock;
+use crate::blocking::{self, ActorId};
 use crate::queue::PushError;
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
@@ -72,6 +77,89 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.sent(sent, credit)
     }
 
+    /// Waits for room as a task, at most until `deadline`.
+    pub(super) async fn send_before(
+        &self,
+        item: T,
+        deadline: Option<Instant>,
+        entry: impl FnOnce(u32, T) -> Entry<T, R, M>,
+    ) -> Result<(), SendError<T>> {
+        let mut slot = Some(self.prepare(item, entry)?);
+        let sending = self.send_slot(&mut slot, blocking::check_handler);
+        let sent = timer::before(deadline, sending).await;
+        self.ended(sent).map_err(|error| error.with(item_of(slot)))
+    }
+
+    /// Blocks the thread until there is room, at most until `deadline`.
+    pub(super) fn blocking_send_before(
+        &self,
+        item: T,
+        deadline: Option<Instant>,
+        entry: impl FnOnce(u32, T) -> Entry<T, R, M>,
+    ) -> Result<(), SendError<T>> {
+        let mut slot = Some(self.prepare(item, entry)?);
+        let sending = self.send_slot(&mut slot, blocking::check);
+        let sent = block_until(sending, deadline);
+        self.ended(sent).map_err(|error| error.with(item_of(slot)))
+    }
+
+    /// Weighs an item and builds its entry.
+    fn prepare(
+        &self,
+        item: T,
+        entry: impl FnOnce(u32, T) -> Entry<T, R, M>,
+    ) -> Result<Entry<T, R, M>, SendError<T>> {
+        let (item, weight) = match &self.weights {
+            None => (item, 0),
+            Some(weights) => weights.weigh(item)?,
+        };
+        Ok(entry(weight, item))
+    }
+
+    /// Sends the entry in `slot`. On an error, and if the future is dropped, the entry stays there. Before a
+    /// wait `check` says whether the thread may.
+    async fn send_slot(
+        &self,
+        slot: &mut Option<Entry<T, R, M>>,
+        check: fn(ActorId) -> Result<(), WouldBlock>,
+    ) -> Result<(), SendError<()>> {
+        let weight = match slot {
+            Some(Entry::Cast(weight, _) | Entry::Call(weight, _, _)) => *weight,
+            _ => 0,
+        };
+        let credit = match &self.weights {
+            None => None,
+            Some(weights) => match self.try_credit(weights, weight) {
+                Some(credit) => Some(credit),
+                None if self.queue.is_closed() => return Err(SendError::Closed(())),
+                None if !self.waits => {
+                    self.counters.rejected(1);
+                    return Err(SendError::Full(()));
+                }
+                None => {
+                    check(self.queue.id()).map_err(|why| SendError::WouldBlock((), why))?;
+                    let credit = weights.gate.credit_async(weight.into()).await;
+                    Some(credit.map_err(|GateClosed| SendError::Closed(()))?)
+                }
+            },
+        };
+        self.stamp.touch(&self.clock);
+        let sent = self.queue.push_from(slot, check).await;
+        sent.map_err(|error| self.reason(error).1)?;
+        if let Some(credit) = credit {
+            credit.keep();
+        }
+        Ok(())
+    }
+
+    /// The outcome of a send with a deadline, `None` if that was over.
+    fn ended(&self, sent: Option<Result<(), SendError<()>>>) -> Result<(), SendError<()>> {
+        sent.unwrap_or_else(|| {
+            self.counters.rejected(1);
+            Err(SendError::TimedOut(()))
+        })
+    }
+
     /// Weighs an item and takes credit for it.
     #[cold]
     fn admit<'a>(
@@ -136,20 +224,15 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Ok(())
     }
 
-    /// The item out of an entry that was not taken; a caller's reply is dropped.
+    /// As [`item_of`], with the reason.
     #[cold]
     fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
         let (entry, refused) = self.reason(error);
-        match entry {
-            Entry::Cast(_, item) | Entry::Call(_, item, _) => refused.with(item),
-            Entry::Info(_) | Entry::Retry(_) | Entry::Wake => {
-                unreachable!("a queue gives back the entry pushed")
-            }
-        }
+        refused.with(item_of(Some(entry)))
     }
 
     /// Why the queue refused an entry, which is counted.
-    fn reason(&self, error: PushError<Entry<T, R, M>>) -> (Entry<T, R, M>, SendError<()>) {
+    fn reason<E>(&self, error: PushError<E>) -> (E, SendError<()>) {
         match error {
             PushError::Closed(entry) => (entry, SendError::Closed(())),
             PushError::WouldBlock(entry, why) => (entry, SendError::WouldBlock((), why)),
@@ -175,11 +258,56 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.sent_info(self.queue.push(Entry::Info(message)).await)
     }
 
+    pub(super) async fn send_info_before(
+        &self,
+        message: M,
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError<M>> {
+        let mut slot = Some(Entry::Info(message));
+        self.stamp.touch(&self.clock);
+        let pushing = self.queue.push_from(&mut slot, blocking::check_handler);
+        let sent = timer::before(deadline, pushing).await;
+        self.ended_info(sent, slot)
+    }
+
+    pub(super) fn blocking_send_info_before(
+        &self,
+        message: M,
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError<M>> {
+        let mut slot = Some(Entry::Info(message));
+        self.stamp.touch(&self.clock);
+        let pushing = self.queue.push_from(&mut slot, blocking::check);
+        let sent = block_until(pushing, deadline);
+        self.ended_info(sent, slot)
+    }
+
+    fn ended_info(
+        &self,
+        sent: Option<Result<(), PushError<()>>>,
+        slot: Option<Entry<T, R, M>>,
+    ) -> Result<(), SendError<M>> {
+        let sent = sent.map(|sent| sent.map_err(|error| self.reason(error).1));
+        self.ended(sent).map_err(|error| match slot {
+            Some(Entry::Info(message)) => error.with(message),
+            _ => unreachable!("a queue gives back the entry pushed"),
+        })
+    }
+
     fn sent_info(&self, sent: Result<(), PushError<Entry<T, R, M>>>) -> Result<(), SendError<M>> {
         sent.map_err(|error| match self.reason(error) {
             (Entry::Info(message), refused) => refused.with(message),
             _ => unreachable!("a queue gives back the entry pushed"),
         })
+    }
+}
+
+/// The item out of an entry that was not taken; a caller's reply is dropped.
+#[cold]
+fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
+    match entry {
+        Some(Entry::Cast(_, item) | Entry::Call(_, item, _)) => item,
+        _ => unreachable!("a queue gives back the entry pushed"),
     }
 }
 

@@ -71,6 +71,15 @@ impl<T> PushError<T> {
         }
     }
 
+    /// Returns the item, and the error without it.
+    pub(crate) fn split(self) -> (T, PushError<()>) {
+        match self {
+            Self::Full(item) => (item, PushError::Full(())),
+            Self::Closed(item) => (item, PushError::Closed(())),
+            Self::WouldBlock(item, why) => (item, PushError::WouldBlock((), why)),
+        }
+    }
+
     /// Returns whether trying again is useless.
     pub const fn is_closed(&self) -> bool {
         matches!(self, Self::Closed(_))

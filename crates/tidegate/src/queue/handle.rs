@@ -9,6 +9,7 @@ use super::ring::Refused;
 use super::shared::{Place, Shared};
 use super::sync::Arc;
 use super::{Full, Metrics, Producer};
+use crate::WouldBlock;
 use crate::blocking;
 use crate::controller::Controller;
 
@@ -206,13 +207,51 @@ impl<T: Send> Queue<T> {
         if let Err(why) = blocking::check_handler(self.shared.id()) {
             return Err(PushError::WouldBlock(item, why));
         }
+        let mut item = Some(item);
+        self.push_waiting(&mut item).await
+    }
+
+    /// Takes the item out of `slot`; waits for room as a task, if the queue was built to wait and `check`
+    /// allows it. On an error, and if the future is dropped before it is done, the item stays in `slot`.
+    ///
+    /// # Errors
+    /// As for [`blocking_push`](Self::blocking_push).
+    pub(crate) async fn push_from(
+        &self,
+        slot: &mut Option<T>,
+        check: fn(blocking::ActorId) -> Result<(), WouldBlock>,
+    ) -> Result<(), PushError<()>> {
+        let mut outcome = match slot.take() {
+            Some(item) => self.shared.attempt(item),
+            None => return Ok(()),
+        };
+        if let Err(PushError::Full(item)) = outcome {
+            outcome = if self.shared.full != Full::Wait {
+                self.push_full(item)
+            } else if let Err(why) = check(self.shared.id()) {
+                self.failed();
+                Err(PushError::WouldBlock(item, why))
+            } else {
+                self.failed();
+                *slot = Some(item);
+                self.push_waiting(slot).await
+            };
+        }
+        outcome.map_err(|error| {
+            let (item, error) = error.split();
+            *slot = Some(item);
+            error
+        })
+    }
+
+    /// Takes the item out of `slot` once there is room. Until then it stays there.
+    async fn push_waiting(&self, slot: &mut Option<T>) -> Result<(), PushError<T>> {
         add(&self.shared.rare.producer_waits, 1);
         let mut place = Place::new(&self.shared);
-        let mut item = Some(item);
         poll_fn(|cx| {
-            let done = place.attempt(cx.waker(), || match self.shared.attempt(item.take()?) {
+            let done = place.attempt(cx.waker(), || match self.shared.attempt(slot.take()?) {
                 Err(PushError::Full(back)) => {
-                    item = Some(back);
+                    *slot = Some(back);
                     None
                 }
                 done => Some(done),
