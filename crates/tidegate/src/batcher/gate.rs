@@ -1,53 +1,89 @@
-//! The bound on bytes: credit is taken by whoever sends an item and returned when its batch is taken.
+//! The bound on bytes: a sender takes credit for an item, and the actor returns it with the batch.
 //!
-//! One counter; a lock only for those that must wait. An item larger than the whole bound passes when nothing
-//! else waits, so that none waits for ever.
+//! One counter serves senders that find room. Threads and tasks that find none stand in one line, first come
+//! first served. Their turns come in *rounds*: each waiter has one turn in a round, and the next round starts
+//! when all of them came. A waiter in its turn gets credit for its item, and opens its share of the bound: as
+//! many bytes may be taken from outside the line, most of them by that very sender, which runs now. So one
+//! wake-up serves several items, and no sender gets far ahead of the others.
+//!
+//! Room gathers for the first waiter of the line, however large its item is: nothing passes it then. An item
+//! larger than the whole bound has its turn when nothing else waits. A waiter that was granted credit and
+//! does not come, such as a future that is never polled again, is passed over after a tenth of a second at
+//! most, and holds up no other from then on.
+//!
+//! Invariants: while waiters stand, the counter bears a mark, and credit is taken under the lock only; the
+//! credit granted to a waiter counts as used until that waiter comes, gives up, or is passed over.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, MutexGuard};
-use std::task::{Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
-use super::reply::{lock, wait};
+use super::block::block_until;
+use super::reply::lock;
+use super::timer::Alarm;
 
-pub(super) struct Gate {
+pub(super) struct Gate(Arc<Room>);
+
+struct Room {
     limit: u64,
+    /// Bytes taken, with [`LINE`] while waiters stand.
     used: AtomicU64,
-    /// Threads and tasks in line, or about to be: looked at by `release` after it changed `used`, raised by a
-    /// waiter before it looks at `used` again, so that one of them sees the other.
-    waiting: AtomicUsize,
-    /// Somebody found no room since the actor last took a batch.
+    /// A sender found no room since the actor last took a batch.
     pressed: AtomicBool,
     line: Mutex<Line>,
-    freed: Condvar,
 }
+
+/// Waiters stand. A release that subtracts before a waiter sets the mark is seen by that waiter's look at the
+/// counter; a later one sees the mark.
+const LINE: u64 = 1 << 63;
+
+/// A waiter that was granted credit is passed over when it does not come in one to two of these.
+const LATE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Line {
-    /// Each task once, by its ticket.
-    tasks: Vec<(u64, Waker)>,
+    /// Those that stand and those that were granted credit and have not come yet, by ticket, ascending.
+    waiters: VecDeque<Waiter>,
     next: u64,
+    /// The first ticket that does not belong to the round.
+    round_end: u64,
+    /// Waiters to share the bound between.
+    sharers: u64,
+    /// Bytes that may be taken from outside the line.
+    open: u64,
+    /// Set while waiters were granted credit.
+    alarm: Option<Arc<Alarm>>,
     closed: bool,
 }
 
-/// The gate was closed while somebody waited for credit.
+struct Waiter {
+    ticket: u64,
+    bytes: u64,
+    waker: Waker,
+    granted: bool,
+    /// It had its credit already when the alarm last rang.
+    late: bool,
+}
+
+/// The gate was closed while a sender waited for credit.
 pub(super) struct GateClosed;
 
 impl Gate {
     pub(super) fn new(limit: u64) -> Self {
-        Self {
-            limit,
+        Self(Arc::new(Room {
+            limit: limit.min(LINE - 1),
             used: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
             pressed: AtomicBool::new(false),
             line: Mutex::default(),
-            freed: Condvar::new(),
-        }
+        }))
     }
 
     /// Bytes that wait.
     pub(super) fn used(&self) -> u64 {
-        self.used.load(SeqCst)
+        self.0.used.load(SeqCst) & !LINE
     }
 
     pub(super) fn try_credit(&self, bytes: u64) -> Option<Credit<'_>> {
@@ -55,126 +91,205 @@ impl Gate {
     }
 
     pub(super) fn credit(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
-        self.acquire(bytes)?;
-        Ok(Credit(self, bytes))
+        block_until(self.credit_async(bytes), None).unwrap_or(Err(GateClosed))
     }
 
     pub(super) async fn credit_async(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
-        self.acquire_async(bytes).await?;
+        if !self.try_acquire(bytes) {
+            let mut place = Place {
+                gate: self,
+                bytes,
+                ticket: None,
+            };
+            poll_fn(|cx| place.poll(cx.waker())).await?;
+        }
         Ok(Credit(self, bytes))
     }
 
     fn try_acquire(&self, bytes: u64) -> bool {
-        self.used
-            .fetch_update(SeqCst, SeqCst, |used| {
-                let then = used.saturating_add(bytes);
-                (used == 0 || then <= self.limit).then_some(then)
-            })
-            .is_ok()
-    }
-
-    fn acquire(&self, bytes: u64) -> Result<(), GateClosed> {
-        if self.try_acquire(bytes) {
-            return Ok(());
-        }
-        let _waiting = self.enter();
-        // Declared later, so unlocked before that place is given up.
-        let mut line = lock(&self.line);
         loop {
-            if self.try_acquire(bytes) {
-                return Ok(());
+            let mut has_line = false;
+            let taken = self.0.used.fetch_update(SeqCst, SeqCst, |used| {
+                has_line = used & LINE != 0;
+                let then = used.saturating_add(bytes);
+                (!has_line && (used == 0 || then <= self.0.limit)).then_some(then)
+            });
+            if !has_line {
+                return taken.is_ok();
             }
-            if line.closed {
-                return Err(GateClosed);
+            if let Some(taken) = self.try_open(bytes) {
+                return taken;
             }
-            line = wait(&self.freed, line);
         }
     }
 
-    async fn acquire_async(&self, bytes: u64) -> Result<(), GateClosed> {
-        if self.try_acquire(bytes) {
-            return Ok(());
+    /// Takes some of the bytes that a waiter opened. `None`: the line is gone.
+    #[cold]
+    fn try_open(&self, bytes: u64) -> Option<bool> {
+        let mut line = lock(&self.0.line);
+        if self.0.used.load(SeqCst) & LINE == 0 {
+            return None;
         }
-        let waiting = self.enter();
-        poll_fn(|cx| {
-            let mut line = lock(&self.line);
-            if self.try_acquire(bytes) {
-                return Poll::Ready(Ok(()));
-            }
-            if line.closed {
-                return Poll::Ready(Err(GateClosed));
-            }
-            let old = line.leave(waiting.ticket);
-            line.tasks.push((waiting.ticket, cx.waker().clone()));
-            // A waker may own its task, and that whatever it likes: none is dropped or called under the lock.
-            drop(line);
-            drop(old);
-            Poll::Pending
-        })
-        .await
+        if line.open < bytes || !self.has_room(bytes) {
+            return Some(false);
+        }
+        line.open -= bytes;
+        self.0.used.fetch_add(bytes, SeqCst);
+        Some(true)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let used = self.used();
+        used == 0 || used.saturating_add(bytes) <= self.0.limit
     }
 
     /// Takes credit for items that came back to the actor, whether there is room or not: the actor must not
     /// wait for room that only the actor makes.
     pub(super) fn charge(&self, bytes: u64) {
-        self.used.fetch_add(bytes, SeqCst);
+        self.0.used.fetch_add(bytes, SeqCst);
     }
 
     pub(super) fn release(&self, bytes: u64) {
-        if bytes > 0 {
-            self.used.fetch_sub(bytes, SeqCst);
-            if self.waiting.load(SeqCst) > 0 {
-                self.wake(lock(&self.line));
-            }
+        if bytes > 0 && self.0.used.fetch_sub(bytes, SeqCst) & LINE != 0 {
+            self.serve(lock(&self.0.line));
         }
     }
 
-    /// Nobody waits any longer.
+    /// No sender waits any longer.
     pub(super) fn close(&self) {
-        let mut line = lock(&self.line);
+        let mut line = lock(&self.0.line);
         line.closed = true;
-        self.wake(line);
+        let wakers: Vec<_> = line.waiters.iter().map(|w| w.waker.clone()).collect();
+        drop(line);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// There was no room. Says whether nobody told the actor yet.
+    /// There was no room. Returns whether the actor does not know yet.
     pub(super) fn press(&self) -> bool {
-        !self.pressed.swap(true, SeqCst)
+        !self.0.pressed.swap(true, SeqCst)
     }
 
-    /// Returns whether there is somebody for whom there was no room: then waiting for company is in vain.
+    /// Returns whether a sender found no room: then waiting for company is in vain.
     pub(super) fn is_pressed(&self) -> bool {
-        self.pressed.load(SeqCst)
+        self.0.pressed.load(SeqCst)
     }
 
     /// The actor is about to take a batch.
     pub(super) fn relieve(&self) {
-        self.pressed.store(false, SeqCst);
+        self.0.pressed.store(false, SeqCst);
     }
 
-    fn wake(&self, mut line: MutexGuard<'_, Line>) {
-        let tasks = std::mem::take(&mut line.tasks);
+    /// Grants credit to those whose turn it is, and calls them.
+    fn serve(&self, mut line: MutexGuard<'_, Line>) {
+        let mut called = Vec::new();
+        self.grant(&mut line, &mut called);
+        self.unlock(line, called);
+    }
+
+    /// Grants credit to the first waiters of the round while there is room, and a share of it for each of
+    /// them.
+    fn grant(&self, line: &mut Line, called: &mut Vec<Waker>) {
+        let mut pledged = 0;
+        for at in 0..line.waiters.len() {
+            let Waiter {
+                ticket,
+                bytes,
+                granted,
+                ..
+            } = line.waiters[at];
+            if !granted {
+                if !self.has_room(bytes) {
+                    // The room gathers for it.
+                    line.open = 0;
+                    return;
+                }
+                let free = self.0.limit.saturating_sub(self.used());
+                let round_is_open = ticket < line.round_end;
+                // The next round starts when all of this one came.
+                if pledged > 0 && (pledged >= free || !round_is_open) || at > 0 && !round_is_open {
+                    return;
+                }
+                if !round_is_open {
+                    line.start_round();
+                }
+                self.0.used.fetch_add(bytes, SeqCst);
+                let waiter = &mut line.waiters[at];
+                waiter.granted = true;
+                called.push(waiter.waker.clone());
+            }
+            pledged += line.share(self.0.limit).saturating_sub(bytes);
+        }
+    }
+
+    /// Opens the gate where no waiter is left, sets the alarm where some were granted credit, and calls.
+    fn unlock(&self, mut line: MutexGuard<'_, Line>, called: Vec<Waker>) {
+        let mut alarm = None;
+        if line.waiters.is_empty() {
+            line.open = 0;
+            self.0.used.fetch_and(!LINE, SeqCst);
+        } else if line.alarm.is_none() && line.waiters.iter().any(|waiter| waiter.granted) {
+            alarm = Instant::now()
+                .checked_add(LATE)
+                .map(|at| Arc::new(Alarm::new(at)));
+            line.alarm.clone_from(&alarm);
+        }
         drop(line);
-        self.freed.notify_all();
-        for (_, task) in tasks {
-            task.wake();
+        if let Some(alarm) = alarm {
+            // It may wake at once, and is set without the lock.
+            alarm.set(&Waker::from(Arc::new(PassOver(Arc::downgrade(&self.0)))));
         }
+        called.into_iter().for_each(Waker::wake);
     }
 
-    fn enter(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, SeqCst);
-        let mut line = lock(&self.line);
-        line.next += 1;
-        Waiting {
-            gate: self,
-            ticket: line.next,
+    /// Takes credit back from waiters that do not come.
+    fn pass_over(&self) {
+        let mut line = lock(&self.0.line);
+        line.alarm = None;
+        let mut gone = Vec::new();
+        for at in (0..line.waiters.len()).rev() {
+            let waiter = &mut line.waiters[at];
+            if waiter.granted && std::mem::replace(&mut waiter.late, true) {
+                self.0.used.fetch_sub(waiter.bytes, SeqCst);
+                gone.extend(line.waiters.remove(at));
+            }
         }
+        self.serve(line);
+        // A waker may own its task, and that a sender: it is dropped without the lock.
+        drop(gone);
     }
 }
 
 impl Line {
-    fn leave(&mut self, ticket: u64) -> Option<(u64, Waker)> {
-        let at = self.tasks.iter().position(|task| task.0 == ticket)?;
-        Some(self.tasks.swap_remove(at))
+    fn find(&self, ticket: u64) -> Option<usize> {
+        self.waiters
+            .binary_search_by_key(&ticket, |waiter| waiter.ticket)
+            .ok()
+    }
+
+    fn start_round(&mut self) {
+        self.round_end = self.next + 1;
+        // Waiters of the last round that run at this moment are about to stand again.
+        self.sharers = (self.waiters.len() as u64).max(self.sharers / 2);
+    }
+
+    /// The bytes of `limit` for each waiter in its turn.
+    fn share(&self, limit: u64) -> u64 {
+        limit / self.sharers.max(1)
+    }
+}
+
+/// Wakes the line instead of a task.
+struct PassOver(Weak<Room>);
+
+impl Wake for PassOver {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(room) = self.0.upgrade() {
+            Gate(room).pass_over();
+        }
     }
 }
 
@@ -195,22 +310,109 @@ impl Drop for Credit<'_> {
 }
 
 /// A place in the line; given up when dropped.
-struct Waiting<'a> {
+struct Place<'a> {
     gate: &'a Gate,
-    ticket: u64,
+    bytes: u64,
+    /// `None` before it stands in line, and after its turn.
+    ticket: Option<u64>,
 }
 
-impl Drop for Waiting<'_> {
+impl Place<'_> {
+    /// Stands in line with `waker` until it is granted credit.
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<(), GateClosed>> {
+        let Gate(room) = self.gate;
+        let mut line = lock(&room.line);
+        let mut called = Vec::new();
+        let mut at = self.ticket.and_then(|ticket| line.find(ticket));
+        if at.is_none_or(|at| !line.waiters[at].granted) && line.closed {
+            return Poll::Ready(Err(GateClosed));
+        }
+        if at.is_none() {
+            // It is new, or was passed over.
+            line.next += 1;
+            let ticket = line.next;
+            self.ticket = Some(ticket);
+            at = Some(line.waiters.len());
+            line.waiters.push_back(Waiter {
+                ticket,
+                bytes: self.bytes,
+                waker: waker.clone(),
+                granted: false,
+                late: false,
+            });
+            room.used.fetch_or(LINE, SeqCst);
+            self.gate.grant(&mut line, &mut called);
+        }
+        let mut old = None;
+        let granted = match at {
+            Some(at) if line.waiters[at].granted => {
+                old = line.waiters.remove(at).map(|waiter| waiter.waker);
+                self.ticket = None;
+                line.open = line.share(room.limit).saturating_sub(self.bytes);
+                self.gate.grant(&mut line, &mut called);
+                true
+            }
+            Some(at) if !line.waiters[at].waker.will_wake(waker) => {
+                old = Some(std::mem::replace(
+                    &mut line.waiters[at].waker,
+                    waker.clone(),
+                ));
+                false
+            }
+            _ => false,
+        };
+        self.gate.unlock(line, called);
+        drop(old);
+        match granted {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let left = lock(&self.gate.line).leave(self.ticket);
+        let Some(ticket) = self.ticket else { return };
+        let Gate(room) = self.gate;
+        let mut line = lock(&room.line);
+        let left = line.find(ticket).and_then(|at| line.waiters.remove(at));
+        if left.as_ref().is_some_and(|waiter| waiter.granted) {
+            room.used.fetch_sub(self.bytes, SeqCst);
+        }
+        self.gate.serve(line);
         drop(left);
-        self.gate.waiting.fetch_sub(1, SeqCst);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::pin::Pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Context;
+
+    type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Credit<'a>, GateClosed>> + 'a>>;
+
+    /// Stands in line, or is served at once.
+    fn stand(gate: &Gate, bytes: u64) -> Waiting<'_> {
+        let mut waiting: Waiting<'_> = Box::pin(gate.credit_async(bytes));
+        assert!(!comes(&mut waiting));
+        waiting
+    }
+
+    /// Returns whether the waiter has its credit, which it keeps.
+    fn comes(waiting: &mut Waiting<'_>) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        match waiting.as_mut().poll(&mut cx) {
+            Poll::Ready(Ok(credit)) => {
+                credit.keep();
+                true
+            }
+            Poll::Ready(Err(GateClosed)) => panic!("the gate is closed"),
+            Poll::Pending => false,
+        }
+    }
 
     #[test]
     fn an_item_above_the_bound_passes_alone() {
@@ -229,19 +431,131 @@ mod tests {
     fn who_waits_gets_through_or_learns_of_the_end() {
         let gate = Gate::new(1);
         assert!(gate.try_acquire(1));
+        let stands = || !lock(&gate.0.line).waiters.is_empty();
         std::thread::scope(|s| {
-            let waiting = s.spawn(|| gate.acquire(1).is_ok());
-            while gate.waiting.load(SeqCst) == 0 {
+            let waiting = s.spawn(|| gate.credit(1).map(Credit::keep).is_ok());
+            while !stands() {
                 std::thread::yield_now();
             }
             gate.release(1);
             assert!(waiting.join().unwrap());
-            let waiting = s.spawn(|| gate.acquire(1).is_ok());
-            while gate.waiting.load(SeqCst) == 0 {
+            let waiting = s.spawn(|| gate.credit(1).is_ok());
+            while !stands() {
                 std::thread::yield_now();
             }
             gate.close();
             assert!(!waiting.join().unwrap());
         });
+        assert_eq!(gate.0.used.load(SeqCst), 1, "the line is gone");
+    }
+
+    #[test]
+    fn a_large_item_is_not_passed_by_small_ones() {
+        let gate = Gate::new(100);
+        (0..10).for_each(|_| assert!(gate.try_acquire(10)));
+        let mut large = stand(&gate, 80);
+        let mut small = stand(&gate, 10);
+        for _ in 0..7 {
+            gate.release(10);
+            assert!(!comes(&mut large) && !comes(&mut small));
+            assert!(!gate.try_acquire(10), "the room gathers for the large one");
+        }
+        gate.release(10);
+        assert!(comes(&mut large));
+        assert_eq!(gate.used(), 100);
+        assert!(!comes(&mut small));
+        gate.release(80);
+        assert!(comes(&mut small));
+        assert!(gate.try_acquire(70), "the line is gone");
+    }
+
+    #[test]
+    fn an_item_above_the_bound_has_its_turn_in_the_line() {
+        let gate = Gate::new(10);
+        assert!(gate.try_acquire(10));
+        let mut huge = stand(&gate, 1000);
+        let mut next = stand(&gate, 1);
+        gate.release(9);
+        assert!(!comes(&mut huge) && !comes(&mut next));
+        gate.release(1);
+        assert!(comes(&mut huge));
+        assert!(!comes(&mut next));
+        gate.release(1000);
+        assert!(comes(&mut next));
+    }
+
+    #[test]
+    fn a_waiter_in_its_turn_opens_its_share_and_the_round_waits_for_all() {
+        let gate = Gate::new(90);
+        assert!(gate.try_acquire(90));
+        let mut waiters = [1, 2, 3].map(|_| stand(&gate, 10));
+        gate.release(90);
+        assert!(comes(&mut waiters[0]));
+        // Its share is 30, and 20 of that are left.
+        assert!(gate.try_acquire(10) && gate.try_acquire(10));
+        assert!(!gate.try_acquire(10));
+        let mut again = stand(&gate, 10);
+        assert!(comes(&mut waiters[2]), "in any order within the round");
+        assert!(!comes(&mut again), "the second has not come");
+        assert!(comes(&mut waiters[1]));
+        assert!(comes(&mut again));
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_leaves_its_credit_to_the_next() {
+        let gate = Gate::new(10);
+        assert!(gate.try_acquire(10));
+        let first = stand(&gate, 10);
+        let mut second = stand(&gate, 10);
+        gate.release(10);
+        drop(first);
+        assert!(comes(&mut second));
+        let third = stand(&gate, 10);
+        drop(third);
+        gate.release(10);
+        assert_eq!(gate.0.used.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_does_not_come_is_passed_over() {
+        let gate = Gate::new(10);
+        assert!(gate.try_acquire(10));
+        let mut first = stand(&gate, 10);
+        std::thread::scope(|s| {
+            let second = s.spawn(|| gate.credit(5).map(Credit::keep).is_ok());
+            while lock(&gate.0.line).waiters.len() < 2 {
+                std::thread::yield_now();
+            }
+            // The first is granted the whole bound, and is polled no more.
+            gate.release(10);
+            assert!(second.join().unwrap());
+        });
+        assert!(!comes(&mut first), "it stands anew");
+        gate.release(5);
+        assert!(comes(&mut first));
+    }
+
+    #[test]
+    fn credit_is_never_lost_between_threads() {
+        let gate = Gate::new(64);
+        let taken = AtomicUsize::new(0);
+        std::thread::scope(|s| {
+            for n in 1..=4 {
+                let (gate, taken) = (&gate, &taken);
+                s.spawn(move || {
+                    for i in 0..2_000 {
+                        let bytes = 1 + (n * i) % 40;
+                        let credit = match i % 3 {
+                            0 => gate.try_credit(bytes),
+                            _ => gate.credit(bytes).ok(),
+                        };
+                        taken.fetch_add(usize::from(credit.is_some()), SeqCst);
+                        assert!(gate.used() <= 64);
+                    }
+                });
+            }
+        });
+        assert!(taken.load(SeqCst) >= 4 * 1_333);
+        assert_eq!(gate.0.used.load(SeqCst), 0);
     }
 }
