@@ -12,7 +12,9 @@ use std::task::{Context, Poll, Waker};
 use batcher_common::Gbs;
 use futures_core::Stream;
 use tidegate::batcher::{Batched, BatchedExt};
-use tidegate::controller::{Bounds, BoundsError, Controller, Reason};
+use tidegate::controller::{
+    Bounds, BoundsError, Controller, Event, Fixed, Reason, Recorder, replay,
+};
 
 /// A stream a test feeds.
 #[derive(Clone, Default)]
@@ -69,7 +71,7 @@ fn what_is_ready_comes_in_batches_within_the_limit() {
     assert_eq!(next(&mut batches), Poll::Ready(Some(vec![10])));
     assert_eq!(next(&mut batches), Poll::Ready(None));
     assert_eq!(next(&mut batches), Poll::Ready(None));
-    let counts = batches.controller_mut().snapshot().counts;
+    let counts = batches.boundary().snapshot().counts;
     assert_eq!((counts.batches(), counts.items), (4, 10));
     assert_eq!(counts.batches_for(Reason::Closing), 1);
 }
@@ -128,4 +130,33 @@ fn an_error_ends_a_batch_and_comes_after_it_by_itself() {
     assert_eq!(next(), Poll::Ready(Some(Err("second"))));
     assert_eq!(next(), Poll::Ready(Some(Ok(vec![3]))));
     assert_eq!(next(), Poll::Ready(None));
+}
+
+#[test]
+fn the_decisions_of_a_stream_can_be_recorded_and_replayed() {
+    let source = Source::default();
+    let recorder = Recorder::new(Fixed::new(2).controller(), 100);
+    let mut batches = source.clone().batched(recorder);
+    source.feed(1..=5);
+    for _ in 0..3 {
+        assert!(next(&mut batches).is_ready());
+    }
+    source.0.lock().unwrap().ended = true;
+    assert_eq!(next(&mut batches), Poll::Ready(None));
+    assert_eq!(batches.boundary().running(), 0);
+    let log = batches.boundary().controller().log();
+    replay(&mut Fixed::new(2).controller(), log).unwrap();
+    let ids = |of: fn(&Event) -> Option<u64>| -> Vec<u64> {
+        log.iter().filter_map(|entry| of(&entry.event)).collect()
+    };
+    let started = ids(|event| match event {
+        Event::Started { id, .. } => Some(id.get()),
+        _ => None,
+    });
+    let done = ids(|event| match event {
+        Event::Done { id, .. } => Some(id.get()),
+        _ => None,
+    });
+    assert_eq!(started, [0, 1, 2], "each batch has a name of its own");
+    assert_eq!(done, started);
 }

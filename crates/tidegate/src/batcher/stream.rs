@@ -12,8 +12,9 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::{FusedStream, Stream};
 
-use crate::controller::{BatchId, Bounded, Bounds, BoundsError, Controller, Event, Load, Reason};
-use crate::{Clock, Time};
+use crate::Clock;
+use crate::boundary::{Boundary, BoundaryError, Cut};
+use crate::controller::{BatchId, Bounds, BoundsError, Controller, Load, Reason};
 
 /// Batching for every [`Stream`].
 pub trait BatchedExt: Stream + Sized {
@@ -37,7 +38,7 @@ pub trait BatchedExt: Stream + Sized {
     ) -> Result<Batched<Self, C>, BoundsError> {
         Ok(Batched {
             stream: Box::pin(self),
-            controller: Bounded::new(controller, bounds)?,
+            boundary: Boundary::new(controller, bounds)?,
             clock: Clock::start(),
             running: None,
             ended: false,
@@ -67,9 +68,14 @@ pub struct TryBatched<S, C, E> {
     error: Option<E>,
 }
 
-impl<S, C, E> TryBatched<S, C, E> {
-    /// Returns the controller, to look at or to retune.
-    pub const fn controller_mut(&mut self) -> &mut Bounded<C> {
+impl<S, C: Controller, E> TryBatched<S, C, E> {
+    /// Returns the boundary where the batches are cut: its counts, its controller.
+    pub const fn boundary(&self) -> &Boundary<C> {
+        self.batched.boundary()
+    }
+
+    /// Returns the controller, to freeze or to retune.
+    pub const fn controller_mut(&mut self) -> &mut C {
         self.batched.controller_mut()
     }
 }
@@ -109,7 +115,7 @@ where
     }
 }
 
-impl<S, C: fmt::Debug, E> fmt::Debug for TryBatched<S, C, E> {
+impl<S, C, E> fmt::Debug for TryBatched<S, C, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryBatched")
             .field("batched", &self.batched)
@@ -120,17 +126,22 @@ impl<S, C: fmt::Debug, E> fmt::Debug for TryBatched<S, C, E> {
 /// See [`BatchedExt::batched`].
 pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
-    controller: Bounded<C>,
+    boundary: Boundary<C>,
     clock: Clock,
-    /// When the batch was emitted that is being worked on.
-    running: Option<Time>,
+    /// The batch that was emitted last, until the next poll.
+    running: Option<BatchId>,
     ended: bool,
 }
 
-impl<S, C> Batched<S, C> {
-    /// Returns the controller, to look at or to retune.
-    pub const fn controller_mut(&mut self) -> &mut Bounded<C> {
-        &mut self.controller
+impl<S, C: Controller> Batched<S, C> {
+    /// Returns the boundary where the batches are cut: its counts, its controller.
+    pub const fn boundary(&self) -> &Boundary<C> {
+        &self.boundary
+    }
+
+    /// Returns the controller, to freeze or to retune.
+    pub const fn controller_mut(&mut self) -> &mut C {
+        self.boundary.controller_mut()
     }
 }
 
@@ -144,14 +155,9 @@ impl<S: Stream, C: Controller> Batched<S, C> {
         cx: &mut Context<'_>,
         mut put: impl FnMut(S::Item) -> bool,
     ) -> Poll<bool> {
-        let now = self.clock.now();
-        if let Some(started) = self.running.take() {
-            let done = Event::Done {
-                id: BatchId::default(),
-                cost_ns: now.since(started),
-                ok: true,
-            };
-            self.controller.on(now, done);
+        let now = self.boundary.at(self.clock.now());
+        if let Some(id) = self.running.take() {
+            self.boundary.done(now, id, true).unwrap_or_else(impossible);
         }
         if self.ended {
             return Poll::Ready(false);
@@ -161,15 +167,15 @@ impl<S: Stream, C: Controller> Batched<S, C> {
             return Poll::Ready(false);
         };
         let more = self.stream.size_hint().0 as u64;
-        let now = self.clock.now();
-        let ready = Event::Ready {
-            backlog: Load::items(more.saturating_add(1)),
-            oldest: now,
-        };
-        let decision = self.controller.on(now, ready);
+        let now = self.boundary.at(self.clock.now());
+        let backlog = Load::items(more.saturating_add(1));
+        // It never waits: where the answer is to hold the batch back, the limit holds all the same.
+        let step = self.boundary.poll(now, backlog, now);
+        step.map(drop).unwrap_or_else(impossible);
+        let limit = self.boundary.limit().items;
         let (mut items, mut open) = (1, put(first));
-        let mut reason = decision.reason;
-        while open && items < decision.limit_items {
+        let mut cut = Cut::Items;
+        while open && items < limit {
             match self.stream.as_mut().poll_next(cx) {
                 Poll::Ready(Some(item)) => {
                     items += 1;
@@ -177,30 +183,29 @@ impl<S: Stream, C: Controller> Batched<S, C> {
                 }
                 Poll::Ready(None) => {
                     self.ended = true;
-                    reason = Reason::Closing;
+                    cut = Cut::Forced(Reason::Closing);
                     break;
                 }
                 Poll::Pending => {
-                    reason = Reason::Drained;
+                    cut = Cut::Forced(Reason::Drained);
                     break;
                 }
             }
         }
         if !open {
-            reason = Reason::Asked;
-        } else if items >= decision.limit_items && reason == Reason::Drained {
-            reason = Reason::Limit;
+            cut = Cut::Finished;
         }
-        let started = Event::Started {
-            id: BatchId::default(),
-            batch: Load::items(items),
-            left: Load::items(self.stream.size_hint().0 as u64),
-            reason,
-        };
-        self.controller.on(now, started);
-        self.running = Some(now);
+        let left = Load::items(self.stream.size_hint().0 as u64);
+        let started = self.boundary.started(now, Load::items(items), left, cut);
+        self.running = Some(started.unwrap_or_else(impossible));
         Poll::Ready(true)
     }
+}
+
+/// A boundary refuses only calls that contradict each other, and a stream makes none.
+#[cold]
+fn impossible<V>(error: BoundaryError) -> V {
+    unreachable!("a stream keeps to the order of calls: {error}")
 }
 
 impl<S: Stream, C: Controller> Stream for Batched<S, C> {
@@ -228,10 +233,10 @@ impl<S: Stream, C: Controller> FusedStream for Batched<S, C> {
     }
 }
 
-impl<S, C: fmt::Debug> fmt::Debug for Batched<S, C> {
+impl<S, C> fmt::Debug for Batched<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batched")
-            .field("controller", &self.controller)
+            .field("boundary", &self.boundary)
             .field("ended", &self.ended)
             .finish_non_exhaustive()
     }
