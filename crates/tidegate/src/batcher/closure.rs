@@ -8,12 +8,13 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::batch::Batch;
-use super::handler::{Failure, Flow, Handled, Handler, Outcome};
+use super::handler::{Failure, Flow, Handled, Handler};
+use super::outcome::Outcome;
 use super::reply::Cause;
 
-/// Makes a handler of a closure that gets the items of each batch and returns nothing, a [`Flow`], or a
-/// `Result` of either. Callers are answered `()`, or with the error. The actor drops items left in the
-/// vector and uses the vector again.
+/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]: nothing or a
+/// [`Flow`](super::Flow), and callers are answered `()`; one result an item in a `Vec`; or a `Result` of any of
+/// these, and callers get the error. The actor drops items left in the vector and uses the vector again.
 ///
 /// ```
 /// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }
@@ -41,30 +42,24 @@ where
 /// Makes a handler of a closure that gets the items of each batch and returns one result an item, in order:
 /// each caller gets its own. With any other number of results every caller gets
 /// [`ReplyError::ResultCount`](super::ReplyError::ResultCount).
-pub const fn map_batch<T, R, F>(f: F) -> MapBatch<T, R, F>
+pub const fn map_batch<T, R, F>(f: F) -> EachBatch<T, F>
 where
     T: Send + 'static,
     R: Send + 'static,
     F: FnMut(&mut Vec<T>) -> Vec<R> + 'static,
 {
-    MapBatch {
-        f,
-        types: PhantomData,
-    }
+    each_batch(f)
 }
 
 /// As [`map_batch`], where the batch may fail as a whole: every caller gets the error.
-pub const fn try_map_batch<T, R, E, F>(f: F) -> TryMapBatch<T, R, F>
+pub const fn try_map_batch<T, R, E, F>(f: F) -> EachBatch<T, F>
 where
     T: Send + 'static,
     R: Send + 'static,
     E: Into<Failure>,
     F: FnMut(&mut Vec<T>) -> Result<Vec<R>, E> + 'static,
 {
-    TryMapBatch {
-        f,
-        types: PhantomData,
-    }
+    each_batch(f)
 }
 
 /// As [`map_batch`], where each item may fail by itself: its caller alone gets the error.
@@ -81,22 +76,10 @@ where
     }
 }
 
-/// See [`each_batch`].
+/// See [`each_batch`], [`map_batch`] and [`try_map_batch`].
 pub struct EachBatch<T, F> {
     f: F,
     item: PhantomData<fn(T)>,
-}
-
-/// See [`map_batch`].
-pub struct MapBatch<T, R, F> {
-    f: F,
-    types: PhantomData<fn(T) -> R>,
-}
-
-/// See [`try_map_batch`].
-pub struct TryMapBatch<T, R, F> {
-    f: F,
-    types: PhantomData<fn(T) -> R>,
 }
 
 /// See [`map_results`].
@@ -122,48 +105,11 @@ where
     F: FnMut(&mut Vec<T>) -> O + 'static,
 {
     type Item = T;
-    type Reply = ();
+    type Reply = O::Reply;
     type Info = Infallible;
 
-    fn handle_batch(&mut self, batch: &mut Batch<T>) -> Handled {
-        let flow = with_items(batch, |items| (self.f)(items)).handled()?;
-        batch.answer_all(());
-        Ok(flow)
-    }
-}
-
-impl<T, R, F> Handler for MapBatch<T, R, F>
-where
-    T: Send + 'static,
-    R: Send + 'static,
-    F: FnMut(&mut Vec<T>) -> Vec<R> + 'static,
-{
-    type Item = T;
-    type Reply = R;
-    type Info = Infallible;
-
-    fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
-        let results = with_items(batch, |items| (self.f)(items));
-        batch.answer(results);
-        Ok(Flow::Continue)
-    }
-}
-
-impl<T, R, E, F> Handler for TryMapBatch<T, R, F>
-where
-    T: Send + 'static,
-    R: Send + 'static,
-    E: Into<Failure>,
-    F: FnMut(&mut Vec<T>) -> Result<Vec<R>, E> + 'static,
-{
-    type Item = T;
-    type Reply = R;
-    type Info = Infallible;
-
-    fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
-        let results = with_items(batch, |items| (self.f)(items)).map_err(Into::into)?;
-        batch.answer(results);
-        Ok(Flow::Continue)
+    fn handle_batch(&mut self, batch: &mut Batch<T, O::Reply>) -> Handled {
+        with_items(batch, |items| (self.f)(items)).answer(batch)
     }
 }
 
@@ -195,18 +141,6 @@ where
 impl<T, F> fmt::Debug for EachBatch<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EachBatch").finish_non_exhaustive()
-    }
-}
-
-impl<T, R, F> fmt::Debug for MapBatch<T, R, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MapBatch").finish_non_exhaustive()
-    }
-}
-
-impl<T, R, F> fmt::Debug for TryMapBatch<T, R, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryMapBatch").finish_non_exhaustive()
     }
 }
 

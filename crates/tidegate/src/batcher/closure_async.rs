@@ -35,7 +35,8 @@ use std::future::Future;
 use std::marker::PhantomData;
 
 use super::batch::Batch;
-use super::handler::{Failure, Flow, Handled, Outcome};
+use super::handler::{Failure, Handled};
+use super::outcome::Outcome;
 use super::task::AsyncHandler;
 
 /// Makes a task's handler of an async closure, as [`each_batch`](super::each_batch) does of a closure.
@@ -52,21 +53,18 @@ where
 }
 
 /// Makes a task's handler of an async closure, as [`map_batch`](super::map_batch) does of a closure.
-pub const fn map_batch_async<T, R, F, Fut>(f: F) -> MapBatchAsync<T, F>
+pub const fn map_batch_async<T, R, F, Fut>(f: F) -> EachBatchAsync<T, F>
 where
     T: Send + 'static,
     R: Send + 'static,
     F: FnMut(Vec<T>) -> Fut + Send + 'static,
     Fut: Future<Output = Vec<R>> + Send + 'static,
 {
-    MapBatchAsync {
-        f,
-        item: PhantomData,
-    }
+    each_batch_async(f)
 }
 
 /// Makes a task's handler of an async closure, as [`try_map_batch`](super::try_map_batch) does of a closure.
-pub const fn try_map_batch_async<T, R, E, F, Fut>(f: F) -> TryMapBatchAsync<T, F>
+pub const fn try_map_batch_async<T, R, E, F, Fut>(f: F) -> EachBatchAsync<T, F>
 where
     T: Send + 'static,
     R: Send + 'static,
@@ -74,34 +72,13 @@ where
     F: FnMut(Vec<T>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<Vec<R>, E>> + Send + 'static,
 {
-    TryMapBatchAsync {
-        f,
-        item: PhantomData,
-    }
+    each_batch_async(f)
 }
 
-/// See [`each_batch_async`].
+/// See [`each_batch_async`], [`map_batch_async`] and [`try_map_batch_async`].
 pub struct EachBatchAsync<T, F> {
     f: F,
     item: PhantomData<fn(T)>,
-}
-
-/// See [`map_batch_async`].
-pub struct MapBatchAsync<T, F> {
-    f: F,
-    item: PhantomData<fn(T)>,
-}
-
-/// See [`try_map_batch_async`].
-pub struct TryMapBatchAsync<T, F> {
-    f: F,
-    item: PhantomData<fn(T)>,
-}
-
-fn taken<T, R>(batch: &mut Batch<T, R>) -> Vec<T> {
-    let mut items = Vec::new();
-    batch.take_items(&mut items);
-    items
 }
 
 impl<T, F, Fut> AsyncHandler for EachBatchAsync<T, F>
@@ -111,67 +88,18 @@ where
     Fut: Future<Output: Outcome + Send> + Send + 'static,
 {
     type Item = T;
-    type Reply = ();
+    type Reply = <Fut::Output as Outcome>::Reply;
     type Info = Infallible;
 
-    async fn handle_batch(&mut self, batch: &mut Batch<T>) -> Handled {
-        let flow = (self.f)(taken(batch)).await.handled()?;
-        batch.answer_all(());
-        Ok(flow)
-    }
-}
-
-impl<T, R, F, Fut> AsyncHandler for MapBatchAsync<T, F>
-where
-    T: Send + 'static,
-    R: Send + 'static,
-    F: FnMut(Vec<T>) -> Fut + Send + 'static,
-    Fut: Future<Output = Vec<R>> + Send + 'static,
-{
-    type Item = T;
-    type Reply = R;
-    type Info = Infallible;
-
-    async fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
-        let results = (self.f)(taken(batch)).await;
-        batch.answer(results);
-        Ok(Flow::Continue)
-    }
-}
-
-impl<T, R, E, F, Fut> AsyncHandler for TryMapBatchAsync<T, F>
-where
-    T: Send + 'static,
-    R: Send + 'static,
-    E: Into<Failure> + Send + 'static,
-    F: FnMut(Vec<T>) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<Vec<R>, E>> + Send + 'static,
-{
-    type Item = T;
-    type Reply = R;
-    type Info = Infallible;
-
-    async fn handle_batch(&mut self, batch: &mut Batch<T, R>) -> Handled {
-        let results = (self.f)(taken(batch)).await.map_err(Into::into)?;
-        batch.answer(results);
-        Ok(Flow::Continue)
+    async fn handle_batch(&mut self, batch: &mut Batch<T, Self::Reply>) -> Handled {
+        let mut items = Vec::new();
+        batch.take_items(&mut items);
+        (self.f)(items).await.answer(batch)
     }
 }
 
 impl<T, F> fmt::Debug for EachBatchAsync<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EachBatchAsync").finish_non_exhaustive()
-    }
-}
-
-impl<T, F> fmt::Debug for MapBatchAsync<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MapBatchAsync").finish_non_exhaustive()
-    }
-}
-
-impl<T, F> fmt::Debug for TryMapBatchAsync<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryMapBatchAsync").finish_non_exhaustive()
     }
 }

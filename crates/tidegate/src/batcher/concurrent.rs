@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,8 +17,9 @@ use super::dispatch::{Dispatcher, Dispatching};
 use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
-use super::handler::{Flow, Handled, Init, StopReason};
+use super::handler::{Handled, Init, StopReason};
 use super::mend::catch;
+use super::outcome::Outcome;
 use super::owned::{End, OwnedBatch};
 use super::reply::{Reply, after_panic, pair};
 use super::several::{Launch, Several, Turn};
@@ -49,8 +49,8 @@ pub trait SharedHandler: Send + Sync + 'static {
     /// Handles one batch, never empty. The operations left in `batch` afterwards are dropped, and callers
     /// without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)). An error, as `?`
     /// returns it, fails the callers without an answer, and the actor goes on.
-    /// [`Flow::HandleContinue`] means [`Flow::Continue`] here; [`Flow::Stop`] ends the actor when the other
-    /// batches are finished.
+    /// [`HandleContinue`](super::Flow::HandleContinue) means [`Continue`](super::Flow::Continue) here;
+    /// [`Stop`](super::Flow::Stop) ends the actor when the other batches are finished.
     fn handle_batch(
         &self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
@@ -66,51 +66,10 @@ pub trait SharedHandler: Send + Sync + 'static {
     }
 }
 
-/// The output of a closure of [`Builder::spawn_shared`]: `()`, one reply an item in a `Vec`, or
-/// a `Result` of either, so that `?` works in it.
-pub trait BatchReply {
-    /// The answer to each call.
-    type Reply: Send + 'static;
-
-    /// Answers the callers of the `items` items that were taken out of `batch`.
-    fn answer<T>(self, batch: &mut Batch<T, Self::Reply>, items: usize);
-}
-
-impl BatchReply for () {
-    type Reply = ();
-
-    fn answer<T>(self, batch: &mut Batch<T>, items: usize) {
-        batch.answer(std::iter::repeat_n((), items));
-    }
-}
-
-impl<R: Send + 'static> BatchReply for Vec<R> {
-    type Reply = R;
-
-    fn answer<T>(self, batch: &mut Batch<T, R>, _: usize) {
-        batch.answer(self);
-    }
-}
-
-impl<O, E> BatchReply for Result<O, E>
-where
-    O: BatchReply,
-    E: Into<Box<dyn Error + Send + Sync>>,
-{
-    type Reply = O::Reply;
-
-    fn answer<T>(self, batch: &mut Batch<T, O::Reply>, items: usize) {
-        match self {
-            Ok(replies) => replies.answer(batch, items),
-            Err(cause) => batch.fail(cause),
-        }
-    }
-}
-
 impl<T: Send + 'static> Builder<T> {
     /// Starts an actor as a task of the current tokio runtime, which needs its timer. The closure is called
-    /// with the items of each batch, and its futures run as tasks, several at once. It returns `()`, or one
-    /// reply an item in a `Vec`, or a `Result` of either.
+    /// with the items of each batch, and its futures run as tasks, several at once. They return an [`Outcome`]:
+    /// `()`, one reply an item in a `Vec`, or a `Result` of either.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,7 +99,7 @@ impl<T: Send + 'static> Builder<T> {
     where
         F: Fn(Vec<T>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = O> + Send + 'static,
-        O: BatchReply + Send + 'static,
+        O: Outcome + Send + 'static,
     {
         let closure = SharedClosure {
             f,
@@ -209,7 +168,7 @@ where
     T: Send + 'static,
     F: Fn(Vec<T>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = O> + Send + 'static,
-    O: BatchReply + Send + 'static,
+    O: Outcome + Send + 'static,
 {
     type Item = T;
     type Reply = O::Reply;
@@ -218,9 +177,7 @@ where
     async fn handle_batch(&self, batch: &mut Batch<T, O::Reply>) -> Handled {
         let mut items = Vec::new();
         batch.take_items(&mut items);
-        let len = items.len();
-        (self.f)(items).await.answer(batch, len);
-        Ok(Flow::Continue)
+        (self.f)(items).await.answer(batch)
     }
 }
 

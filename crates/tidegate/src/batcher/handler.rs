@@ -179,39 +179,6 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What a closure may return for a batch: nothing, a [`Flow`], or a `Result` of either with any error.
-pub trait Outcome {
-    /// Returns the same as a handler does.
-    ///
-    /// # Errors
-    /// The batch failed.
-    fn handled(self) -> Handled;
-}
-
-impl Outcome for () {
-    fn handled(self) -> Handled {
-        Ok(Flow::Continue)
-    }
-}
-
-impl Outcome for Flow {
-    fn handled(self) -> Handled {
-        Ok(self)
-    }
-}
-
-impl<E: Into<Failure>> Outcome for Result<(), E> {
-    fn handled(self) -> Handled {
-        self.map(|()| Flow::Continue).map_err(Into::into)
-    }
-}
-
-impl<E: Into<Failure>> Outcome for Result<Flow, E> {
-    fn handled(self) -> Handled {
-        self.map_err(Into::into)
-    }
-}
-
 /// Whether a batch may take more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Append {

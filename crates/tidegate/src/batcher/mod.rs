@@ -94,6 +94,7 @@ mod handler;
 mod inspect;
 mod keys;
 mod mend;
+mod outcome;
 mod owned;
 // Without tokio there are no drivers on a runtime.
 #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
@@ -117,23 +118,17 @@ mod waits;
 pub use batch::Batch;
 pub use builder::{Builder, Full, Oversized};
 pub use caster::Caster;
-pub use closure::{
-    EachBatch, MapBatch, MapResults, TryMapBatch, each_batch, map_batch, map_results, try_map_batch,
-};
+pub use closure::{EachBatch, MapResults, each_batch, map_batch, map_results, try_map_batch};
 #[cfg(feature = "tokio")]
-pub use closure_async::{
-    EachBatchAsync, MapBatchAsync, TryMapBatchAsync, each_batch_async, map_batch_async,
-    try_map_batch_async,
-};
+pub use closure_async::{EachBatchAsync, each_batch_async, map_batch_async, try_map_batch_async};
 #[cfg(feature = "tokio")]
-pub use concurrent::{BatchReply, SharedHandler};
+pub use concurrent::SharedHandler;
 pub use dispatch::Dispatcher;
 pub use error::{CallError, CastManyError, InspectError, SendError, SpawnError, StopError};
 pub use fold::{Fold, Folded};
 pub use handle::Handle;
-pub use handler::{
-    Append, Failure, Flow, Handled, Handler, Init, Op, Outcome, Recover, StopReason,
-};
+pub use handler::{Append, Failure, Flow, Handled, Handler, Init, Op, Recover, StopReason};
+pub use outcome::Outcome;
 pub use owned::OwnedBatch;
 pub use reply::{Cause, Reply, ReplyError, Request};
 pub use requests::{Answered, ReceiveError, Requests};
@@ -145,12 +140,12 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 pub use task::AsyncHandler;
 
 /// Starts an actor on a thread of its own with everything by default: `handle` gets the items of each batch,
-/// as by [`each_batch`]. Callers are answered `()` when their batch is handled. For more, see [`Builder`],
-/// [`Handler`], [`map_batch`] and [`Fold`].
+/// as by [`each_batch`], and returns an [`Outcome`]. For more, see [`Builder`], [`Handler`], [`map_results`] and
+/// [`Fold`].
 ///
 /// # Errors
 /// The operating system gave no thread.
-pub fn spawn<T, O, F>(handle: F) -> Result<Handle<T>, SpawnError>
+pub fn spawn<T, O, F>(handle: F) -> Result<Handle<T, O::Reply>, SpawnError>
 where
     T: Send + 'static,
     O: Outcome + 'static,
@@ -161,7 +156,7 @@ where
 
 /// Starts an actor as a task of the current tokio runtime with everything by default: the async closure
 /// `handle` gets the items of each batch, as by [`each_batch_async`]. For more, see [`Builder::spawn_task`],
-/// [`AsyncHandler`] and [`map_batch_async`].
+/// [`AsyncHandler`] and [`Outcome`].
 ///
 /// # Errors
 /// The runtime shuts down.
@@ -169,11 +164,12 @@ where
 /// # Panics
 /// Outside a tokio runtime.
 #[cfg(feature = "tokio")]
-pub async fn spawn_task<T, F, Fut>(handle: F) -> Result<Handle<T>, SpawnError>
+pub async fn spawn_task<T, O, F, Fut>(handle: F) -> Result<Handle<T, O::Reply>, SpawnError>
 where
     T: Send + 'static,
+    O: Outcome + Send,
     F: FnMut(Vec<T>) -> Fut + Send + 'static,
-    Fut: Future<Output: Outcome + Send> + Send + 'static,
+    Fut: Future<Output = O> + Send + 'static,
 {
     Builder::new().spawn_task(each_batch_async(handle)).await
 }
