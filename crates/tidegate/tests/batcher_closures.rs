@@ -229,6 +229,34 @@ fn async_closures_are_handlers_of_tasks() {
     });
 }
 
+/// The same outcome, of a closure of each form.
+#[cfg(feature = "tokio")]
+#[test]
+fn closures_of_each_form_return_the_same_outcomes() {
+    fn tens(items: Vec<u64>) -> Result<Vec<u64>, Odd> {
+        let tens = |item| even(item).map(|item| item * 10);
+        items.into_iter().map(tens).collect()
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let handles = [
+            spawn(|items: &mut Vec<u64>| tens(std::mem::take(items))).unwrap(),
+            spawn_task(async |items| tens(items)).await.unwrap(),
+            Builder::new()
+                .spawn_shared(async |items| tens(items))
+                .await
+                .unwrap(),
+        ];
+        for handle in handles {
+            assert_eq!(handle.call(2).await.unwrap(), 20);
+            assert_eq!(cause(handle.call(3).await), 3);
+        }
+    });
+}
+
 #[test]
 fn the_path_from_a_call_to_its_cause_is_whole() {
     let handle = spawn(|_: &mut Vec<u64>| Err::<(), _>(Odd(9))).unwrap();

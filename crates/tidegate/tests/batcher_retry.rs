@@ -1,5 +1,5 @@
 //! Items that a handler gives back for another try: they come first, their callers wait on, and every end of
-//! an actor accounts for them, whatever the form of the handler.
+//! an actor accounts for them, in each form of handler.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;

@@ -682,7 +682,8 @@ impl Gathered {
         None
     }
 
-    /// Puts an operation that was given back into the batch; otherwise answers what is to be given back now.
+    /// Puts an operation that was given back into the batch. Otherwise returns the entry, unless its caller
+    /// gave up.
     #[cold]
     fn offer_again<T, R, M>(
         &mut self,

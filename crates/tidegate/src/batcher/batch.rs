@@ -2,7 +2,7 @@
 //!
 //! A handler answers in whichever way suits it: operation by operation ([`Batch::drain`]); all items at once
 //! with as many results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all with one
-//! shared error ([`Batch::fail`]). It gives back what it could not do ([`Batch::retry`]). The buffers belong
+//! shared error ([`Batch::fail`]). It gives items back for another try ([`Batch::retry`]). The buffers belong
 //! to the actor and are used again.
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
     load: Load,
     reason: Reason,
     age: Duration,
-    /// `None` until an operation is given back, or one that was given back comes.
+    /// `None` in a batch where every operation is in its first try and stays.
     tries: Option<Box<Tries<T, R, M>>>,
 }
 
@@ -154,11 +154,12 @@ impl<T, R, M> Batch<T, R, M> {
     /// ran out of time meanwhile is skipped. The items need no room in the queue; their bytes count among
     /// those that wait.
     ///
-    /// The handler says how often it tries ([`Batch::attempt`]), and waits by itself where a try needs a pause
-    /// before it: the next batch comes at once. An actor that drains handles the items given back, too. One
-    /// that stops gives them back with the others that wait ([`Handle::stop`](super::Handle::stop)). A handler
-    /// that panics loses them with its batch; one that fails keeps them for the next try. A batch that gives
-    /// every item back counts as failed, and its cost teaches the controller nothing.
+    /// The handler says how often it tries ([`Batch::attempt`]), and waits by itself where a try needs a
+    /// pause before it: the next batch comes at once. An actor that drains handles the items given back, too.
+    /// An actor that stops gives them to the caller of [`Handle::stop`](super::Handle::stop) with the others
+    /// that wait. A panic of the handler loses them with the batch. A failure of the batch leaves them for
+    /// the next try. A batch that gives every item back counts as failed, and its cost teaches the controller
+    /// nothing.
     ///
     /// ```
     /// use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler};
@@ -217,9 +218,8 @@ impl<T, R, M> Batch<T, R, M> {
     }
 
     /// Answers the callers of the items taken and not [given back](Self::retry): one result an item, in
-    /// order, those of casts going nowhere.
-    /// With any other number of results nobody can tell whose is whose, so that every one of these callers
-    /// gets [`ReplyError::ResultCount`] and the batch counts as failed.
+    /// order, those of casts going nowhere. With any other number of results no result has a known item: each
+    /// of these callers gets [`ReplyError::ResultCount`], and the batch counts as failed.
     pub fn answer<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = R>,

@@ -100,9 +100,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The most bytes that may wait, by the weight of [`Builder::weigh`]; a single heavier item is accepted
-    /// when nothing else waits, and items that the handler gives back find room always. Threads and tasks that
-    /// wait for room have it in turn, about equal shares of it each, and no item starves behind smaller ones.
-    /// Not bounded if not set.
+    /// when nothing else waits, and items that the handler gives back find room always. Threads and tasks
+    /// that wait for room have it in turn, about equal shares of it each, and no item starves behind smaller
+    /// ones. Not bounded if not set.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;

@@ -13,8 +13,8 @@ use super::outcome::Outcome;
 use super::reply::Cause;
 
 /// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]: nothing or a
-/// [`Flow`](super::Flow), and callers are answered `()`; one result an item in a `Vec`; or a `Result` of any of
-/// these, and callers get the error. The actor drops items left in the vector and uses the vector again.
+/// [`Flow`](super::Flow), and callers are answered `()`; one result an item in a `Vec`; or a `Result` of any
+/// of these, and callers get the error. The actor drops items left in the vector and uses the vector again.
 ///
 /// ```
 /// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }

@@ -68,8 +68,8 @@ pub trait SharedHandler: Send + Sync + 'static {
 
 impl<T: Send + 'static> Builder<T> {
     /// Starts an actor as a task of the current tokio runtime, which needs its timer. The closure is called
-    /// with the items of each batch, and its futures run as tasks, several at once. They return an [`Outcome`]:
-    /// `()`, one reply an item in a `Vec`, or a `Result` of either.
+    /// with the items of each batch, and its futures run as tasks, several at once. They return an
+    /// [`Outcome`]: `()`, one reply an item in a `Vec`, or a `Result` of either.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -179,7 +179,7 @@ impl Gate {
         self.0.pressed.store(false, SeqCst);
     }
 
-    /// Grants credit to those whose turn it is, and calls them.
+    /// Grants credit to the waiters in their turn, and calls them.
     fn serve(&self, mut line: MutexGuard<'_, Line>) {
         let mut called = Vec::new();
         self.grant(&mut line, &mut called);
@@ -530,7 +530,7 @@ mod tests {
             gate.release(10);
             assert!(second.join().unwrap());
         });
-        assert!(!comes(&mut first), "it stands anew");
+        assert!(!comes(&mut first), "it stands at the end");
         gate.release(5);
         assert!(comes(&mut first));
     }

@@ -84,8 +84,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send(item, Entry::Cast)
     }
 
-    /// As [`cast`](Self::cast), and waits for room at most for `timeout` ([`Duration::MAX`]: for ever), on any
-    /// runtime. Dropping the future drops the item.
+    /// As [`cast`](Self::cast), and waits for room at most for `timeout` ([`Duration::MAX`]: for ever), on
+    /// any runtime. Dropping the future drops the item.
     ///
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;

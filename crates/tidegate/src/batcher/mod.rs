@@ -40,9 +40,9 @@
 //!
 //! # What a sender can rely on
 //!
-//! - The actor handles each accepted item once, in order with the others of its sender (with several batches at once: of its key); or [`Handle::stop`]
-//!   gives it back; or it is lost with the batch in which its handler panicked. A send that fails gives its
-//!   item back.
+//! - The actor handles each accepted item once, in order with the others of its sender (with several batches
+//!   at once: of its key); or [`Handle::stop`] gives it back; or it is lost with the batch in which its
+//!   handler panicked. A send that fails gives its item back.
 //! - A handler may give items back for another try ([`Batch::retry`]). They come first in the next batch, and
 //!   their callers wait on.
 //! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
@@ -140,8 +140,8 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 pub use task::AsyncHandler;
 
 /// Starts an actor on a thread of its own with everything by default: `handle` gets the items of each batch,
-/// as by [`each_batch`], and returns an [`Outcome`]. For more, see [`Builder`], [`Handler`], [`map_results`] and
-/// [`Fold`].
+/// as by [`each_batch`], and returns an [`Outcome`]. For more, see [`Builder`], [`Handler`], [`map_results`]
+/// and [`Fold`].
 ///
 /// # Errors
 /// The operating system gave no thread.

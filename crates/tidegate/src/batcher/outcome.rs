@@ -3,8 +3,8 @@
 use super::batch::Batch;
 use super::handler::{Failure, Flow, Handled};
 
-/// The output of a closure that handles batches: `()`, a [`Flow`], one reply an item in a `Vec`, or a `Result`
-/// of any of these, so that `?` works in the closure.
+/// The output of a closure that handles batches: `()`, a [`Flow`], one reply an item in a `Vec`, or a
+/// `Result` of any of these, so that `?` works in the closure.
 ///
 /// ```
 /// use tidegate::batcher::{Builder, each_batch};
@@ -20,7 +20,8 @@ pub trait Outcome {
     /// The answer to each call: `()` where callers learn only that their batch was handled.
     type Reply: Send + 'static;
 
-    /// Answers the callers of the items that were taken out of `batch`, and returns the same as a handler does.
+    /// Answers the callers of the items that were taken out of `batch`, and returns the same as a handler
+    /// does.
     ///
     /// # Errors
     /// The batch failed.

@@ -4,8 +4,7 @@
 //! everything that waits, in the order of the batch, past the queue: they need no room there, so that a
 //! handler never waits for room that only the handler can make. A panic loses them with the batch.
 //!
-//! Invariants: the counts of tries are as many as operations up to the last one that was tried before; an
-//! operation without a count is in its first try; the places given back ascend.
+//! Invariants: an operation without a count is in its first try; the places given back ascend.
 
 use std::fmt;
 
@@ -155,8 +154,8 @@ impl<T, R, M> Drain<'_, T, R, M> {
         self.tries.as_ref().map_or(1, |tries| tries.of_op(place))
     }
 
-    /// Gives an operation back for another try: the one that came out last, or another in its place, such
-    /// as a part of it. See [`Batch::retry`](super::Batch::retry).
+    /// Gives an operation back for another try: the last operation that came out, or another in its place,
+    /// such as a part of it. See [`Batch::retry`](super::Batch::retry).
     pub fn retry(&mut self, op: Op<T, R, M>) {
         let attempt = self.attempt();
         let place = self.passed.saturating_sub(1);
