@@ -72,6 +72,7 @@
 //! | min, max, growth | [`Builder::bounds`], [`Builder::controller`]; no need to set them |
 
 mod actor;
+mod ages;
 mod arrivals;
 mod batch;
 mod block;
@@ -89,6 +90,7 @@ mod driven;
 mod error;
 mod fold;
 mod gate;
+mod gathered;
 mod handle;
 mod handler;
 mod inspect;

@@ -1,0 +1,142 @@
+//! The batch being gathered: which entries it takes, and where it is cut.
+
+use super::batch::Batch;
+use super::handler::{Append, Op};
+use super::keys::Keys;
+use super::retry::Retried;
+use super::shared::Entry;
+use crate::boundary::Cut;
+use crate::controller::Load;
+
+/// The load taken out of the queue for the batch being gathered.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) limit: Load,
+    pub(super) load: Load,
+    /// Bytes of items that are not in the batch: their callers gave up.
+    pub(super) void: u64,
+    pub(super) cancelled: u64,
+    /// Calls in the batch.
+    pub(super) calls: u64,
+    pub(super) cut: Option<Cut>,
+}
+
+impl Gathered {
+    /// Puts an entry into the batch, or sets it aside while its key is busy; gives it back if the batch is
+    /// complete.
+    #[inline]
+    pub(super) fn offer_by_key<T, R, M>(
+        &mut self,
+        entry: Entry<T, R, M>,
+        keys: &mut Option<Keys<T, R, M>>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Option<Entry<T, R, M>> {
+        let Some(keys) = keys else {
+            return self.offer(entry, batch, append);
+        };
+        if self.cut.is_some() {
+            return Some(entry);
+        }
+        let back = self.offer(keys.admit(entry)?, batch, append);
+        if back.is_some() {
+            keys.refuse();
+        }
+        back
+    }
+
+    /// Puts an entry into the batch; gives it back if the batch is complete.
+    #[inline]
+    fn offer<T, R, M>(
+        &mut self,
+        entry: Entry<T, R, M>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Option<Entry<T, R, M>> {
+        if self.cut.is_some() {
+            return Some(entry);
+        }
+        // Each operation is built where it goes: moving it there would cost more than all the rest.
+        let appended = match entry {
+            Entry::Wake => return None,
+            Entry::Call(weight, _, ref reply) if !reply.is_wanted() => {
+                self.void += u64::from(weight);
+                self.cancelled += 1;
+                return None;
+            }
+            Entry::Cast(weight, _) | Entry::Call(weight, _, _) if self.is_over(weight) => {
+                self.cut = Some(Cut::Bytes);
+                return Some(entry);
+            }
+            Entry::Cast(weight, item) => {
+                self.count(weight);
+                append(batch, Op::Cast(item))
+            }
+            Entry::Call(weight, item, reply) => {
+                self.count(weight);
+                self.calls += 1;
+                append(batch, Op::Call(item, reply))
+            }
+            Entry::Info(message) => {
+                self.count(0);
+                append(batch, Op::Info(message))
+            }
+            Entry::Retry(retried) => match self.offer_again(retried, batch, append) {
+                Ok(appended) => appended,
+                Err(back) => return back,
+            },
+        };
+        if appended == Append::Finish {
+            self.cut = Some(Cut::Finished);
+        } else if self.load.bytes > self.limit.bytes {
+            self.cut = Some(Cut::Oversized);
+        } else if self.load.items >= self.limit.items {
+            self.cut = Some(Cut::Items);
+        }
+        None
+    }
+
+    /// Puts an operation that was given back into the batch. Otherwise returns the entry, unless its caller
+    /// gave up.
+    #[cold]
+    fn offer_again<T, R, M>(
+        &mut self,
+        retried: Box<Retried<T, R, M>>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Result<Append, Option<Entry<T, R, M>>> {
+        if retried.is_void() {
+            self.void += u64::from(retried.weight);
+            self.cancelled += 1;
+            return Err(None);
+        }
+        if self.is_over(retried.weight) {
+            self.cut = Some(Cut::Bytes);
+            return Err(Some(Entry::Retry(retried)));
+        }
+        let Retried {
+            weight,
+            attempt,
+            op,
+        } = *retried;
+        self.count(weight);
+        self.calls += u64::from(matches!(op, Op::Call(..)));
+        let before = batch.ops().len();
+        let appended = append(batch, op);
+        batch.note_attempt(before, attempt);
+        Ok(appended)
+    }
+
+    /// Before foreign code runs: if that panics, the item is gone with the batch.
+    #[inline]
+    fn count(&mut self, weight: u32) {
+        self.load.items += 1;
+        self.load.bytes += u64::from(weight);
+    }
+
+    /// Returns whether an item of this weight would pass the limit on bytes; alone it may.
+    #[inline]
+    fn is_over(&self, weight: u32) -> bool {
+        self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes
+    }
+}
