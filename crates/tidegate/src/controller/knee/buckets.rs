@@ -119,6 +119,8 @@ pub(super) struct Buckets {
     /// Bit i: bucket i was measured since the costs last changed, however long ago.
     seen: u64,
     batches: u64,
+    /// No bucket ages before this batch.
+    ages_at: u64,
 }
 
 /// What a look over the buckets found.
@@ -150,6 +152,7 @@ impl Buckets {
             live: 0,
             seen: 0,
             batches: 0,
+            ages_at: u64::MAX,
         }
     }
 
@@ -174,6 +177,7 @@ impl Buckets {
         self.seen |= 1 << i;
         if self.live & (1 << i) == 0 {
             self.live |= 1 << i;
+            self.ages_at = self.ages_at.min(self.batches + AGE);
             *b = Bucket {
                 first: self.batches,
                 ..EMPTY
@@ -264,26 +268,15 @@ impl Buckets {
         }
     }
 
-    /// Ages the buckets, drops those that have faded, and looks them over from the smallest size up. `noise`
-    /// is that of one sample. O(live buckets), some five additions each.
+    /// Ages the buckets where that is due, and looks them over from the smallest size up. `noise` is that of
+    /// one sample. O(live buckets), some five additions each.
     pub(super) fn scan(&mut self, noise: f64) -> Scan {
         let mut scan = Scan::default();
+        if self.batches >= self.ages_at {
+            self.age();
+        }
         let mut best = &EMPTY;
         let mut rest = self.live;
-        while rest != 0 {
-            let i = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            let idle = self.batches - self.all[i].last;
-            if idle != 0 && idle.is_multiple_of(AGE) {
-                let weight = self.all[i].weight / 2.0;
-                if weight < 0.5 {
-                    self.live &= !(1 << i);
-                    continue;
-                }
-                self.all[i].weigh(weight);
-            }
-        }
-        rest = self.live;
         while rest != 0 {
             let b = &self.all[rest.trailing_zeros() as usize];
             rest &= rest - 1;
@@ -311,6 +304,28 @@ impl Buckets {
         }
         scan.top = scan.hi;
         scan
+    }
+
+    /// Halves the weight of the buckets that were not visited for a multiple of [`AGE`] batches, and drops
+    /// those that have faded.
+    #[cold]
+    fn age(&mut self) {
+        self.ages_at = u64::MAX;
+        let mut rest = self.live;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let idle = self.batches - self.all[i].last;
+            if idle != 0 && idle.is_multiple_of(AGE) {
+                let weight = self.all[i].weight / 2.0;
+                if weight < 0.5 {
+                    self.live &= !(1 << i);
+                    continue;
+                }
+                self.all[i].weigh(weight);
+            }
+            self.ages_at = self.ages_at.min(self.batches + AGE - idle % AGE);
+        }
     }
 
     /// The sums again over sizes up to `n` only.

@@ -669,10 +669,14 @@ impl Knee {
             let lost = self.open.remove(0);
             self.flight.gone(now.as_nanos(), lost.items);
         }
-        let waited = self.oldest < self.freed;
-        let start = self
-            .flight
-            .started(now.as_nanos(), batch.items, left, waited);
+        let start = if self.flight.is_single() {
+            // No number is ever judged.
+            Start::default()
+        } else {
+            let waited = self.oldest < self.freed;
+            self.flight
+                .started(now.as_nanos(), batch.items, left, waited)
+        };
         let open = Open {
             id,
             n,
@@ -706,7 +710,10 @@ impl Knee {
             ..
         } = self.open.swap_remove(at);
         self.freed = now;
-        let ran = self.flight.done(now.as_nanos(), items, start);
+        let ran = match self.flight.is_single() {
+            true => None,
+            false => Some(self.flight.done(now.as_nanos(), items, start)),
+        };
         if !ok {
             return;
         }
@@ -755,11 +762,11 @@ impl Knee {
     }
 
     /// The cost the batch would have had alone, if that can be told, after learning from it how much those
-    /// that `ran` at once slowed it down.
-    fn alone(&mut self, n: u64, ran: Ran, cost_ns: f64) -> Option<f64> {
-        if self.flight.is_single() {
+    /// that `ran` at once slowed it down. `None` for `ran` where one batch runs at a time.
+    fn alone(&mut self, n: u64, ran: Option<Ran>, cost_ns: f64) -> Option<f64> {
+        let Some(ran) = ran else {
             return Some(cost_ns);
-        }
+        };
         let usual = self.cost.alone(n as f64);
         let slowdown = self.flight.trusted(ran);
         let limit = self.standing();

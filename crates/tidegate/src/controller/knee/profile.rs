@@ -18,31 +18,57 @@ pub(super) struct Profile {
     mean: [f64; SLOTS],
     current: [f64; SLOTS],
     completions: u64,
+    /// The sum of `mean`: no wait brings more.
+    total: f64,
+    /// Something arrived: without that all slots are zero.
+    any: bool,
 }
+
+/// An average below this is zero: it decides nothing, and arithmetic on denormal numbers takes a hundred
+/// times as long.
+const MEAN_MIN: f64 = 1e-30;
 
 impl Profile {
     /// `items` arrived `dt` after the last completion.
     pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
         if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
             *slot += items as f64;
+            self.any = true;
         }
     }
 
     /// A batch is finished: what arrived since the last completion joins the average.
     pub(super) fn completed(&mut self) {
         self.completions += 1;
-        let gain = (1.0 / self.completions as f64).max(1.0 / 32.0);
-        for (m, c) in self.mean.iter_mut().zip(&mut self.current) {
-            *m += (*c - *m) * gain;
-            *c = 0.0;
+        if !self.any {
+            return;
         }
+        let gain = match self.completions {
+            few @ ..32 => 1.0 / few as f64,
+            _ => 1.0 / 32.0,
+        };
+        // Four sums at once: their order does not matter for a bound.
+        let mut totals = [0.0; 4];
+        let slots = self.mean.iter_mut().zip(&mut self.current);
+        for (at, (m, c)) in slots.enumerate() {
+            let mean = *m + (*c - *m) * gain;
+            *m = if mean < MEAN_MIN { 0.0 } else { mean };
+            *c = 0.0;
+            totals[at % 4] += *m;
+        }
+        self.total = totals.iter().sum();
     }
 
     /// How much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if it does not
     /// pay.
     pub(super) fn wait(&self, dt: f64, a: f64, queued: u64) -> f64 {
+        let least = WORTH * (queued as f64).max(1.0);
+        // All that is expected, at once, would not be worth it: the margin covers rounding.
+        if self.completions < LEARN || self.total < least * 0.99 {
+            return 0.0;
+        }
         let first = slot_of(dt, a);
-        if self.completions < LEARN || first >= SLOTS {
+        if first >= SLOTS {
             return 0.0;
         }
         let width = a / SLOTS as f64;
