@@ -18,21 +18,25 @@ pub(super) struct Profile {
     mean: [f64; SLOTS],
     current: [f64; SLOTS],
     completions: u64,
-    /// The sum of `mean`: no wait brings more.
+    /// The sum of `mean`, but for rounding: no wait brings more. The sum of `current`.
     total: f64,
+    came: f64,
     /// Something arrived: without that all slots are zero.
     any: bool,
 }
 
-/// An average below this is zero: it decides nothing, and arithmetic on denormal numbers takes a hundred
-/// times as long.
+/// A mean below this becomes zero: it decides nothing, and would decay into denormal numbers, with which
+/// arithmetic takes a hundred times as long.
 const MEAN_MIN: f64 = 1e-30;
+/// Completions between two looks for such means: far fewer than it takes to decay from there.
+const TIDY: u64 = 256;
 
 impl Profile {
     /// `items` arrived `dt` after the last completion.
     pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
         if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
             *slot += items as f64;
+            self.came += items as f64;
             self.any = true;
         }
     }
@@ -47,16 +51,23 @@ impl Profile {
             few @ ..32 => 1.0 / few as f64,
             _ => 1.0 / 32.0,
         };
-        // Four sums at once: their order does not matter for a bound.
-        let mut totals = [0.0; 4];
-        let slots = self.mean.iter_mut().zip(&mut self.current);
-        for (at, (m, c)) in slots.enumerate() {
-            let mean = *m + (*c - *m) * gain;
-            *m = if mean < MEAN_MIN { 0.0 } else { mean };
+        for (m, c) in self.mean.iter_mut().zip(&mut self.current) {
+            *m += (*c - *m) * gain;
             *c = 0.0;
-            totals[at % 4] += *m;
         }
-        self.total = totals.iter().sum();
+        self.total += (std::mem::take(&mut self.came) - self.total) * gain;
+        if self.completions.is_multiple_of(TIDY) {
+            self.tidy();
+        }
+    }
+
+    #[cold]
+    fn tidy(&mut self) {
+        for m in &mut self.mean {
+            if *m < MEAN_MIN {
+                *m = 0.0;
+            }
+        }
     }
 
     /// How much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if it does not
