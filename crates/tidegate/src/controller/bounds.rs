@@ -168,6 +168,7 @@ impl<C: Controller> Bounded<C> {
         self.bounds
     }
 
+    #[inline]
     fn clamp(&self, mut d: Decision) -> Decision {
         let b = &self.bounds;
         if d.limit_items > b.items_max {
@@ -179,7 +180,7 @@ impl<C: Controller> Bounded<C> {
             d.limit_bytes = b.bytes_max;
         }
         d.limit_bytes = d.limit_bytes.max(1);
-        d.in_flight = d.in_flight.clamp(1, b.in_flight_max);
+        d.in_flight = d.in_flight.min(b.in_flight_max).max(1);
         d
     }
 
@@ -216,6 +217,7 @@ impl<C: Controller> Bounded<C> {
     }
 
     /// Charges the time since the last event to the wait in progress.
+    #[cold]
     fn charge(&mut self) {
         if let Some(w) = &mut self.wait {
             let item_ns = w.items.saturating_mul(self.now.since(w.since));
@@ -238,6 +240,7 @@ impl<C: Controller> Bounded<C> {
 }
 
 impl<C: Controller> Controller for Bounded<C> {
+    #[inline(always)]
     fn on(&mut self, now: Time, event: Event) -> Decision {
         self.now = self.now.max(now);
         if self.wait.is_some() {

@@ -389,7 +389,7 @@ impl Knee {
 
     /// The limit in force.
     fn standing(&self) -> u64 {
-        (self.limit as u64).clamp(self.floor, self.ceiling)
+        (self.limit as u64).max(self.floor).min(self.ceiling)
     }
 
     /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
@@ -422,7 +422,7 @@ impl Knee {
             // Short batches tell sooner how many may run.
             limit = limit.min((BRIEF * a / b).max(1.0));
         }
-        let full = (limit as u64).clamp(self.floor, self.ceiling);
+        let full = (limit as u64).max(self.floor).min(self.ceiling);
         if let Some((limit, reason)) = self.probe(full, backlog) {
             return Plan {
                 limit,
