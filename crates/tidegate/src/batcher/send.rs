@@ -47,6 +47,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 
     /// Waits for room as a task.
+    #[inline]
     pub(super) async fn send_async(
         &self,
         item: T,
@@ -73,7 +74,17 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             }
         };
         self.stamp.touch(&self.clock);
-        let sent = self.queue.push(entry(weight, item)).await;
+        // An entry that finds room is built where it goes: a move into a future costs more than the rest.
+        let Err(error) = self.queue.push_now(entry(weight, item)) else {
+            if let Some(credit) = credit {
+                credit.keep();
+            }
+            return Ok(());
+        };
+        let sent = match error {
+            PushError::Full(entry) => self.queue.push(entry).await,
+            error => Err(error),
+        };
         self.sent(sent, credit)
     }
 

@@ -98,9 +98,11 @@ impl Waits {
     ) -> Time {
         let clock = driver.actor().clock();
         let until = driver.actor().prepare_wait(step, now);
-        let waiting = driver.actor().waiting();
         let pass = match step {
-            Step::Hold { .. } if until > now => self.patience.hold(now, until, waiting),
+            Step::Hold { .. } if until > now => {
+                let waiting = driver.actor().waiting();
+                self.patience.hold(now, until, waiting)
+            }
             // Enough came while the wait was prepared.
             Step::Hold { .. } => {
                 driver.actor().waited(step, now, until);

@@ -100,6 +100,12 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
+    /// As [`try_push`](Self::try_push), for a caller that goes on to wait for room: it counts no refusal.
+    #[inline]
+    pub(crate) fn push_now(&self, item: T) -> Result<(), PushError<T>> {
+        self.shared.attempt(item)
+    }
+
     /// Takes `item` if there is any room at all, the room of waiters in line included. So a refusal means
     /// that the consumer has items to see to.
     pub(crate) fn push_past_line(&self, item: T) -> Result<(), PushError<T>> {
