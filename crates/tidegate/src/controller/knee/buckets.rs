@@ -171,8 +171,6 @@ impl Buckets {
     pub(super) fn add(&mut self, n: u64, y: f64, noise: f64) {
         self.batches += 1;
         let i = grid_index(n);
-        let window = noise / KNOWN;
-        let window = (window * window).clamp(SAMPLES.0, SAMPLES.1) as u32;
         let b = &mut self.all[i];
         self.seen |= 1 << i;
         if self.live & (1 << i) == 0 {
@@ -183,7 +181,7 @@ impl Buckets {
                 ..EMPTY
             };
         }
-        b.count = (b.count + 1).min(window);
+        b.count = grown(b.count, noise);
         let gain = 1.0 / f64::from(b.count);
         b.n += (n as f64 - b.n) * gain;
         b.y += (y - b.y) * gain;
@@ -344,6 +342,26 @@ impl Buckets {
             scan.hi = b.n;
         }
     }
+}
+
+/// How many samples a bucket averages over after one more than `count`, where single costs scatter by `noise`.
+fn grown(count: u32, noise: f64) -> u32 {
+    const LEAST: u32 = SAMPLES.0 as u32;
+    if count < LEAST {
+        return count + 1;
+    }
+    let window = noise / KNOWN;
+    let window = window * window;
+    // A branch: what depends on the count need not wait for the noise.
+    if window < SAMPLES.0 + 1.0 {
+        return LEAST;
+    }
+    wide(count, window)
+}
+
+#[cold]
+fn wide(count: u32, window: f64) -> u32 {
+    (count + 1).min(window.clamp(SAMPLES.0, SAMPLES.1) as u32)
 }
 
 /// The smallest size of a half-octave. The second one is empty: there is nothing between 1 and 2.

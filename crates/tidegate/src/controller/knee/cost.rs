@@ -181,7 +181,10 @@ impl Cost {
         } else {
             e.abs().min(most)
         };
-        let gain = (1.0 / f64::from(self.judged)).max(1.0 / 32.0);
+        let gain = match self.judged {
+            few @ ..32 => 1.0 / f64::from(few),
+            _ => 1.0 / 32.0,
+        };
         let noise = self.noise + (seen * 1.25 - self.noise) * gain;
         self.noise = noise.clamp(NOISE_MIN, NOISE_MAX);
         if e.abs() > most {

@@ -90,6 +90,8 @@ pub struct Knee {
 
     now: Time,
     limit: f64,
+    /// The limit within the bounds, as a number of items or bytes.
+    standing: u64,
     /// Whether the limit is on the grid, and so worth keeping.
     on_grid: bool,
     binding: Reason,
@@ -230,6 +232,7 @@ impl Knee {
             inflation,
             now: Time::ZERO,
             limit: limit as f64,
+            standing: limit,
             on_grid: false,
             binding: Reason::Probe,
             saturated: 0,
@@ -293,6 +296,7 @@ impl Knee {
             ceiling,
             other: self.ceiling,
             limit: limit as f64,
+            standing: limit,
             plan,
             ..self
         })
@@ -377,7 +381,7 @@ impl Knee {
     /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a
     /// backlog.
     fn unasked(&self) -> Plan {
-        let full = self.standing();
+        let full = self.standing;
         let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
         Plan {
             limit,
@@ -387,9 +391,14 @@ impl Knee {
         }
     }
 
-    /// The limit in force.
-    fn standing(&self) -> u64 {
-        (self.limit as u64).max(self.floor).min(self.ceiling)
+    /// Puts a limit into force.
+    fn set_limit(&mut self, limit: f64) {
+        self.limit = limit;
+        self.standing = self.bounded(limit);
+    }
+
+    fn bounded(&self, limit: f64) -> u64 {
+        (limit as u64).max(self.floor).min(self.ceiling)
     }
 
     /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
@@ -422,7 +431,11 @@ impl Knee {
             // Short batches tell sooner how many may run.
             limit = limit.min((BRIEF * a / b).max(1.0));
         }
-        let full = (limit as u64).max(self.floor).min(self.ceiling);
+        let full = if limit == self.limit {
+            self.standing
+        } else {
+            self.bounded(limit)
+        };
         if let Some((limit, reason)) = self.probe(full, backlog) {
             return Plan {
                 limit,
@@ -755,7 +768,7 @@ impl Knee {
         if self.targeted() || self.search.found().is_some() {
             self.retarget();
         } else if self.cost.fit.is_none() && n >= plan.limit && n >= plan.full {
-            self.limit = n.saturating_mul(self.growth()).min(self.ceiling) as f64;
+            self.set_limit(n.saturating_mul(self.growth()).min(self.ceiling) as f64);
             self.binding = Reason::Probe;
         }
         self.check_feasible();
@@ -769,7 +782,7 @@ impl Knee {
         };
         let usual = self.cost.alone(n as f64);
         let slowdown = self.flight.trusted(ran);
-        let limit = self.standing();
+        let limit = self.standing;
         self.flight.learn(
             ran,
             usual.map(|usual| (cost_ns, usual)),
@@ -799,7 +812,7 @@ impl Knee {
             (target, binding) = (convex, Reason::Convexity);
         }
         if let Some(found) = self.search.found() {
-            self.limit = self.ample(found as f64).min(ceiling);
+            self.set_limit(self.ample(found as f64).min(ceiling));
             self.binding = if self.search.is_loose() {
                 Reason::Backlog
             } else {
@@ -819,7 +832,7 @@ impl Knee {
         if c >= ceiling {
             binding = Reason::Memory;
         }
-        self.limit = c.min(ceiling);
+        self.set_limit(c.min(ceiling));
         self.binding = binding;
     }
 
@@ -915,7 +928,7 @@ impl Controller for Knee {
 
     fn snapshot(&self) -> Snapshot {
         Snapshot {
-            limit: self.standing(),
+            limit: self.standing,
             binding: Some(self.binding),
             model: self.cost.model(),
             rate_per_s: self.rate.per_ns().unwrap_or(0.0) * 1e9,
