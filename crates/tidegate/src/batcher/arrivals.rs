@@ -37,8 +37,15 @@ impl Arrivals {
     }
 
     /// Tells `each` of what arrived since `read`, as a time and a number of calls, and moves `read` on.
-    pub(super) fn take(&self, read: &mut u64, mut each: impl FnMut(Time, u64)) {
+    #[inline]
+    pub(super) fn take(&self, read: &mut u64, each: impl FnMut(Time, u64)) {
         let next = self.next.load(Ordering::Relaxed);
+        if next != *read {
+            self.take_until(next, read, each);
+        }
+    }
+
+    fn take_until(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;
         let mut together = 1 + missed;

@@ -207,7 +207,8 @@ impl Gate {
 
 /// The slot `dt` falls into; [`SLOTS`] or more if none.
 fn slot_of(dt: f64, a: f64) -> usize {
-    (dt / a * SLOTS as f64) as usize
+    // The cast to 32 bits takes fewer steps, and all above is past the profile.
+    (dt / a * SLOTS as f64) as u32 as usize
 }
 
 #[cfg(test)]
