@@ -384,17 +384,12 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     ) -> Result<(), Panicked> {
         self.announce(now);
         // The operations left are the user's, too, and may panic when dropped.
-        let cleared = returned.and_then(|flow| Ok((flow, catch(|| self.batch.clear())?)));
-        let (flow, failed) = match cleared {
-            Ok(cleared) => cleared,
-            Err(panicked) => {
-                // It may have happened in the middle of gathering.
-                self.settle();
-                self.lose_batch();
-                self.shared.counters.panicked();
-                self.finish_batch(now, false, &[]);
-                return Err(panicked);
-            }
+        let (flow, failed) = match returned {
+            Ok(flow) => match catch(|| self.batch.clear()) {
+                Ok(failed) => (flow, failed),
+                Err(panicked) => return self.finish_lost(now, panicked),
+            },
+            Err(panicked) => return self.finish_lost(now, panicked),
         };
         let back = self.batch.take_back();
         if self.finish_batch(now, !failed, &back) {
@@ -407,6 +402,16 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             Flow::Stop(cause) => self.stop(StopReason::Handler(cause)),
         }
         Ok(())
+    }
+
+    /// The handler panicked, perhaps in the middle of gathering, or an operation did that was dropped.
+    #[cold]
+    fn finish_lost(&mut self, now: Time, panicked: Panicked) -> Result<(), Panicked> {
+        self.settle();
+        self.lose_batch();
+        self.shared.counters.panicked();
+        self.finish_batch(now, false, &[]);
+        Err(panicked)
     }
 
     /// Reports the end of the batch in the handler's hands, which gave `back` back; false if there is none.
