@@ -202,11 +202,10 @@ impl Cost {
             self.clipped += 1;
             return expected * (1.0 + f64::from(sign) * most);
         }
-        if !counts {
-            return y;
+        if counts {
+            b.streak = 0;
+            self.streak = 0;
         }
-        b.streak = 0;
-        self.streak = 0;
         let z = (e / self.noise.max(0.01)).clamp(-2.5, 2.5);
         self.up = (self.up + z - 0.5).max(0.0);
         self.down = (self.down - z - 0.5).max(0.0);
