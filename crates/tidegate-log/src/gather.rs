@@ -70,7 +70,7 @@ impl Gather {
             boundary::Step::Take(limit) => self.take(now, limit),
             boundary::Step::Hold { .. } if closing => self.take(now, self.boundary.limit()),
             boundary::Step::Hold { until, .. } => Step::Hold(until),
-            boundary::Step::Busy | boundary::Step::Rest => Step::Rest,
+            boundary::Step::Busy { .. } | boundary::Step::Rest => Step::Rest,
         }
     }
 

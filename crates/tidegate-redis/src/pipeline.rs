@@ -416,7 +416,7 @@ impl Pipeline {
             Step::Hold { .. } if self.urgent => self.cut(self.boundary.limit()),
             Step::Hold { until, .. } => Next::Wait(until, self.boundary.reason()),
             // Asked again when the flush that is being written is out.
-            Step::Busy | Step::Rest => Next::Nothing,
+            Step::Busy { .. } | Step::Rest => Next::Nothing,
         }
     }
 

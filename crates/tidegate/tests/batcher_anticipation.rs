@@ -100,7 +100,7 @@ fn closed_loop<C: Controller>(boundary: &mut Boundary<C>, seconds: u64) -> f64 {
                     }
                 }
                 Step::Hold { until, .. } => hold = Some(until.as_nanos()),
-                Step::Busy | Step::Rest => {}
+                Step::Busy { .. } | Step::Rest => {}
             }
         }
         let end = running.map(|(end, ..)| end);

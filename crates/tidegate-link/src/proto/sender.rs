@@ -325,7 +325,7 @@ impl Sender {
         let step = self.writes.poll(now, load, now);
         match step.unwrap_or_else(cadence::impossible) {
             Step::Take(limit) => self.outbox.slices(backlog.min(limit.bytes), slices),
-            Step::Hold { .. } | Step::Busy | Step::Rest => 0,
+            Step::Hold { .. } | Step::Busy { .. } | Step::Rest => 0,
         }
     }
 

@@ -67,7 +67,7 @@ impl Flow {
             .unwrap_or_else(impossible)
         {
             Step::Hold { until, .. } => Some(until),
-            Step::Take(_) | Step::Busy | Step::Rest => None,
+            Step::Take(_) | Step::Busy { .. } | Step::Rest => None,
         }
     }
 

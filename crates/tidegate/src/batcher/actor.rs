@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use super::ages::Ages;
 use super::batch::Batch;
-use super::core::{Core, Step};
+use super::core::{BUSY, Core, Step};
 use super::gathered::Gathered;
 use super::handler::{Append, Flow, Init, Op, StopReason};
 use super::keys::{KeyOf, Keys};
@@ -138,7 +138,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         match self.core.poll(now, backlog, oldest) {
             Step::Hold { .. } if self.is_pressed() => self.core.take_now(),
             Step::Hold { .. } if hold_ended => self.core.take_held(),
-            Step::Rest if self.waits_for_a_batch() => Step::Busy,
+            Step::Rest if self.waits_for_a_batch() => BUSY,
             step => step,
         }
     }
@@ -471,6 +471,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 }
             }
             Step::Rest if self.held_memory() > KEEP => now.after(IDLE_NS),
+            Step::Busy { until } => until,
             _ => Time::NEVER,
         }
     }

@@ -45,8 +45,8 @@ pub(super) enum Step {
     Take(Load),
     /// Wait until more than `items` wait, or until `until`, then ask again.
     Hold { items: u64, until: Time },
-    /// Wait until a batch is done: no other may start before.
-    Busy,
+    /// Wait until a batch is done, or until `until`: no other may start before.
+    Busy { until: Time },
     /// Tell the handler that nothing waits.
     Idle,
     /// Wait for anything to happen.
@@ -54,6 +54,9 @@ pub(super) enum Step {
     /// Terminate the handler: nothing waits, or the rest is to be given back.
     End,
 }
+
+/// Nothing but the end of a batch helps.
+pub(super) const BUSY: Step = Step::Busy { until: Time::NEVER };
 
 impl Core {
     pub(super) const fn new(boundary: Boundary) -> Self {
@@ -71,7 +74,7 @@ impl Core {
         if self.life == Life::Stopped {
             return match self.boundary.running() {
                 0 => Step::End,
-                _ => Step::Busy,
+                _ => BUSY,
             };
         }
         if std::mem::take(&mut self.continuing) {
@@ -89,7 +92,7 @@ impl Core {
                 Step::Take(self.boundary.limit())
             }
             boundary::Step::Hold { items, until } => Step::Hold { items, until },
-            boundary::Step::Busy => Step::Busy,
+            boundary::Step::Busy { until } => Step::Busy { until },
             boundary::Step::Rest => Step::Rest,
         }
     }
@@ -109,7 +112,7 @@ impl Core {
         let runs = self.boundary.running() > 0;
         if self.life == Life::Drained {
             if runs {
-                return Step::Busy;
+                return BUSY;
             }
             self.life = Life::Stopped;
             return Step::End;

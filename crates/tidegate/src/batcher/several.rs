@@ -91,7 +91,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
             }
             // A handler of several batches has no continue.
             Step::Continue => Turn::Again,
-            Step::Hold { .. } | Step::Busy | Step::Rest => Turn::Wait(step),
+            Step::Hold { .. } | Step::Busy { .. } | Step::Rest => Turn::Wait(step),
             Step::End => Turn::End,
         }
     }
@@ -111,7 +111,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
         }
         match step {
             // No item of the queue may start yet.
-            Step::Busy => Poll::Pending,
+            Step::Busy { .. } => Poll::Pending,
             // The end of the queue shows when the core is asked.
             _ => self.actor.consumer.poll_ready(cx).map(|_| ()),
         }

@@ -199,7 +199,7 @@ async fn run<H: AsyncHandler>(
                 }
                 idle => idle.map(|()| Flow::Continue),
             },
-            Step::Hold { .. } | Step::Rest | Step::Busy => {
+            Step::Hold { .. } | Step::Rest | Step::Busy { .. } => {
                 now = waits.pass(&mut actor, step, now).await;
                 continue;
             }

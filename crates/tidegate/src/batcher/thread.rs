@@ -54,7 +54,7 @@ pub(super) fn run<H: Handler>(
                 }
                 idle => idle.map(|()| Flow::Continue),
             },
-            Step::Hold { .. } | Step::Rest | Step::Busy => {
+            Step::Hold { .. } | Step::Rest | Step::Busy { .. } => {
                 now = wait(&mut actor, &mut looks, step, now);
                 continue;
             }

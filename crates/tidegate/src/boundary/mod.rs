@@ -69,8 +69,12 @@ pub enum Step {
         /// The latest moment to ask again.
         until: Time,
     },
-    /// As many batches run as may: ask again when one is done.
-    Busy,
+    /// As many batches run as may: ask again when one is done, or at the moment `until`, when those that run
+    /// count as stuck. To ask sooner is harmless.
+    Busy {
+        /// The latest moment to ask again; [`Time::NEVER`] where only the end of a batch can help.
+        until: Time,
+    },
     /// Nothing waits: ask again when something arrives.
     Rest,
 }
@@ -286,13 +290,13 @@ impl<C: Controller> Boundary<C> {
         if backlog.items == 0 {
             return Ok(Step::Rest);
         }
-        if self.is_busy() {
-            return Ok(Step::Busy);
+        if self.is_busy() && now < self.stuck_at() {
+            return Ok(self.busy());
         }
         let decision = self.tell(Event::Ready { backlog, oldest });
         self.decided = decision.reason;
         if self.is_busy() {
-            return Ok(Step::Busy);
+            return Ok(self.busy());
         }
         let (items, until) = match decision.when {
             When::Now => return Ok(Step::Take(self.limit())),
@@ -425,6 +429,21 @@ impl<C: Controller> Boundary<C> {
 
     const fn is_busy(&self) -> bool {
         self.table.running() >= self.in_flight()
+    }
+
+    /// When the batches that run count as stuck; never if no other may run beside them.
+    fn stuck_at(&self) -> Time {
+        if self.table.running() < self.table.most() {
+            self.controller.stuck_at()
+        } else {
+            Time::NEVER
+        }
+    }
+
+    fn busy(&self) -> Step {
+        let at = self.stuck_at();
+        let until = if at > self.now { at } else { Time::NEVER };
+        Step::Busy { until }
     }
 
     fn check(&self, now: Time) -> Result<(), BoundaryError> {

@@ -287,6 +287,10 @@ impl<C: Controller> Controller for Bounded<C> {
     fn wants_arrivals(&self) -> bool {
         self.inner.wants_arrivals()
     }
+
+    fn stuck_at(&self) -> Time {
+        self.inner.stuck_at()
+    }
 }
 
 const fn memory_unless_waiting(d: Decision) -> Reason {

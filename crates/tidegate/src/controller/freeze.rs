@@ -100,6 +100,10 @@ impl<C: Controller> Controller for Freeze<C> {
     fn wants_arrivals(&self) -> bool {
         self.inner.wants_arrivals()
     }
+
+    fn stuck_at(&self) -> Time {
+        self.inner.stuck_at()
+    }
 }
 
 #[cfg(test)]

@@ -94,6 +94,10 @@ impl<C: Controller> Controller for Recorder<C> {
     fn wants_arrivals(&self) -> bool {
         self.inner.wants_arrivals()
     }
+
+    fn stuck_at(&self) -> Time {
+        self.inner.stuck_at()
+    }
 }
 
 /// Runs `controller`, as it was when the log was begun, through the log again.

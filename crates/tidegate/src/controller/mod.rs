@@ -81,6 +81,13 @@ pub trait Controller: Send {
     fn wants_arrivals(&self) -> bool {
         true
     }
+
+    /// When the batches that run count as stuck. If none of them ends before, and as many run as may, the
+    /// driver sends [`Event::Ready`] at that moment, and the answer may allow another. [`Time::NEVER`] unless
+    /// a controller says otherwise. A wrapper asks the controller inside.
+    fn stuck_at(&self) -> Time {
+        Time::NEVER
+    }
 }
 
 impl<C: Controller + ?Sized> Controller for Box<C> {
@@ -94,6 +101,10 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
 
     fn wants_arrivals(&self) -> bool {
         (**self).wants_arrivals()
+    }
+
+    fn stuck_at(&self) -> Time {
+        (**self).stuck_at()
     }
 }
 
@@ -111,6 +122,10 @@ impl<C: Controller> Controller for Arc<Mutex<C>> {
 
     fn wants_arrivals(&self) -> bool {
         locked(self).wants_arrivals()
+    }
+
+    fn stuck_at(&self) -> Time {
+        locked(self).stuck_at()
     }
 }
 

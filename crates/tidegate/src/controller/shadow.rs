@@ -103,6 +103,10 @@ impl<A: Controller, S: Controller> Controller for Shadow<A, S> {
     fn wants_arrivals(&self) -> bool {
         self.active.wants_arrivals() || self.shadow.wants_arrivals()
     }
+
+    fn stuck_at(&self) -> Time {
+        self.active.stuck_at()
+    }
 }
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ fn an_actor_ends_when_its_last_batch_is_done_and_idles_only_then() {
         core.handle_batch(at(now), one, none, Cut::Drained).unwrap()
     };
     let ((first, _), (second, _)) = (start(&mut core, 0), start(&mut core, 1));
-    assert_eq!(ready(&mut core, 2, 5), Step::Busy, "two run already");
+    assert_eq!(ready(&mut core, 2, 5), BUSY, "two run already");
     assert_eq!(ready(&mut core, 2, 0), Step::Rest, "not idle while two run");
     assert_eq!(core.handle_done(at(10), second, true, 0), 9);
     assert_eq!(ready(&mut core, 10, 0), Step::Rest);
@@ -159,9 +159,9 @@ fn an_actor_ends_when_its_last_batch_is_done_and_idles_only_then() {
     assert_eq!(ready(&mut core, 12, 0), Step::Idle);
     let (third, _) = start(&mut core, 13);
     core.drain(true);
-    assert_eq!(ready(&mut core, 14, 0), Step::Busy);
+    assert_eq!(ready(&mut core, 14, 0), BUSY);
     core.stop();
-    assert_eq!(ready(&mut core, 15, 3), Step::Busy);
+    assert_eq!(ready(&mut core, 15, 3), BUSY);
     core.handle_done_with(at(16), third, 1, true, 0);
     assert_eq!(ready(&mut core, 16, 3), Step::End);
 }
@@ -267,7 +267,7 @@ proptest! {
                             idle_told = true;
                         }
                         Step::Rest => prop_assert!(backlog == 0 && idle_told && !draining),
-                        Step::Busy => prop_assert!(false, "no batch runs here"),
+                        Step::Busy { .. } => prop_assert!(false, "no batch runs here"),
                         Step::End => {
                             prop_assert!(draining && backlog == 0);
                             ended = true;

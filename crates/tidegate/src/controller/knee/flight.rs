@@ -66,6 +66,10 @@ impl Start {
     pub(super) const fn is_after(self, now: Time) -> bool {
         self.at >= now.as_nanos()
     }
+
+    pub(super) const fn is_before(self, other: Self) -> bool {
+        self.at < other.at
+    }
 }
 
 /// How a batch ran.
@@ -184,6 +188,13 @@ impl Flight {
             return self.slowdown(f64::from(self.number));
         }
         (ran.beside < 1.25).then(|| self.slowdown(1.0)).flatten()
+    }
+
+    /// How many times longer batches take under the number in force than alone, as far as that is known.
+    pub(super) fn slowed(&self) -> f64 {
+        let allowed = self.allowed() as usize;
+        let known = self.slow.get(allowed).filter(|slow| slow.is_known());
+        known.map_or(1.0, Slow::by).max(1.0)
     }
 
     /// Returns whether the number still doubles as fast as it can.

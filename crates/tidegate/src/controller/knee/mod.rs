@@ -18,6 +18,7 @@ mod buckets;
 mod cost;
 mod flight;
 mod inflation;
+mod late;
 mod profile;
 mod rate;
 mod search;
@@ -25,8 +26,9 @@ mod slow;
 
 use buckets::Line;
 use cost::Cost;
-use flight::{Flight, Ran, Start};
+use flight::{Flight, Start};
 use inflation::Inflation;
+use late::Late;
 use profile::{Callers, Gate, Profile};
 use rate::{Drain, Rate, drain_chunk};
 use search::{Cut, Search};
@@ -113,8 +115,9 @@ pub struct Knee {
     fresh: bool,
     /// What the last [`Event::Ready`] was answered.
     plan: Plan,
-    /// The batches that run.
+    /// The batches that run, and how many of them count as stuck.
     open: Vec<Open>,
+    stuck: u32,
     /// Moving average of what a flush costs, whatever its size.
     flush_ns: f64,
     last_done: Time,
@@ -154,6 +157,7 @@ struct Open {
     items: u64,
     plan: Plan,
     start: Start,
+    late: Late,
     /// The backlog it was taken from, with the items that known callers were about to add.
     backlog: u64,
 }
@@ -251,6 +255,7 @@ impl Knee {
                 divisible: false,
             },
             open: Vec::with_capacity(bounds.in_flight_max.min(IN_FLIGHT_MAX) as usize),
+            stuck: 0,
             flush_ns: 0.0,
             last_done: Time::ZERO,
             judged: Time::ZERO,
@@ -350,6 +355,13 @@ impl Knee {
     // ---- deciding
 
     fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
+        if !self.flight.is_single() {
+            let (flight, stuck) = (&mut self.flight, &mut self.stuck);
+            late::mark(&mut self.open, now, |items| {
+                flight.gone(now.as_nanos(), items);
+                *stuck += 1;
+            });
+        }
         let backlog = self.amount(load);
         self.asked = true;
         self.oldest = oldest;
@@ -372,7 +384,7 @@ impl Knee {
         Decision {
             limit_items,
             limit_bytes,
-            in_flight: self.flight.allowed(),
+            in_flight: self.flight.allowed().saturating_add(self.stuck),
             when,
             reason,
         }
@@ -680,7 +692,11 @@ impl Knee {
         if self.open.len() == IN_FLIGHT_MAX as usize {
             // More than were allowed: the oldest of them will hardly end.
             let lost = self.open.remove(0);
-            self.flight.gone(now.as_nanos(), lost.items);
+            if lost.late.is_stuck() {
+                self.stuck -= 1;
+            } else {
+                self.flight.gone(now.as_nanos(), lost.items);
+            }
         }
         let start = if self.flight.is_single() {
             // No number is ever judged.
@@ -696,6 +712,7 @@ impl Knee {
             items: batch.items,
             plan: self.plan,
             start,
+            late: Late::new(now, self.usual(n)),
             backlog: backlog.saturating_add(coming),
         };
         self.open.push(open);
@@ -714,23 +731,20 @@ impl Knee {
         let Some(at) = self.open.iter().position(|open| open.id == id) else {
             return;
         };
+        let open = self.open.swap_remove(at);
         let Open {
             n,
-            items,
             plan,
             start,
             backlog,
             ..
-        } = self.open.swap_remove(at);
+        } = open;
         self.freed = now;
-        let ran = match self.flight.is_single() {
-            true => None,
-            false => Some(self.flight.done(now.as_nanos(), items, start)),
+        let alone = match self.flight.is_single() {
+            true => Some(cost_ns as f64),
+            false => self.alone(now, &open, cost_ns as f64, ok),
         };
-        if !ok {
-            return;
-        }
-        let Some(cost_ns) = self.alone(n, ran, cost_ns as f64) else {
+        let Some(cost_ns) = alone.filter(|_| ok) else {
             return;
         };
         if self.known {
@@ -776,11 +790,21 @@ impl Knee {
 
     /// The cost the batch would have had alone, if that can be told, after learning from it how much those
     /// that `ran` at once slowed it down. `None` for `ran` where one batch runs at a time.
-    fn alone(&mut self, n: u64, ran: Option<Ran>, cost_ns: f64) -> Option<f64> {
-        let Some(ran) = ran else {
-            return Some(cost_ns);
-        };
-        let usual = self.cost.alone(n as f64);
+    fn alone(&mut self, now: Time, done: &Open, cost_ns: f64, ok: bool) -> Option<f64> {
+        for open in &mut self.open {
+            if open.start.is_before(done.start) {
+                open.late.passed();
+            }
+        }
+        if done.late.is_stuck() {
+            self.stuck -= 1;
+            return Some(cost_ns / self.flight.slowed());
+        }
+        let ran = self.flight.done(now.as_nanos(), done.items, done.start);
+        if !ok {
+            return None;
+        }
+        let usual = self.cost.alone(done.n as f64);
         let slowdown = self.flight.trusted(ran);
         let limit = self.standing;
         self.flight.learn(
@@ -791,6 +815,16 @@ impl Knee {
             &self.cost,
         );
         slowdown.map(|slowdown| cost_ns / slowdown)
+    }
+
+    /// What a batch of `n` usually takes under the number in force.
+    fn usual(&self, n: u64) -> Option<f64> {
+        if self.flight.is_single() {
+            return None;
+        }
+        let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
+        let usual = self.cost.guess(n as f64).or(measured)?;
+        Some(usual * self.flight.slowed())
     }
 
     fn retarget_known(&mut self) {
@@ -901,6 +935,13 @@ impl Default for Knee {
 }
 
 impl Controller for Knee {
+    fn stuck_at(&self) -> Time {
+        if self.flight.is_single() {
+            return Time::NEVER;
+        }
+        late::stuck_at(&self.open)
+    }
+
     fn on(&mut self, now: Time, event: Event) -> Decision {
         let now = self.tick(now);
         match event {

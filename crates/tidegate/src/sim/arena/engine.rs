@@ -223,12 +223,20 @@ impl<'a> Sim<'a> {
     fn look(&mut self) {
         self.wake = None;
         let most = self.world.in_flight_max;
-        while !self.queue.is_empty() && self.in_flight < self.allowed.clamp(1, most) {
+        while !self.queue.is_empty() && self.in_flight < most {
+            let stuck_at = self.controller.stuck_at().as_nanos();
+            if self.in_flight >= self.allowed.clamp(1, most) && self.now < stuck_at {
+                self.wake = (stuck_at < Time::NEVER.as_nanos()).then_some(stuck_at);
+                return;
+            }
             let backlog = Load::items(self.queue.len() as u64);
             let oldest = Time::from_nanos(self.queue[0].0);
             let d = self.on(Event::Ready { backlog, oldest });
             self.allowed = d.in_flight;
             if self.in_flight >= d.in_flight.clamp(1, most) {
+                let stuck_at = self.controller.stuck_at().as_nanos();
+                let is_ahead = stuck_at > self.now && stuck_at < Time::NEVER.as_nanos();
+                self.wake = is_ahead.then_some(stuck_at);
                 return;
             }
             let until = match d.when {

@@ -1,0 +1,92 @@
+//! Batches that take far longer than usual: others may run beside them.
+//!
+//! Such a batch counts as stuck, and no longer against the number that may run, in two cases. It ran
+//! [`LATE`] times as long as batches of its size usually do, and [`PASSED`] batches that started later ended
+//! before it: the server works. Or all that run took [`ALL_LATE`] times as long: then one of them counts as
+//! stuck at a time, so that a server that is merely slow is not flooded.
+
+use super::Open;
+use crate::Time;
+
+/// A batch that others passed is late after so many times its usual cost.
+const LATE: f64 = 4.0;
+/// All of them are after so many times.
+const ALL_LATE: f64 = 16.0;
+/// In nanoseconds: no batch is late sooner, and one of unknown cost is late after the second.
+const LATE_NS: (f64, f64) = (1e6, 10e6);
+/// A late batch is stuck once so many that started later ended.
+const PASSED: u32 = 4;
+
+/// What is known of a running batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late {
+    /// When it is late beside batches that passed it, and when in any case.
+    passed_at: Time,
+    at: Time,
+    passed: u32,
+    is_stuck: bool,
+}
+
+impl Late {
+    /// A batch that starts now and usually takes `usual_ns`.
+    pub(super) fn new(now: Time, usual_ns: Option<f64>) -> Self {
+        let after = |times: f64| {
+            let ns = usual_ns.map_or(LATE_NS.1, |usual| (times * usual).max(LATE_NS.0));
+            now.after(ns as u64)
+        };
+        Self {
+            passed_at: after(LATE),
+            at: after(ALL_LATE),
+            passed: 0,
+            is_stuck: false,
+        }
+    }
+
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// A batch that started later ended.
+    pub(super) const fn passed(&mut self) {
+        self.passed = self.passed.saturating_add(1);
+    }
+
+    /// When it counts as stuck if nothing else happens.
+    fn stuck_at(&self) -> Option<Time> {
+        (self.passed >= PASSED && !self.is_stuck).then_some(self.passed_at)
+    }
+}
+
+/// When one of the batches that run counts as stuck. O(batches).
+pub(super) fn stuck_at(open: &[Open]) -> Time {
+    let counted = || open.iter().map(|open| &open.late).filter(|l| !l.is_stuck);
+    let all_late = counted().map(|late| late.at).max();
+    let passed = counted().filter_map(Late::stuck_at).min();
+    let all_late = all_late.unwrap_or(Time::NEVER);
+    passed.map_or(all_late, |at| at.min(all_late))
+}
+
+/// Marks those that count as stuck at `now`, and tells `each` their items. O(batches).
+pub(super) fn mark(open: &mut [Open], now: Time, mut each: impl FnMut(u64)) {
+    let mut all_late = true;
+    let mut oldest: Option<usize> = None;
+    for i in 0..open.len() {
+        let late = open[i].late;
+        if late.is_stuck {
+            continue;
+        }
+        if late.stuck_at().is_some_and(|at| now >= at) {
+            open[i].late.is_stuck = true;
+            each(open[i].items);
+            continue;
+        }
+        all_late &= now >= late.at;
+        if oldest.is_none_or(|o| late.at < open[o].late.at) {
+            oldest = Some(i);
+        }
+    }
+    if let Some(oldest) = oldest.filter(|_| all_late) {
+        open[oldest].late.is_stuck = true;
+        each(open[oldest].items);
+    }
+}
