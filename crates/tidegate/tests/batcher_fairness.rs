@@ -10,14 +10,16 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use batcher_common::until;
-use tidegate::batcher::{Builder, Handle};
+use batcher_common::{LONG, until};
+use tidegate::batcher::{Builder, Handle, each_batch};
+use tidegate::controller::{Bounds, Fixed};
 
 /// The bound on bytes.
 const BOUND: u64 = 1_000;
 
-/// What a producer got accepted.
+/// The items of a producer that were accepted.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     items: u64,
@@ -73,14 +75,12 @@ fn shares(threads: &[Sizes], tasks: &[Sizes], total: u64) -> Vec<Share> {
     let handle: Handle<u64> = Builder::new()
         .weigh(|bytes: &u64| *bytes)
         .capacity_bytes(BOUND)
-        .spawn(tidegate::batcher::each_batch(
-            move |items: &mut Vec<u64>| {
-                (0..1_000 * items.len()).for_each(|n| {
-                    black_box(n);
-                });
-                seen.fetch_add(items.len() as u64, Relaxed);
-            },
-        ))
+        .spawn(each_batch(move |items: &mut Vec<u64>| {
+            (0..1_000 * items.len()).for_each(|n| {
+                black_box(n);
+            });
+            seen.fetch_add(items.len() as u64, Relaxed);
+        }))
         .unwrap();
     let counts: Vec<_> = threads
         .iter()
@@ -133,9 +133,7 @@ fn shares(threads: &[Sizes], tasks: &[Sizes], total: u64) -> Vec<Share> {
             bytes: after.bytes - before.bytes,
         })
         .collect();
-    handle
-        .blocking_stop("enough", batcher_common::LONG)
-        .unwrap();
+    handle.blocking_stop("enough", LONG).unwrap();
     sending
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
@@ -166,6 +164,38 @@ fn threads_alone_and_tasks_alone_share_them() {
 #[test]
 fn two_threads_keep_their_share_of_bytes_beside_eight_tasks() {
     assert_fair(&shares(&[MIXED; 2], &[MIXED; 8], 300_000));
+}
+
+#[test]
+fn a_sender_in_line_ends_each_wait_for_company() {
+    let linger = Duration::from_secs(3_600);
+    let fixed = Fixed::new(100).with_linger(linger).controller();
+    let bounds = Bounds {
+        age_max: linger,
+        ..Bounds::default()
+    };
+    let handled = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&handled);
+    let handle = Builder::new()
+        .controller(fixed)
+        .bounds(bounds)
+        // One item leaves room, and too little for another.
+        .weigh(|_| 3)
+        .capacity_bytes(4)
+        .spawn(each_batch(move |items: &mut Vec<u64>| {
+            seen.fetch_add(items.len() as u64, Relaxed);
+        }))
+        .unwrap();
+    thread::scope(|s| {
+        for n in 0..5 {
+            let handle = &handle;
+            s.spawn(move || handle.blocking_cast(n).unwrap());
+        }
+        // Each one has room once the one before it is taken. Nothing ends the wait of the last.
+        until(|| handled.load(Relaxed) == 4);
+    });
+    handle.blocking_drain(LONG).unwrap();
+    assert_eq!(handled.load(Relaxed), 5);
 }
 
 #[test]

@@ -54,6 +54,8 @@ struct Line {
     sharers: u64,
     /// Bytes that may be taken from outside the line.
     open: u64,
+    /// A waiter found no room since the actor last took a batch, and no sender woke the actor for it.
+    untold: bool,
     /// Set while waiters were granted credit.
     alarm: Option<Arc<Alarm>>,
     closed: bool,
@@ -87,7 +89,11 @@ impl Gate {
     }
 
     pub(super) fn try_credit(&self, bytes: u64) -> Option<Credit<'_>> {
-        self.try_acquire(bytes).then(|| Credit(self, bytes))
+        self.try_acquire(bytes).then(|| Credit {
+            gate: self,
+            bytes,
+            waited: false,
+        })
     }
 
     pub(super) fn credit(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
@@ -95,7 +101,8 @@ impl Gate {
     }
 
     pub(super) async fn credit_async(&self, bytes: u64) -> Result<Credit<'_>, GateClosed> {
-        if !self.try_acquire(bytes) {
+        let waited = !self.try_acquire(bytes);
+        if waited {
             let mut place = Place {
                 gate: self,
                 bytes,
@@ -103,7 +110,11 @@ impl Gate {
             };
             poll_fn(|cx| place.poll(cx.waker())).await?;
         }
-        Ok(Credit(self, bytes))
+        Ok(Credit {
+            gate: self,
+            bytes,
+            waited,
+        })
     }
 
     fn try_acquire(&self, bytes: u64) -> bool {
@@ -166,7 +177,12 @@ impl Gate {
 
     /// There was no room. Returns whether the actor does not know yet.
     pub(super) fn press(&self) -> bool {
-        !self.0.pressed.swap(true, SeqCst)
+        !self.0.pressed.swap(true, SeqCst) || self.take_untold()
+    }
+
+    /// Returns whether a waiter found no room and the actor may sleep without knowing it.
+    fn take_untold(&self) -> bool {
+        std::mem::take(&mut lock(&self.0.line).untold)
     }
 
     /// Returns whether a sender found no room: then waiting for company is in vain.
@@ -199,8 +215,9 @@ impl Gate {
             } = line.waiters[at];
             if !granted {
                 if !self.has_room(bytes) {
-                    // The room gathers for it.
+                    // The room gathers for it, and the actor has no company to wait for.
                     line.open = 0;
+                    line.untold |= !self.0.pressed.swap(true, SeqCst);
                     return;
                 }
                 let free = self.0.limit.saturating_sub(self.used());
@@ -294,18 +311,26 @@ impl Wake for PassOver {
 }
 
 /// Bytes taken for an item that is not sent yet: returned on drop unless kept.
-pub(super) struct Credit<'a>(&'a Gate, u64);
+pub(super) struct Credit<'a> {
+    gate: &'a Gate,
+    bytes: u64,
+    /// Its sender stood in line.
+    waited: bool,
+}
 
 impl Credit<'_> {
-    /// The item is sent; the actor returns its bytes.
-    pub(super) fn keep(mut self) {
-        self.1 = 0;
+    /// The item is sent; the actor returns its bytes. Returns whether to wake the actor: the next waiter found
+    /// no room, so that the actor waits for company in vain.
+    #[must_use]
+    pub(super) fn keep(mut self) -> bool {
+        self.bytes = 0;
+        self.waited && self.gate.take_untold()
     }
 }
 
 impl Drop for Credit<'_> {
     fn drop(&mut self) {
-        self.0.release(self.1);
+        self.gate.release(self.bytes);
     }
 }
 
@@ -406,7 +431,7 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         match waiting.as_mut().poll(&mut cx) {
             Poll::Ready(Ok(credit)) => {
-                credit.keep();
+                let _ = credit.keep();
                 true
             }
             Poll::Ready(Err(GateClosed)) => panic!("the gate is closed"),
@@ -433,7 +458,7 @@ mod tests {
         assert!(gate.try_acquire(1));
         let stands = || !lock(&gate.0.line).waiters.is_empty();
         std::thread::scope(|s| {
-            let waiting = s.spawn(|| gate.credit(1).map(Credit::keep).is_ok());
+            let waiting = s.spawn(|| gate.credit(1).map(|credit| credit.keep()).is_ok());
             while !stands() {
                 std::thread::yield_now();
             }
@@ -522,7 +547,7 @@ mod tests {
         assert!(gate.try_acquire(10));
         let mut first = stand(&gate, 10);
         std::thread::scope(|s| {
-            let second = s.spawn(|| gate.credit(5).map(Credit::keep).is_ok());
+            let second = s.spawn(|| gate.credit(5).map(|credit| credit.keep()).is_ok());
             while lock(&gate.0.line).waiters.len() < 2 {
                 std::thread::yield_now();
             }

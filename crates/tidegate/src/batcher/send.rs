@@ -76,9 +76,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.stamp.touch(&self.clock);
         // An entry that finds room is built where it goes: a move into a future costs more than the rest.
         let Err(error) = self.queue.push_now(entry(weight, item)) else {
-            if let Some(credit) = credit {
-                credit.keep();
-            }
+            self.keep(credit);
             return Ok(());
         };
         let sent = match error {
@@ -157,9 +155,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.stamp.touch(&self.clock);
         let sent = self.queue.push_from(slot, check).await;
         sent.map_err(|error| self.reason(error).1)?;
-        if let Some(credit) = credit {
-            credit.keep();
-        }
+        self.keep(credit);
         Ok(())
     }
 
@@ -229,10 +225,17 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         if let Err(error) = sent {
             return Err(self.refused(error));
         }
-        if let Some(credit) = credit {
-            credit.keep();
-        }
+        self.keep(credit);
         Ok(())
+    }
+
+    /// Its item is sent.
+    #[inline]
+    fn keep(&self, credit: Option<Credit<'_>>) {
+        if credit.is_some_and(Credit::keep) {
+            // If there is no room for it the actor is awake anyway.
+            let _ = self.queue.push_past_line(Entry::Wake);
+        }
     }
 
     /// As [`item_of`], with the reason.
