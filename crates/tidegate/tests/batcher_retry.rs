@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use batcher_common::driver::Driver;
-use batcher_common::{B, Gbs, LONG, Log, Scripted, builder, call, drain, quiet_panic, until};
+use batcher_common::{B, Gbs, LONG, Log, Scripted, builder, call, drain, quiet_panic};
 use tidegate::batcher::{Builder, Flow, Handle, Op, OwnedBatch, ReplyError};
 use tidegate::controller::Fixed;
 
@@ -413,6 +413,7 @@ fn random_tries_keep_the_order_of_each_key_and_lose_nothing() {
 #[cfg(feature = "tokio")]
 mod on_tokio {
     use super::*;
+    use batcher_common::until;
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     use tidegate::batcher::{AsyncHandler, Batch, Handled, SharedHandler};
 
