@@ -393,6 +393,7 @@ impl Knee {
     /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a
     /// backlog.
     fn unasked(&self) -> Plan {
+        debug_assert_eq!(self.standing, self.bounded(self.limit));
         let full = self.standing;
         let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
         Plan {
