@@ -413,4 +413,41 @@ mod tests {
         }
         assert_eq!(scans, 5 * AGE, "8 -> 4 -> 2 -> 1 -> 1/2 -> gone");
     }
+
+    #[test]
+    fn buckets_age_at_multiples_of_their_idle_time() {
+        let mut b = Buckets::new();
+        let mut halved = Vec::new();
+        for batch in 1..=3 * AGE {
+            let n = match batch {
+                1..=8 => 1000,
+                100..=107 => 100,
+                _ => 1,
+            };
+            b.add(n, 5.0, 0.05);
+            let before = [100, 1000].map(|n| b.all[grid_index(n)].weight);
+            b.scan(0.05);
+            let after = [100, 1000].map(|n| b.all[grid_index(n)].weight);
+            halved.extend((before != after).then_some((batch, after)));
+        }
+        let last = [107, 8].map(|last| [last + AGE, last + 2 * AGE]);
+        let expected = [
+            (last[1][0], [8.0, 4.0]),
+            (last[0][0], [4.0, 4.0]),
+            (last[1][1], [4.0, 2.0]),
+            (last[0][1], [2.0, 2.0]),
+        ];
+        assert_eq!(halved, expected);
+    }
+
+    #[test]
+    fn a_bucket_grows_to_its_window_and_no_further() {
+        for count in 0..1100 {
+            for noise in (0..200).map(|n| f64::from(n) * 0.005) {
+                let window = (noise / KNOWN) * (noise / KNOWN);
+                let window = window.clamp(SAMPLES.0, SAMPLES.1) as u32;
+                assert_eq!(grown(count, noise), (count + 1).min(window));
+            }
+        }
+    }
 }

@@ -233,6 +233,45 @@ mod tests {
     }
 
     #[test]
+    fn a_mean_that_decays_becomes_zero_and_no_denormal_number() {
+        let mut p = Profile::default();
+        p.arrived(0.5, 1.0, 1);
+        for _ in 0..100_000 {
+            p.arrived(0.1, 1.0, 1);
+            p.completed();
+            assert!(p.mean.iter().all(|m| *m == 0.0 || m.is_normal()));
+        }
+        assert_eq!(p.mean.iter().filter(|m| **m > 0.0).count(), 1);
+    }
+
+    #[test]
+    fn a_profile_that_is_not_worth_a_look_holds_no_wait() {
+        let (mut waits, mut skipped) = (0, 0);
+        for seed in 1..4_000_u64 {
+            let of = |salt: u64, most: u64| ((seed.wrapping_mul(salt) >> 20) & 0xffff_ffff) % most;
+            let mut p = Profile::default();
+            for i in 0..4 + of(0x9e37_79b9_7f4a, 60) {
+                if of(0x85eb_ca6b_0f35 + 2 * i, 1 << (seed % 5)) == 0 {
+                    let dt = of(0xc2b2_ae35_66d1 + 4 * i, 1200) as f64 / 1000.0;
+                    p.arrived(dt, 1.0, 1 + of(0x27d4_eb2f_1656 + 6 * i, 3));
+                }
+                p.completed();
+            }
+            let whole = Profile {
+                total: f64::INFINITY,
+                ..p.clone()
+            };
+            for queued in [0, 1, 5, 20, 80, 400] {
+                let wait = p.wait(0.01, 1.0, queued);
+                assert_eq!(wait, whole.wait(0.01, 1.0, queued), "{p:?}");
+                waits += u32::from(wait > 0.0);
+                skipped += u32::from(p.total < WORTH * queued as f64);
+            }
+        }
+        assert!(waits > 100 && skipped > 100, "{waits} {skipped}");
+    }
+
+    #[test]
     fn callers_are_known_and_forgotten() {
         let mut c = Callers::default();
         assert_eq!(c.missing(), None, "answers were never told");
