@@ -31,6 +31,7 @@ pub struct Reply<R> {
 
 impl<R> Reply<R> {
     /// Answers. Nothing happens if nobody waits any more; [`Reply::is_wanted`] tells.
+    #[inline]
     pub fn send(mut self, value: R) {
         self.answer(Ok(value));
     }
@@ -58,6 +59,7 @@ impl<R> Reply<R> {
         self.answer(Err(error));
     }
 
+    #[inline]
     fn answer(&mut self, answer: Result<R, ReplyError>) {
         if let Some(slot) = self.slot.take() {
             slot.answer(answer);
@@ -326,6 +328,7 @@ impl<R> Slot<R> {
         lock(&self.state)
     }
 
+    #[inline(always)]
     fn answer(&self, answer: Result<R, ReplyError>) {
         let before = std::mem::replace(&mut *self.lock(), State::Answered(answer));
         let State::Waiting(waiter) = before else {
