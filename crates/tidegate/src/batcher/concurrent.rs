@@ -262,7 +262,7 @@ async fn drive<T: Send, R: Send, M: Send>(
                 tokio::task::consume_budget().await;
                 now = clock.now();
             }
-            Turn::Wait(step) => now = waits.pass(several, step, now).await,
+            Turn::Wait(step) => now = waits.pass(several, &step, now).await,
             Turn::End => return,
         }
     }

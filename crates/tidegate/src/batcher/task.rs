@@ -194,13 +194,13 @@ async fn run<H: AsyncHandler>(
             Step::Idle => match catch(|| handler.idle()) {
                 // Nothing came meanwhile, so the core would say no more than that.
                 Ok(()) if actor.is_empty() => {
-                    now = waits.pass(&mut actor, Step::Rest, now).await;
+                    now = waits.pass(&mut actor, &Step::Rest, now).await;
                     continue;
                 }
                 idle => idle.map(|()| Flow::Continue),
             },
             Step::Hold { .. } | Step::Rest | Step::Busy { .. } => {
-                now = waits.pass(&mut actor, step, now).await;
+                now = waits.pass(&mut actor, &step, now).await;
                 continue;
             }
             Step::End => break false,

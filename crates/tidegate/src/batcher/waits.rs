@@ -93,19 +93,19 @@ impl Waits {
     pub(super) async fn pass<T: Send, R: Send, M: Send>(
         &mut self,
         driver: &mut impl Waiting<T, R, M>,
-        step: Step,
+        step: &Step,
         now: Time,
     ) -> Time {
         let clock = driver.actor().clock();
-        let until = driver.actor().prepare_wait(step, now);
-        let pass = match step {
+        let until = driver.actor().prepare_wait(*step, now);
+        let pass = match *step {
             Step::Hold { .. } if until > now => {
                 let waiting = driver.actor().waiting();
                 self.patience.hold(now, until, waiting)
             }
             // Enough came while the wait was prepared.
             Step::Hold { .. } => {
-                driver.actor().waited(step, now, until);
+                driver.actor().waited(*step, now, until);
                 return now;
             }
             _ => Pass::Timer,
@@ -113,14 +113,14 @@ impl Waits {
         match pass {
             Pass::Yield => yield_now().await,
             Pass::Alarm(at) => {
-                poll_fn(|cx| match driver.poll_wait(step, cx) {
+                poll_fn(|cx| match driver.poll_wait(*step, cx) {
                     Poll::Pending => self.poll_alarm(clock, at, cx),
                     ready => ready,
                 })
                 .await;
             }
             Pass::Timer => {
-                let wait = poll_fn(|cx| driver.poll_wait(step, cx));
+                let wait = poll_fn(|cx| driver.poll_wait(*step, cx));
                 match clock.instant(until) {
                     Some(at) => {
                         let _ = timeout_at(at.into(), wait).await;
@@ -131,7 +131,7 @@ impl Waits {
             Pass::Take => driver.actor().end_hold(),
         }
         let now = clock.now();
-        driver.actor().waited(step, now, until);
+        driver.actor().waited(*step, now, until);
         now
     }
 
