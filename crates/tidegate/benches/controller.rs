@@ -71,6 +71,24 @@ fn boundary_cycle(b: &mut Boundary, i: u64) -> u64 {
     b.limit().items
 }
 
+/// A lone caller of an actor: its call arrives, is a batch of its own, and is answered.
+fn lone_cycle(b: &mut Boundary, i: u64) -> u64 {
+    let at = |ns| Time::from_nanos(i * 400 + ns);
+    let one = Load::items(1);
+    let called = at(50 + i % 7);
+    let _ = b.arrived(called, one);
+    let Ok(Step::Take(_)) = b.poll(at(150), one, called) else {
+        return 0;
+    };
+    let Ok(id) = b.started(at(150), one, Load::items(0), Cut::Drained) else {
+        return 0;
+    };
+    let done = at(200 + i % 5);
+    let _ = b.done(done, id, true);
+    let _ = b.expect(done, 1);
+    b.limit().items
+}
+
 /// The default controller, not bounded: its boundary does that.
 fn knee(bounds: Bounds) -> Box<dyn Controller> {
     let knee = Knee::new(Objective::Lean, bounds).expect("valid bounds");
@@ -94,6 +112,15 @@ fn boundaries(c: &mut Criterion) {
             });
         });
     }
+    let bounds = Bounds::items(1, 8192);
+    let mut boundary = Boundary::new(knee(bounds), bounds).expect("valid bounds");
+    let mut i = 0;
+    group.bench_function("knee, a lone caller", |b| {
+        b.iter(|| {
+            i += 1;
+            black_box(lone_cycle(&mut boundary, i))
+        });
+    });
     group.finish();
 
     let mut group = c.benchmark_group("boundary_decision");
