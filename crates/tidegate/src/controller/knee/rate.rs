@@ -12,6 +12,8 @@ pub(super) struct Rate {
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
+    /// Arrivals a nanosecond, by both.
+    per_ns: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +57,8 @@ impl Rate {
             let ns = (now_ns - before) as f64;
             self.fast.fold(0.875, items, ns);
             self.slow.fold(0.984_375, items, ns);
+            let rate = || self.fast.per_ns().max(self.slow.per_ns());
+            self.per_ns = (self.fast.ns > 0.0).then(rate);
         }
         self.looked = Some(now_ns);
     }
@@ -64,15 +68,20 @@ impl Rate {
     }
 
     /// Arrivals a nanosecond over the last handful of batches; `None` before two batches were decided.
-    pub(super) fn per_ns(&self) -> Option<f64> {
-        (self.fast.ns > 0.0).then(|| self.fast.per_ns().max(self.slow.per_ns()))
+    pub(super) const fn per_ns(&self) -> Option<f64> {
+        self.per_ns
     }
 }
 
 /// The chunk that makes the mean latency least while a backlog of `backlog` is drained at cost a + b·n with
 /// `rate` items arriving a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
 pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
-    let rate = rate.min(0.95 / b);
+    // A division for those alone that come close to it.
+    let rate = if rate * b < 0.94 {
+        rate
+    } else {
+        rate.min(0.95 / b)
+    };
     let spare = b * (1.0 - rate * b);
     let r = rate * a * b;
     (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
