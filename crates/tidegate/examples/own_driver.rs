@@ -61,7 +61,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 Err(_) => break,
             },
             // A loop that runs one batch at a time never asks while one runs.
-            Step::Busy => return Err("a batch runs already".into()),
+            Step::Busy { .. } => return Err("a batch runs already".into()),
         }
     }
     println!("{:#?}", boundary.snapshot());

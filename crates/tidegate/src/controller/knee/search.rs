@@ -336,6 +336,7 @@ impl Search {
             }
         });
         if hung {
+            self.largest = (limit as f64, own);
             for spent in &mut self.spent_ns {
                 *spent = spent.min(DEAREST * own);
             }
@@ -448,8 +449,9 @@ impl Search {
                 continue;
             }
             let free = if is_near { FREE * own } else { 0.0 };
-            // What comes meanwhile must not become more than waits already.
-            let is_bearable = is_near || loss * arriving <= backlog as f64;
+            // What comes meanwhile must not become more than waits already, unless this size is lost anyway.
+            let is_lost = arriving > 2.0 * rate;
+            let is_bearable = is_near || is_lost || loss * arriving <= backlog as f64;
             if loss <= room + free && is_bearable {
                 self.tried |= 1 << index;
                 self.trial = Some(Trial {
