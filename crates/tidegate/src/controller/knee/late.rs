@@ -90,3 +90,35 @@ pub(super) fn mark(open: &mut [Open], now: Time, mut each: impl FnMut(u64)) {
         each(open[oldest].items);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    /// Ten milliseconds of usual cost: late at 40 ms where others passed it, else at 160 ms.
+    fn late(start_ms: u64) -> Late {
+        Late::new(at(start_ms), Some(10e6))
+    }
+
+    #[test]
+    fn a_batch_that_others_passed_is_stuck_sooner() {
+        let mut batch = late(0);
+        assert_eq!(batch.stuck_at(), None);
+        for _ in 0..PASSED {
+            batch.passed();
+        }
+        assert_eq!(batch.stuck_at(), Some(at(40)));
+        batch.is_stuck = true;
+        assert_eq!(batch.stuck_at(), None, "it is no news any more");
+    }
+
+    #[test]
+    fn no_batch_is_late_within_a_millisecond_and_one_of_unknown_cost_after_ten() {
+        assert_eq!(Late::new(at(0), Some(1.0)).at, at(1));
+        assert_eq!(Late::new(at(0), None).at, at(10));
+    }
+}
