@@ -1,17 +1,19 @@
-//! The default controller: it measures what a batch costs and puts the limit at the knee of that curve.
+//! The default controller: it measures what batches cost and puts the limit where larger ones buy next to
+//! nothing.
 //!
-//! A batch of n costs a + b·n. Its efficiency is n / (n + a/b), so past a few a/b more items buy nothing but
-//! memory and latency. [`Knee`] fits a and b, sets the limit to k·a/b on the grid {2^e, 1.5·2^e}, and never
-//! moves it merely because a batch was or was not full. Around that: a backlog after a stall is cut into
-//! parts that make its mean latency least ([`Reason::DrainChunk`]), sizes measured to be worse than smaller
-//! ones are left alone ([`Reason::Convexity`]), changed costs are noticed and learned anew, every 16th full
-//! batch is a quarter as large so that a and b stay known ([`Reason::Probe`]), and where callers return after
-//! a completion it waits for them if that pays ([`Reason::Anticipate`]).
+//! A line through the measured costs, a + b·n, proposes a limit, k·a/b on the grid {2^e, 1.5·2^e}. Where that
+//! limit cuts batches and a backlog stays, `search` tries other sizes and keeps the best
+//! ([`Reason::Backlog`] while the queue grows without it). Sizes measured to be worse than smaller ones are
+//! left ([`Reason::Convexity`]), a backlog after a stall is cut into parts that make its mean latency least
+//! ([`Reason::DrainChunk`]), and where callers return after a completion it waits for them if that pays
+//! ([`Reason::Anticipate`]). Producers and other objectives keep the line; every 16th full batch is then a
+//! quarter as large, so that a and b stay known ([`Reason::Probe`]). Changed costs are noticed, and learning
+//! begins again.
 //!
-//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the drain chunk, `search` the
-//! trials of other sizes, `flight` how many batches run at once (how much they slow each other is in `slow`),
-//! `profile` anticipation, `inflation` the waiting of flushes that block nobody; this file joins them into
-//! decisions.
+//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the parts of a backlog,
+//! `search` the trials of other sizes, `flight` how many batches run at once (how much they slow each other is
+//! in `slow`), `late` which of them are stuck, `profile` anticipation, `inflation` the waiting of flushes that
+//! block no sender; this file joins them into decisions.
 //! Nothing is allocated after creation.
 
 mod buckets;
@@ -56,14 +58,14 @@ const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
+/// The same where another term is meant to bind.
+const AMPLE: f64 = 32.0;
 /// While the number of batches at once climbs, a full batch has this ratio of b·n to a.
 const BRIEF: f64 = 4.0;
 /// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
 const SPLIT: f64 = 1.1;
 /// The most batches that run at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
-/// The same where another term is meant to bind.
-const AMPLE: f64 = 32.0;
 
 /// The default controller: measures what a batch costs and limits batches where larger ones would buy next to
 /// nothing.

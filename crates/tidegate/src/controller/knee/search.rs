@@ -8,8 +8,9 @@
 //! kept if it raises throughput by more than 3 % a doubling. While the backlog grows any higher throughput
 //! will do, and for as long as the backlog lasts.
 //!
-//! Trials cost time: what worse sizes have cost is at most 1/32 of the time the limit bound, 1/4 while the
-//! backlog grows.
+//! Trials cost time. What worse sizes have cost is at most 1/32 of the time the limit bound, smaller and larger
+//! sizes apart, and 1/8 to 1/2 while the backlog grows because more arrives than the limit can take. Then
+//! smaller sizes go first, because they cost little.
 
 use super::buckets::{Buckets, GRID, grid_index, grid_size};
 
