@@ -1,15 +1,30 @@
 //! A controller that can be told to hold still.
 
-use super::{Controller, Decision, Event, Snapshot, When};
+use super::{BatchId, Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
 /// Wraps a controller with a switch. While frozen it learns nothing and repeats the limits, the linger and
 /// the reason of its last answer to [`Event::Ready`]; after a thaw it goes on from where it stood.
+///
+/// The controller inside gets one [`Event::Done`] for each batch whose start it saw. A batch teaches it
+/// nothing if it ran while frozen, or beside a batch that started while frozen.
 #[derive(Clone, Debug)]
 pub struct Freeze<C> {
     inner: C,
     frozen: bool,
     last: Option<(Decision, Linger)>,
+    /// The batches that run.
+    open: Vec<Open>,
+}
+
+/// A batch that runs.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    id: BatchId,
+    /// The controller inside saw its start.
+    seen: bool,
+    /// Its cost tells the controller inside nothing.
+    tainted: bool,
 }
 
 /// A wait as a length, so that it can be repeated at another time.
@@ -19,6 +34,9 @@ enum Linger {
     Ns(u64),
 }
 
+/// The most batches that it follows. Past them it forgets the batch that started first.
+const OPEN_MAX: usize = crate::boundary::Boundary::IN_FLIGHT_MAX as usize;
+
 impl<C: Controller> Freeze<C> {
     /// `inner`, not frozen.
     #[must_use]
@@ -27,12 +45,16 @@ impl<C: Controller> Freeze<C> {
             inner,
             frozen: false,
             last: None,
+            open: Vec::new(),
         }
     }
 
     /// Stops learning, and deciding anything new.
-    pub const fn freeze(&mut self) {
+    pub fn freeze(&mut self) {
         self.frozen = true;
+        for batch in &mut self.open {
+            batch.tainted = true;
+        }
     }
 
     /// Goes on from where it stood.
@@ -48,6 +70,41 @@ impl<C: Controller> Freeze<C> {
     /// The controller inside.
     pub const fn inner(&self) -> &C {
         &self.inner
+    }
+
+    /// Takes the controller inside out, frozen or not.
+    #[must_use]
+    pub fn into_inner(self) -> C {
+        self.inner
+    }
+
+    fn started(&mut self, id: BatchId) {
+        // A driver that leaves `Done` out uses an id again.
+        self.open.retain(|batch| batch.id != id);
+        if self.open.len() == OPEN_MAX {
+            self.open.remove(0);
+        }
+        let seen = !self.is_holding();
+        let tainted = !seen || self.open.iter().any(|batch| !batch.seen);
+        self.open.push(Open { id, seen, tainted });
+    }
+
+    /// Removes the batch of `id` and returns it; a batch of an unknown id counts as seen.
+    fn done(&mut self, id: BatchId) -> Open {
+        let at = self.open.iter().position(|batch| batch.id == id);
+        at.map_or(
+            Open {
+                id,
+                seen: true,
+                tainted: self.is_holding(),
+            },
+            |at| self.open.remove(at),
+        )
+    }
+
+    /// Returns whether the last answer is repeated: there must be one.
+    const fn is_holding(&self) -> bool {
+        self.frozen && self.last.is_some()
     }
 
     fn repeat(&self, last: (Decision, Linger), oldest: Time, now: Time, items: u64) -> Decision {
@@ -67,10 +124,21 @@ impl<C: Controller> Freeze<C> {
 }
 
 impl<C: Controller> Controller for Freeze<C> {
-    fn on(&mut self, now: Time, event: Event) -> Decision {
-        if self.frozen
-            && let Some(last) = self.last
-        {
+    fn on(&mut self, now: Time, mut event: Event) -> Decision {
+        let mut passes = !self.is_holding();
+        match &mut event {
+            Event::Started { id, .. } => self.started(*id),
+            Event::Done { id, ok, .. } => {
+                let batch = self.done(*id);
+                passes = batch.seen;
+                *ok = *ok && !batch.tainted;
+            }
+            _ => {}
+        }
+        if let Some(last) = self.last.filter(|_| self.frozen || !passes) {
+            if passes {
+                self.inner.on(now, event);
+            }
             return match event {
                 Event::Ready { backlog, oldest } => self.repeat(last, oldest, now, backlog.items),
                 _ => Decision {
@@ -109,7 +177,9 @@ impl<C: Controller> Controller for Freeze<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{BatchId, Exponential, Load, Reason};
+    use crate::controller::{
+        Bounds, Exponential, Fixed, Knee, Load, Objective, Reason, Recorder, Ruled,
+    };
 
     fn batch(c: &mut impl Controller, n: u64) -> u64 {
         let d = c.on(
@@ -149,5 +219,111 @@ mod tests {
         assert!(c.snapshot().frozen);
         c.thaw();
         assert_eq!(batch(&mut c, 1000), 128);
+    }
+
+    fn done(c: &mut impl Controller, now: &mut u64, id: u64, cost_ns: u64) {
+        *now += cost_ns;
+        let id = BatchId::new(id);
+        let ok = true;
+        c.on(Time::from_nanos(*now), Event::Done { id, cost_ns, ok });
+    }
+
+    fn started(c: &mut impl Controller, now: u64, id: u64) {
+        let started = Event::Started {
+            id: BatchId::new(id),
+            batch: Load::items(32),
+            left: Load::default(),
+            reason: Reason::Limit,
+        };
+        c.on(Time::from_nanos(now), started);
+    }
+
+    /// Records what the controller inside sees.
+    fn frozen_over(ids: std::ops::Range<u64>) -> Freeze<Recorder<Ruled<Fixed>>> {
+        let fixed = Fixed::new(32).with_in_flight(8).controller();
+        let mut c = Freeze::new(Recorder::new(fixed, 1000));
+        let backlog = Load::items(1000);
+        let oldest = Time::ZERO;
+        c.on(Time::ZERO, Event::Ready { backlog, oldest });
+        for id in ids {
+            started(&mut c, 0, id);
+        }
+        c.freeze();
+        c
+    }
+
+    fn dones(c: &Freeze<Recorder<Ruled<Fixed>>>) -> Vec<(u64, bool)> {
+        let log = c.inner().log().iter();
+        log.filter_map(|entry| match entry.event {
+            Event::Done { id, ok, .. } => Some((id.get(), ok)),
+            _ => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_batch_that_ends_while_frozen_does_not_stay_open() {
+        let mut c = frozen_over(0..3);
+        let mut now = 0;
+        done(&mut c, &mut now, 1, 10);
+        assert_eq!(dones(&c), [(1, false)]);
+        c.thaw();
+        done(&mut c, &mut now, 2, 10);
+        done(&mut c, &mut now, 0, 10);
+        assert_eq!(dones(&c), [(1, false), (2, false), (0, false)]);
+        started(&mut c, now, 3);
+        done(&mut c, &mut now, 3, 10);
+        assert_eq!(dones(&c).last(), Some(&(3, true)));
+    }
+
+    #[test]
+    fn a_batch_that_starts_while_frozen_is_never_seen_and_taints_those_beside_it() {
+        let mut c = frozen_over(0..0);
+        let mut now = 0;
+        started(&mut c, now, 0);
+        c.thaw();
+        started(&mut c, now, 1);
+        let d = c.on(Time::ZERO, Event::Blocking);
+        done(&mut c, &mut now, 0, 10);
+        done(&mut c, &mut now, 1, 10);
+        assert_eq!(dones(&c), [(1, false)]);
+        assert_eq!((d.limit_items, d.in_flight), (32, 8));
+        started(&mut c, now, 2);
+        done(&mut c, &mut now, 2, 10);
+        assert_eq!(dones(&c), [(1, false), (2, true)]);
+    }
+
+    #[test]
+    fn thawed_with_a_batch_in_flight_the_default_learns_again() {
+        let bounds = Bounds {
+            in_flight_max: 2,
+            ..Bounds::default()
+        };
+        let mut c = Freeze::new(Knee::new(Objective::Lean, bounds).unwrap());
+        let mut now = 0;
+        let (backlog, oldest) = (Load::items(1000), Time::ZERO);
+        c.on(Time::ZERO, Event::Ready { backlog, oldest });
+        started(&mut c, 0, 0);
+        started(&mut c, 0, 1);
+        c.freeze();
+        done(&mut c, &mut now, 0, 1032);
+        done(&mut c, &mut now, 1, 1032);
+        c.thaw();
+        for id in 2..400 {
+            let oldest = Time::from_nanos(now);
+            let d = c.on(oldest, Event::Ready { backlog, oldest });
+            let (batch, left) = (Load::items(d.limit_items.min(1000)), Load::default());
+            let (id, reason) = (BatchId::new(id), Reason::Limit);
+            let started = Event::Started {
+                id,
+                batch,
+                left,
+                reason,
+            };
+            c.on(oldest, started);
+            done(&mut c, &mut now, id.get(), 1000 + batch.items);
+        }
+        assert!(c.snapshot().model.is_some(), "{:?}", c.snapshot());
+        assert_eq!(c.into_inner().snapshot().resets, 0);
     }
 }
