@@ -492,6 +492,45 @@ fn additive_growth_takes_its_bounds() {
 }
 
 /// A latency objective that cannot be met is reported, and for how long.
+/// Runs a batch of `n` items that ends after its cost; `end` is the `ok` of its `Done`, `None` for none.
+fn run_batch(c: &mut impl Controller, now: &mut Time, n: u64, end: Option<bool>) {
+    let (backlog, oldest) = (Load::items(n), *now);
+    c.on(*now, Event::Ready { backlog, oldest });
+    let id = BatchId::default();
+    let (left, reason) = (Load::default(), Reason::Drained);
+    let started = Event::Started {
+        id,
+        batch: backlog,
+        left,
+        reason,
+    };
+    c.on(*now, started);
+    let cost_ns = 100_000 + 1_000 * n;
+    *now = now.after(cost_ns);
+    if let Some(ok) = end {
+        c.on(*now, Event::Done { id, cost_ns, ok });
+    }
+}
+
+/// A driver against the contract: it measures one batch in three and leaves the others' `Done` out.
+#[test]
+fn a_batch_that_was_never_done_does_not_take_the_cost_of_another() {
+    let model = |unmeasured: Option<bool>| {
+        let mut k = Knee::default();
+        let mut now = Time::ZERO;
+        for n in [8u64, 32, 16, 64, 24, 48].into_iter().cycle().take(3000) {
+            run_batch(&mut k, &mut now, 1, unmeasured);
+            run_batch(&mut k, &mut now, 200, unmeasured);
+            run_batch(&mut k, &mut now, n, Some(true));
+        }
+        k.snapshot().model.unwrap()
+    };
+    let (told, silent) = (model(Some(false)), model(None));
+    assert_eq!(told, silent);
+    assert!((told.a_ns - 100_000.0).abs() < 1_000.0, "{told:?}");
+    assert!((told.b_ns - 1_000.0).abs() < 10.0, "{told:?}");
+}
+
 #[test]
 fn an_infeasible_latency_is_reported() {
     let mut k = Knee::new(

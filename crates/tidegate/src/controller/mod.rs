@@ -18,8 +18,9 @@
 //!    Its answer is the decision: take up to the limits now, or ask again at the moment named or when more
 //!    arrived. Asking again is always harmless.
 //! 3. [`Event::Started`] with what was taken, what is left and why the batch was cut there.
-//! 4. [`Event::Done`] with what it cost. Where several batches run at once they may end in any order; each
-//!    names itself by its [`BatchId`]. A driver that measures only now and then leaves the others out.
+//! 4. [`Event::Done`] with what it cost: one for each `Started`, `ok: false` where the cost was not measured
+//!    or the batch failed. Where several batches run at once they may end in any order; each names itself by
+//!    its [`BatchId`].
 //! 5. [`Event::Expected`] right after it, if callers of the batch were answered and are known to come again.
 //!
 //! [`Boundary`](crate::boundary::Boundary) keeps the books of this cycle for any driver.
@@ -159,7 +160,8 @@ impl Load {
 
 /// Names one batch of a boundary from its start to its end, where several may run at once.
 ///
-/// A boundary that runs one batch at a time may use the same id for all of them: the default, 0.
+/// A boundary that runs one batch at a time may use the same id for all of them: the default, 0. A batch
+/// that starts under the id of a batch that still runs takes its place: that batch is taken for lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(u64);
 
@@ -191,7 +193,7 @@ pub enum Event {
         /// When its oldest item arrived; `now` where the driver does not know.
         oldest: Time,
     },
-    /// A batch was taken.
+    /// A batch was taken. One [`Event::Done`] of the same id follows, before another batch of that id starts.
     Started {
         /// Which: its [`Event::Done`] bears the same id.
         id: BatchId,
@@ -204,13 +206,13 @@ pub enum Event {
         /// [`Reason::Closing`].
         reason: Reason,
     },
-    /// A batch is finished.
+    /// A batch is finished: each [`Event::Started`] has one.
     Done {
         /// Which.
         id: BatchId,
         /// Its cost to the stage that runs it.
         cost_ns: u64,
-        /// Whether it did its work and the cost was measured. That of a failed batch teaches nothing.
+        /// Whether it did its work and the cost was measured. Otherwise the batch teaches nothing.
         ok: bool,
     },
     /// The producer is about to block: nothing arrives until something else happens.

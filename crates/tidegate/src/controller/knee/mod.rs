@@ -692,9 +692,11 @@ impl Knee {
         self.gate.started(now.as_nanos(), batch.items, saved);
         self.callers.started();
         let coming = self.coming();
-        if self.open.len() == IN_FLIGHT_MAX as usize {
-            // More than were allowed: the oldest of them will hardly end.
-            let lost = self.open.remove(0);
+        // An id that is used again, or more batches than were allowed: the former batch will hardly end.
+        let again = self.open.iter().position(|open| open.id == id);
+        let full = (self.open.len() == IN_FLIGHT_MAX as usize).then_some(0);
+        if let Some(at) = again.or(full) {
+            let lost = self.open.remove(at);
             if lost.late.is_stuck() {
                 self.stuck -= 1;
             } else {
