@@ -161,7 +161,7 @@ impl Options {
             items_max: u64::MAX,
             bytes_max: self.sync_bytes_max,
             age_max: Duration::from_secs(1),
-            in_flight_max: 1,
+            in_flight_max: None,
         }
     }
 

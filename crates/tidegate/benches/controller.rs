@@ -100,7 +100,7 @@ fn boundaries(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for in_flight_max in [1, 64] {
         let bounds = Bounds {
-            in_flight_max,
+            in_flight_max: Some(in_flight_max),
             ..Bounds::items(1, 8192)
         };
         let mut boundary = Boundary::new(knee(bounds), bounds).expect("valid bounds");

@@ -21,7 +21,7 @@ fn closed(callers: u32) -> Demand {
 
 fn ours(world: &World) -> impl Controller + use<> {
     let bounds = Bounds {
-        in_flight_max: world.in_flight_max,
+        in_flight_max: Some(world.in_flight_max),
         ..Bounds::items(1, world.items_max)
     };
     let knee = Knee::new(Objective::Lean, bounds).expect("valid bounds");

@@ -127,21 +127,24 @@ fn the_bound_on_batches_holds_whatever_the_controller_decides() {
 }
 
 #[test]
-fn without_a_bound_64_batches_run_and_a_bound_above_one_counts() {
+fn without_a_bound_64_batches_run_and_every_bound_counts() {
+    let bounded = |in_flight_max| {
+        several(1, 1000).bounds(tidegate::controller::Bounds {
+            in_flight_max,
+            ..Default::default()
+        })
+    };
     for (builder, most) in [
         (several(1, 1000), 64),
-        (
-            several(1, 1000).bounds(tidegate::controller::Bounds {
-                in_flight_max: 5,
-                ..Default::default()
-            }),
-            5,
-        ),
+        (bounded(None), 64),
+        (bounded(Some(5)), 5),
+        (bounded(Some(1)), 1),
+        (bounded(Some(1)).in_flight_max(3), 3),
     ] {
         let (handle, batches) = dispatched(builder);
         (0..100).for_each(|n| cast(&handle, n));
         let running: Vec<_> = (0..most).map(|_| next(&batches)).collect();
-        assert!(batches.try_recv().is_err());
+        assert!(batches.try_recv().is_err(), "more than {most}");
         running.into_iter().for_each(finish);
         (most..100).for_each(|_| finish(next(&batches)));
         drain(&handle).unwrap();
@@ -701,11 +704,15 @@ fn a_dispatcher_on_a_runtime_spawns_tasks_that_own_their_batches() {
 
 #[test]
 fn no_batch_at_once_is_refused() {
-    let refused = several(1, 2)
-        .in_flight_max(0)
-        .spawn_dispatcher(|batch: Owned| batch.done());
-    let error = refused.map(|_: H| ()).unwrap_err();
-    assert!(error.to_string().contains("0 batches in flight"), "{error}");
+    let bounds = tidegate::controller::Bounds {
+        in_flight_max: Some(0),
+        ..Default::default()
+    };
+    for builder in [several(1, 2).in_flight_max(0), several(1, 2).bounds(bounds)] {
+        let refused = builder.spawn_dispatcher(|batch: Owned| batch.done());
+        let error = refused.map(|_: H| ()).unwrap_err();
+        assert!(error.to_string().contains("0 batches in flight"), "{error}");
+    }
 }
 
 /// Doubles, panics at every item that 50 divides, and counts the batches inside.

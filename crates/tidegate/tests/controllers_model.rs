@@ -45,7 +45,7 @@ fn bounds() -> impl Strategy<Value = Bounds> {
         items_max: min + more,
         bytes_max: bytes,
         age_max: Duration::from_millis(age),
-        in_flight_max: 1,
+        in_flight_max: None,
     })
 }
 

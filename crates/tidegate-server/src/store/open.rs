@@ -59,7 +59,7 @@ const SYNC_BOUNDS: Bounds = Bounds {
     items_max: u64::MAX,
     bytes_max: 8 << 20,
     age_max: Duration::from_secs(1),
-    in_flight_max: 1,
+    in_flight_max: None,
 };
 /// One part in so many of a segment, at least, is kept back for the next checkpoint of a group.
 const KEPT_BACK_SHARE: u64 = 16;

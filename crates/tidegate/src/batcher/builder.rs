@@ -134,8 +134,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// The most batches that run at once, where the handler's form allows several
-    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). If not set, [`Bounds::in_flight_max`] where
-    /// that is above 1, else 64. The controller decides how many do.
+    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). If not set, [`Bounds::in_flight_max`]; 64 where
+    /// that is not set either. The controller decides how many do.
     #[must_use]
     pub const fn in_flight_max(mut self, batches: u32) -> Self {
         self.in_flight_max = Some(batches);
@@ -188,10 +188,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     pub(super) const fn several(&self) -> u32 {
-        match self.in_flight_max {
-            Some(most) => most,
-            None if self.bounds.in_flight_max > 1 => self.bounds.in_flight_max,
-            None => IN_FLIGHT_MAX,
+        match (self.in_flight_max, self.bounds.in_flight_max) {
+            (Some(most), _) | (None, Some(most)) => most,
+            (None, None) => IN_FLIGHT_MAX,
         }
     }
 
@@ -252,13 +251,13 @@ impl<T: Send + 'static> Builder<T> {
 
     /// The two halves of an actor that runs one batch at a time, without a driver yet.
     pub(super) fn build<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
-        self.bounds.in_flight_max = self.bounds.in_flight_max.min(1);
+        self.bounds.in_flight_max = Some(self.bounds.in_flight().min(1));
         self.build_halves()
     }
 
     /// The two halves of an actor that runs several batches at once, without a driver yet.
     pub(super) fn build_several<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
-        self.bounds.in_flight_max = self.several();
+        self.bounds.in_flight_max = Some(self.several());
         let (key, held_max) = (self.key.take(), self.capacity);
         let (handle, mut actor) = self.build_halves()?;
         if let Some(key) = key {

@@ -118,12 +118,12 @@ pub struct Boundary<C = Box<dyn Controller>> {
 
 impl<C: Controller> Boundary<C> {
     /// A boundary where `controller` decides within `bounds`. It allocates a table of
-    /// [`Bounds::in_flight_max`] batches, at most [`Boundary::IN_FLIGHT_MAX`], and nothing later.
+    /// [`Bounds::in_flight`] batches, at most [`Boundary::IN_FLIGHT_MAX`], and nothing later.
     ///
     /// # Errors
     /// Bounds no batch can satisfy.
     pub fn new(controller: C, bounds: Bounds) -> Result<Self, BoundsError> {
-        let table = Table::new(bounds.in_flight_max);
+        let table = Table::new(bounds.in_flight());
         Ok(Self {
             controller: Bounded::new(controller, bounds)?,
             now: Time::ZERO,
@@ -196,7 +196,7 @@ impl<C: Controller> Boundary<C> {
 
     /// Reports that `batch` was taken and `left` stayed behind, cut at `cut`. Returns the id of the batch,
     /// unique over the life of this boundary. A driver may start a batch without asking first, up to
-    /// [`Bounds::in_flight_max`] at once.
+    /// [`Bounds::in_flight`] at once.
     ///
     /// # Errors
     /// [`BoundaryError::EmptyBatch`], [`BoundaryError::Full`], [`BoundaryError::TimeWentBack`].
@@ -358,7 +358,7 @@ impl<C: Controller> Boundary<C> {
     }
 
     /// How many batches may run at once by the latest decision: at least 1, at most
-    /// [`Bounds::in_flight_max`].
+    /// [`Bounds::in_flight`].
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         let (allowed, most) = (self.in_flight, self.table.most());

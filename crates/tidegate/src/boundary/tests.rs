@@ -17,7 +17,7 @@ fn at(ns: u64) -> Time {
 
 fn greedy(in_flight: u32, most: u32) -> Boundary<impl Controller> {
     let bounds = Bounds {
-        in_flight_max: most,
+        in_flight_max: Some(most),
         ..Bounds::items(1, 64)
     };
     Boundary::new(
@@ -403,7 +403,7 @@ impl Model {
                     }
                     Err(BoundaryError::EmptyBatch) => assert_eq!(items, 0),
                     Err(e) => {
-                        let in_flight_max = b.bounds().in_flight_max;
+                        let in_flight_max = b.bounds().in_flight();
                         assert_eq!(e, BoundaryError::Full { in_flight_max });
                         assert_eq!(self.running.len(), in_flight_max as usize);
                     }
@@ -470,8 +470,8 @@ impl Model {
     fn check(&self, b: &Boundary<Recorder<Box<dyn Controller>>>) {
         b.check_invariants();
         assert_eq!(b.running() as usize, self.running.len());
-        assert!(b.running() <= b.bounds().in_flight_max);
-        assert!((1..=b.bounds().in_flight_max).contains(&b.in_flight()));
+        assert!(b.running() <= b.bounds().in_flight());
+        assert!((1..=b.bounds().in_flight()).contains(&b.in_flight()));
         let counts = b.snapshot().counts;
         assert_eq!((counts.batches(), counts.items), (self.batches, self.items));
         assert_eq!(
@@ -511,7 +511,7 @@ proptest! {
         let bounds = Bounds {
             bytes_max,
             age_max: Duration::from_nanos(age),
-            in_flight_max,
+            in_flight_max: Some(in_flight_max),
             ..Bounds::items(min, min + more)
         };
         let make = || -> Box<dyn Controller> {

@@ -16,9 +16,9 @@ pub struct Bounds {
     pub bytes_max: u64,
     /// No item waits longer than this for company.
     pub age_max: Duration,
-    /// No more batches than this run at once: at least 1. Only a handler whose form allows several runs more
-    /// than one.
-    pub in_flight_max: u32,
+    /// No more batches than this run at once: at least 1. `None` leaves the choice to the place that runs
+    /// them: [`Bounds::in_flight`] for a boundary, 64 for an actor whose handler's form allows several.
+    pub in_flight_max: Option<u32>,
 }
 
 impl Bounds {
@@ -30,7 +30,16 @@ impl Bounds {
             items_max,
             bytes_max: u64::MAX,
             age_max: Duration::MAX,
-            in_flight_max: 1,
+            in_flight_max: None,
+        }
+    }
+
+    /// The most batches that run at once: 1 where [`Bounds::in_flight_max`] is not set.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        match self.in_flight_max {
+            Some(most) => most,
+            None => 1,
         }
     }
 
@@ -51,7 +60,7 @@ impl Bounds {
         if self.bytes_max == 0 {
             return Err(BoundsError::ZeroBytes);
         }
-        if self.in_flight_max == 0 {
+        if self.in_flight() == 0 {
             return Err(BoundsError::ZeroInFlight);
         }
         Ok(())
@@ -66,7 +75,7 @@ impl Default for Bounds {
             items_max: 8192,
             bytes_max: u64::MAX,
             age_max: Duration::from_secs(1),
-            in_flight_max: 1,
+            in_flight_max: None,
         }
     }
 }
@@ -180,7 +189,7 @@ impl<C: Controller> Bounded<C> {
             d.limit_bytes = b.bytes_max;
         }
         d.limit_bytes = d.limit_bytes.max(1);
-        d.in_flight = d.in_flight.min(b.in_flight_max).max(1);
+        d.in_flight = d.in_flight.min(b.in_flight()).max(1);
         d
     }
 

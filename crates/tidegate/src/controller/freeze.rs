@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn thawed_with_a_batch_in_flight_the_default_learns_again() {
         let bounds = Bounds {
-            in_flight_max: 2,
+            in_flight_max: Some(2),
             ..Bounds::default()
         };
         let mut c = Freeze::new(Knee::new(Objective::Lean, bounds).unwrap());

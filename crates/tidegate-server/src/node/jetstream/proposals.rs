@@ -247,7 +247,7 @@ impl Gauge {
             items_max: ENTRY_COMMANDS_MAX,
             bytes_max: ENTRY_BYTES_MAX,
             age_max: Duration::from_millis(100),
-            in_flight_max: 1,
+            in_flight_max: None,
         };
         let knee = Knee::new(Objective::Lean, bounds).and_then(Knee::in_bytes);
         let knee = knee.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}"));

@@ -139,7 +139,7 @@ fn a_continue_comes_before_the_next_batch_and_a_stop_before_both() {
 #[test]
 fn an_actor_ends_when_its_last_batch_is_done_and_idles_only_then() {
     let bounds = Bounds {
-        in_flight_max: 2,
+        in_flight_max: Some(2),
         ..Bounds::default()
     };
     let controller = crate::controller::Fixed::new(4).with_in_flight(2);

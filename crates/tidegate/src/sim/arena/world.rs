@@ -287,11 +287,11 @@ impl World {
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         Bounds {
-            in_flight_max: if self.in_flight_max == 0 {
+            in_flight_max: Some(if self.in_flight_max == 0 {
                 1
             } else {
                 self.in_flight_max
-            },
+            }),
             ..Bounds::items(
                 1,
                 if self.items_max == 0 {
