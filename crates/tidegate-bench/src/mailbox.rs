@@ -78,7 +78,7 @@ fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Ve
             limit: 8192,
             linger: Duration::ZERO,
         },
-        Choice::Greedy,
+        Choice::GREEDY,
     ];
     let own = |choice: Choice| {
         let run = move |_: &mut Peers| pr29(choice, items).map_err(|e| format!("{e:#}"));
@@ -290,7 +290,7 @@ fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
         own(Choice::KNEE, true, true),
         own(Choice::KNEE, false, true),
         own(Choice::Exponential, true, false),
-        own(Choice::Greedy, true, false),
+        own(Choice::GREEDY, true, false),
     ];
     for system in session.systems.clone() {
         let (peer, name) = (system.peer, system.name);
@@ -350,7 +350,7 @@ fn calls(
     let builder = Builder::new();
     let builder = match objective {
         Some(objective) => builder.objective(objective),
-        None => builder.controller(Choice::Greedy.build(Bounds::default())?),
+        None => builder.controller(Choice::GREEDY.build(Bounds::default())?),
     };
     let handle = move |_: &mut Vec<()>| match work {
         Work::Asleep(us) => thread::sleep(Duration::from_micros(us)),

@@ -58,7 +58,7 @@ fn choices() -> impl Strategy<Value = Choice> {
             .prop_map(|us| Choice::Knee(Objective::LatencyP99(Duration::from_micros(us)))),
         (0.001..1.0f64).prop_map(|x| Choice::Knee(Objective::CostBudget(x))),
         (0.001..1.0f64).prop_map(|x| Choice::Knee(Objective::Inflation(x))),
-        Just(Choice::Greedy),
+        Just(Choice::GREEDY),
         (1..20_000u64, 0..50u64).prop_map(|(limit, ms)| Choice::Fixed {
             limit,
             linger: Duration::from_millis(ms)

@@ -46,7 +46,7 @@ proptest! {
         split in 1usize..5,
         block in 1usize..200,
         controller in prop_oneof![
-            Just(Choice::KNEE), Just(Choice::StormAimd { ceiling: 10 }), Just(Choice::Greedy),
+            Just(Choice::KNEE), Just(Choice::StormAimd { ceiling: 10 }), Just(Choice::GREEDY),
             (1u64..100).prop_map(|limit| Choice::Fixed { limit, linger: std::time::Duration::ZERO }),
         ],
         capacity in 1usize..40,

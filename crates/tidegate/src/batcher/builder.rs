@@ -19,7 +19,7 @@ use super::shared::{Life, Shared, Stamp, Weigh, Weights};
 use super::stats::Counters;
 use crate::Clock;
 use crate::boundary::Boundary;
-use crate::controller::{Bounds, Controller, Knee, Objective};
+use crate::controller::{Bounds, Controller, IntoController, Knee, Objective};
 use crate::queue::{self, Wait};
 
 /// What a send does when there is no room and it was not told otherwise by its name.
@@ -180,10 +180,14 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Another controller than [`Knee`] decides how many items the next batch takes, and when; it takes the
-    /// place of an objective.
+    /// place of an objective. It also decides how many batches run at once: a rule runs one, also where the
+    /// handler's form allows several, unless it is told otherwise (`Greedy.with_in_flight(64)`).
     #[must_use]
-    pub fn controller(mut self, controller: impl Controller + 'static) -> Self {
-        self.control = Control::Controller(Box::new(controller));
+    pub fn controller(
+        mut self,
+        controller: impl IntoController<Controller: Controller + 'static>,
+    ) -> Self {
+        self.control = Control::Controller(Box::new(controller.into_controller()));
         self
     }
 

@@ -488,7 +488,7 @@ fn controllers() -> impl Strategy<Value = (Option<Choice>, u64)> {
         Just(None),
         Just(Some(Choice::KNEE)),
         Just(Some(Choice::Knee(Objective::CostBudget(0.01)))),
-        Just(Some(Choice::Greedy)),
+        Just(Some(Choice::GREEDY)),
         Just(Some(Choice::Exponential)),
         Just(Some(Choice::Fixed {
             limit: 9,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{
     Aimd, Bounded, Bounds, BoundsError, Controller, Exponential, Fixed, Greedy, Knee, KneeError,
-    Objective, RueidisStats, Ruled, StormAimd,
+    Objective, RueidisStats, StormAimd,
 };
 
 /// Which controller, and with what options. Parses from and prints as what `--controller` takes:
@@ -15,7 +15,8 @@ use super::{
 /// | --- | --- |
 /// | `knee`, `knee:lean`, `knee:throughput` | [`Knee`], [anticipating](Knee::anticipating) |
 /// | `knee:within=5%`, `knee:p99=20ms`, `knee:cost=1%`, `knee:inflation=3%` | [`Knee`] with that objective |
-/// | `greedy`, `fixed:1000`, `fixed:1000,5ms` | [`Greedy`], [`Fixed`], the latter with a linger |
+/// | `greedy`, `greedy:64` | [`Greedy`], the latter with up to 64 batches at once |
+/// | `fixed:1000`, `fixed:1000,5ms` | [`Fixed`], the latter with a linger |
 /// | `exponential`, `aimd:64`, `storm-aimd:1000`, `rueidis-stats:100us` | the historical rules |
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -23,7 +24,10 @@ pub enum Choice {
     /// The default controller with this objective.
     Knee(Objective),
     /// Everything that waits.
-    Greedy,
+    Greedy {
+        /// The most batches at once, within the bounds; 0 counts as 1.
+        in_flight: u32,
+    },
     /// A constant limit, and how long a smaller batch waits.
     Fixed {
         /// Items.
@@ -54,10 +58,13 @@ impl Choice {
     /// The default controller and objective.
     pub const KNEE: Self = Self::Knee(Objective::Lean);
 
+    /// Everything that waits, one batch at a time.
+    pub const GREEDY: Self = Self::Greedy { in_flight: 1 };
+
     /// Every form a name can take, for messages.
     pub const FORMS: &'static str = "knee, knee:throughput, knee:within=5%, knee:p99=20ms, knee:cost=1%, \
-         knee:inflation=3%, greedy, fixed:1000, fixed:1000,5ms, exponential, aimd:64, storm-aimd:1000 or \
-         rueidis-stats:100us";
+         knee:inflation=3%, greedy, greedy:64, fixed:1000, fixed:1000,5ms, exponential, aimd:64, \
+         storm-aimd:1000 or rueidis-stats:100us";
 
     /// The controller, within `bounds`. The rules that have bounds of their own take them from there as well.
     ///
@@ -75,7 +82,7 @@ impl Choice {
         match self {
             // Where no arrivals are announced, it expects nothing to arrive.
             Self::Knee(objective) => boxed(Knee::new(objective, bounds)?.anticipating(), bounds),
-            Self::Greedy => boxed(Ruled::new(Greedy), bounds),
+            Self::Greedy { in_flight } => boxed(Greedy.with_in_flight(in_flight), bounds),
             Self::Fixed { limit: 0, .. } => Err(ChoiceError::Bounds(BoundsError::ZeroItems)),
             Self::Fixed { limit, linger } => {
                 boxed(Fixed::new(limit).with_linger(linger).controller(), bounds)
@@ -101,7 +108,8 @@ impl fmt::Display for Choice {
         match self {
             Self::Knee(Objective::Lean) => f.write_str("knee"),
             Self::Knee(objective) => write!(f, "knee:{objective}"),
-            Self::Greedy => f.write_str("greedy"),
+            Self::Greedy { in_flight: 0 | 1 } => f.write_str("greedy"),
+            Self::Greedy { in_flight } => write!(f, "greedy:{in_flight}"),
             Self::Fixed {
                 limit,
                 linger: Duration::ZERO,
@@ -128,7 +136,14 @@ impl FromStr for Choice {
         };
         match (name, options) {
             ("knee", o) => Ok(Self::Knee(objective(text, o.unwrap_or("lean"))?)),
-            ("greedy", None) => Ok(Self::Greedy),
+            ("greedy", None) => Ok(Self::GREEDY),
+            ("greedy", Some(o)) => {
+                let in_flight = o.parse().ok().filter(|&batches: &u32| batches > 0);
+                let form = "greedy or greedy:BATCHES, the most at once, such as greedy:64";
+                Ok(Self::Greedy {
+                    in_flight: in_flight.ok_or_else(|| needs(form))?,
+                })
+            }
             ("exponential", None) => Ok(Self::Exponential),
             ("fixed", o) => {
                 let form = "fixed:LIMIT or fixed:LIMIT,LINGER, such as fixed:1000,5ms";
@@ -295,6 +310,7 @@ mod tests {
             "knee:cost=1%",
             "knee:inflation=3%",
             "greedy",
+            "greedy:64",
             "fixed:1000",
             "fixed:1000,5ms",
             "exponential",
@@ -317,6 +333,8 @@ mod tests {
         says("clever", "storm-aimd:1000");
         says("aimd", "aimd:64");
         says("aimd:0", "aimd:64");
+        says("greedy:0", "greedy:64");
+        says("greedy:many", "greedy:64");
         says("fixed:10,soon", "fixed:1000,5ms");
         says("knee:p99=0ms", "above 0");
         says("knee:within=500%", "at most 50 %");

@@ -68,6 +68,13 @@ impl Rule for Fixed {
 pub struct Greedy;
 
 impl Greedy {
+    /// As a [`Controller`](super::Controller) that runs up to `batches` batches at once, where the boundary
+    /// allows that.
+    #[must_use]
+    pub fn with_in_flight(self, batches: u32) -> Ruled<Self> {
+        self.controller().with_in_flight(batches)
+    }
+
     /// As a [`Controller`](super::Controller).
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {

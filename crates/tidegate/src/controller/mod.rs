@@ -34,6 +34,7 @@ mod choice;
 mod exponential;
 mod fixed;
 mod freeze;
+mod into;
 mod knee;
 mod log;
 mod objective;
@@ -49,6 +50,7 @@ pub use choice::{Choice, ChoiceError};
 pub use exponential::Exponential;
 pub use fixed::{Fixed, Greedy};
 pub use freeze::Freeze;
+pub use into::IntoController;
 pub use knee::{Knee, KneeError};
 pub use log::{Divergence, Entry, LogError, Recorder, read_log, replay, write_log};
 pub use objective::{Objective, ObjectiveError};
@@ -63,6 +65,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::Time;
 
 /// Decides how many items go together, and when. See the [module](self) for the cycle of events.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a controller",
+    note = "a rule of this crate becomes a controller by its method `controller()`",
+    note = "a rule of your own becomes a controller by `Ruled::new`"
+)]
 pub trait Controller: Send {
     /// Takes in what happened at `now` and answers what to do.
     ///

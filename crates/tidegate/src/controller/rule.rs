@@ -42,13 +42,15 @@ pub struct Observed {
     pub cost_ns: Option<u64>,
 }
 
-/// A [`Rule`] as a [`Controller`].
+/// A [`Rule`] as a [`Controller`]. It runs as many batches at once as the rule says ([`Rule::in_flight`]), or
+/// as [`Ruled::with_in_flight`] sets: one, if neither does.
 ///
 /// Without measured costs the rule observes each batch when the next one starts, else when it is done: it
 /// always sees a batch before the limit of the next is asked for.
 #[derive(Clone, Debug)]
 pub struct Ruled<R> {
     rule: R,
+    in_flight: Option<u32>,
     open: Option<(BatchId, Observed)>,
 }
 
@@ -56,7 +58,21 @@ impl<R: Rule> Ruled<R> {
     /// The rule as a controller.
     #[must_use]
     pub const fn new(rule: R) -> Self {
-        Self { rule, open: None }
+        Self {
+            rule,
+            in_flight: None,
+            open: None,
+        }
+    }
+
+    /// The same, but up to `batches` batches run at once where the boundary allows that, also where the rule
+    /// says otherwise. 0 counts as 1.
+    #[must_use]
+    pub fn with_in_flight(self, batches: u32) -> Self {
+        Self {
+            in_flight: Some(batches),
+            ..self
+        }
     }
 
     /// The rule itself.
@@ -75,7 +91,10 @@ impl<R: Rule> Controller for Ruled<R> {
     fn on(&mut self, now: Time, event: Event) -> Decision {
         let decision = self.decide(now, event);
         Decision {
-            in_flight: self.rule.in_flight().max(1),
+            in_flight: self
+                .in_flight
+                .unwrap_or_else(|| self.rule.in_flight())
+                .max(1),
             ..decision
         }
     }
@@ -160,6 +179,9 @@ impl<R: Rule> Ruled<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::{
+        Aimd, Bounds, Choice, Exponential, Fixed, Greedy, IntoController, StormAimd,
+    };
 
     struct Doubling(u64, u64);
     impl Rule for Doubling {
@@ -236,5 +258,29 @@ mod tests {
         );
         assert_eq!(ready(&mut c, 10, 4, 5).when, When::Now);
         assert_eq!(ready(&mut c, 105, 3, 5).when, When::Now);
+    }
+
+    #[test]
+    fn every_rule_may_run_several_batches_at_once() {
+        fn in_flight(c: impl IntoController) -> u32 {
+            ready(&mut c.into_controller(), 0, 1, 0).in_flight
+        }
+        let linger = std::time::Duration::ZERO;
+        assert_eq!(in_flight(Greedy), 1);
+        assert_eq!(in_flight(Fixed::new(8)), 1);
+        assert_eq!(in_flight(Fixed::new(8).with_in_flight(3)), 3);
+        assert_eq!(in_flight(Greedy.with_in_flight(7)), 7);
+        assert_eq!(in_flight(Greedy.with_in_flight(0)), 1);
+        assert_eq!(in_flight(Exponential::new().with_in_flight(7)), 7);
+        assert_eq!(in_flight(Aimd::new(64).with_in_flight(7)), 7);
+        let storm = StormAimd::new(64).with_tick(linger);
+        assert_eq!(in_flight(storm.with_in_flight(7)), 7);
+        assert_eq!(in_flight(Ruled::new(Doubling(4, 0)).with_in_flight(7)), 7);
+        let bounds = Bounds {
+            in_flight_max: Some(5),
+            ..Bounds::default()
+        };
+        let named = "greedy:64".parse::<Choice>().unwrap();
+        assert_eq!(in_flight(named.build(bounds).unwrap()), 5);
     }
 }

@@ -11,7 +11,7 @@ use super::sync::Arc;
 use super::{Full, Metrics, Producer};
 use crate::WouldBlock;
 use crate::blocking;
-use crate::controller::Controller;
+use crate::controller::{Controller, IntoController};
 
 /// A queue, seen from its producers' side. Clone it freely: every clone may push, from any thread or task.
 ///
@@ -67,9 +67,13 @@ impl<T: Send> Queue<T> {
     pub fn controlled(
         &self,
         limit_max: usize,
-        controller: impl Controller + 'static,
+        controller: impl IntoController<Controller: Controller + 'static>,
     ) -> Result<Producer<T>, QueueError> {
-        Producer::with_buffer(self.clone(), limit_max, Some(Box::new(controller)))
+        Producer::with_buffer(
+            self.clone(),
+            limit_max,
+            Some(Box::new(controller.into_controller())),
+        )
     }
 
     /// Takes `item`: one claim. Without room it does what the queue was built to do, see [`Full`]; by default

@@ -1,0 +1,51 @@
+//! A controller, or a rule that becomes one: the argument of every place that takes a controller.
+
+use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
+
+/// A [`Controller`], or a rule of this crate, which becomes one. A [`Rule`](super::Rule) of your own becomes
+/// one by [`Ruled::new`].
+///
+/// ```
+/// use tidegate::batcher::{Builder, each_batch};
+/// use tidegate::controller::{Fixed, Greedy};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rows = |rows: &mut Vec<u32>| println!("INSERT of {} rows", rows.len());
+/// Builder::new().controller(Greedy).spawn(each_batch(rows))?;
+/// Builder::new().controller(Fixed::new(8)).spawn(each_batch(rows))?;
+/// # Ok(())
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a controller nor a rule of this crate",
+    note = "a rule of your own becomes a controller by `Ruled::new`"
+)]
+pub trait IntoController {
+    /// The controller that it becomes.
+    type Controller: Controller;
+
+    /// Returns the controller.
+    fn into_controller(self) -> Self::Controller;
+}
+
+impl<C: Controller> IntoController for C {
+    type Controller = C;
+
+    fn into_controller(self) -> C {
+        self
+    }
+}
+
+macro_rules! rules {
+    ($($rule:ty),*) => {$(
+        impl IntoController for $rule {
+            type Controller = Ruled<Self>;
+
+            fn into_controller(self) -> Ruled<Self> {
+                self.controller()
+            }
+        }
+    )*};
+}
+
+rules!(Aimd, Exponential, Fixed, Greedy, StormAimd);
