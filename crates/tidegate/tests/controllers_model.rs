@@ -574,6 +574,96 @@ fn an_infeasible_latency_is_reported() {
     );
 }
 
+/// Runs batches of one item that arrives when the last batch is over, each at `cost_ns`.
+fn infeasible_budget(share: f64, age_max: Duration, known: bool) -> bool {
+    let bounds = Bounds {
+        age_max,
+        ..Bounds::default()
+    };
+    let cost_ns = 1_000_000;
+    let mut knee = Knee::new(Objective::CostBudget(share), bounds).unwrap();
+    if known {
+        knee = knee.with_known_cost(cost_ns as f64, 1.0);
+    }
+    let mut c = Bounded::new(knee, bounds).unwrap();
+    let mut now = Time::ZERO;
+    let (backlog, left, reason) = (Load::items(1), Load::default(), Reason::Drained);
+    for id in (0..100).map(BatchId::new) {
+        let oldest = now;
+        let d = c.on(now, Event::Ready { backlog, oldest });
+        if let When::At(at) = d.when {
+            now = at;
+            let d = c.on(now, Event::Ready { backlog, oldest });
+            assert_eq!(d.when, When::Now);
+        }
+        let started = Event::Started {
+            id,
+            batch: backlog,
+            left,
+            reason,
+        };
+        c.on(now, started);
+        now = now.after(cost_ns);
+        let ok = true;
+        c.on(now, Event::Done { id, cost_ns, ok });
+    }
+    let s = c.snapshot();
+    assert_eq!(s.infeasible, s.infeasible_ns > 0);
+    s.infeasible
+}
+
+/// The bound on waiting wins over the share.
+#[test]
+fn a_cost_budget_that_the_age_bound_breaks_is_reported() {
+    for known in [false, true] {
+        let long = Duration::from_secs(1);
+        assert!(!infeasible_budget(0.1, long, known));
+        assert!(infeasible_budget(0.1, Duration::from_millis(1), known));
+        assert!(!infeasible_budget(1.0, Duration::from_millis(1), known));
+    }
+}
+
+/// Eight slots serve what one does not.
+#[test]
+fn a_latency_that_several_batches_at_once_meet_is_feasible() {
+    use tidegate::sim::arena::{Curve, Demand, Server, Span, World, capacity, run};
+    let infeasible = |slots| {
+        let line = Curve::Linear { a: 3.0, b: 0.1 };
+        let world = World::new("", line, Demand::Open(0.5)).on(Server::Slots(8), slots);
+        let objective = Objective::LatencyP99(Duration::from_millis(50));
+        let knee = Knee::new(objective, world.bounds()).unwrap();
+        let mut c = Bounded::new(knee, world.bounds()).unwrap();
+        let span = Span {
+            warm_ms: 0.0,
+            batches: 3000,
+            items: u64::MAX,
+        };
+        let world = World {
+            in_flight_max: 16,
+            ..world
+        };
+        run(&world, 11, capacity(&world), span, &mut c);
+        c.snapshot().infeasible
+    };
+    assert!(!infeasible(16), "half the capacity of eight slots");
+    assert!(infeasible(1), "four times what one batch at a time serves");
+}
+
+#[test]
+fn a_known_cost_that_is_no_number_is_clamped() {
+    let hostile = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, f64::MAX];
+    for (a, b) in hostile.into_iter().flat_map(|a| hostile.map(|b| (a, b))) {
+        for objective in [Objective::Lean, Objective::CostBudget(0.1)] {
+            let bounds = Bounds::default();
+            let knee = Knee::new(objective, bounds).unwrap().with_known_cost(a, b);
+            let m = knee.snapshot().model.unwrap();
+            assert!((1e-3..=1e15).contains(&m.a_ns), "{a} {b}: {m:?}");
+            assert!((1e-6..=1e15).contains(&m.b_ns), "{a} {b}: {m:?}");
+            assert!((1..=8192).contains(&knee.snapshot().limit));
+        }
+    }
+}
+
 /// A latency objective never adds waiting of its own, not even for callers that always return.
 #[test]
 fn a_latency_objective_waits_for_nobody() {

@@ -14,14 +14,17 @@ pub enum Objective {
     Lean,
     /// As large as memory allows, unless larger was measured to be worse.
     Throughput,
-    /// The smallest batches within this share of the throughput at the hard bound: `Within(0.05)` gives up 5
-    /// %.
+    /// The smallest batches within this share, above 0 and up to 0.5, of the throughput at the hard bound:
+    /// `Within(0.05)` gives up 5 %.
     Within(f64),
     /// The 99th percentile of latency, from arrival to done, stays below this. Reported when it cannot be.
     LatencyP99(Duration),
-    /// Flushing costs at most this share of one core: `CostBudget(0.01)` is 1 %. No delay below the budget.
+    /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %. No delay
+    /// below the budget. [`Bounds::age_max`](super::Bounds::age_max) wins over the share: where items would
+    /// wait longer, the flush goes, and the budget is reported as infeasible.
     CostBudget(f64),
-    /// A flush may wait as long as it adds at most this share to the latency without waiting:
+    /// A flush may wait as long as it adds at most this share, above 0 and up to 1, to the latency without
+    /// waiting:
     /// `Inflation(0.03)` is 3 %.
     Inflation(f64),
 }

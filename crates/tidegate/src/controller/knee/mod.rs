@@ -17,6 +17,7 @@
 //! Nothing is allocated after creation.
 
 mod buckets;
+mod budget;
 mod cost;
 mod flight;
 mod inflation;
@@ -27,6 +28,7 @@ mod search;
 mod slow;
 
 use buckets::Line;
+use budget::Budget;
 use cost::Cost;
 use flight::{Flight, Start};
 use inflation::Inflation;
@@ -66,6 +68,8 @@ const BRIEF: f64 = 4.0;
 const SPLIT: f64 = 1.1;
 /// The most batches that run at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
+/// The most nanoseconds that a given cost counts as: eleven days.
+const COST_MAX: f64 = 1e15;
 
 /// The default controller: measures what a batch costs and limits batches where larger ones would buy next to
 /// nothing.
@@ -91,6 +95,7 @@ pub struct Knee {
     flight: Flight,
     profile: Option<Profile>,
     inflation: Option<Inflation>,
+    budget: Option<Budget>,
 
     now: Time,
     limit: f64,
@@ -219,6 +224,10 @@ impl Knee {
             Objective::Inflation(share) => Some(Inflation::new(share)),
             _ => None,
         };
+        let budget = match objective {
+            Objective::CostBudget(share) => Some(Budget::new(share)),
+            _ => None,
+        };
         let limit = START_ITEMS.clamp(floor, ceiling);
         Ok(Self {
             objective,
@@ -236,6 +245,7 @@ impl Knee {
             flight: Flight::new(bounds.in_flight().min(IN_FLIGHT_MAX)),
             profile: None,
             inflation,
+            budget,
             now: Time::ZERO,
             limit: limit as f64,
             standing: limit,
@@ -310,12 +320,15 @@ impl Knee {
     }
 
     /// Takes a batch of n to cost `a_ns + b_ns * n` and learns nothing about it: for a cost that somebody
-    /// else pays and the driver cannot measure. Costs below a nanosecond count as that small amount, not as
-    /// zero.
+    /// else pays and the driver cannot measure. `a_ns` counts as at least 1e-3 and `b_ns` as at least 1e-6
+    /// nanoseconds, which a NaN counts as, too; both count as at most 1e15, eleven days.
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
-        self.cost.fit = Some(Line::known(a_ns.max(1e-3), b_ns.max(1e-6)));
+        self.cost.fit = Some(Line::known(
+            a_ns.max(1e-3).min(COST_MAX),
+            b_ns.max(1e-6).min(COST_MAX),
+        ));
         self.cost.identified = true;
         self.retarget_known();
         self
@@ -525,7 +538,7 @@ impl Knee {
         };
         let x = nanos(x) as f64;
         let n = ((x / 2.0 - a) / b).max(1.0);
-        (backlog as f64 * (b + a / n) < x).then_some(n)
+        (backlog as f64 * (b + a / n) < x * self.flight.works()).then_some(n)
     }
 
     /// How much known callers will add to the backlog.
@@ -723,6 +736,9 @@ impl Knee {
         self.open.push(open);
         self.left = left;
         self.rate.left(left);
+        if let (Some(budget), Some(last)) = (&mut self.budget, self.last_started) {
+            budget.started(now.since(last));
+        }
         self.last_started = Some(now);
         self.fresh = true;
         self.waiting_until = None;
@@ -752,6 +768,7 @@ impl Knee {
         let Some(cost_ns) = alone.filter(|_| ok) else {
             return;
         };
+        self.check_budget(cost_ns);
         if self.known {
             return;
         }
@@ -911,14 +928,28 @@ impl Knee {
         }
     }
 
-    /// A latency budget is feasible while rate <= (1 - 2.2 a/X) / b.
+    /// A latency budget is feasible while rate <= w (1 - 2.2 a/X) / b, where the server works at w batches at
+    /// once. While their number climbs, w is unknown.
     fn check_feasible(&mut self) {
         let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
         else {
             return;
         };
-        let most = (1.0 - 2.2 * a / nanos(x) as f64) / b;
+        if self.flight.climbs() {
+            return;
+        }
+        let most = self.flight.works() * (1.0 - 2.2 * a / nanos(x) as f64) / b;
         self.infeasible = most <= 0.0 || self.rate.per_ns().is_some_and(|r| r > most);
+    }
+
+    /// A budget is infeasible while flushes cost more: the bounds ask for them sooner than it allows.
+    fn check_budget(&mut self, cost_ns: f64) {
+        let Some(budget) = &mut self.budget else {
+            return;
+        };
+        let charged = self.cost.fit.filter(|_| self.known);
+        budget.done(charged.map_or(cost_ns, |fit| fit.a));
+        self.infeasible = budget.is_exceeded();
     }
 
     fn tick(&mut self, now: Time) -> Time {

@@ -1,0 +1,48 @@
+//! The share of time that flushes cost, measured against the budget of [`Objective::CostBudget`].
+//!
+//! [`Objective::CostBudget`]: super::Objective::CostBudget
+
+/// A mean forgets by this share with each batch.
+const GAIN: f64 = 1.0 / 64.0;
+/// Gaps between starts until the share means something.
+const LEAST: u32 = 8;
+/// Costs that scatter pass a budget that is kept by up to this factor.
+const MARGIN: f64 = 1.25;
+
+/// Means of the cost of a flush and of the time from one start to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    share: f64,
+    cost_ns: f64,
+    gap_ns: f64,
+    gaps: u32,
+}
+
+impl Budget {
+    pub(super) const fn new(share: f64) -> Self {
+        Self {
+            share,
+            cost_ns: 0.0,
+            gap_ns: 0.0,
+            gaps: 0,
+        }
+    }
+
+    /// A flush starts `gap_ns` nanoseconds after the one before.
+    pub(super) fn started(&mut self, gap_ns: u64) {
+        self.gaps = self.gaps.saturating_add(1);
+        let gain = GAIN.max(1.0 / f64::from(self.gaps));
+        self.gap_ns += (gap_ns as f64 - self.gap_ns) * gain;
+    }
+
+    /// A flush cost `cost_ns` nanoseconds.
+    pub(super) fn done(&mut self, cost_ns: f64) {
+        let gain = GAIN.max(1.0 / f64::from(self.gaps + 1));
+        self.cost_ns += (cost_ns - self.cost_ns) * gain;
+    }
+
+    /// Returns whether flushes cost more than the budget allows.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.gaps >= LEAST && self.cost_ns > MARGIN * self.share * self.gap_ns
+    }
+}
