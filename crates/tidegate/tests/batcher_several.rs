@@ -152,6 +152,24 @@ fn without_a_bound_64_batches_run_and_every_bound_counts() {
 }
 
 #[test]
+fn stats_and_snapshots_say_how_many_batches_run_and_may() {
+    let (handle, batches) = dispatched(several(1, 4));
+    (0..3).for_each(|n| cast(&handle, n));
+    let mut running: Vec<_> = (0..3).map(|_| next(&batches)).collect();
+    let seen = block_on(snapshot(&handle));
+    assert_eq!((seen.running, seen.in_flight), (3, 4));
+    let stats = handle.stats();
+    assert_eq!((stats.running, stats.in_flight), (3, 4));
+    let line = "running now: 3 batches of at most 4 at once";
+    assert!(stats.to_string().contains(line), "{stats}");
+    finish(running.remove(0));
+    until(|| handle.stats().running == 2);
+    running.into_iter().for_each(finish);
+    drain(&handle).unwrap();
+    assert_eq!(handle.stats().running, 0);
+}
+
+#[test]
 fn a_batch_dropped_counts_as_failed_and_its_callers_are_told() {
     let (handle, batches) = dispatched(several(1, 4));
     let requests: Vec<_> = (0..3).map(|n| send(&handle, n)).collect();

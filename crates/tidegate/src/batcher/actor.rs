@@ -253,6 +253,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             calls,
         });
         self.shared.counters.started(batch, reason, age_ns);
+        self.count_flight();
         self.batch
             .describe(batch, reason, std::time::Duration::from_nanos(age_ns));
         true
@@ -298,6 +299,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.core
             .handle_done_with(at, ticket.id, took, ok, answered);
         self.shared.counters.done(took, ok);
+        self.count_flight();
         if let Some(keys) = &mut self.keys {
             keys.release(ticket.keys, &mut self.stash);
             self.ages.stashed = self.stash.len() as u64;
@@ -311,6 +313,12 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             End::Panicked => self.shared.counters.panicked(),
             End::Done(_) | End::Dropped => {}
         }
+    }
+
+    /// A batch started or ended.
+    fn count_flight(&self) {
+        let (running, in_flight) = (self.core.running(), self.core.in_flight());
+        self.shared.counters.flight(running, in_flight);
     }
 
     /// Puts the operations that a batch gave back in front of everything that waits.
@@ -422,6 +430,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.answered = answered(calls, back);
         let took = self.core.handle_done(now, id, ok, self.answered);
         self.shared.counters.done(took, ok);
+        self.count_flight();
         true
     }
 

@@ -184,6 +184,11 @@ impl Core {
         self.boundary.running()
     }
 
+    /// How many batches may run at once.
+    pub(super) const fn in_flight(&self) -> u32 {
+        self.boundary.in_flight()
+    }
+
     /// Call the handler's continue before anything else.
     pub(super) fn ask_continue(&mut self) {
         self.continuing = true;

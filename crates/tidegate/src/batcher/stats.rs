@@ -4,7 +4,7 @@
 //! and the actor never waits for it. Each number is exact; two of them may be one batch apart.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::controller::{ByReason, Load, Reason};
@@ -36,6 +36,10 @@ pub struct Stats {
     pub rejected: u64,
     /// What waits now.
     pub backlog: Load,
+    /// How many batches run now.
+    pub running: u32,
+    /// How many may run at once, by the latest decision: at least 1.
+    pub in_flight: u32,
     /// Items a batch.
     pub sizes: Histogram,
     /// Nanoseconds from taking a batch to its end.
@@ -83,6 +87,11 @@ impl fmt::Display for Stats {
             write!(f, " ({} bytes)", self.backlog.bytes)?;
         }
         writeln!(f)?;
+        writeln!(
+            f,
+            "running now: {} batches of at most {} at once",
+            self.running, self.in_flight
+        )?;
         let [p50, p99, max] = self.sizes.points();
         writeln!(f, "batch size: p50 {p50}, p99 {p99}, max {max} items")?;
         let [p50, p99, max] = self.service_ns.points().map(Duration::from_nanos);
@@ -174,6 +183,8 @@ pub(super) struct Counters {
     sizes: [AtomicU64; BUCKETS],
     service_ns: [AtomicU64; BUCKETS],
     age_ns: [AtomicU64; BUCKETS],
+    running: AtomicU32,
+    in_flight: AtomicU32,
     /// Written by producers that were refused.
     rejected: AtomicU64,
 }
@@ -192,6 +203,8 @@ impl Counters {
             sizes: [const { AtomicU64::new(0) }; BUCKETS],
             service_ns: [const { AtomicU64::new(0) }; BUCKETS],
             age_ns: [const { AtomicU64::new(0) }; BUCKETS],
+            running: AtomicU32::new(0),
+            in_flight: AtomicU32::new(1),
             rejected: AtomicU64::new(0),
         }
     }
@@ -212,6 +225,12 @@ impl Counters {
         if !ok {
             add(&self.failed, 1);
         }
+    }
+
+    /// A batch started or ended: `running` run, and `in_flight` may.
+    pub(super) fn flight(&self, running: u32, in_flight: u32) {
+        self.running.store(running, Relaxed);
+        self.in_flight.store(in_flight, Relaxed);
     }
 
     pub(super) fn panicked(&self) {
@@ -248,6 +267,8 @@ impl Counters {
             retried: self.retried.load(Relaxed),
             rejected: self.rejected.load(Relaxed),
             backlog,
+            running: self.running.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed),
             sizes: all(&self.sizes),
             service_ns: all(&self.service_ns),
             age_ns: all(&self.age_ns),
@@ -304,6 +325,7 @@ mod tests {
         counters.started(Load::new(3, 300), Reason::Limit, 2_000_000);
         counters.done(1_500, true);
         counters.rejected(2);
+        counters.flight(2, 5);
         let printed = counters.read(Load::items(7)).to_string();
         let lines: Vec<_> = printed.lines().collect();
         let expected = [
@@ -311,6 +333,7 @@ mod tests {
             "batches by reason: limit 1",
             "failed: 0 batches, 0 panics; skipped: 0 calls given up; refused: 2 sends without room",
             "waiting now: 7 items",
+            "running now: 2 batches of at most 5 at once",
             "batch size: p50 3, p99 3, max 3 items",
             "batch time: p50 1.5\u{b5}s, p99 1.5\u{b5}s, max 1.5\u{b5}s",
             "oldest item waited: p50 2.1ms, p99 2.1ms, max 2.1ms",

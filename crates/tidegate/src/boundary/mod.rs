@@ -375,7 +375,11 @@ impl<C: Controller> Boundary<C> {
     /// Returns the controller's knowledge, and the counts of the boundary.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.controller.snapshot()
+        Snapshot {
+            in_flight: self.in_flight(),
+            running: self.running(),
+            ..self.controller.snapshot()
+        }
     }
 
     /// Returns whether the controller's decisions depend on [`Boundary::arrived`].

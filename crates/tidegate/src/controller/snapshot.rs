@@ -29,6 +29,11 @@ pub struct Snapshot {
     pub infeasible: bool,
     /// Whether learning is stopped.
     pub frozen: bool,
+    /// How many batches may run at once, by the latest decision: at least 1. 0 where no
+    /// [`Boundary`](crate::boundary::Boundary) stands around the controller.
+    pub in_flight: u32,
+    /// How many batches run now. 0 where no [`Boundary`](crate::boundary::Boundary) counts them.
+    pub running: u32,
 }
 
 /// The cost of a batch, fitted: `a + b·n` nanoseconds for `n` items (or bytes).
