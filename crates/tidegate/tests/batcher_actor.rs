@@ -21,6 +21,7 @@ tests! {
     full_refuses_or_waits
     full_in_bytes_refuses_or_waits
     a_batch_stays_within_its_bytes
+    an_item_too_heavy_to_count_is_refused_and_never_clipped
     a_caster_flushes_in_order
     inspection_sees_the_state_between_batches
     idleness_is_told_once
@@ -242,6 +243,40 @@ fn a_batch_stays_within_its_bytes<D: Driver>() {
     let stats = handle.stats();
     assert_eq!(stats.batches_for(Reason::Oversized), 1);
     assert_eq!(stats.batches_for(Reason::Memory), 3);
+}
+
+fn an_item_too_heavy_to_count_is_refused_and_never_clipped<D: Driver>() {
+    const GIB: u64 = 1 << 30;
+    for (oversized, limit) in [
+        (Oversized::Alone, u64::from(u32::MAX)),
+        (Oversized::Refuse, 3 * GIB),
+    ] {
+        let log = Log::default();
+        let bounds = Bounds {
+            bytes_max: 3 * GIB,
+            ..Bounds::default()
+        };
+        let builder = builder().weigh(|n| *n).bounds(bounds).oversized(oversized);
+        let handle = D::start(builder, Scripted::new(&log)).unwrap();
+        let mut caster = handle.buffered();
+        for item in [4 * GIB, 6 * GIB, u64::MAX] {
+            let refused = Err(SendError::Oversized {
+                item,
+                bytes: item,
+                limit,
+            });
+            assert_eq!(handle.blocking_cast(item), refused);
+            assert_eq!(handle.try_cast(item), refused);
+            assert_eq!(block_on(handle.cast(item)), refused);
+            assert_eq!(caster.blocking_cast(item), refused);
+        }
+        handle.blocking_cast(2 * GIB).unwrap();
+        handle.blocking_cast(3 * GIB).unwrap();
+        drop(caster);
+        handle.blocking_drain(LONG).unwrap();
+        assert_eq!(handle.stats().bytes, 5 * GIB);
+        assert_eq!(handle.stats().batches, 2);
+    }
 }
 
 fn a_caster_flushes_in_order<D: Driver>() {

@@ -37,7 +37,7 @@ pub enum Full {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversized {
-    /// It goes alone.
+    /// It goes alone, unless it weighs 2^32 or more: then it is refused, too.
     #[default]
     Alone,
     /// It is refused where it is sent: [`SendError::Oversized`](super::SendError::Oversized).
@@ -109,9 +109,11 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// What an item weighs: its bytes, or whatever [`Bounds::bytes_max`] and [`Builder::capacity_bytes`]
-    /// shall bound. Asked once an item, by its sender, and by the actor when the handler gives it back. Items
-    /// have no weight if not set.
+    /// What an item weighs: its bytes, or another amount that [`Bounds::bytes_max`] and
+    /// [`Builder::capacity_bytes`] bound. The sender of an item asks once, and the actor when the handler gives the
+    /// item back. An item of 2^32 or more is refused, also with [`Oversized::Alone`]
+    /// ([`SendError::Oversized`](super::SendError::Oversized)): weigh heavier items in a larger unit, such as
+    /// KiB. Items have no weight if not set.
     #[must_use]
     pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Box::new(weigh));

@@ -325,8 +325,11 @@ fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     }
 }
 
+/// The most an item may weigh: its entry in the queue has room for no larger number.
+const WEIGHT_MAX: u64 = u32::MAX as u64;
+
 impl<T> Weights<T> {
-    /// Weighs an item that comes back, however heavy it is.
+    /// Weighs an item that comes back. One that has grown past [`WEIGHT_MAX`] counts as that.
     pub(super) fn weigh_again(&self, item: &T) -> u32 {
         u32::try_from((self.of)(item)).unwrap_or(u32::MAX)
     }
@@ -334,14 +337,13 @@ impl<T> Weights<T> {
     /// The item with its weight, unless it is too heavy.
     pub(super) fn weigh(&self, item: T) -> Result<(T, u32), SendError<T>> {
         let bytes = (self.of)(&item);
-        if bytes > self.item_max {
-            return Err(SendError::Oversized {
+        match u32::try_from(bytes) {
+            Ok(weight) if bytes <= self.item_max => Ok((item, weight)),
+            _ => Err(SendError::Oversized {
                 item,
                 bytes,
-                limit: self.item_max,
-            });
+                limit: self.item_max.min(WEIGHT_MAX),
+            }),
         }
-        // Four gigabytes in one item count as that.
-        Ok((item, u32::try_from(bytes).unwrap_or(u32::MAX)))
     }
 }
