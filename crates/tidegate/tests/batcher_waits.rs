@@ -132,6 +132,20 @@ fn calls_beyond_the_budget_of_waiting_are_answered() {
 }
 
 #[test]
+fn a_long_wait_needs_no_timer_of_the_runtime() {
+    let fixed = || Fixed::new(100).with_linger(Duration::from_millis(20));
+    call_without_timer(Builder::new().controller(fixed()), 3);
+    runtime(false).block_on(async {
+        let handle = Builder::new()
+            .controller(fixed().with_in_flight(2))
+            .spawn_shared(async |items: Vec<u64>| items)
+            .await
+            .unwrap();
+        assert_eq!(handle.call(7).await.unwrap(), 7);
+    });
+}
+
+#[test]
 fn several_batches_at_once_wait_without_the_timer_too() {
     let fixed = Fixed::new(100)
         .with_linger(Duration::from_micros(200))

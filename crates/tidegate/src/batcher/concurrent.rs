@@ -67,7 +67,7 @@ pub trait SharedHandler: Send + Sync + 'static {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor as a task of the current tokio runtime, which needs its timer. The closure is called
+    /// Starts an actor as a task of the current tokio runtime, which needs no timer. The closure is called
     /// with the items of each batch, and its futures run as tasks, several at once. They return an
     /// [`Outcome`]: `()`, one reply an item in a `Vec`, or a `Result` of either.
     ///
@@ -108,8 +108,8 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_shared_handler(closure).await
     }
 
-    /// Starts an actor as a task of the current tokio runtime, which needs its timer, and waits for the
-    /// handler's `init`. Each batch is handled in a task of its own, several at once.
+    /// Starts an actor as a task of the current tokio runtime and waits for the handler's `init`. Each batch is
+    /// handled in a task of its own, several at once. The runtime needs no timer.
     ///
     /// # Errors
     /// Impossible settings, or a handler that does not start.
@@ -133,7 +133,7 @@ impl<T: Send + 'static> Builder<T> {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime, which needs its timer: the
+    /// Like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime, which needs no timer: the
     /// dispatcher may spawn tasks that own their batches.
     ///
     /// # Errors

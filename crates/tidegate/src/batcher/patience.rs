@@ -5,10 +5,9 @@
 //!
 //! A driver on a runtime first lets the ready tasks run: callers that were just answered come back in that
 //! turn. It yields again only after a turn that brought items, and a few times a batch, because a loop of
-//! yields is a spin. The rest of a wait it sleeps: by the runtime's timer where that is fine enough, by an
-//! [`Alarm`](super::timer::Alarm) where it is not. A driver on a thread of its own looks at the queue for a
-//! moment before it sleeps. Where the [`Budget`] is spent, the one takes the batch at once and the other
-//! sleeps at once.
+//! yields is a spin. The rest of a wait it sleeps by an [`Alarm`](super::timer::Alarm), which has a price unless
+//! the wait is long. A driver on a thread of its own looks at the queue for a moment before it sleeps. Where the
+//! [`Budget`] is spent, the one takes the batch at once and the other sleeps at once.
 
 use crate::Time;
 
@@ -71,7 +70,7 @@ pub(super) enum Pass {
     Yield,
     /// Sleep until an arrival or this moment, by an alarm.
     Alarm(Time),
-    /// Sleep until an arrival or the end of the wait, by the runtime's timer.
+    /// Sleep until an arrival or the end of the wait, which is long: what that costs does not count.
     Timer,
     /// Wait no longer: the batch starts.
     Take,

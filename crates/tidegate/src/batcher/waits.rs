@@ -1,18 +1,18 @@
 //! The waits of the drivers on tokio: they do as the [`Patience`] says.
 //!
-//! Owns the yields, the alarm and the runtime's timer; decides nothing.
+//! Owns the yields and the alarms; decides nothing. Alarms belong to a thread of the process, so that a runtime
+//! needs no timer.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
 use tokio::task::{consume_budget, yield_now};
-use tokio::time::timeout_at;
 
 use super::actor::Actor;
 use super::core::Step;
 use super::patience::{Pass, Patience};
 use super::several::Several;
-use super::timer::Alarm;
+use super::timer::{self, Alarm};
 use crate::{Clock, Time};
 
 /// See the [module](self).
@@ -121,12 +121,8 @@ impl Waits {
             }
             Pass::Timer => {
                 let wait = poll_fn(|cx| driver.poll_wait(*step, cx));
-                match clock.instant(until) {
-                    Some(at) => {
-                        let _ = timeout_at(at.into(), wait).await;
-                    }
-                    None => wait.await,
-                }
+                // Not the runtime's timer: a runtime may be without one, or hold its time still.
+                let _ = timer::before(clock.instant(until), wait).await;
             }
             Pass::Take => driver.actor().end_hold(),
         }
