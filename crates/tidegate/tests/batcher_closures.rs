@@ -264,3 +264,28 @@ fn the_path_from_a_call_to_its_cause_is_whole() {
     let chain: Vec<_> = std::iter::successors(Some(&*error), |&error| error.source()).collect();
     assert_eq!(chain.last().unwrap().downcast_ref(), Some(&Odd(9)));
 }
+
+/// The types alone: a handle may cross `catch_unwind`.
+#[test]
+fn a_handle_is_used_after_a_panic_beside_it() {
+    fn crosses<V: std::panic::UnwindSafe + std::panic::RefUnwindSafe>(_: &V) {}
+    let handle = spawn(|_: &mut Vec<std::cell::Cell<u64>>| {}).unwrap();
+    crosses(&handle);
+    let used = std::panic::catch_unwind(|| {
+        handle.blocking_cast(std::cell::Cell::new(7)).unwrap();
+        panic!("user code");
+    });
+    assert!(used.is_err());
+    handle.blocking_drain(LONG).unwrap();
+    assert_eq!(handle.stats().items, 1);
+}
+
+#[test]
+fn reasons_to_stop_are_compared_by_their_causes() {
+    let asked =
+        |text: &str| StopReason::Asked(Cause::from(Box::<dyn Error + Send + Sync>::from(text)));
+    assert_eq!(StopReason::Drained, StopReason::Drained);
+    assert_ne!(StopReason::Drained, StopReason::Released);
+    assert_eq!(asked("disk full"), asked("disk full"));
+    assert_ne!(asked("disk full"), asked("disk empty"));
+}

@@ -33,6 +33,10 @@ use crate::blocking::ActorId;
 /// ([`Decision::in_flight`](crate::controller::Decision::in_flight)) within [`Builder::in_flight_max`].
 /// Batches end in any order; [`Builder::key`] keeps the items of each key in order. A panic loses its own
 /// batch; the others and the handler go on.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of several batches at once",
+    note = "give a closure to `Builder::spawn_shared`: `spawn_shared(async |items: Vec<_>| ..)`"
+)]
 pub trait SharedHandler: Send + Sync + 'static {
     /// An item, as producers hand it in.
     type Item: Send + 'static;

@@ -22,7 +22,8 @@ use crate::blocking::Enter;
 /// The actor calls [`dispatch`](Dispatcher::dispatch) with each batch and goes on at once. A batch runs
 /// until it is [finished](OwnedBatch::done) or dropped. How many run at once is the controller's decision
 /// ([`Decision::in_flight`](crate::controller::Decision::in_flight)) within [`Builder::in_flight_max`].
-/// Every closure that takes an [`OwnedBatch`] is a dispatcher.
+/// Every closure that takes an [`OwnedBatch`] is a dispatcher. A closure that calls a method of its batch
+/// names the type: `|batch: OwnedBatch<u64>| batch.done()`.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -52,6 +53,10 @@ use crate::blocking::Enter;
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a dispatcher of batches of `{T}`",
+    note = "a closure names the type of its argument: `|batch: OwnedBatch<Item, Reply>| ..`"
+)]
 pub trait Dispatcher<T, R = (), M = std::convert::Infallible>: 'static {
     /// Takes a batch, never empty, its items in the order in which each producer sent them, or in the order
     /// of each key ([`Builder::key`]). A panic loses this batch, and no other.
@@ -76,7 +81,8 @@ where
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once.
+    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once. A closure
+    /// that calls a method of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
     ///
     /// # Errors
     /// Impossible settings, or no thread.

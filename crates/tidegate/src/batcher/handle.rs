@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,11 @@ pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     /// Shared by the handles only.
     _alive: Arc<Alive<T, R, M>>,
 }
+
+/// A panic leaves the state behind a handle whole: it is changed in single steps, or under locks that no user
+/// code runs under.
+impl<T: Send, R: Send, M: Send> UnwindSafe for Handle<T, R, M> {}
+impl<T: Send, R: Send, M: Send> RefUnwindSafe for Handle<T, R, M> {}
 
 struct Alive<T: Send, R: Send, M: Send>(Arc<Shared<T, R, M>>);
 

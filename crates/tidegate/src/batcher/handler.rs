@@ -23,6 +23,11 @@ use super::batch::Batch;
 use super::reply::{Cause, Reply, failing};
 
 /// User code given batches, with the state it keeps between them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    note = "wrap a closure: `each_batch(|items: &mut Vec<_>| ..)`, or `map_batch` for one reply an item",
+    note = "an async closure: `each_batch_async(async |items: Vec<_>| ..)`, for `spawn_task`"
+)]
 pub trait Handler: 'static {
     /// What producers hand in.
     type Item: Send + 'static;
@@ -200,7 +205,7 @@ pub enum Recover {
     Stop,
 }
 
-/// Why an actor stopped.
+/// Why an actor stopped. Two causes are equal if they print the same text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopReason {
@@ -217,6 +222,19 @@ pub enum StopReason {
     /// The runtime it ran on shut down.
     Abandoned,
 }
+
+impl PartialEq for StopReason {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Asked(one), Self::Asked(other)) | (Self::Handler(one), Self::Handler(other)) => {
+                one.to_string() == other.to_string()
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Eq for StopReason {}
 
 impl std::fmt::Display for StopReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -23,6 +23,10 @@ use super::waits::Waits;
 /// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
 ///
 /// The calls and their order are a handler's. Between two awaits it should not block its thread for long.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an async handler",
+    note = "wrap a closure: `each_batch_async(async |items: Vec<_>| ..)`, or `map_batch_async` for one reply an item"
+)]
 pub trait AsyncHandler: Send + 'static {
     /// See [`Handler::Item`].
     type Item: Send + 'static;

@@ -70,6 +70,12 @@ impl<C: Controller> Recorder<C> {
     pub const fn inner(&self) -> &C {
         &self.inner
     }
+
+    /// Takes the controller inside out; its log is gone.
+    #[must_use]
+    pub fn into_inner(self) -> C {
+        self.inner
+    }
 }
 
 impl<C: Controller> Controller for Recorder<C> {
@@ -172,7 +178,10 @@ pub fn read_log(text: &str) -> Result<Vec<Entry>, LogError> {
     }
     lines
         .enumerate()
-        .map(|(i, l)| l.parse().map_err(|()| LogError::Line { line: i + 2 }))
+        .map(|(i, l)| {
+            l.parse()
+                .map_err(|_: EntryError| LogError::Line { line: i + 2 })
+        })
         .collect()
 }
 
@@ -268,9 +277,10 @@ impl fmt::Display for Entry {
 }
 
 impl FromStr for Entry {
-    type Err = ();
+    type Err = EntryError;
 
-    fn from_str(line: &str) -> Result<Self, ()> {
+    /// Reads one line of an event log.
+    fn from_str(line: &str) -> Result<Self, EntryError> {
         let mut w = Words(line.split_ascii_whitespace());
         let now = w.time()?;
         let event = match w.word()? {
@@ -297,13 +307,14 @@ impl FromStr for Entry {
                 took_ns: w.number()?,
             },
             "expected" => Event::Expected { items: w.number()? },
-            _ => return Err(()),
+            found => return Err(EntryError::new("an event", Some(found))),
         };
-        if w.word()? != ">" {
-            return Err(());
+        match w.word()? {
+            ">" => {}
+            found => return Err(EntryError::new("`>`", Some(found))),
         }
         let (limit_items, limit_bytes) = (w.number()?, w.number()?);
-        let in_flight = u32::try_from(w.number()?).map_err(|_| ())?;
+        let in_flight = w.parse("a number below 2^32")?;
         let when = match w.word()? {
             "now" => When::Now,
             "at" => When::At(w.time()?),
@@ -311,7 +322,10 @@ impl FromStr for Entry {
                 items: w.number()?,
                 until: w.time()?,
             },
-            _ => return Err(()),
+            found => {
+                let expected = "`now`, `at` or `after`";
+                return Err(EntryError::new(expected, Some(found)));
+            }
         };
         let decision = Decision {
             limit_items,
@@ -320,48 +334,90 @@ impl FromStr for Entry {
             when,
             reason: w.reason()?,
         };
-        if w.0.next().is_some() {
-            Err(())
-        } else {
-            Ok(Self {
+        match w.0.next() {
+            None => Ok(Self {
                 now,
                 event,
                 decision,
-            })
+            }),
+            found => Err(EntryError::new("the end of the line", found)),
         }
     }
 }
 
+/// A line that is not an entry of an event log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryError {
+    expected: &'static str,
+    /// The start of the word; `None` at the end of the line.
+    found: Option<String>,
+}
+
+impl EntryError {
+    fn new(expected: &'static str, found: Option<&str>) -> Self {
+        let found = found.map(|word| word.chars().take(FOUND_MAX).collect());
+        Self { expected, found }
+    }
+}
+
+/// The most characters of a word that an error repeats.
+const FOUND_MAX: usize = 40;
+
+impl fmt::Display for EntryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "not an entry of an event log: expected {}, ",
+            self.expected
+        )?;
+        match &self.found {
+            Some(word) => write!(f, "found `{word}`"),
+            None => f.write_str("found the end of the line"),
+        }
+    }
+}
+
+impl std::error::Error for EntryError {}
+
 struct Words<'a>(SplitAsciiWhitespace<'a>);
 
 impl<'a> Words<'a> {
-    fn word(&mut self) -> Result<&'a str, ()> {
-        self.0.next().ok_or(())
+    fn next(&mut self, expected: &'static str) -> Result<&'a str, EntryError> {
+        self.0.next().ok_or_else(|| EntryError::new(expected, None))
     }
 
-    fn number(&mut self) -> Result<u64, ()> {
-        self.word()?.parse().map_err(|_| ())
+    fn word(&mut self) -> Result<&'a str, EntryError> {
+        self.next("a word")
     }
 
-    fn time(&mut self) -> Result<Time, ()> {
+    fn parse<N: FromStr>(&mut self, expected: &'static str) -> Result<N, EntryError> {
+        let word = self.next(expected)?;
+        word.parse()
+            .map_err(|_| EntryError::new(expected, Some(word)))
+    }
+
+    fn number(&mut self) -> Result<u64, EntryError> {
+        self.parse("a number")
+    }
+
+    fn time(&mut self) -> Result<Time, EntryError> {
         self.number().map(Time::from_nanos)
     }
 
-    fn id(&mut self) -> Result<BatchId, ()> {
+    fn id(&mut self) -> Result<BatchId, EntryError> {
         self.number().map(BatchId::new)
     }
 
-    fn load(&mut self) -> Result<Load, ()> {
+    fn load(&mut self) -> Result<Load, EntryError> {
         Ok(Load::new(self.number()?, self.number()?))
     }
 
-    fn reason(&mut self) -> Result<Reason, ()> {
-        let name = self.word()?;
-        Reason::ALL
-            .iter()
+    fn reason(&mut self) -> Result<Reason, EntryError> {
+        let name = self.next("a reason")?;
+        let reason = Reason::ALL.iter().find(|reason| reason.as_str() == name);
+        reason
             .copied()
-            .find(|r| r.as_str() == name)
-            .ok_or(())
+            .ok_or_else(|| EntryError::new("a reason", Some(name)))
     }
 }
 
@@ -387,5 +443,25 @@ mod tests {
         }
         assert_eq!(read("tidegate-log 2\nnonsense"), LogError::Line { line: 2 });
         assert_eq!(read_log("tidegate-log 2\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_line_that_is_no_entry_says_where_it_goes_wrong() {
+        let says = |line: &str, what: &str| {
+            let error = line.parse::<Entry>().unwrap_err();
+            let error: Box<dyn std::error::Error> = Box::new(error);
+            assert!(error.to_string().contains(what), "{line}: {error}");
+        };
+        let good = "5 blocking > 1 1 1 now drained";
+        assert_eq!(good.parse::<Entry>().unwrap().to_string(), good);
+        says("", "expected a number, found the end of the line");
+        says("soon", "expected a number, found `soon`");
+        says("5 sleeping", "expected an event, found `sleeping`");
+        says("5 blocking < 1", "expected `>`, found `<`");
+        says("5 blocking > 1 1 4294967296", "below 2^32");
+        says("5 blocking > 1 1 1 later", "found `later`");
+        says("5 blocking > 1 1 1 now tired", "expected a reason");
+        says("5 blocking > 1 1 1 now drained 6", "found `6`");
+        says(&"x".repeat(1000), &format!("`{}`", "x".repeat(40)));
     }
 }

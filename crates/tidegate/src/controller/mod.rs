@@ -52,7 +52,7 @@ pub use fixed::{Fixed, Greedy};
 pub use freeze::Freeze;
 pub use into::IntoController;
 pub use knee::{Knee, KneeError};
-pub use log::{Divergence, Entry, LogError, Recorder, read_log, replay, write_log};
+pub use log::{Divergence, Entry, EntryError, LogError, Recorder, read_log, replay, write_log};
 pub use objective::{Objective, ObjectiveError};
 pub use rueidis_stats::RueidisStats;
 pub use rule::{Observed, Rule, Ruled};

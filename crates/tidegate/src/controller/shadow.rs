@@ -65,6 +65,12 @@ impl<A: Controller, S: Controller> Shadow<A, S> {
         Shadow::new(self.shadow, self.active)
     }
 
+    /// Takes both controllers out, the active one first.
+    #[must_use]
+    pub fn into_inner(self) -> (A, S) {
+        (self.active, self.shadow)
+    }
+
     fn compare(&mut self, backlog: u64, active: Decision, shadow: Decision) {
         let c = &mut self.comparison;
         c.decisions += 1;
@@ -129,6 +135,8 @@ mod tests {
         }
         let k = c.comparison();
         assert_eq!((k.decisions, k.smaller, k.larger, k.waits), (3, 2, 0, 0));
+        let (active, shadow) = c.clone().into_inner();
+        assert_eq!((active.snapshot().limit, shadow.snapshot().limit), (10, 4));
         assert_eq!(c.swap().snapshot().limit, 4);
     }
 }
