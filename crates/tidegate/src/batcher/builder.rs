@@ -110,8 +110,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// What an item weighs: its bytes, or another amount that [`Bounds::bytes_max`] and
-    /// [`Builder::capacity_bytes`] bound. The sender of an item asks once, and the actor when the handler gives the
-    /// item back. An item of 2^32 or more is refused, also with [`Oversized::Alone`]
+    /// [`Builder::capacity_bytes`] bound. The sender of an item asks once, and the actor when the handler
+    /// gives the item back. An item of 2^32 or more is refused, also with [`Oversized::Alone`]
     /// ([`SendError::Oversized`](super::SendError::Oversized)): weigh heavier items in a larger unit, such as
     /// KiB. Items have no weight if not set.
     #[must_use]

@@ -15,8 +15,9 @@ use crate::queue::{FlushError, Producer};
 /// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster,
 /// or given back by [`Handle::blocking_stop`]. The buffer is flushed when it is full, when asked, and at
 /// once if the actor has nothing to do; a busy actor fetches the items of a quiet or dropped caster itself
-/// within about a millisecond. Between a caster and other handles of the same thread there is no order,
-/// except that what was flushed comes before what is sent afterwards.
+/// within about a millisecond, or after two batches where its batches take longer. Between a caster and other
+/// handles of the same thread there is no order, except that what was flushed comes before what is sent
+/// afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     // Dropped, and so flushed, before the handle.
     producer: Producer<Entry<T, R, M>>,

@@ -112,8 +112,8 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_shared_handler(closure).await
     }
 
-    /// Starts an actor as a task of the current tokio runtime and waits for the handler's `init`. Each batch is
-    /// handled in a task of its own, several at once. The runtime needs no timer.
+    /// Starts an actor as a task of the current tokio runtime and waits for the handler's `init`. Each batch
+    /// is handled in a task of its own, several at once. The runtime needs no timer.
     ///
     /// # Errors
     /// Impossible settings, or a handler that does not start.

@@ -81,8 +81,8 @@ where
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once. A closure
-    /// that calls a method of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
+    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once. A
+    /// closure that calls a method of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
     ///
     /// # Errors
     /// Impossible settings, or no thread.

@@ -46,10 +46,11 @@
 //! - A handler may give items back for another try ([`Batch::retry`]). They come first in the next batch, and
 //!   their callers wait on.
 //! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
-//!   that gave up.
+//!   that gave up; the item keeps its room until the actor reaches it.
 //! - The items that wait are bounded, in number and in bytes ([`Builder::capacity`],
 //!   [`Builder::capacity_bytes`]). A full actor makes senders wait or refuses them ([`Full`]).
-//! - A call that would block a thread for ever is an error: see [`Handle`].
+//! - A call by which a thread or a handler would wait for itself is an error: see [`Handle`]. A ring of
+//!   actors is not found: where the handler of A waits for B and that of B for A, both wait for ever.
 //! - A panic loses the batch in which it happened, no more: see [`Handler::recover`].
 //! - A handler that returns an error fails the callers of that batch: see [`Handler::handle_batch`].
 //! - Dropping the last handle drains: see [`Handle`].

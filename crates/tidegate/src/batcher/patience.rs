@@ -5,9 +5,9 @@
 //!
 //! A driver on a runtime first lets the ready tasks run: callers that were just answered come back in that
 //! turn. It yields again only after a turn that brought items, and a few times a batch, because a loop of
-//! yields is a spin. The rest of a wait it sleeps by an [`Alarm`](super::timer::Alarm), which has a price unless
-//! the wait is long. A driver on a thread of its own looks at the queue for a moment before it sleeps. Where the
-//! [`Budget`] is spent, the one takes the batch at once and the other sleeps at once.
+//! yields is a spin. The rest of a wait it sleeps by an [`Alarm`](super::timer::Alarm), which has a price
+//! unless the wait is long. A driver on a thread of its own looks at the queue for a moment before it sleeps.
+//! Where the [`Budget`] is spent, the one takes the batch at once and the other sleeps at once.
 
 use crate::Time;
 

@@ -115,8 +115,8 @@ impl<H: Handler + Send> AsyncHandler for H {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts the actor as a task of the current tokio runtime and waits for the handler's `init`. The runtime
-    /// needs no timer.
+    /// Starts the actor as a task of the current tokio runtime and waits for the handler's `init`. The
+    /// runtime needs no timer.
     ///
     /// # Errors
     /// Impossible settings, or a handler that does not start.

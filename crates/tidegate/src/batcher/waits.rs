@@ -1,7 +1,7 @@
 //! The waits of the drivers on tokio: they do as the [`Patience`] says.
 //!
-//! Owns the yields and the alarms; decides nothing. Alarms belong to a thread of the process, so that a runtime
-//! needs no timer.
+//! Owns the yields and the alarms; decides nothing. Alarms belong to a thread of the process, so that a
+//! runtime needs no timer.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};

@@ -19,9 +19,9 @@ pub enum Objective {
     Within(f64),
     /// The 99th percentile of latency, from arrival to done, stays below this. Reported when it cannot be.
     LatencyP99(Duration),
-    /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %. No delay
-    /// below the budget. [`Bounds::age_max`](super::Bounds::age_max) wins over the share: where items would
-    /// wait longer, the flush goes, and the budget is reported as infeasible.
+    /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %. No
+    /// delay below the budget. [`Bounds::age_max`](super::Bounds::age_max) wins over the share: where items
+    /// would wait longer, the flush goes, and the budget is reported as infeasible.
     CostBudget(f64),
     /// A flush may wait as long as it adds at most this share, above 0 and up to 1, to the latency without
     /// waiting:

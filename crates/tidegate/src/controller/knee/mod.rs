@@ -74,8 +74,8 @@ const COST_MAX: f64 = 1e15;
 /// The default controller: measures what a batch costs and limits batches where larger ones would buy next to
 /// nothing.
 ///
-/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB, and some 200 bytes
-/// for each batch that may run at once; nothing is allocated after creation.
+/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB, and some 200
+/// bytes for each batch that may run at once; nothing is allocated after creation.
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
