@@ -13,13 +13,15 @@
 //! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the parts of a backlog,
 //! `search` the trials of other sizes, `flight` how many batches run at once (how much they slow each other is
 //! in `slow`), `late` which of them are stuck, `profile` anticipation, `inflation` the waiting of flushes that
-//! block no sender; this file joins them into decisions.
-//! Nothing is allocated after creation.
+//! block no sender, `budget` what flushes cost against their budget, `grid` the sizes of limits; this file
+//! joins them into decisions. Nothing is allocated after creation.
 
 mod buckets;
 mod budget;
 mod cost;
+mod error;
 mod flight;
+mod grid;
 mod inflation;
 mod late;
 mod profile;
@@ -27,10 +29,13 @@ mod rate;
 mod search;
 mod slow;
 
+pub use error::KneeError;
+
 use buckets::Line;
 use budget::Budget;
 use cost::Cost;
 use flight::{Flight, Start};
+use grid::{nearest, nearest_kept};
 use inflation::Inflation;
 use late::Late;
 use profile::{Callers, Gate, Profile};
@@ -38,8 +43,7 @@ use rate::{Drain, Rate, drain_chunk};
 use search::{Cut, Search};
 
 use super::{
-    BatchId, Bounds, BoundsError, Controller, Decision, Event, Load, Objective, ObjectiveError,
-    Reason, Snapshot, When,
+    BatchId, Bounds, Controller, Decision, Event, Load, Objective, Reason, Snapshot, When,
 };
 use crate::{Time, nanos};
 
@@ -53,9 +57,6 @@ const GROW: u64 = 2;
 const GROW_BYTES: u64 = 4;
 /// Every so many saturated batches one of another size keeps a and b identifiable.
 const PROBE_EVERY: u64 = 16;
-/// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
-/// differs by platform.
-const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 /// The share of the usual size that a batch which took everything, and one that the limit cut, leave of it.
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
@@ -167,44 +168,6 @@ struct Open {
     late: Late,
     /// The backlog it was taken from, with the items that known callers were about to add.
     backlog: u64,
-}
-
-/// What [`Knee`] was asked to do and cannot.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum KneeError {
-    /// The bounds.
-    Bounds(BoundsError),
-    /// The objective.
-    Objective(ObjectiveError),
-    /// Counting bytes needs a bound on bytes; give `bytes_max`.
-    BytesUnbounded,
-}
-
-impl std::fmt::Display for KneeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bounds(e) => e.fmt(f),
-            Self::Objective(e) => e.fmt(f),
-            Self::BytesUnbounded => {
-                f.write_str("a limit in bytes needs a bound on bytes: set bytes_max")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KneeError {}
-
-impl From<BoundsError> for KneeError {
-    fn from(e: BoundsError) -> Self {
-        Self::Bounds(e)
-    }
-}
-
-impl From<ObjectiveError> for KneeError {
-    fn from(e: ObjectiveError) -> Self {
-        Self::Objective(e)
-    }
 }
 
 impl Knee {
@@ -1015,30 +978,5 @@ impl Controller for Knee {
             infeasible: self.infeasible,
             ..Snapshot::default()
         }
-    }
-}
-
-/// `limit`, while the target is within a third of it; else [`nearest`].
-fn nearest_kept(target: f64, limit: f64) -> f64 {
-    let ratio = target.max(1.0) / limit;
-    if ratio > STAY.0 && ratio < STAY.1 {
-        limit
-    } else {
-        nearest(target)
-    }
-}
-
-/// The nearest size of the grid {2^e, 1.5·2^e}, by ratio. Between two grid sizes the border is their
-/// geometric mean.
-fn nearest(target: f64) -> f64 {
-    let x = target.clamp(1.0, (1u64 << 62) as f64);
-    let low = (1u64 << (x as u64).ilog2()) as f64;
-    let (mid, high) = (low * 1.5, low * 2.0);
-    if x * x < low * mid {
-        low
-    } else if x * x < mid * high {
-        mid
-    } else {
-        high
     }
 }

@@ -1,0 +1,41 @@
+//! The settings that the default controller refuses.
+
+use crate::controller::{BoundsError, ObjectiveError};
+
+/// What [`Knee`] was asked to do and cannot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum KneeError {
+    /// The bounds.
+    Bounds(BoundsError),
+    /// The objective.
+    Objective(ObjectiveError),
+    /// Counting bytes needs a bound on bytes; give `bytes_max`.
+    BytesUnbounded,
+}
+
+impl std::fmt::Display for KneeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bounds(e) => e.fmt(f),
+            Self::Objective(e) => e.fmt(f),
+            Self::BytesUnbounded => {
+                f.write_str("a limit in bytes needs a bound on bytes: set bytes_max")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KneeError {}
+
+impl From<BoundsError> for KneeError {
+    fn from(e: BoundsError) -> Self {
+        Self::Bounds(e)
+    }
+}
+
+impl From<ObjectiveError> for KneeError {
+    fn from(e: ObjectiveError) -> Self {
+        Self::Objective(e)
+    }
+}
