@@ -91,15 +91,14 @@ impl<C: Controller> Freeze<C> {
 
     /// Removes the batch of `id` and returns it; a batch of an unknown id counts as seen.
     fn done(&mut self, id: BatchId) -> Open {
-        let at = self.open.iter().position(|batch| batch.id == id);
-        at.map_or(
-            Open {
+        match self.open.iter().position(|batch| batch.id == id) {
+            Some(at) => self.open.remove(at),
+            None => Open {
                 id,
                 seen: true,
                 tainted: self.is_holding(),
             },
-            |at| self.open.remove(at),
-        )
+        }
     }
 
     /// Returns whether the last answer is repeated: there must be one.

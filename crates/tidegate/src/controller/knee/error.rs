@@ -2,7 +2,7 @@
 
 use crate::controller::{BoundsError, ObjectiveError};
 
-/// What [`Knee`] was asked to do and cannot.
+/// Settings that [`Knee`](super::Knee) refuses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KneeError {

@@ -288,10 +288,9 @@ impl Knee {
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
-        self.cost.fit = Some(Line::known(
-            a_ns.max(1e-3).min(COST_MAX),
-            b_ns.max(1e-6).min(COST_MAX),
-        ));
+        // Written so that a NaN counts as the least.
+        let within = |ns: f64, least| if ns > least { ns.min(COST_MAX) } else { least };
+        self.cost.fit = Some(Line::known(within(a_ns, 1e-3), within(b_ns, 1e-6)));
         self.cost.identified = true;
         self.retarget_known();
         self
