@@ -319,7 +319,7 @@ pub(super) struct Credit<'a> {
 }
 
 impl Credit<'_> {
-    /// The item is sent; the actor returns its bytes. Returns whether to wake the actor: the next waiter found
+    /// The item is sent; the actor returns its bytes. Tells whether to wake the actor: the next waiter found
     /// no room, so that the actor waits for company in vain.
     #[must_use]
     pub(super) fn keep(mut self) -> bool {

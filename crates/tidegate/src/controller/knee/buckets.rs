@@ -344,7 +344,7 @@ impl Buckets {
     }
 }
 
-/// How many samples a bucket averages over after one more than `count`, where single costs scatter by `noise`.
+/// How many samples a bucket averages over after one more than `count`, where costs scatter by `noise`.
 fn grown(count: u32, noise: f64) -> u32 {
     const LEAST: u32 = SAMPLES.0 as u32;
     if count < LEAST {

@@ -34,8 +34,8 @@ const CLIMB_SLOWED: f64 = 1.21;
 const CLIMB_DOUBT: f64 = 0.25;
 /// A batch counts for the number on trial if so many ran beside it.
 const NEAR: f64 = 0.8;
-/// Batches until the next look at the neighbours, in blocks: after a change of the number or of the costs, and
-/// at most. Right after the climb there is no rest.
+/// Batches until the next look at the neighbours, in blocks: after a change of the number or of the costs,
+/// and at most. Right after the climb there is no rest.
 const REST: (u32, u32) = (4, 64);
 /// The most batches of a trial of the climb, but for a turnover.
 const CLIMB_MAX: f64 = 12.0;

@@ -17,10 +17,10 @@ const LATE_NS: (f64, f64) = (1e6, 10e6);
 /// A late batch is stuck once so many that started later ended.
 const PASSED: u32 = 4;
 
-/// What is known of a running batch.
+/// The state of a running batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
-    /// When it is late beside batches that passed it, and when in any case.
+    /// The moment it is late beside batches that passed it, and in any case.
     passed_at: Time,
     at: Time,
     passed: u32,
@@ -51,13 +51,13 @@ impl Late {
         self.passed = self.passed.saturating_add(1);
     }
 
-    /// When it counts as stuck if nothing else happens.
+    /// The moment it counts as stuck if nothing else happens.
     fn stuck_at(&self) -> Option<Time> {
         (self.passed >= PASSED && !self.is_stuck).then_some(self.passed_at)
     }
 }
 
-/// When one of the batches that run counts as stuck. O(batches).
+/// The next moment at which a batch that runs counts as stuck. O(batches).
 pub(super) fn stuck_at(open: &[Open]) -> Time {
     let counted = || open.iter().map(|open| &open.late).filter(|l| !l.is_stuck);
     let all_late = counted().map(|late| late.at).max();

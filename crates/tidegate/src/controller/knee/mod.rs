@@ -4,15 +4,15 @@
 //! A line through the measured costs, a + b·n, proposes a limit, k·a/b on the grid {2^e, 1.5·2^e}. Where that
 //! limit cuts batches and a backlog stays, `search` tries other sizes and keeps the best
 //! ([`Reason::Backlog`] while the queue grows without it). Sizes measured to be worse than smaller ones are
-//! left ([`Reason::Convexity`]), a backlog after a stall is cut into parts that make its mean latency least
-//! ([`Reason::DrainChunk`]), and where callers return after a completion it waits for them if that pays
+//! left ([`Reason::Convexity`]). A backlog after a stall is cut into parts that make its mean latency least
+//! ([`Reason::DrainChunk`]). Where callers return after a completion it waits for them if that pays
 //! ([`Reason::Anticipate`]). Producers and other objectives keep the line; every 16th full batch is then a
 //! quarter as large, so that a and b stay known ([`Reason::Probe`]). Changed costs are noticed, and learning
 //! begins again.
 //!
 //! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the parts of a backlog,
-//! `search` the trials of other sizes, `flight` how many batches run at once (how much they slow each other is
-//! in `slow`), `late` which of them are stuck, `profile` anticipation, `inflation` the waiting of flushes that
+//! `search` the trials of other sizes, `flight` how many batches run at once (how much they slow each other
+//! is in `slow`), `late` which of them are stuck, `profile` anticipation, `inflation` the waiting of flushes that
 //! block no sender, `budget` what flushes cost against their budget, `grid` the sizes of limits; this file
 //! joins them into decisions. Nothing is allocated after creation.
 
@@ -129,7 +129,7 @@ pub struct Knee {
     /// Moving average of what a flush costs, whatever its size.
     flush_ns: f64,
     last_done: Time,
-    /// When the last batch ended that told whether costs changed.
+    /// The end of the last batch that told whether costs changed.
     judged: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
@@ -367,7 +367,7 @@ impl Knee {
         }
     }
 
-    /// What a buffer is to be sized by while nobody asks for a batch: probes, too, but no cutting of a
+    /// The plan for the size of a buffer while the driver asks for no batch: probes, too, but no cutting of a
     /// backlog.
     fn unasked(&self) -> Plan {
         debug_assert_eq!(self.standing, self.bounded(self.limit));
@@ -801,7 +801,7 @@ impl Knee {
         slowdown.map(|slowdown| cost_ns / slowdown)
     }
 
-    /// What a batch of `n` usually takes under the number in force.
+    /// The usual nanoseconds of a batch of `n` under the number in force.
     fn usual(&self, n: u64) -> Option<f64> {
         if self.flight.is_single() {
             return None;
@@ -865,7 +865,7 @@ impl Knee {
         if !may || ample <= limit {
             return limit;
         }
-        // What a batch beside others would have cost alone is known too roughly for that.
+        // Solo costs of batches that ran beside others are too rough for that.
         if self.flight.is_single() && self.cost.is_worse(self.natural, limit) {
             return limit;
         }

@@ -8,9 +8,9 @@
 //! kept if it raises throughput by more than 3 % a doubling. While the backlog grows any higher throughput
 //! will do, and for as long as the backlog lasts.
 //!
-//! Trials cost time. What worse sizes have cost is at most 1/32 of the time the limit bound, smaller and larger
-//! sizes apart, and 1/8 to 1/2 while the backlog grows because more arrives than the limit can take. Then
-//! smaller sizes go first, because they cost little.
+//! Trials cost time. Worse sizes may cost at most 1/32 of the time the limit bound, smaller and larger sizes
+//! apart, and 1/8 to 1/2 while the backlog grows because more arrives than the limit can take. Then smaller
+//! sizes go first, because they cost little.
 
 use super::buckets::{Buckets, GRID, grid_index, grid_size};
 
@@ -64,9 +64,9 @@ struct Trial {
     batches: f64,
     /// Batches of other sizes meanwhile: the backlog does not reach it.
     missed: u32,
-    /// What one of its batches was expected to cost more than as many items otherwise.
+    /// The expected loss of one of its batches against as many items in batches of the limit.
     expected: f64,
-    /// What all of them may.
+    /// The loss that all of them may come to.
     afford: f64,
 }
 
@@ -450,7 +450,7 @@ impl Search {
                 continue;
             }
             let free = if is_near { FREE * own } else { 0.0 };
-            // What comes meanwhile must not become more than waits already, unless this size is lost anyway.
+            // No more may arrive meanwhile than waits already, unless this size is lost anyway.
             let is_lost = arriving > 2.0 * rate;
             let is_bearable = is_near || is_lost || loss * arriving <= backlog as f64;
             if loss <= room + free && is_bearable {
