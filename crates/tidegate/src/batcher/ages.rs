@@ -7,11 +7,11 @@ use crate::Time;
 /// How old the oldest entry is, from marks in the stream of entries: one a batch at most.
 #[derive(Default)]
 pub(super) struct Ages {
-    /// "Whatever has this position or a later one arrived at this time or later."
+    /// Items from this position on arrived at this time or later.
     marks: VecDeque<(u64, Time)>,
     /// The last mark passed: nothing that waits is older.
     pub(super) passed: Time,
-    /// Nothing waited since that mark, so that it says nothing about what comes.
+    /// The queue was empty since that mark, so the mark tells no age of later items.
     empty: bool,
     /// Where the mark that is out will go.
     next: u64,
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(ages.oldest(at(31), 2), at(25));
         ages.popped = 7;
         assert_eq!(ages.oldest(at(40), 0), at(40));
-        // What comes without its mark is not as old as the mark before.
+        // Items without a mark of their own are younger than the mark before.
         assert_eq!(ages.oldest(at(1000), 1), at(1000));
     }
 }

@@ -773,7 +773,7 @@ impl Knee {
     }
 
     /// The cost the batch would have had alone, if that can be told, after learning from it how much those
-    /// that `ran` at once slowed it down. `None` for `ran` where one batch runs at a time.
+    /// that ran beside it slowed it down. O(batches that run).
     fn alone(&mut self, now: Time, done: &Open, cost_ns: f64, ok: bool) -> Option<f64> {
         for open in &mut self.open {
             if open.start.is_before(done.start) {
