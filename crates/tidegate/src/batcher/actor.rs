@@ -11,6 +11,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
@@ -49,6 +50,9 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     announced: u64,
     /// Calls of the batch that was finished last.
     answered: u64,
+    /// Callers that batches in other hands answered so far, and how many of them the controller knows of.
+    answers: Arc<AtomicU64>,
+    known_answers: u64,
     /// The driver waits no longer for the batch that is held back.
     hold_ended: bool,
     /// The handler panicked while it continued, and was not given a batch since.
@@ -86,6 +90,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             ages: Ages::default(),
             announced: 0,
             answered: 0,
+            answers: Arc::default(),
+            known_answers: 0,
             hold_ended: false,
             restarted: false,
             ended: false,
@@ -273,7 +279,10 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let Taken { id, since, calls } = self.taken.take()?;
         let keys = self.keys.as_mut().map_or_else(Vec::new, Keys::seal);
         let fresh = self.spares.pop().unwrap_or_else(Batch::new);
-        let batch = std::mem::replace(&mut self.batch, fresh);
+        let mut batch = std::mem::replace(&mut self.batch, fresh);
+        if self.shared.arrivals.is_some() {
+            batch.tell_answers(&self.answers);
+        }
         let ticket = Ticket {
             id,
             since,
@@ -295,7 +304,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.announce(at);
         let took = at.since(ticket.since);
         let back = batch.take_back();
-        let answered = answered(ticket.calls, &back);
+        let answered = answered(ticket.calls, &back).saturating_sub(batch.take_told());
         self.core
             .handle_done_with(at, ticket.id, took, ok, answered);
         self.shared.counters.done(took, ok);
@@ -375,8 +384,18 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     /// Tells the controller at `now` which calls arrived since it was last told.
     fn announce(&mut self, now: Time) {
         if let Some(arrivals) = &self.shared.arrivals {
+            let next = arrivals.next();
             let core = &mut self.core;
-            arrivals.take(&mut self.announced, |at, calls| {
+            // Callers may come again before the batch that answered them is known to have ended.
+            let answers = self.answers.load(Relaxed);
+            if answers != self.known_answers {
+                core.handle_answered(now, answers - self.known_answers);
+                self.known_answers = answers;
+            }
+            if next == self.announced {
+                return;
+            }
+            arrivals.take(next, &mut self.announced, |at, calls| {
                 // A call may arrive between the reading of the clock and this look.
                 core.handle_arrived(at.min(now), calls)
             });

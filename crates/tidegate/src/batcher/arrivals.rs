@@ -31,21 +31,21 @@ impl Arrivals {
     /// A call is about to be sent. One read-modify-write.
     pub(super) fn note(&self, now: Time) {
         let ns = now.as_nanos().max(1);
-        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        // A caller that comes again was answered before: the actor that sees it knows.
+        let at = self.next.fetch_add(1, Ordering::Release);
         // A time is all that is handed over: it orders nothing.
         self.times[(at % LEN) as usize].store(ns, Ordering::Relaxed);
     }
 
-    /// Tells `each` of what arrived since `read`, as a time and a number of calls, and moves `read` on.
+    /// Calls so far.
     #[inline]
-    pub(super) fn take(&self, read: &mut u64, each: impl FnMut(Time, u64)) {
-        let next = self.next.load(Ordering::Relaxed);
-        if next != *read {
-            self.take_until(next, read, each);
-        }
+    pub(super) fn next(&self) -> u64 {
+        self.next.load(Ordering::Acquire)
     }
 
-    fn take_until(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
+    /// Tells `each` of those that arrived since `read` and before `next`, as a time and a number of calls, and
+    /// moves `read` on.
+    pub(super) fn take(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;
         let mut together = 1 + missed;
@@ -74,7 +74,7 @@ mod tests {
         let (mut read, mut calls, mut times) = (0, 0, 0);
         for n in [0, 1, 3, LEN, LEN + 100, 5] {
             (0..n).for_each(|at| arrivals.note(Time::from_nanos(at)));
-            arrivals.take(&mut read, |_, n| {
+            arrivals.take(arrivals.next(), &mut read, |_, n| {
                 calls += n;
                 times += 1;
             });

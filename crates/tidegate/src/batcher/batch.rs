@@ -5,6 +5,8 @@
 //! shared error ([`Batch::fail`]). It gives items back for another try ([`Batch::retry`]). The buffers belong
 //! to the actor and are used again.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::handler::{Flow, Handled, Op};
@@ -26,6 +28,9 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
     load: Load,
     reason: Reason,
     age: Duration,
+    /// Where others run beside it: counts the callers answered at once, and how many of this batch it counts.
+    answers: Option<Arc<AtomicU64>>,
+    told: u64,
     /// `None` in a batch where every operation is in its first try and stays.
     tries: Option<Box<Tries<T, R, M>>>,
 }
@@ -248,6 +253,7 @@ impl<T, R, M> Batch<T, R, M> {
             }
             return;
         }
+        self.tell(&given);
         let mut next = 0;
         let mut given = given.into_iter().peekable();
         let mut back = 0;
@@ -274,12 +280,36 @@ impl<T, R, M> Batch<T, R, M> {
         tries.map_or_else(Vec::new, |tries| tries.answered())
     }
 
+    /// The callers of the items taken, but for those `given` back, are about to have their answers.
+    fn tell(&mut self, given: &[usize]) {
+        if let Some(answers) = &self.answers {
+            let stays = |(place, _): &&(usize, _)| given.binary_search(place).is_err();
+            let calls = self.callers.iter().filter(stays).count() as u64;
+            // The answers order it before their callers come again.
+            answers.fetch_add(calls, Ordering::Relaxed);
+            self.told += calls;
+        }
+    }
+
+    /// Counts callers in `answers` before they are answered.
+    pub(super) fn tell_answers(&mut self, answers: &Arc<AtomicU64>) {
+        if self.answers.is_none() {
+            self.answers = Some(Arc::clone(answers));
+        }
+    }
+
+    /// How many callers it counted since the last call of this.
+    pub(super) const fn take_told(&mut self) -> u64 {
+        std::mem::replace(&mut self.told, 0)
+    }
+
     /// Answers the callers of the items taken and not given back, all with the same value.
     pub fn answer_all(&mut self, value: R)
     where
         R: Clone,
     {
-        self.answered();
+        let given = self.answered();
+        self.tell(&given);
         self.taken = 0;
         for (_, reply) in self.callers.drain(..) {
             reply.send(value.clone());
@@ -322,6 +352,8 @@ impl<T, R, M> Batch<T, R, M> {
             load: Load { items: 0, bytes: 0 },
             reason: Reason::Drained,
             age: Duration::ZERO,
+            answers: None,
+            told: 0,
             tries: None,
         }
     }

@@ -155,6 +155,13 @@ impl Core {
         told.unwrap_or_else(impossible);
     }
 
+    /// Callers of `calls` calls got their answers, while their batch counts as running.
+    pub(super) fn handle_answered(&mut self, now: Time, calls: u64) {
+        let now = self.boundary.at(now);
+        let told = self.boundary.expect(now, calls);
+        told.unwrap_or_else(impossible);
+    }
+
     /// The batch of `id` is finished, `ok` if it did its work, and the callers of its `calls` calls are told.
     /// Answers how long it took, in nanoseconds.
     pub(super) fn handle_done(&mut self, now: Time, id: BatchId, ok: bool, calls: u64) -> u64 {
