@@ -18,6 +18,7 @@
 
 mod buckets;
 mod budget;
+mod callers;
 mod cost;
 mod error;
 mod flight;
@@ -27,18 +28,18 @@ mod late;
 mod profile;
 mod rate;
 mod search;
-mod slow;
 
 pub use error::KneeError;
 
 use buckets::Line;
 use budget::Budget;
+use callers::Callers;
 use cost::Cost;
 use flight::{Flight, Start};
 use grid::{nearest, nearest_kept};
 use inflation::Inflation;
 use late::Late;
-use profile::{Callers, Gate, Profile};
+use profile::{Gate, Profile};
 use rate::{Drain, Rate, drain_chunk};
 use search::{Cut, Search};
 
@@ -600,6 +601,9 @@ impl Knee {
         if self.callers.missing() == Some(0) {
             return None;
         }
+        if let Some(until) = self.share_to_come(load.items) {
+            return (until > now).then_some((until, Reason::Anticipate));
+        }
         if self.gate.is_closed() {
             return None;
         }
@@ -609,6 +613,23 @@ impl Knee {
         }
         self.gate.held(now.as_nanos(), load.items);
         Some((now.after(wait as u64), Reason::Anticipate))
+    }
+
+    /// Until when to wait for an even share of the callers, while other batches run and the same callers come
+    /// again and again: a few of them in a batch of their own would cost a flush and a place. The next end of
+    /// a batch brings more, so one batch's time is enough.
+    fn share_to_come(&self, queued: u64) -> Option<Time> {
+        let allowed = u64::from(self.flight.allowed());
+        if allowed == 1 || self.flight.running() == 0 {
+            return None;
+        }
+        let callers = self.callers.same()?;
+        let share = callers / allowed;
+        if queued >= share.min(self.plan.full) {
+            return Some(Time::ZERO);
+        }
+        let usual = self.usual(share)?;
+        Some(self.last_done.after(usual as u64))
     }
 
     /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the
@@ -683,6 +704,7 @@ impl Knee {
             Start::default()
         } else {
             let waited = self.oldest < self.freed;
+            self.flight.callers(self.callers.same());
             self.flight
                 .started(now.as_nanos(), batch.items, left, waited)
         };

@@ -111,49 +111,6 @@ impl Profile {
     }
 }
 
-/// Counts the known callers and those of them that are missing: the most calls that were open at once
-/// lately, less those open now.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Callers {
-    /// Calls that arrived and are not answered.
-    open: u64,
-    /// The most of them in this window of batches and in the one before.
-    most: [u64; 2],
-    batches: u32,
-    /// Answers are told: without them nothing is known of who is missing.
-    told: bool,
-}
-
-/// Batches of a window: callers that left are forgotten within two.
-const WINDOW: u32 = 8;
-
-impl Callers {
-    pub(super) const fn arrived(&mut self, calls: u64) {
-        self.open = self.open.saturating_add(calls);
-    }
-
-    pub(super) fn answered(&mut self, calls: u64) {
-        self.told = true;
-        // Now the callers of this batch and those that queue behind it are all there.
-        self.most[0] = self.most[0].max(self.open);
-        self.open = self.open.saturating_sub(calls);
-    }
-
-    pub(super) const fn started(&mut self) {
-        self.batches += 1;
-        if self.batches == WINDOW {
-            self.most = [self.open, self.most[0]];
-            self.batches = 0;
-        }
-    }
-
-    /// How many are missing; `None` where that cannot be known.
-    pub(super) fn missing(&self) -> Option<u64> {
-        let most = self.most[0].max(self.most[1]);
-        self.told.then(|| most.saturating_sub(self.open))
-    }
-}
-
 /// Closes where waits do not pay after all: the profile knows when arrivals come, not whether they are new. A
 /// caller that returns before the driver has said that its batch is done looks like one more caller, for
 /// example.
@@ -269,29 +226,6 @@ mod tests {
             }
         }
         assert!(waits > 100 && skipped > 100, "{waits} {skipped}");
-    }
-
-    #[test]
-    fn callers_are_known_and_forgotten() {
-        let mut c = Callers::default();
-        assert_eq!(c.missing(), None, "answers were never told");
-        for _ in 0..3 {
-            c.arrived(8);
-            c.started();
-            c.answered(8);
-        }
-        assert_eq!(c.missing(), Some(8), "all of them think");
-        c.arrived(7);
-        assert_eq!(c.missing(), Some(1));
-        for _ in 0..2 * WINDOW {
-            c.started();
-            c.answered(7);
-            c.arrived(7);
-        }
-        assert_eq!(c.missing(), Some(0), "one has left");
-        c.arrived(u64::MAX);
-        c.arrived(1);
-        assert_eq!(c.missing(), Some(0), "more than can be counted");
     }
 
     #[test]

@@ -16,8 +16,14 @@
 //! to 2.5 % or clearly better or worse. Changed costs make everything relative to the number in force, and
 //! all other numbers are measured again.
 
+mod closed;
+mod pace;
+mod slow;
+
+use closed::Closed;
+use slow::{KNOWN, LASTING, Slow};
+
 use super::cost::Cost;
-use super::slow::{KNOWN, LASTING, Slow};
 use crate::Time;
 
 /// Less than this share is no difference.
@@ -116,6 +122,7 @@ pub(super) struct Flight {
     /// Items in the system when a batch starts, and the share of batches that waited, as moving averages.
     present: f64,
     short: f64,
+    closed: Closed,
 }
 
 impl Flight {
@@ -144,6 +151,7 @@ impl Flight {
             at: 0,
             present: 0.0,
             short: 0.0,
+            closed: Closed::default(),
         }
     }
 
@@ -154,6 +162,11 @@ impl Flight {
     /// How many batches may run at once.
     pub(super) fn allowed(&self) -> u32 {
         self.trial.map_or(self.number, |trial| trial.number)
+    }
+
+    /// How many batches run, without those that are stuck.
+    pub(super) const fn running(&self) -> u32 {
+        self.running
     }
 
     /// The part of `backlog` for the next batch, where all that may run share all that is there.
@@ -240,6 +253,9 @@ impl Flight {
             f64::from(self.running + 1)
         };
         let is_steady = (start.is_steady || self.climbs) && start.turn == self.turn;
+        if self.settling == 0 {
+            self.closed.done(now, items, self.trial.is_some());
+        }
         self.settling = self.settling.saturating_sub(1);
         Ran { beside, is_steady }
     }
@@ -254,10 +270,23 @@ impl Flight {
     fn turned(&mut self) {
         self.turn = self.turn.wrapping_add(1);
         self.settling = self.running.max(self.allowed());
+        self.closed.turned();
+    }
+
+    fn forget_others(&mut self) {
+        for (number, slow) in (0..).zip(&mut self.slow) {
+            if number != self.number {
+                *slow = Slow::default();
+            }
+        }
     }
 
     /// The costs changed: other numbers are measured again, relative to the one in force.
     pub(super) fn forget(&mut self) {
+        if self.closed.is_on() {
+            // Items that end in a time are compared as they come.
+            return;
+        }
         let enough = self.enough(self.number);
         if f64::from(enough) < CROWDED * f64::from(self.number) {
             // Batches that wait for each other tell little of their own size.
@@ -265,11 +294,7 @@ impl Flight {
             self.turned();
             self.slow[self.number as usize] = Slow::reference(self.number);
         }
-        for (number, slow) in (0..).zip(&mut self.slow) {
-            if number != self.number {
-                *slow = Slow::default();
-            }
-        }
+        self.forget_others();
         // More of them first, where more can be: fewer would let a backlog grow.
         self.unsure = true;
         self.up = false;
@@ -316,6 +341,9 @@ impl Flight {
                 slow.age(1.0 - 1.0 / LASTING);
             }
             slow.add(took, alone, beside);
+        }
+        if self.closed.is_on() {
+            return self.learn_closed(noise);
         }
         let Some(trial) = &mut self.trial else {
             self.rest = self.rest.saturating_sub(1);
@@ -414,6 +442,7 @@ impl Flight {
 
     fn begin(&mut self, number: u32) {
         self.slow[number as usize] = Slow::default();
+        self.closed.begin();
         self.size = None;
         self.trial = Some(Trial { number, batches: 0 });
         self.turned();

@@ -1,0 +1,132 @@
+//! Who calls again and again, as far as calls and answers tell.
+
+/// Counts the known callers and those of them that are missing: the most calls that were open at once
+/// lately, less those open now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Callers {
+    /// Calls that arrived and are not answered.
+    open: u64,
+    /// The most of them in this window of batches and in the one before.
+    most: [u64; 2],
+    batches: u32,
+    /// Answers are told: without them nothing is known of who is missing.
+    told: bool,
+    /// How often all of them were there when some were answered, as a moving average.
+    all: f64,
+    /// How many there were when it showed that the same come again and again, or 0.
+    same: u64,
+}
+
+/// Batches of a window: callers that left are forgotten within two.
+const WINDOW: u32 = 8;
+/// Answers of the moving average.
+const OFTEN: f64 = 32.0;
+/// Callers are the same if all of them were there so often: the most calls of an open loop are hardly ever
+/// there a second time.
+const SAME: f64 = 0.3;
+/// They are no longer if their number changed by more than one of so many.
+const CHANGED: u64 = 16;
+/// A lone caller is always there.
+const FEW: u64 = 2;
+
+impl Callers {
+    pub(super) const fn arrived(&mut self, calls: u64) {
+        self.open = self.open.saturating_add(calls);
+    }
+
+    pub(super) fn answered(&mut self, calls: u64) {
+        self.told = true;
+        // Now the callers of this batch and those that queue behind it are all there.
+        let most = self.most();
+        let all = self.open == most && self.open >= FEW;
+        self.all += (if all { 1.0 } else { 0.0 } - self.all) / OFTEN;
+        if self.same == 0 && self.all > SAME {
+            self.same = most;
+        } else if most.abs_diff(self.same) > self.same / CHANGED {
+            self.same = 0;
+        }
+        self.most[0] = self.most[0].max(self.open);
+        self.open = self.open.saturating_sub(calls);
+    }
+
+    pub(super) const fn started(&mut self) {
+        self.batches += 1;
+        if self.batches == WINDOW {
+            self.most = [self.open, self.most[0]];
+            self.batches = 0;
+        }
+    }
+
+    /// The most calls that were open at once lately.
+    fn most(&self) -> u64 {
+        self.most[0].max(self.most[1])
+    }
+
+    /// How many callers there are, if the same ones come again and again: a closed loop.
+    pub(super) fn same(&self) -> Option<u64> {
+        (self.same > 0).then(|| self.most())
+    }
+
+    /// How many are missing; `None` where that cannot be known.
+    pub(super) fn missing(&self) -> Option<u64> {
+        self.told.then(|| self.most().saturating_sub(self.open))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_are_known_and_forgotten() {
+        let mut c = Callers::default();
+        assert_eq!(c.missing(), None, "answers were never told");
+        for _ in 0..3 {
+            c.arrived(8);
+            c.started();
+            c.answered(8);
+        }
+        assert_eq!(c.missing(), Some(8), "all of them think");
+        c.arrived(7);
+        assert_eq!(c.missing(), Some(1));
+        for _ in 0..2 * WINDOW {
+            c.started();
+            c.answered(7);
+            c.arrived(7);
+        }
+        assert_eq!(c.missing(), Some(0), "one has left");
+        c.arrived(u64::MAX);
+        c.arrived(1);
+        assert_eq!(c.missing(), Some(0), "more than can be counted");
+    }
+
+    #[test]
+    fn callers_that_always_come_back_are_the_same() {
+        let mut c = Callers::default();
+        c.arrived(8);
+        for _ in 0..2 * WINDOW {
+            c.started();
+            c.answered(4);
+            c.arrived(4);
+        }
+        assert_eq!(c.same(), Some(8));
+        // One is missing now and then.
+        for i in 0..4 * WINDOW {
+            c.started();
+            c.answered(4);
+            c.arrived([3, 5, 4][i as usize % 3]);
+        }
+        assert_eq!(c.same(), Some(8));
+    }
+
+    #[test]
+    fn callers_of_an_open_loop_are_not_the_same() {
+        let mut c = Callers::default();
+        for i in 0..10_000_u64 {
+            c.started();
+            c.arrived((i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 80);
+            c.answered((c.open / 4).max(1));
+            assert_eq!(c.same(), None);
+        }
+    }
+}

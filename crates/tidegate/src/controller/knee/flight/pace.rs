@@ -1,0 +1,81 @@
+//! How fast items end under one number of batches at once.
+
+use super::slow::KNOWN;
+
+/// Batches that count in full; older ones for half.
+const LASTING: f64 = 256.0;
+/// Single costs scatter by this at least: a machine is never quiet.
+const NOISE: f64 = 0.05;
+
+/// Items that ended in a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    items: f64,
+    ns: f64,
+    pub(super) batches: f64,
+    last: Option<u64>,
+}
+
+impl Pace {
+    /// A batch of `items` ended. The first one only starts the time.
+    pub(super) fn done(&mut self, now_ns: u64, items: u64) {
+        if let Some(last) = self.last {
+            self.items += items as f64;
+            self.ns += now_ns.saturating_sub(last) as f64;
+            self.batches += 1.0;
+            if self.batches > LASTING {
+                self.items /= 2.0;
+                self.ns /= 2.0;
+                self.batches /= 2.0;
+            }
+        }
+        self.last = Some(now_ns);
+    }
+
+    /// What follows is not of this number, until the next batch ends.
+    pub(super) const fn pause(&mut self) {
+        self.last = None;
+    }
+
+    /// Items a nanosecond.
+    pub(super) fn rate(&self) -> Option<f64> {
+        (self.batches >= KNOWN && self.ns > 0.0).then(|| self.items / self.ns)
+    }
+
+    /// The relative error of the rate, where single costs scatter by `noise`.
+    pub(super) fn error(&self, noise: f64) -> f64 {
+        noise.max(NOISE) / self.batches.max(1.0).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_between_two_ends_counts_but_not_a_pause() {
+        let mut pace = Pace::default();
+        for at in [0, 10, 20, 30] {
+            pace.done(at, 5);
+        }
+        assert_eq!(pace.rate(), Some(0.5));
+        pace.pause();
+        pace.done(1_000_000, 5);
+        pace.done(1_000_010, 5);
+        assert_eq!(pace.rate(), Some(0.5), "the pause does not count");
+        assert!((pace.error(0.2) - 0.1).abs() < 1e-9, "four batches");
+    }
+
+    #[test]
+    fn the_past_fades() {
+        let mut pace = Pace::default();
+        for at in 0..1000 {
+            pace.done(at * 10, 5);
+        }
+        for at in 1000..2000 {
+            pace.done(10_000 + (at - 1000) * 20, 5);
+        }
+        let rate = pace.rate().unwrap_or(0.0);
+        assert!((rate - 0.25).abs() < 0.005, "{rate}");
+    }
+}
