@@ -287,13 +287,6 @@ impl Flight {
             // Items that end in a time are compared as they come.
             return;
         }
-        let enough = self.enough(self.number);
-        if f64::from(enough) < CROWDED * f64::from(self.number) {
-            // Batches that wait for each other tell little of their own size.
-            self.number = enough;
-            self.turned();
-            self.slow[self.number as usize] = Slow::reference(self.number);
-        }
         self.forget_others();
         // More of them first, where more can be: fewer would let a backlog grow.
         self.unsure = true;
@@ -560,7 +553,7 @@ impl Flight {
             return;
         };
         let size = (self.present / f64::from(next)).clamp(1.0, limit.max(1) as f64);
-        if cost.alone(size).is_some() {
+        if self.climbs || cost.alone(size).is_some() {
             self.begin(next);
         } else if self.size.take().is_none() {
             // A size that is dear by itself must not count against the server.
