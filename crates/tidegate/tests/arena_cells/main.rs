@@ -12,7 +12,7 @@ mod regrets;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate::controller::{Choice, Controller};
-use tidegate::sim::arena::{Entry, World};
+use tidegate::sim::arena::{Entry, SEEDS, World};
 
 /// The fixed cells and the figures of their best settings.
 fn table() -> Vec<Entry> {
@@ -24,6 +24,12 @@ fn table() -> Vec<Entry> {
 /// The default controller as a batcher makes it.
 fn ours(world: &World) -> Box<dyn Controller> {
     Choice::KNEE.build(world.bounds()).unwrap()
+}
+
+/// The seeds under which a world is played: where several batches run at once, one says little.
+fn seeds(world: &World) -> &'static [u32] {
+    let many = if world.in_flight_max > 1 { 4 } else { 1 };
+    &SEEDS[..many]
 }
 
 /// The results of `of` for 0 to `n`, in this order, from several threads.

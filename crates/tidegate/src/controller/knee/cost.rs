@@ -232,7 +232,7 @@ impl Cost {
         }
     }
 
-    const fn forget(&mut self) {
+    pub(super) const fn forget(&mut self) {
         self.buckets.clear();
         self.resets += 1;
         self.excite = EXCITE;

@@ -25,9 +25,11 @@ mod flight;
 mod grid;
 mod inflation;
 mod late;
+mod pace;
 mod profile;
 mod rate;
 mod search;
+mod strain;
 
 pub use error::KneeError;
 
@@ -42,6 +44,7 @@ use late::Late;
 use profile::{Gate, Profile};
 use rate::{Drain, Rate, drain_chunk};
 use search::{Cut, Search};
+use strain::{Point, Strain};
 
 use super::{
     BatchId, Bounds, Controller, Decision, Event, Load, Objective, Reason, Snapshot, When,
@@ -95,6 +98,7 @@ pub struct Knee {
     drain: Drain,
     search: Search,
     flight: Flight,
+    strain: Strain,
     profile: Option<Profile>,
     inflation: Option<Inflation>,
     budget: Option<Budget>,
@@ -207,6 +211,7 @@ impl Knee {
             drain: Drain::default(),
             search: Search::new(),
             flight: Flight::new(bounds.in_flight().min(IN_FLIGHT_MAX)),
+            strain: Strain::new(),
             profile: None,
             inflation,
             budget,
@@ -334,8 +339,9 @@ impl Knee {
 
     fn ready(&mut self, now: Time, load: Load, oldest: Time) -> Decision {
         if !self.flight.is_single() {
-            let (flight, stuck) = (&mut self.flight, &mut self.stuck);
+            let (flight, stuck, strain) = (&mut self.flight, &mut self.stuck, &mut self.strain);
             late::mark(&mut self.open, now, |items| {
+                strain.gone();
                 flight.gone(now.as_nanos(), items);
                 *stuck += 1;
             });
@@ -362,10 +368,17 @@ impl Knee {
         Decision {
             limit_items,
             limit_bytes,
-            in_flight: self.flight.allowed().saturating_add(self.stuck),
+            in_flight: self.allowed().saturating_add(self.stuck),
             when,
             reason,
         }
+    }
+
+    /// How many batches may run at once.
+    fn allowed(&self) -> u32 {
+        self.strain
+            .point()
+            .map_or_else(|| self.flight.allowed(), |point| point.number)
     }
 
     /// The plan for the size of a buffer while the driver asks for no batch: probes, too, but no cutting of a
@@ -394,6 +407,18 @@ impl Knee {
 
     /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
     fn plan(&mut self, backlog: u64) -> Plan {
+        if let Some(Point { limit, .. }) = self.strain.point() {
+            return Plan {
+                limit,
+                full: limit,
+                reason: if limit >= backlog {
+                    Reason::Drained
+                } else {
+                    Reason::Backlog
+                },
+                divisible: false,
+            };
+        }
         let mut limit = self.limit;
         let mut binding = self.binding;
         let mut part = backlog;
@@ -632,6 +657,15 @@ impl Knee {
         Some(self.last_done.after(usual as u64))
     }
 
+    /// Returns whether a backlog that stays decides the size and the number of batches.
+    fn may_strain(&self) -> bool {
+        self.asked
+            && self.unit == Unit::Items
+            && matches!(self.objective, Objective::Lean)
+            && !self.flight.climbs()
+            && self.callers.same().is_none()
+    }
+
     /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the
     /// cost counts as saved, which tries a merge, after which two sizes are known.
     fn flush_cost(&self) -> Option<f64> {
@@ -697,6 +731,7 @@ impl Knee {
                 self.stuck -= 1;
             } else {
                 self.flight.gone(now.as_nanos(), lost.items);
+                self.strain.gone();
             }
         }
         let start = if self.flight.is_single() {
@@ -705,6 +740,19 @@ impl Knee {
         } else {
             let waited = self.oldest < self.freed;
             self.flight.callers(self.callers.same());
+            let point = Point {
+                number: self.flight.number(),
+                limit: self.plan.full,
+            };
+            let may = self.may_strain();
+            if let Some(found) = self.strain.started(n, left, point, may) {
+                // Costs are those beside another number from now on.
+                self.cost.forget();
+                self.search.forget();
+                self.flight.put(found.number);
+                self.search.adopt(found.limit);
+                self.retarget();
+            }
             self.flight
                 .started(now.as_nanos(), batch.items, left, waited)
         };
@@ -807,7 +855,18 @@ impl Knee {
             return Some(cost_ns / self.flight.slowed());
         }
         let ran = self.flight.done(now.as_nanos(), done.items, done.start);
-        if !ok {
+        if ok {
+            let most = Point {
+                number: self.flight.most(),
+                limit: self.ceiling,
+            };
+            let (noise, least) = (self.cost.noise, self.floor);
+            self.strain
+                .done(now.as_nanos(), done.items, cost_ns, noise, least, most);
+        } else {
+            self.strain.gone();
+        }
+        if !ok || self.strain.point().is_some() {
             return None;
         }
         let usual = self.cost.alone(done.n as f64);

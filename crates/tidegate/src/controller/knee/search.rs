@@ -192,6 +192,13 @@ impl Search {
         }
     }
 
+    /// A size found otherwise is the one to keep.
+    pub(super) const fn adopt(&mut self, size: u64) {
+        self.kept = Some(size);
+        self.loose = None;
+        self.trial = None;
+    }
+
     /// Returns whether the limit is larger than usual because the backlog grew.
     pub(super) const fn is_loose(&self) -> bool {
         self.loose.is_some()

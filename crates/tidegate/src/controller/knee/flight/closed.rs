@@ -6,7 +6,7 @@
 //! time are compared with those under the number in force. At first numbers double or halve. After the first
 //! step that did not pay they grow by half or shrink by a third, ever more seldom.
 
-use super::pace::Pace;
+use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
 
 /// The search in a closed loop.
@@ -89,7 +89,8 @@ impl Flight {
         let block = (rough * rough).clamp(BLOCK.0, BLOCK.1);
         let Some(trial) = &mut self.trial else {
             self.rest = self.rest.saturating_sub(1);
-            if self.rest == 0 && self.closed.pace.batches >= block.max(2.0 * BLOCK.0) {
+            let known = block.max(2.0 * BLOCK.0).max(f64::from(self.number));
+            if self.rest == 0 && self.closed.pace.batches >= known {
                 self.step();
             }
             return;

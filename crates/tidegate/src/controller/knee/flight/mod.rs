@@ -17,7 +17,6 @@
 //! all other numbers are measured again.
 
 mod closed;
-mod pace;
 mod slow;
 
 use closed::Closed;
@@ -47,8 +46,6 @@ const REST: (u32, u32) = (4, 64);
 const CLIMB_MAX: f64 = 12.0;
 /// A trial ends without a result after so many times its batches.
 const PATIENCE: u32 = 4;
-/// Less than this share of the batches at once really work: the others wait in the server.
-const CROWDED: f64 = 0.8;
 /// Slots are short if more than this share of the batches waited for one.
 const SHORT: f64 = 0.1;
 
@@ -162,6 +159,27 @@ impl Flight {
     /// How many batches may run at once.
     pub(super) fn allowed(&self) -> u32 {
         self.trial.map_or(self.number, |trial| trial.number)
+    }
+
+    /// Puts a number into force that was found otherwise.
+    pub(super) fn put(&mut self, number: u32) {
+        self.number = number;
+        self.trial = None;
+        self.size = None;
+        self.forget_others();
+        self.slow[number as usize] = Slow::reference(number);
+        self.rest = 8 * BLOCK.0 as u32;
+        self.turned();
+    }
+
+    /// The most batches that may run at once.
+    pub(super) const fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// The number in force, without a trial.
+    pub(super) const fn number(&self) -> u32 {
+        self.number
     }
 
     /// How many batches run, without those that are stuck.

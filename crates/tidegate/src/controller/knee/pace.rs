@@ -1,7 +1,7 @@
-//! How fast items end under one number of batches at once.
+//! How fast items end, under one number and size of batches.
 
-use super::slow::KNOWN;
-
+/// Batches that a rate must rest on.
+const KNOWN: f64 = 3.0;
 /// Batches that count in full; older ones for half.
 const LASTING: f64 = 256.0;
 /// Single costs scatter by this at least: a machine is never quiet.

@@ -1,0 +1,395 @@
+//! How large batches are and how many run at once while a backlog stays that fills them all.
+//!
+//! Then the items that end in a time tell how good a size and a number are, whatever a batch costs and however
+//! the server works. More batches, smaller ones, larger ones and fewer are tried in turn, each over a whole
+//! turn of its batches, against the items that ended in a time before. A step that pays is taken again; at
+//! first steps double or halve, and once none of the four pays they are shorter and ever more seldom. Now and
+//! then a size is tried that is far away, since throughput may have several peaks: a single batch goes first,
+//! and if that is dear for its items, no other follows. When the backlog is gone, the size and the number
+//! found stay in force.
+
+use super::pace::Pace;
+
+/// A backlog counts once it filled all batches so often, as a moving average over [`OFTEN`] batches.
+const STAYS: f64 = 0.8;
+const OFTEN: f64 = 16.0;
+/// Less than this share is no difference.
+const WORTH: f64 = 0.03;
+/// Least and most batches of a trial, and the share to which it tells the items in a time: while steps double,
+/// and after.
+const BLOCK: (f64, f64) = (8.0, 128.0);
+const ROUGH: (f64, f64) = (0.1, 0.05);
+/// A result is clear from so many batches on.
+const CLEAR: u32 = 16;
+/// A trial ends without a result after so many times its batches.
+const PATIENCE: u32 = 4;
+/// How far sizes step in each round of the four ways, and after those; numbers step by the first and last.
+const FAR: [f64; 7] = [2.0, 1.5, 1.5, 1.5, 4.0, 1.5, 8.0];
+const NEAR: f64 = 1.5;
+/// A step up by more than this begins with a single batch.
+const CAREFUL: u64 = 2;
+/// Costs scatter by this at least.
+const NOISE: f64 = 0.05;
+/// The most rounds of rest.
+const REST: u32 = 64;
+
+/// A number of batches at once and their size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) number: u32,
+    pub(super) limit: u64,
+}
+
+/// A way to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    More,
+    Smaller,
+    Larger,
+    Fewer,
+}
+
+impl Way {
+    const fn next(self) -> Self {
+        match self {
+            Self::More => Self::Smaller,
+            Self::Smaller => Self::Larger,
+            Self::Larger => Self::Fewer,
+            Self::Fewer => Self::More,
+        }
+    }
+
+    /// How many times as many items must end in a time for a step to pay.
+    const fn least(self) -> f64 {
+        match self {
+            Self::More | Self::Larger => 1.0 + WORTH,
+            Self::Smaller => 1.0,
+            Self::Fewer => 1.0 - WORTH,
+        }
+    }
+}
+
+/// The single batch that goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// Is not needed, or did well.
+    Passed,
+    ToStart,
+    Runs,
+}
+
+/// The state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strain {
+    on: bool,
+    /// How often the backlog filled all batches.
+    filled: f64,
+    at: Point,
+    trial: Option<Point>,
+    first: First,
+    /// Batches to end until none of another point runs.
+    settling: u32,
+    running: u32,
+    /// At the point in force, and on trial.
+    pace: Pace,
+    tried: Pace,
+    /// Nanoseconds an item at the point in force, as a moving average.
+    each: f64,
+    way: Way,
+    /// Ways that did not pay since one did, and how often none of them did.
+    vain: u32,
+    rounds: u32,
+    rest: u32,
+}
+
+impl Strain {
+    pub(super) fn new() -> Self {
+        Self {
+            on: false,
+            filled: 0.0,
+            at: Point {
+                number: 1,
+                limit: 1,
+            },
+            trial: None,
+            first: First::Passed,
+            settling: 0,
+            running: 0,
+            pace: Pace::default(),
+            tried: Pace::default(),
+            each: 0.0,
+            way: Way::More,
+            vain: 0,
+            rounds: 0,
+            rest: 0,
+        }
+    }
+
+    /// The number and the size for the next batch; `None` while no backlog stays.
+    pub(super) fn point(&self) -> Option<Point> {
+        let trial = self.trial.filter(|_| self.first != First::Runs);
+        self.on.then(|| trial.unwrap_or(self.at))
+    }
+
+    /// A batch of `items` starts and leaves `left`, under `point` where no backlog stayed before; `may` forbids
+    /// to begin. Answers with the point found once the backlog is gone.
+    pub(super) fn started(
+        &mut self,
+        items: u64,
+        left: u64,
+        point: Point,
+        may: bool,
+    ) -> Option<Point> {
+        self.running += 1;
+        if self.first == First::ToStart && self.trial.is_some_and(|trial| trial.limit == items) {
+            self.first = First::Runs;
+        }
+        let fills = left >= point.limit.saturating_mul(u64::from(point.number));
+        self.filled += (if fills { 1.0 } else { 0.0 } - self.filled) / OFTEN;
+        if self.on && left == 0 {
+            let found = self.at;
+            *self = Self {
+                running: self.running,
+                ..Self::new()
+            };
+            return Some(found);
+        }
+        if !self.on && may && self.filled > STAYS {
+            *self = Self {
+                on: true,
+                filled: self.filled,
+                at: point,
+                running: self.running,
+                ..Self::new()
+            };
+            self.turned();
+        }
+        None
+    }
+
+    fn turned(&mut self) {
+        let number = self.point().map_or(1, |point| point.number);
+        self.settling = self.running.max(number);
+        self.pace.pause();
+    }
+
+    /// A batch runs no longer, whatever became of it.
+    pub(super) const fn gone(&mut self) {
+        self.running = self.running.saturating_sub(1);
+    }
+
+    /// A batch of `items` took `cost_ns`. `noise` is how much single costs scatter. No point is beyond `most`, and
+    /// no size below `least`.
+    pub(super) fn done(
+        &mut self,
+        now_ns: u64,
+        items: u64,
+        cost_ns: f64,
+        noise: f64,
+        least: u64,
+        most: Point,
+    ) {
+        self.gone();
+        if !self.on {
+            return;
+        }
+        let each = cost_ns / items.max(1) as f64;
+        if self.first != First::Passed {
+            self.look_at_first(items, each, noise);
+            return;
+        }
+        self.settling = self.settling.saturating_sub(1);
+        if self.settling > 0 {
+            return;
+        }
+        let rough = if self.rounds == 0 { ROUGH.0 } else { ROUGH.1 };
+        let block = (noise / rough * (noise / rough)).clamp(BLOCK.0, BLOCK.1);
+        let Some(trial) = self.trial else {
+            self.pace.done(now_ns, items);
+            let gain = if self.each > 0.0 { 1.0 / OFTEN } else { 1.0 };
+            self.each += (each - self.each) * gain;
+            self.rest = self.rest.saturating_sub(1);
+            let enough = block.max(f64::from(self.at.number));
+            if self.rest == 0 && self.pace.batches >= enough && self.pace.rate().is_some() {
+                self.step(least, most);
+            }
+            return;
+        };
+        self.tried.done(now_ns, items);
+        let (Some(tried), Some(usual)) = (self.tried.rate(), self.pace.rate()) else {
+            return;
+        };
+        let (gain, batches) = (tried / usual, self.tried.batches as u32);
+        let error = self.tried.error(noise).hypot(self.pace.error(noise));
+        let is_clear =
+            batches >= CLEAR.max(trial.number) && (gain - 1.0).abs() > 3.0 * error + WORTH;
+        // All batches of a number may end at once.
+        let is_whole = batches.is_multiple_of(trial.number);
+        let is_over = is_whole && (batches >= block as u32 || is_clear);
+        if !is_over && batches < PATIENCE * (trial.number + block as u32) {
+            return;
+        }
+        self.trial = None;
+        if gain > self.way.least() {
+            self.at = trial;
+            self.pace = self.tried;
+            self.each = 0.0;
+            self.vain = 0;
+            self.turned();
+            self.step(least, most);
+        } else {
+            self.failed();
+        }
+    }
+
+    /// The batch that goes first decides if others follow.
+    fn look_at_first(&mut self, items: u64, each: f64, noise: f64) {
+        let is_first = self.trial.is_some_and(|trial| trial.limit == items);
+        if self.first != First::Runs || !is_first {
+            return;
+        }
+        self.first = First::Passed;
+        if self.each > 0.0 && each > self.each * (1.0 + 3.0 * noise.max(NOISE)) {
+            self.trial = None;
+            self.failed();
+        } else {
+            self.turned();
+        }
+    }
+
+    fn failed(&mut self) {
+        self.turned();
+        self.way = self.way.next();
+        self.vain += 1;
+        self.rest = 1;
+        if self.vain >= 4 {
+            self.vain = 0;
+            let rests = 1 << self.rounds.min(REST.ilog2());
+            self.rest = rests * (self.at.number + BLOCK.0 as u32);
+            self.rounds += 1;
+        }
+    }
+
+    /// Begins a trial of the next point.
+    fn step(&mut self, least: u64, most: Point) {
+        let by = if self.rounds == 0 { FAR[0] } else { NEAR };
+        let far = FAR.get(self.rounds as usize).copied().unwrap_or(NEAR);
+        for _ in 0..4 {
+            let at = self.at;
+            let (number, limit) = (f64::from(at.number), at.limit as f64);
+            let to = match self.way {
+                Way::More => Point {
+                    number: ((number * by).ceil() as u32).min(most.number),
+                    ..at
+                },
+                Way::Smaller => Point {
+                    limit: ((limit / far) as u64).max(least),
+                    ..at
+                },
+                Way::Larger => Point {
+                    limit: ((limit * far).ceil() as u64).min(most.limit),
+                    ..at
+                },
+                Way::Fewer => Point {
+                    number: ((number / by) as u32).max(1),
+                    ..at
+                },
+            };
+            if to != at {
+                self.trial = Some(to);
+                self.tried = Pace::default();
+                self.turned();
+                if to.limit > CAREFUL * at.limit {
+                    self.first = First::ToStart;
+                }
+                return;
+            }
+            self.way = self.way.next();
+            self.vain += 1;
+        }
+        self.vain = 0;
+        self.rest = BLOCK.1 as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Point = Point {
+        number: 64,
+        limit: 8192,
+    };
+
+    /// Where it ends up after so many batches that end one after the other, if `rate` gives the items that end
+    /// in a nanosecond, and the largest size it took.
+    fn found(rate: impl Fn(Point) -> f64, from: Point, batches: u32) -> (Point, u64) {
+        let mut strain = Strain::new();
+        let (mut running, mut now, mut largest) = (Vec::new(), 0.0, 0);
+        for _ in 0..batches {
+            let point = strain.point().unwrap_or(from);
+            while running.len() < point.number as usize {
+                running.push(strain.point().unwrap_or(from));
+                let limit = running[running.len() - 1].limit;
+                largest = largest.max(limit);
+                assert_eq!(strain.started(limit, u64::MAX, from, true), None);
+            }
+            let batch = running.remove(0);
+            now += batch.limit as f64 / rate(batch);
+            let cost = batch.limit as f64 * f64::from(batch.number) / rate(batch);
+            strain.done(now as u64, batch.limit, cost, 0.05, 1, MOST);
+        }
+        let found = strain.started(1, 0, from, true);
+        assert_eq!(strain.point(), None, "no backlog stays");
+        (found.unwrap_or(from), largest)
+    }
+
+    const FROM: Point = Point {
+        number: 2,
+        limit: 32,
+    };
+
+    #[test]
+    fn it_finds_as_many_slots_as_there_are() {
+        for slots in [1, 4, 16, 64] {
+            let rate = |at: Point| 1e-6 * f64::from(at.number.min(slots));
+            let (found, _) = found(rate, FROM, 2_000);
+            assert!(
+                4 * found.number >= 3 * slots && found.number <= slots + slots / 2,
+                "{slots} slots: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn it_finds_a_size_that_is_best() {
+        for best in [8.0, 200.0, 4_000.0] {
+            // A peak at `best` items.
+            let rate = |at: Point| 1e-6 / (at.limit as f64 / best + best / at.limit as f64);
+            let (found, _) = found(rate, FROM, 3_000);
+            let of_best = rate(found) / (1e-6 / 2.0);
+            assert!(of_best > 0.9, "{best}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn one_batch_tells_that_a_far_size_is_dear() {
+        // Beyond 100 items each costs a hundred times as much.
+        let rate = |at: Point| if at.limit > 100 { 1e-8 } else { 1e-6 };
+        let ((found, largest), before) = (found(rate, FROM, 20_000), rate(FROM));
+        assert!(
+            rate(found) >= before && largest > 200,
+            "{found:?} {largest}"
+        );
+    }
+
+    #[test]
+    fn without_a_backlog_that_stays_it_does_nothing() {
+        let mut strain = Strain::new();
+        for i in 0..1_000 {
+            assert_eq!(strain.started(10, i % 40, FROM, true), None);
+            strain.done(i * 100, 10, 100.0, 0.1, 1, MOST);
+            assert_eq!(strain.point(), None);
+        }
+    }
+}
