@@ -11,10 +11,11 @@
 //! begins again.
 //!
 //! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the parts of a backlog,
-//! `search` the trials of other sizes, `flight` how many batches run at once (how much they slow each other
-//! is in `slow`), `late` which of them are stuck, `profile` anticipation, `inflation` the waiting of flushes that
-//! block no sender, `budget` what flushes cost against their budget, `grid` the sizes of limits; this file
-//! joins them into decisions. Nothing is allocated after creation.
+//! `search` the trials of other sizes, `flight` how many batches run at once, `strain` size and number
+//! together while a backlog stays, `pace` how fast items end, `late` which batches are stuck, `profile`
+//! anticipation, `callers` who comes again, `inflation` the waiting of flushes that block no sender, `budget`
+//! what flushes cost against their budget, `grid` the sizes of limits. This file takes in what happens; `plan`,
+//! `wait` and `target` join it all into decisions. Nothing is allocated after creation.
 
 mod buckets;
 mod budget;
@@ -26,10 +27,13 @@ mod grid;
 mod inflation;
 mod late;
 mod pace;
+mod plan;
 mod profile;
 mod rate;
 mod search;
 mod strain;
+mod target;
+mod wait;
 
 pub use error::KneeError;
 
@@ -38,18 +42,17 @@ use budget::Budget;
 use callers::Callers;
 use cost::Cost;
 use flight::{Flight, Start};
-use grid::{nearest, nearest_kept};
 use inflation::Inflation;
 use late::Late;
 use profile::{Gate, Profile};
-use rate::{Drain, Rate, drain_chunk};
+use rate::{Drain, Rate};
 use search::{Cut, Search};
 use strain::{Point, Strain};
 
 use super::{
     BatchId, Bounds, Controller, Decision, Event, Load, Objective, Reason, Snapshot, When,
 };
-use crate::{Time, nanos};
+use crate::Time;
 
 /// Where a limit starts before anything is known, within the bounds.
 const START_ITEMS: u64 = 32;
@@ -59,18 +62,12 @@ const START_BYTES: u64 = 64 << 10;
 const GROW: u64 = 2;
 /// The same for bytes, where a limit starts close to its bound.
 const GROW_BYTES: u64 = 4;
-/// Every so many saturated batches one of another size keeps a and b identifiable.
-const PROBE_EVERY: u64 = 16;
 /// The share of the usual size that a batch which took everything, and one that the limit cut, leave of it.
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
 /// The same where another term is meant to bind.
 const AMPLE: f64 = 32.0;
-/// While the number of batches at once climbs, a full batch has this ratio of b·n to a.
-const BRIEF: f64 = 4.0;
-/// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
-const SPLIT: f64 = 1.1;
 /// The most batches that run at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
 /// The most nanoseconds that a given cost counts as: eleven days.
@@ -381,20 +378,6 @@ impl Knee {
             .map_or_else(|| self.flight.allowed(), |point| point.number)
     }
 
-    /// The plan for the size of a buffer while the driver asks for no batch: probes, too, but no cutting of a
-    /// backlog.
-    fn unasked(&self) -> Plan {
-        debug_assert_eq!(self.standing, self.bounded(self.limit));
-        let full = self.standing;
-        let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
-        Plan {
-            limit,
-            full,
-            reason,
-            divisible: false,
-        }
-    }
-
     /// Puts a limit into force.
     fn set_limit(&mut self, limit: f64) {
         self.limit = limit;
@@ -403,99 +386,6 @@ impl Knee {
 
     fn bounded(&self, limit: f64) -> u64 {
         (limit as u64).max(self.floor).min(self.ceiling)
-    }
-
-    /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
-    fn plan(&mut self, backlog: u64) -> Plan {
-        if let Some(Point { limit, .. }) = self.strain.point() {
-            return Plan {
-                limit,
-                full: limit,
-                reason: if limit >= backlog {
-                    Reason::Drained
-                } else {
-                    Reason::Backlog
-                },
-                divisible: false,
-            };
-        }
-        let mut limit = self.limit;
-        let mut binding = self.binding;
-        let mut part = backlog;
-        let mut could = false;
-        if let Some(Line { a, b, .. }) = self.cost.fit.filter(|_| self.targeted()) {
-            if let Some(cap) = self.latency_limit(a, b, backlog)
-                && cap < limit
-            {
-                (limit, binding) = (cap, Reason::Latency);
-            }
-            if let Some(rate) = self.rate.per_ns().filter(|_| self.drains_backlogs()) {
-                let n = drain_chunk(a, b, rate, backlog as f64);
-                self.chunk = if self.left > 0 { self.chunk.max(n) } else { n };
-                let parts = (backlog as f64 / self.chunk + 0.5) as u64;
-                if parts > 1 && self.flight.allowed() == 1 {
-                    could = true;
-                    if self.drain.may_cut() {
-                        part = backlog.div_ceil(parts);
-                    }
-                }
-            }
-        }
-        if self.flight.climbs()
-            && let Some(Line { a, b, .. }) = self.cost.fit
-        {
-            // Short batches tell sooner how many may run.
-            limit = limit.min((BRIEF * a / b).max(1.0));
-        }
-        let full = if limit == self.limit {
-            self.standing
-        } else {
-            self.bounded(limit)
-        };
-        if let Some((limit, reason)) = self.probe(full, backlog) {
-            return Plan {
-                limit,
-                full,
-                reason,
-                divisible: false,
-            };
-        }
-        let share = self.share(backlog);
-        let limit = full.min(part).min(share).max(1);
-        let reason = if limit >= backlog {
-            Reason::Drained
-        } else if share < part && share < full {
-            Reason::Shared
-        } else if part < full {
-            Reason::DrainChunk
-        } else {
-            binding
-        };
-        // A part or a share bounds this backlog; otherwise the limit stands, whatever is there now.
-        let limit = match reason {
-            Reason::DrainChunk | Reason::Shared => limit,
-            _ => full,
-        };
-        Plan {
-            limit,
-            full,
-            reason,
-            divisible: could,
-        }
-    }
-
-    /// The part of the backlog that batches which run at once may take, where smaller batches are cheaper.
-    fn share(&self, backlog: u64) -> u64 {
-        if self.flight.allowed() == 1 {
-            return backlog;
-        }
-        let share = self.flight.share(backlog).max(self.floor);
-        let of = |n: u64| self.cost.alone(n as f64);
-        let (all, part) = (of(backlog), of(share));
-        match (all, part) {
-            (Some(all), Some(part)) if all < part * SPLIT => backlog,
-            _ => share,
-        }
     }
 
     const fn growth(&self) -> u64 {
@@ -518,143 +408,12 @@ impl Knee {
             )
     }
 
-    /// Half the latency budget for the batch itself, unless the backlog alone breaks the budget: then the
-    /// limit would only make the queue unstable.
-    fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
-        let Objective::LatencyP99(x) = self.objective else {
-            return None;
-        };
-        let x = nanos(x) as f64;
-        let n = ((x / 2.0 - a) / b).max(1.0);
-        (backlog as f64 * (b + a / n) < x * self.flight.works()).then_some(n)
-    }
-
     /// How much known callers will add to the backlog.
     fn coming(&self) -> u64 {
         match (self.unit, &self.profile) {
             (Unit::Items, Some(_)) => self.callers.missing().unwrap_or(0),
             _ => 0,
         }
-    }
-
-    /// Returns whether larger sizes are tried: objectives that set a limit of their own keep it.
-    const fn looks_up(&self) -> bool {
-        self.asked
-            && !self.flight.climbs()
-            && (self.reached || !self.targeted() || self.search.found().is_some())
-            && matches!(self.objective, Objective::Lean)
-            && self.cost.fit.is_some()
-    }
-
-    /// A size other than the limit, on purpose.
-    fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
-        if backlog != u64::MAX
-            && self.looks_up()
-            && let Some(n) = self.search.on_trial()
-            && backlog.saturating_add(self.coming()) >= n
-        {
-            return Some((n, Reason::Probe));
-        }
-        if let Some(n) = self.flight.size().filter(|&n| backlog > n && full > n) {
-            return Some((n, Reason::Probe));
-        }
-        if let Some(n) = self.cost.verify.filter(|&n| backlog >= n) {
-            return Some((full.min(n).max(1), Reason::Probe));
-        }
-        if self.known || backlog < full {
-            return None;
-        }
-        let turn = self.saturated + 1;
-        let small = || {
-            let milder = if backlog / 4 >= full {
-                0
-            } else {
-                full.min(backlog / 2)
-            };
-            (full / 4).max(self.floor).max(milder).max(1)
-        };
-        if self.cost.excite > 0 && (self.reached || !self.asked) {
-            return self
-                .cost
-                .excite
-                .is_multiple_of(2)
-                .then(|| (small(), Reason::Probe));
-        }
-        if !self.targeted() || self.looks_up() || !turn.is_multiple_of(PROBE_EVERY) {
-            return None;
-        }
-        if self.cost.convex.is_some() && turn.is_multiple_of(4 * PROBE_EVERY) {
-            return Some((
-                full.saturating_add(full / 2).min(self.ceiling),
-                Reason::Probe,
-            ));
-        }
-        Some((small(), Reason::Probe))
-    }
-
-    /// Until when to hold the batch back, and why.
-    fn wait(&mut self, now: Time, load: Load, oldest: Time) -> Option<(Time, Reason)> {
-        if self.waiting_until.is_some_and(|t| now >= t) {
-            return None;
-        }
-        if let Some(inflation) = &mut self.inflation {
-            let linger = inflation.linger(load.items);
-            let until = oldest.after(linger as u64);
-            if linger < 1.0 || now >= until {
-                return None;
-            }
-            inflation.held();
-            return Some((until, Reason::Pace));
-        }
-        if let Objective::CostBudget(share) = self.objective {
-            let flush = if self.known {
-                self.cost.fit?.a
-            } else {
-                self.flush_ns
-            };
-            let until = self.last_started?.after((flush / share) as u64);
-            return (now < until).then_some((until, Reason::Pace));
-        }
-        if let Objective::LatencyP99(_) = self.objective {
-            return None;
-        }
-        let a = self.flush_cost()?;
-        if load.items >= self.plan.limit && self.unit == Unit::Items {
-            return None;
-        }
-        let profile = self.profile.as_ref()?;
-        if self.callers.missing() == Some(0) {
-            return None;
-        }
-        if let Some(until) = self.share_to_come(load.items) {
-            return (until > now).then_some((until, Reason::Anticipate));
-        }
-        if self.gate.is_closed() {
-            return None;
-        }
-        let wait = profile.wait(now.since(self.last_done) as f64, a, load.items);
-        if wait < 1.0 {
-            return None;
-        }
-        self.gate.held(now.as_nanos(), load.items);
-        Some((now.after(wait as u64), Reason::Anticipate))
-    }
-
-    /// Until when to wait for an even share of the callers, while other batches run and the same callers come
-    /// again and again: a few of them in a batch of their own would cost a flush and a place. The next end of
-    /// a batch brings more, so one batch's time is enough.
-    fn share_to_come(&self, queued: u64) -> Option<Time> {
-        let allowed = u64::from(self.flight.allowed());
-        if allowed == 1 || self.flight.running() == 0 {
-            return None;
-        }
-        let callers = self.callers.same()?;
-        let share = callers / allowed;
-        if queued >= share.min(self.plan.full) {
-            return Some(Time::ZERO);
-        }
-        let usual = self.usual(share)?;
-        Some(self.last_done.after(usual as u64))
     }
 
     /// Returns whether a backlog that stays decides the size and the number of batches.
@@ -664,23 +423,6 @@ impl Knee {
             && matches!(self.objective, Objective::Lean)
             && !self.flight.climbs()
             && self.callers.same().is_none()
-    }
-
-    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the
-    /// cost counts as saved, which tries a merge, after which two sizes are known.
-    fn flush_cost(&self) -> Option<f64> {
-        let known = self.cost.fit.map(|f| f.a);
-        let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
-        let fitted = match self.known || self.cost.identified {
-            true => known,
-            false if self.cost.stale => self.cost.rough_a.or(measured),
-            false => self.cost.rough_a.or(known).or(measured),
-        };
-        // Where costs are no line, two sizes that were measured tell more than its intercept.
-        match (fitted, self.cost.saved) {
-            (Some(a), Some(saved)) => Some(a.max(saved)),
-            (a, _) => a,
-        }
     }
 
     // ---- learning
@@ -890,109 +632,6 @@ impl Knee {
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
         let usual = self.cost.guess(n as f64).or(measured)?;
         Some(usual * self.flight.slowed())
-    }
-
-    fn retarget_known(&mut self) {
-        if self.known {
-            self.retarget();
-        }
-    }
-
-    /// Puts the limit where the objective wants it for the costs as they are known.
-    fn retarget(&mut self) {
-        let ceiling = self.ceiling as f64;
-        let (mut target, mut binding) = match self.cost.fit.filter(|_| self.cost.identified) {
-            Some(fit) => self.wanted(fit),
-            None => (ceiling, Reason::Memory),
-        };
-        if let Some(convex) = self.cost.convex
-            && convex < target
-        {
-            (target, binding) = (convex, Reason::Convexity);
-        }
-        if let Some(found) = self.search.found() {
-            self.set_limit(self.ample(found as f64).min(ceiling));
-            self.binding = if self.search.is_loose() {
-                Reason::Backlog
-            } else {
-                Reason::Efficiency
-            };
-            return;
-        }
-        self.reached = self.known || self.cost.top * self.growth() as f64 >= target;
-        // Costs that are given need no grid to be steady on, and no caution beyond the sizes measured.
-        let c = match (self.known, self.on_grid) {
-            (true, _) => target,
-            (false, true) => nearest_kept(self.within_reach(target), self.limit),
-            (false, false) => nearest(self.within_reach(target)),
-        };
-        self.on_grid = true;
-        let c = self.ample(c);
-        if c >= ceiling {
-            binding = Reason::Memory;
-        }
-        self.set_limit(c.min(ceiling));
-        self.binding = binding;
-    }
-
-    /// `limit`, or half more than batches took lately that took everything that waited, so that chance does
-    /// not cut them, unless such batches were measured to be worse.
-    fn ample(&self, limit: f64) -> f64 {
-        let may = self.asked
-            && matches!(self.objective, Objective::Lean)
-            && self.cost.convex.is_none()
-            && !self.search.is_capped();
-        let ample = 1.5 * self.natural;
-        if !may || ample <= limit {
-            return limit;
-        }
-        // Solo costs of batches that ran beside others are too rough for that.
-        if self.flight.is_single() && self.cost.is_worse(self.natural, limit) {
-            return limit;
-        }
-        limit.max(nearest(ample))
-    }
-
-    /// Grows to [`GROW`] times the largest size measured, no further.
-    fn within_reach(&self, target: f64) -> f64 {
-        target.min((self.cost.top * self.growth() as f64).max(self.limit))
-    }
-
-    fn wanted(&self, fit: Line) -> (f64, Reason) {
-        let ceiling = self.ceiling as f64;
-        match self.objective {
-            Objective::Throughput | Objective::Inflation(_) => (ceiling, Reason::Memory),
-            Objective::Within(share) => {
-                let unit = fit.a / fit.b;
-                let q = (1.0 - share) * ceiling / (ceiling + unit);
-                (unit * q / (1.0 - q), Reason::Efficiency)
-            }
-            _ => (fit.knee(self.k), Reason::Efficiency),
-        }
-    }
-
-    /// A latency budget is feasible while rate <= w (1 - 2.2 a/X) / b, where the server works at w batches at
-    /// once. While their number climbs, w is unknown.
-    fn check_feasible(&mut self) {
-        let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
-        else {
-            return;
-        };
-        if self.flight.climbs() {
-            return;
-        }
-        let most = self.flight.works() * (1.0 - 2.2 * a / nanos(x) as f64) / b;
-        self.infeasible = most <= 0.0 || self.rate.per_ns().is_some_and(|r| r > most);
-    }
-
-    /// A budget is infeasible while flushes cost more: the bounds ask for them sooner than it allows.
-    fn check_budget(&mut self, cost_ns: f64) {
-        let Some(budget) = &mut self.budget else {
-            return;
-        };
-        let charged = self.cost.fit.filter(|_| self.known);
-        budget.done(charged.map_or(cost_ns, |fit| fit.a));
-        self.infeasible = budget.is_exceeded();
     }
 
     fn tick(&mut self, now: Time) -> Time {

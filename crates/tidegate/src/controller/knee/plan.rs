@@ -1,0 +1,190 @@
+//! The limit for the next batch.
+
+use super::buckets::Line;
+use super::rate::drain_chunk;
+use super::strain::Point;
+use super::{Knee, Plan};
+use crate::controller::{Objective, Reason};
+use crate::nanos;
+
+/// Every so many saturated batches one of another size keeps a and b identifiable.
+const PROBE_EVERY: u64 = 16;
+/// While the number of batches at once climbs, a full batch has this ratio of b·n to a.
+const BRIEF: f64 = 4.0;
+/// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
+const SPLIT: f64 = 1.1;
+
+impl Knee {
+    /// The plan for the size of a buffer while the driver asks for no batch: probes, too, but no cutting of a
+    /// backlog.
+    pub(super) fn unasked(&self) -> Plan {
+        debug_assert_eq!(self.standing, self.bounded(self.limit));
+        let full = self.standing;
+        let (limit, reason) = self.probe(full, u64::MAX).unwrap_or((full, self.binding));
+        Plan {
+            limit,
+            full,
+            reason,
+            divisible: false,
+        }
+    }
+
+    /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
+    pub(super) fn plan(&mut self, backlog: u64) -> Plan {
+        if let Some(Point { limit, .. }) = self.strain.point() {
+            return Plan {
+                limit,
+                full: limit,
+                reason: if limit >= backlog {
+                    Reason::Drained
+                } else {
+                    Reason::Backlog
+                },
+                divisible: false,
+            };
+        }
+        let mut limit = self.limit;
+        let mut binding = self.binding;
+        let mut part = backlog;
+        let mut could = false;
+        if let Some(Line { a, b, .. }) = self.cost.fit.filter(|_| self.targeted()) {
+            if let Some(cap) = self.latency_limit(a, b, backlog)
+                && cap < limit
+            {
+                (limit, binding) = (cap, Reason::Latency);
+            }
+            if let Some(rate) = self.rate.per_ns().filter(|_| self.drains_backlogs()) {
+                let n = drain_chunk(a, b, rate, backlog as f64);
+                self.chunk = if self.left > 0 { self.chunk.max(n) } else { n };
+                let parts = (backlog as f64 / self.chunk + 0.5) as u64;
+                if parts > 1 && self.flight.allowed() == 1 {
+                    could = true;
+                    if self.drain.may_cut() {
+                        part = backlog.div_ceil(parts);
+                    }
+                }
+            }
+        }
+        if self.flight.climbs()
+            && let Some(Line { a, b, .. }) = self.cost.fit
+        {
+            // Short batches tell sooner how many may run.
+            limit = limit.min((BRIEF * a / b).max(1.0));
+        }
+        let full = if limit == self.limit {
+            self.standing
+        } else {
+            self.bounded(limit)
+        };
+        if let Some((limit, reason)) = self.probe(full, backlog) {
+            return Plan {
+                limit,
+                full,
+                reason,
+                divisible: false,
+            };
+        }
+        let share = self.share(backlog);
+        let limit = full.min(part).min(share).max(1);
+        let reason = if limit >= backlog {
+            Reason::Drained
+        } else if share < part && share < full {
+            Reason::Shared
+        } else if part < full {
+            Reason::DrainChunk
+        } else {
+            binding
+        };
+        // A part or a share bounds this backlog; otherwise the limit stands, whatever is there now.
+        let limit = match reason {
+            Reason::DrainChunk | Reason::Shared => limit,
+            _ => full,
+        };
+        Plan {
+            limit,
+            full,
+            reason,
+            divisible: could,
+        }
+    }
+
+    /// The part of the backlog that batches which run at once may take, where smaller batches are cheaper.
+    pub(super) fn share(&self, backlog: u64) -> u64 {
+        if self.flight.allowed() == 1 {
+            return backlog;
+        }
+        let share = self.flight.share(backlog).max(self.floor);
+        let of = |n: u64| self.cost.alone(n as f64);
+        let (all, part) = (of(backlog), of(share));
+        match (all, part) {
+            (Some(all), Some(part)) if all < part * SPLIT => backlog,
+            _ => share,
+        }
+    }
+
+    /// Half the latency budget for the batch itself, unless the backlog alone breaks the budget: then the
+    /// limit would only make the queue unstable.
+    pub(super) fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
+        let Objective::LatencyP99(x) = self.objective else {
+            return None;
+        };
+        let x = nanos(x) as f64;
+        let n = ((x / 2.0 - a) / b).max(1.0);
+        (backlog as f64 * (b + a / n) < x * self.flight.works()).then_some(n)
+    }
+
+    /// Returns whether larger sizes are tried: objectives that set a limit of their own keep it.
+    pub(super) const fn looks_up(&self) -> bool {
+        self.asked
+            && !self.flight.climbs()
+            && (self.reached || !self.targeted() || self.search.found().is_some())
+            && matches!(self.objective, Objective::Lean)
+            && self.cost.fit.is_some()
+    }
+
+    /// A size other than the limit, on purpose.
+    pub(super) fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
+        if backlog != u64::MAX
+            && self.looks_up()
+            && let Some(n) = self.search.on_trial()
+            && backlog.saturating_add(self.coming()) >= n
+        {
+            return Some((n, Reason::Probe));
+        }
+        if let Some(n) = self.flight.size().filter(|&n| backlog > n && full > n) {
+            return Some((n, Reason::Probe));
+        }
+        if let Some(n) = self.cost.verify.filter(|&n| backlog >= n) {
+            return Some((full.min(n).max(1), Reason::Probe));
+        }
+        if self.known || backlog < full {
+            return None;
+        }
+        let turn = self.saturated + 1;
+        let small = || {
+            let milder = if backlog / 4 >= full {
+                0
+            } else {
+                full.min(backlog / 2)
+            };
+            (full / 4).max(self.floor).max(milder).max(1)
+        };
+        if self.cost.excite > 0 && (self.reached || !self.asked) {
+            return self
+                .cost
+                .excite
+                .is_multiple_of(2)
+                .then(|| (small(), Reason::Probe));
+        }
+        if !self.targeted() || self.looks_up() || !turn.is_multiple_of(PROBE_EVERY) {
+            return None;
+        }
+        if self.cost.convex.is_some() && turn.is_multiple_of(4 * PROBE_EVERY) {
+            return Some((
+                full.saturating_add(full / 2).min(self.ceiling),
+                Reason::Probe,
+            ));
+        }
+        Some((small(), Reason::Probe))
+    }
+}

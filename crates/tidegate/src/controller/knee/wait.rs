@@ -1,0 +1,89 @@
+//! Until when the next batch is held back.
+
+use super::{Knee, Unit};
+use crate::Time;
+use crate::controller::{Load, Objective, Reason};
+
+impl Knee {
+    /// Until when to hold the batch back, and why.
+    pub(super) fn wait(&mut self, now: Time, load: Load, oldest: Time) -> Option<(Time, Reason)> {
+        if self.waiting_until.is_some_and(|t| now >= t) {
+            return None;
+        }
+        if let Some(inflation) = &mut self.inflation {
+            let linger = inflation.linger(load.items);
+            let until = oldest.after(linger as u64);
+            if linger < 1.0 || now >= until {
+                return None;
+            }
+            inflation.held();
+            return Some((until, Reason::Pace));
+        }
+        if let Objective::CostBudget(share) = self.objective {
+            let flush = if self.known {
+                self.cost.fit?.a
+            } else {
+                self.flush_ns
+            };
+            let until = self.last_started?.after((flush / share) as u64);
+            return (now < until).then_some((until, Reason::Pace));
+        }
+        if let Objective::LatencyP99(_) = self.objective {
+            return None;
+        }
+        let a = self.flush_cost()?;
+        if load.items >= self.plan.limit && self.unit == Unit::Items {
+            return None;
+        }
+        let profile = self.profile.as_ref()?;
+        if self.callers.missing() == Some(0) {
+            return None;
+        }
+        if let Some(until) = self.share_to_come(load.items) {
+            return (until > now).then_some((until, Reason::Anticipate));
+        }
+        if self.gate.is_closed() {
+            return None;
+        }
+        let wait = profile.wait(now.since(self.last_done) as f64, a, load.items);
+        if wait < 1.0 {
+            return None;
+        }
+        self.gate.held(now.as_nanos(), load.items);
+        Some((now.after(wait as u64), Reason::Anticipate))
+    }
+
+    /// Until when to wait for an even share of the callers, while other batches run and the same callers come
+    /// again and again: a few of them in a batch of their own would cost a flush and a place. The next end of
+    /// a batch brings more, so one batch's time is enough.
+    pub(super) fn share_to_come(&self, queued: u64) -> Option<Time> {
+        let allowed = u64::from(self.flight.allowed());
+        if allowed == 1 || self.flight.running() == 0 {
+            return None;
+        }
+        let callers = self.callers.same()?;
+        let share = callers / allowed;
+        if queued >= share.min(self.plan.full) {
+            return Some(Time::ZERO);
+        }
+        let usual = self.usual(share)?;
+        Some(self.last_done.after(usual as u64))
+    }
+
+    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the
+    /// cost counts as saved, which tries a merge, after which two sizes are known.
+    pub(super) fn flush_cost(&self) -> Option<f64> {
+        let known = self.cost.fit.map(|f| f.a);
+        let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
+        let fitted = match self.known || self.cost.identified {
+            true => known,
+            false if self.cost.stale => self.cost.rough_a.or(measured),
+            false => self.cost.rough_a.or(known).or(measured),
+        };
+        // Where costs are no line, two sizes that were measured tell more than its intercept.
+        match (fitted, self.cost.saved) {
+            (Some(a), Some(saved)) => Some(a.max(saved)),
+            (a, _) => a,
+        }
+    }
+}
