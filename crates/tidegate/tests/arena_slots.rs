@@ -66,8 +66,8 @@ fn best(world: &World, numbers: &[u32]) -> f64 {
     numbers.iter().flat_map(of).fold(0.0, f64::max)
 }
 
-/// The goal is 0.95 and one more than the slots. Five of six cases meet the former; the worst have 0.87, and
-/// three more than one slot, because a few hundred batches are few where many callers share them.
+/// The goal is 0.95 and one more than the slots. All but four of 24 cases meet the former; the worst has 0.89,
+/// because a few hundred batches are few where many callers share them.
 #[test]
 fn as_many_batches_run_as_the_server_has_slots() {
     let mut shares = Vec::new();
@@ -80,8 +80,8 @@ fn as_many_batches_run_as_the_server_has_slots() {
                 "{slots} slots, {callers} callers: {share:.3} of the best, {:.1} at once",
                 outcome.in_flight
             );
-            assert!(share >= 0.85, "{text}");
-            assert!(outcome.in_flight <= f64::from(slots) * 1.35 + 2.8, "{text}");
+            assert!(share >= 0.88, "{text}");
+            assert!(outcome.in_flight <= f64::from(slots) * 1.2 + 1.0, "{text}");
             shares.push(share);
         }
     }
