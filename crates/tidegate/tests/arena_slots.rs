@@ -66,8 +66,8 @@ fn best(world: &World, numbers: &[u32]) -> f64 {
     numbers.iter().flat_map(of).fold(0.0, f64::max)
 }
 
-/// The goal is 0.95 and one more than the slots. All but three of 24 cases meet the former; the worst has 0.89,
-/// because a few hundred batches are few where many callers share them.
+/// The goal is 0.95 and one more than the slots. All but three of 24 cases meet the former; the worst has
+/// 0.89, because a few hundred batches are few where many callers share them.
 #[test]
 fn as_many_batches_run_as_the_server_has_slots() {
     let mut shares = Vec::new();

@@ -43,8 +43,8 @@ impl Arrivals {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Tells `each` of those that arrived since `read` and before `next`, as a time and a number of calls, and
-    /// moves `read` on.
+    /// Tells `each` of those that arrived since `read` and before `next`, as a time and a number of calls,
+    /// and moves `read` on.
     pub(super) fn take(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;

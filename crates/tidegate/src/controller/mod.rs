@@ -21,8 +21,9 @@
 //! 4. [`Event::Done`] with what it cost: one for each `Started`, `ok: false` where the cost was not measured
 //!    or the batch failed. Where several batches run at once they may end in any order; each names itself by
 //!    its [`BatchId`].
-//! 5. [`Event::Expected`] right after it, if callers of the batch were answered and are known to come again. A
-//!    driver that knows of the answers sooner says so before the batch is done: some callers are back by then.
+//! 5. [`Event::Expected`] right after it, if callers of the batch were answered and are known to come
+//!    again. A driver that knows of the answers sooner says so before the batch is done: some callers are
+//!    back by then.
 //!
 //! [`Boundary`](crate::boundary::Boundary) keeps the books of this cycle for any driver.
 //!

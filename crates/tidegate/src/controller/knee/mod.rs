@@ -14,8 +14,8 @@
 //! `search` the trials of other sizes, `flight` how many batches run at once, `strain` size and number
 //! together while a backlog stays, `pace` how fast items end, `late` which batches are stuck, `profile`
 //! anticipation, `callers` who comes again, `inflation` the waiting of flushes that block no sender, `budget`
-//! what flushes cost against their budget, `grid` the sizes of limits. This file takes in what happens; `plan`,
-//! `wait` and `target` join it all into decisions. Nothing is allocated after creation.
+//! what flushes cost against their budget, `grid` the sizes of limits. This file takes in what happens;
+//! `plan`, `wait` and `target` join it all into decisions. Nothing is allocated after creation.
 
 mod buckets;
 mod budget;

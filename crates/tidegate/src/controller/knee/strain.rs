@@ -1,12 +1,12 @@
 //! How large batches are and how many run at once while a backlog stays that fills them all.
 //!
-//! Then the items that end in a time tell how good a size and a number are, whatever a batch costs and however
-//! the server works. More batches, smaller ones, larger ones and fewer are tried in turn, each over a whole
-//! turn of its batches, against the items that ended in a time before. A step that pays is taken again; at
-//! first steps double or halve, and once none of the four pays they are shorter and ever more seldom. Now and
-//! then a size is tried that is far away, since throughput may have several peaks: a single batch goes first,
-//! and if that is dear for its items, no other follows. When the backlog is gone, the size and the number
-//! found stay in force.
+//! Then the items that end in a time tell how good a size and a number are, whatever a batch costs and
+//! however the server works. More batches, smaller ones, larger ones and fewer are tried in turn, each over a
+//! whole turn of its batches, against the items that ended in a time before. A step that pays is taken again;
+//! at first steps double or halve, and once none of the four pays they are shorter and ever more seldom. Now
+//! and then a size is tried that is far away, since throughput may have several peaks: a single batch goes
+//! first, and if that is dear for its items, no other follows. When the backlog is gone, the size and the
+//! number found stay in force.
 
 use super::pace::Pace;
 
@@ -15,8 +15,8 @@ const STAYS: f64 = 0.8;
 const OFTEN: f64 = 16.0;
 /// Less than this share is no difference.
 const WORTH: f64 = 0.03;
-/// Least and most batches of a trial, and the share to which it tells the items in a time: while steps double,
-/// and after.
+/// Least and most batches of a trial, and the share to which it tells the items in a time: while steps
+/// double, and after.
 const BLOCK: (f64, f64) = (8.0, 128.0);
 const ROUGH: (f64, f64) = (0.1, 0.05);
 /// A result is clear from so many batches on.
@@ -131,8 +131,8 @@ impl Strain {
         self.on.then(|| trial.unwrap_or(self.at))
     }
 
-    /// A batch of `items` starts and leaves `left`, under `point` where no backlog stayed before; `may` forbids
-    /// to begin. Answers with the point found once the backlog is gone.
+    /// A batch of `items` starts and leaves `left`, under `point` where no backlog stayed before; `may`
+    /// forbids to begin. Answers with the point found once the backlog is gone.
     pub(super) fn started(
         &mut self,
         items: u64,
@@ -178,8 +178,8 @@ impl Strain {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// A batch of `items` took `cost_ns`. `noise` is how much single costs scatter. No point is beyond `most`, and
-    /// no size below `least`.
+    /// A batch of `items` took `cost_ns`. `noise` is how much single costs scatter. No point is beyond
+    /// `most`, and no size below `least`.
     pub(super) fn done(
         &mut self,
         now_ns: u64,
@@ -321,8 +321,8 @@ mod tests {
         limit: 8192,
     };
 
-    /// Where it ends up after so many batches that end one after the other, if `rate` gives the items that end
-    /// in a nanosecond, and the largest size it took.
+    /// Where it ends up after so many batches that end one after the other, if `rate` gives the items that
+    /// end in a nanosecond, and the largest size it took.
     fn found(rate: impl Fn(Point) -> f64, from: Point, batches: u32) -> (Point, u64) {
         let mut strain = Strain::new();
         let (mut running, mut now, mut largest) = (Vec::new(), 0.0, 0);

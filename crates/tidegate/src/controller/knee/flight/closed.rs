@@ -1,10 +1,10 @@
 //! How many batches run at once where the same callers come again and again.
 //!
-//! Such callers share themselves out among the batches: c batches of 1/c of them each. Then the items that end
-//! in a time tell which number is best, whatever a batch costs and however the server works. No slowdown has
-//! to be told from a cost. A number is tried over whole turns of its batches, and the items that ended in that
-//! time are compared with those under the number in force. At first numbers double or halve. After the first
-//! step that did not pay they grow by half or shrink by a third, ever more seldom.
+//! Such callers share themselves out among the batches: c batches of 1/c of them each. Then the items that
+//! end in a time tell which number is best, whatever a batch costs and however the server works. No slowdown
+//! has to be told from a cost. A number is tried over whole turns of its batches, and the items that ended in
+//! that time are compared with those under the number in force. At first numbers double or halve. Once that
+//! no longer pays they grow by half or shrink by a third, ever more seldom.
 
 use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
@@ -48,8 +48,8 @@ impl Closed {
         self.tried = Pace::default();
     }
 
-    /// How many times faster items end under the number on trial than under the one in force, and the error of
-    /// that, where single costs scatter by `noise`.
+    /// How many times faster items end under the number on trial than under the one in force, and the error
+    /// of that, where single costs scatter by `noise`.
     fn gain(&self, noise: f64) -> Option<(f64, f64)> {
         let (tried, usual) = (self.tried.rate()?, self.pace.rate()?);
         let error = self.tried.error(noise).hypot(self.pace.error(noise));
