@@ -1,4 +1,4 @@
-//! What a controller is told of callers whose batch runs beside others.
+//! The controller counts each caller once, also if its answer arrives before the batch ends.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 

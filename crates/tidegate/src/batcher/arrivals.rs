@@ -31,7 +31,7 @@ impl Arrivals {
     /// A call is about to be sent. One read-modify-write.
     pub(super) fn note(&self, now: Time) {
         let ns = now.as_nanos().max(1);
-        // A caller that comes again was answered before: the actor that sees it knows.
+        // A caller comes again only after its answer, so the actor has counted that answer by now.
         let at = self.next.fetch_add(1, Ordering::Release);
         // A time is all that is handed over: it orders nothing.
         self.times[(at % LEN) as usize].store(ns, Ordering::Relaxed);

@@ -419,6 +419,7 @@ impl Knee {
     /// Returns whether a backlog that stays decides the size and the number of batches.
     fn may_strain(&self) -> bool {
         self.asked
+            && !self.known
             && self.unit == Unit::Items
             && matches!(self.objective, Objective::Lean)
             && !self.flight.climbs()
@@ -596,7 +597,7 @@ impl Knee {
             self.stuck -= 1;
             return Some(cost_ns / self.flight.slowed());
         }
-        let ran = self.flight.done(now.as_nanos(), done.items, done.start);
+        let ran = self.flight.done(now.as_nanos(), done.items, ok, done.start);
         if ok {
             let most = Point {
                 number: self.flight.most(),

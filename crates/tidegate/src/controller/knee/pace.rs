@@ -2,7 +2,7 @@
 
 /// Batches that a rate must rest on.
 const KNOWN: f64 = 3.0;
-/// Batches that count in full; older ones for half.
+/// Batches that count in full at least; older ones count for half.
 const LASTING: f64 = 256.0;
 /// Single costs scatter by this at least: a machine is never quiet.
 const NOISE: f64 = 0.05;
@@ -23,16 +23,21 @@ impl Pace {
             self.items += items as f64;
             self.ns += now_ns.saturating_sub(last) as f64;
             self.batches += 1.0;
-            if self.batches > LASTING {
-                self.items /= 2.0;
-                self.ns /= 2.0;
-                self.batches /= 2.0;
-            }
         }
         self.last = Some(now_ns);
     }
 
-    /// What follows is not of this number, until the next batch ends.
+    /// Lets the past count for less, once four turns of `number` batches at once and [`LASTING`] batches
+    /// ended.
+    pub(super) fn fade(&mut self, number: u32) {
+        if self.batches > LASTING.max(4.0 * f64::from(number)) {
+            self.items /= 2.0;
+            self.ns /= 2.0;
+            self.batches /= 2.0;
+        }
+    }
+
+    /// The time until the next batch ends does not count.
     pub(super) const fn pause(&mut self) {
         self.last = None;
     }
@@ -42,8 +47,15 @@ impl Pace {
         (self.batches >= KNOWN && self.ns > 0.0).then(|| self.items / self.ns)
     }
 
+    /// How many times as fast items end as at the `usual` pace, and the relative error of that, where single
+    /// costs scatter by `noise`. `None` if either rests on too few batches.
+    pub(super) fn against(&self, usual: &Self, noise: f64) -> Option<(f64, f64)> {
+        let gain = self.rate()? / usual.rate()?;
+        Some((gain, self.error(noise).hypot(usual.error(noise))))
+    }
+
     /// The relative error of the rate, where single costs scatter by `noise`.
-    pub(super) fn error(&self, noise: f64) -> f64 {
+    fn error(&self, noise: f64) -> f64 {
         noise.max(NOISE) / self.batches.max(1.0).sqrt()
     }
 }
@@ -71,11 +83,23 @@ mod tests {
         let mut pace = Pace::default();
         for at in 0..1000 {
             pace.done(at * 10, 5);
+            pace.fade(8);
         }
         for at in 1000..2000 {
             pace.done(10_000 + (at - 1000) * 20, 5);
+            pace.fade(8);
         }
         let rate = pace.rate().unwrap_or(0.0);
         assert!((rate - 0.25).abs() < 0.005, "{rate}");
+    }
+
+    #[test]
+    fn whole_turns_of_many_batches_fit() {
+        let mut pace = Pace::default();
+        for at in 0..1_025 {
+            pace.done(at, 1);
+            pace.fade(1_024);
+        }
+        assert!(pace.batches >= 1_024.0, "{pace:?}");
     }
 }

@@ -95,7 +95,7 @@ impl Knee {
         } else {
             binding
         };
-        // A part or a share bounds this backlog; otherwise the limit stands, whatever is there now.
+        // A part or a share bounds the present backlog; the limit itself does not depend on the backlog.
         let limit = match reason {
             Reason::DrainChunk | Reason::Shared => limit,
             _ => full,

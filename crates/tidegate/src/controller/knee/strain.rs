@@ -1,12 +1,11 @@
 //! How large batches are and how many run at once while a backlog stays that fills them all.
 //!
-//! Then the items that end in a time tell how good a size and a number are, whatever a batch costs and
-//! however the server works. More batches, smaller ones, larger ones and fewer are tried in turn, each over a
-//! whole turn of its batches, against the items that ended in a time before. A step that pays is taken again;
-//! at first steps double or halve, and once none of the four pays they are shorter and ever more seldom. Now
-//! and then a size is tried that is far away, since throughput may have several peaks: a single batch goes
-//! first, and if that is dear for its items, no other follows. When the backlog is gone, the size and the
-//! number found stay in force.
+//! Then the search compares the items that end in a time, for any cost curve and any server. It tries more
+//! batches, smaller ones, larger ones and fewer in turn, each over whole turns of the batches. A step that
+//! pays is taken again. At first steps double or halve; once none of the four pays they are shorter and ever
+//! more seldom. Now and then the search tries a size that is far away, since throughput may have several
+//! peaks: a single batch goes first, and if that is dear for its items, no other follows. When the backlog is
+//! gone, the size and the number found stay in force.
 
 use super::pace::Pace;
 
@@ -95,6 +94,8 @@ pub(super) struct Strain {
     tried: Pace,
     /// Nanoseconds an item at the point in force, as a moving average.
     each: f64,
+    /// Batches that ended since a trial waits for its first.
+    waited: u32,
     way: Way,
     /// Ways that did not pay since one did, and how often none of them did.
     vain: u32,
@@ -118,6 +119,7 @@ impl Strain {
             pace: Pace::default(),
             tried: Pace::default(),
             each: 0.0,
+            waited: 0,
             way: Way::More,
             vain: 0,
             rounds: 0,
@@ -173,7 +175,7 @@ impl Strain {
         self.pace.pause();
     }
 
-    /// A batch runs no longer, whatever became of it.
+    /// A batch runs no longer: it ended, failed or is stuck.
     pub(super) const fn gone(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
@@ -206,6 +208,7 @@ impl Strain {
         let block = (noise / rough * (noise / rough)).clamp(BLOCK.0, BLOCK.1);
         let Some(trial) = self.trial else {
             self.pace.done(now_ns, items);
+            self.pace.fade(self.at.number);
             let gain = if self.each > 0.0 { 1.0 / OFTEN } else { 1.0 };
             self.each += (each - self.each) * gain;
             self.rest = self.rest.saturating_sub(1);
@@ -216,11 +219,10 @@ impl Strain {
             return;
         };
         self.tried.done(now_ns, items);
-        let (Some(tried), Some(usual)) = (self.tried.rate(), self.pace.rate()) else {
+        let Some((gain, error)) = self.tried.against(&self.pace, noise) else {
             return;
         };
-        let (gain, batches) = (tried / usual, self.tried.batches as u32);
-        let error = self.tried.error(noise).hypot(self.pace.error(noise));
+        let batches = self.tried.batches as u32;
         let is_clear =
             batches >= CLEAR.max(trial.number) && (gain - 1.0).abs() > 3.0 * error + WORTH;
         // All batches of a number may end at once.
@@ -242,10 +244,17 @@ impl Strain {
         }
     }
 
-    /// The batch that goes first decides if others follow.
+    /// The batch that goes first decides if others follow. None does where that batch does not come back, or
+    /// where other bounds keep batches smaller.
     fn look_at_first(&mut self, items: u64, each: f64, noise: f64) {
         let is_first = self.trial.is_some_and(|trial| trial.limit == items);
         if self.first != First::Runs || !is_first {
+            self.waited += 1;
+            if self.waited > PATIENCE * (self.at.number + CLEAR) {
+                self.first = First::Passed;
+                self.trial = None;
+                self.failed();
+            }
             return;
         }
         self.first = First::Passed;
@@ -301,6 +310,7 @@ impl Strain {
                 self.turned();
                 if to.limit > CAREFUL * at.limit {
                     self.first = First::ToStart;
+                    self.waited = 0;
                 }
                 return;
             }
@@ -381,6 +391,38 @@ mod tests {
             rate(found) >= before && largest > 200,
             "{found:?} {largest}"
         );
+    }
+
+    #[test]
+    fn a_first_batch_that_never_ends_or_is_cut_smaller_ends_its_trial() {
+        // Items never cost more, so only the bound on larger sizes can end the way up.
+        for ends in [false, true] {
+            let mut strain = Strain::new();
+            let (mut now, mut firsts, mut settled) = (0, 0, 0);
+            for _ in 0..20_000 {
+                let limit = strain.point().map_or(FROM.limit, |point| point.limit);
+                let is_far = limit > CAREFUL * strain.at.limit;
+                // A bound in bytes cuts the large batch in half; or it hangs and another one starts.
+                let items = if is_far && ends { limit / 2 } else { limit };
+                strain.started(items, u64::MAX, FROM, true);
+                if is_far && !ends {
+                    firsts += 1;
+                    let limit = strain.point().map_or(FROM.limit, |point| point.limit);
+                    strain.started(limit, u64::MAX, FROM, true);
+                }
+                firsts += u32::from(is_far && ends);
+                // Half as many items end in a time as the size doubles: no size pays.
+                now += 1_000 * items * items;
+                strain.done(now, items, (1_000 * items * items) as f64, 0.05, 1, MOST);
+                settled = match strain.first {
+                    First::Passed => 0,
+                    _ => settled + 1,
+                };
+                let patience = PATIENCE * (strain.at.number + CLEAR) + 1;
+                assert!(settled <= patience, "waits for a batch that never comes");
+            }
+            assert!(firsts > 0, "no far size was tried");
+        }
     }
 
     #[test]

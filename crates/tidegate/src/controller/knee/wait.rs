@@ -58,7 +58,7 @@ impl Knee {
     /// a batch brings more, so one batch's time is enough.
     pub(super) fn share_to_come(&self, queued: u64) -> Option<Time> {
         let allowed = u64::from(self.flight.allowed());
-        if allowed == 1 || self.flight.running() == 0 {
+        if allowed == 1 || self.flight.running() == 0 || self.unit != Unit::Items {
             return None;
         }
         let callers = self.callers.same()?;

@@ -1,13 +1,15 @@
 //! How many batches run at once where the same callers come again and again.
 //!
-//! Such callers share themselves out among the batches: c batches of 1/c of them each. Then the items that
-//! end in a time tell which number is best, whatever a batch costs and however the server works. No slowdown
-//! has to be told from a cost. A number is tried over whole turns of its batches, and the items that ended in
-//! that time are compared with those under the number in force. At first numbers double or halve. Once that
-//! no longer pays they grow by half or shrink by a third, ever more seldom.
+//! The callers share themselves out among the batches: c batches of 1/c of them each. So the search compares
+//! the items that end in a time, for any cost curve and any server, and needs no slowdown. A trial of a number
+//! lasts whole turns of its batches. At first numbers double or halve. Once that no longer pays they step by a
+//! half, ever more seldom, and now and then by a factor of two or four: throughput may have several peaks.
 
 use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
+
+/// How far numbers step, one after the other, each once up and once down.
+const FAR: [f64; 6] = [1.5, 1.5, 2.0, 1.5, 4.0, 1.5];
 
 /// The search in a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +20,8 @@ pub(super) struct Closed {
     fast: bool,
     /// A step paid, or the first of them did not: the next that does not pay ends the haste.
     stepped: bool,
+    /// Steps in a row that did not pay.
+    vain: usize,
     /// Under the number in force, and under the one on trial.
     pace: Pace,
     tried: Pace,
@@ -29,13 +33,14 @@ impl Closed {
         self.callers > 0
     }
 
-    /// A batch of `items` ended.
-    pub(super) fn done(&mut self, now_ns: u64, items: u64, on_trial: bool) {
-        let pace = match on_trial {
-            true => &mut self.tried,
-            false => &mut self.pace,
-        };
-        pace.done(now_ns, items);
+    /// A batch ended that did its work for `items` of its items; `number` is in force, unless a trial is on.
+    pub(super) fn done(&mut self, now_ns: u64, items: u64, number: u32, on_trial: bool) {
+        if on_trial {
+            self.tried.done(now_ns, items);
+        } else {
+            self.pace.done(now_ns, items);
+            self.pace.fade(number);
+        }
     }
 
     /// Batches of another number start from now on.
@@ -46,14 +51,6 @@ impl Closed {
     /// A trial begins.
     pub(super) fn begin(&mut self) {
         self.tried = Pace::default();
-    }
-
-    /// How many times faster items end under the number on trial than under the one in force, and the error
-    /// of that, where single costs scatter by `noise`.
-    fn gain(&self, noise: f64) -> Option<(f64, f64)> {
-        let (tried, usual) = (self.tried.rate()?, self.pace.rate()?);
-        let error = self.tried.error(noise).hypot(self.pace.error(noise));
-        Some((tried / usual, error))
     }
 }
 
@@ -97,7 +94,7 @@ impl Flight {
         };
         trial.batches += 1;
         let Trial { number, batches } = *trial;
-        let Some((gain, error)) = self.closed.gain(noise) else {
+        let Some((gain, error)) = self.closed.tried.against(&self.closed.pace, noise) else {
             return;
         };
         let block = block as u32;
@@ -120,9 +117,13 @@ impl Flight {
             self.rests = REST.0;
             self.up = is_up;
             self.closed.stepped = true;
+            self.closed.vain = 0;
             self.step();
         } else {
             self.up = !is_up;
+            if !self.closed.fast {
+                self.closed.vain += 1;
+            }
             self.closed.fast &= !self.closed.stepped;
             self.closed.stepped = true;
             self.rest = block + self.rests * number.max(BLOCK.0 as u32);
@@ -135,12 +136,13 @@ impl Flight {
         let number = self.number;
         // More batches than callers would have nothing to take.
         let most = u64::from(self.most).min(self.closed.callers) as u32;
-        let (up, down) = match self.closed.fast {
-            true => (number, number / 2),
-            false => (number / 2, number / 3),
+        let by = match self.closed.fast {
+            true => 2.0,
+            false => FAR[self.closed.vain / 2 % FAR.len()],
         };
-        let above = number.saturating_add(up.max(1)).min(most);
-        let below = number.saturating_sub(down.max(1)).max(1);
+        let (up, down) = (f64::from(number) * by, f64::from(number) / by);
+        let above = (up as u32).max(number.saturating_add(1)).min(most);
+        let below = (down.ceil() as u32).min(number - 1).max(1);
         let (can_grow, can_shrink) = (above > number, below < number);
         if can_grow && (self.up || !can_shrink) {
             self.begin(above);
@@ -149,5 +151,53 @@ impl Flight {
         } else {
             self.rest = BLOCK.1 as u32;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number in force after so many batches that end one after the other, where `rate` gives the items
+    /// that end in a nanosecond and the search begins at `number`.
+    fn found(rate: impl Fn(u32) -> f64, number: u32, batches: u32) -> u32 {
+        const CALLERS: u64 = 64;
+        let mut flight = Flight::new(CALLERS as u32);
+        flight.callers(Some(CALLERS));
+        flight.number = number;
+        flight.closed.fast = false;
+        let (mut running, mut now) = (Vec::new(), 0.0);
+        for _ in 0..batches {
+            while running.len() < flight.allowed() as usize {
+                let of = flight.allowed();
+                let items = CALLERS / u64::from(of);
+                running.push((of, items, flight.started(now as u64, items, 0, true)));
+            }
+            let (of, items, start) = running.remove(0);
+            now += items as f64 / rate(of);
+            flight.done(now as u64, items, true, start);
+            flight.learn_closed(0.05);
+        }
+        flight.number
+    }
+
+    #[test]
+    fn a_better_number_is_found_behind_worse_ones() {
+        // The neighbours of 16 are worse by a fifth.
+        let rate = |better: bool, of: u32| match of {
+            16 => 1.2e-6,
+            _ if better => 2e-6,
+            _ => 1e-6,
+        };
+        let number = found(|of| rate(of < 6, of), 16, 30_000);
+        assert!(number < 6, "{number}");
+        let number = found(|of| rate(of > 46, of), 16, 30_000);
+        assert!(number > 46, "{number}");
+    }
+
+    #[test]
+    fn a_number_that_is_best_stays() {
+        let number = found(|of| 1e-6 / f64::from(1 + of.abs_diff(12)), 12, 10_000);
+        assert_eq!(number, 12);
     }
 }

@@ -261,8 +261,9 @@ impl Flight {
         }
     }
 
-    /// A batch of `items` is done. Returns how many ran at once meanwhile, on the average.
-    pub(super) fn done(&mut self, now: u64, items: u64, start: Start) -> Ran {
+    /// A batch of `items` is done, `ok` if it did its work. Returns how many ran at once meanwhile, on the
+    /// average.
+    pub(super) fn done(&mut self, now: u64, items: u64, ok: bool, start: Start) -> Ran {
         self.gone(now, items);
         let took = now.saturating_sub(start.at) as f64;
         let beside = if took > 0.0 {
@@ -272,7 +273,10 @@ impl Flight {
         };
         let is_steady = (start.is_steady || self.climbs) && start.turn == self.turn;
         if self.settling == 0 {
-            self.closed.done(now, items, self.trial.is_some());
+            // A server that refuses batches is not fast.
+            let worked = if ok { items } else { 0 };
+            let on_trial = self.trial.is_some();
+            self.closed.done(now, worked, self.number, on_trial);
         }
         self.settling = self.settling.saturating_sub(1);
         Ran { beside, is_steady }
