@@ -135,6 +135,8 @@ fn what_was_taken_before_closing_is_handed_out() {
         });
         let b = thread::spawn(move || closer.close());
         let all = rest(&mut consumer);
+        // Also what a late producer has in its buffer now comes back to it.
+        drop(consumer);
         let (producer, taken) = a.join().unwrap();
         assert_eq!(all.len(), usize::from(taken));
         b.join().unwrap();

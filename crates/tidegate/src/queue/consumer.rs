@@ -539,11 +539,15 @@ impl<T: Send> Drop for Consumer<T> {
         shared.close();
         shared.consumer.take();
         let buffers = std::mem::take(&mut lock(&shared.registry).buffers);
-        for buffer in buffers {
-            // Dropped without the lock: items may use their own producer.
-            let items = buffer.lock().take_all();
-            drop(items);
+        // Once the queue is finished, its producer takes back what lies in a buffer: it sees the close next.
+        if !self.finished {
+            for buffer in &buffers {
+                // Dropped without the lock: items may use their own producer.
+                let items = buffer.lock().take_all();
+                drop(items);
+            }
         }
+        drop(buffers);
         if let Some(lane) = &shared.lane {
             drop(lane.take_all());
         }
