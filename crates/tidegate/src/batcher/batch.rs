@@ -80,6 +80,17 @@ impl<T, R, M> Batch<T, R, M> {
     /// Adds an operation: for [`Handler::append`](super::Handler::append).
     #[inline]
     pub fn push(&mut self, op: Op<T, R, M>) {
+        // Where there is room nothing can panic, so the compiler builds a cast where it goes.
+        match op {
+            Op::Cast(item) if self.ops.len() != self.ops.capacity() => {
+                self.ops.push(Op::Cast(item));
+            }
+            op => self.push_apart(op),
+        }
+    }
+
+    #[inline(never)]
+    fn push_apart(&mut self, op: Op<T, R, M>) {
         self.ops.push(op);
     }
 

@@ -56,7 +56,27 @@ impl Gathered {
         if self.cut.is_some() {
             return Some(entry);
         }
-        // Each operation is built where it goes: moving it there would cost more than all the rest.
+        // Casts that fit have a function of their own: among other operations the compiler would build them
+        // aside and move them, which costs more than all the rest.
+        match entry {
+            Entry::Cast(weight, item) if !self.is_over(weight) => {
+                self.count(weight);
+                let appended = append(batch, Op::Cast(item));
+                self.look_at_limits(appended);
+                None
+            }
+            entry => self.offer_other(entry, batch, append),
+        }
+    }
+
+    /// As [`offer`](Self::offer) for any entry, slower for casts.
+    #[inline(never)]
+    fn offer_other<T, R, M>(
+        &mut self,
+        entry: Entry<T, R, M>,
+        batch: &mut Batch<T, R, M>,
+        append: &mut impl FnMut(&mut Batch<T, R, M>, Op<T, R, M>) -> Append,
+    ) -> Option<Entry<T, R, M>> {
         let appended = match entry {
             Entry::Wake => return None,
             Entry::Call(weight, _, ref reply) if !reply.is_wanted() => {
@@ -86,6 +106,13 @@ impl Gathered {
                 Err(back) => return back,
             },
         };
+        self.look_at_limits(appended);
+        None
+    }
+
+    /// Cuts the batch if the handler finished it, or if a limit is reached.
+    #[inline]
+    fn look_at_limits(&mut self, appended: Append) {
         if appended == Append::Finish {
             self.cut = Some(Cut::Finished);
         } else if self.load.bytes > self.limit.bytes {
@@ -93,7 +120,6 @@ impl Gathered {
         } else if self.load.items >= self.limit.items {
             self.cut = Some(Cut::Items);
         }
-        None
     }
 
     /// Puts an operation that was given back into the batch. Otherwise returns the entry, unless its caller

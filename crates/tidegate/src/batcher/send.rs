@@ -229,10 +229,18 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Ok(())
     }
 
-    /// Its item is sent.
     #[inline]
     fn keep(&self, credit: Option<Credit<'_>>) {
-        if credit.is_some_and(Credit::keep) {
+        if let Some(credit) = credit {
+            self.spend(credit);
+        }
+    }
+
+    /// Uses up the credit of an item that was sent. Apart, so that the senders of items without weight stay
+    /// short.
+    #[inline(never)]
+    fn spend(&self, credit: Credit<'_>) {
+        if credit.keep() {
             // If there is no room for it the actor is awake anyway.
             let _ = self.queue.push_past_line(Entry::Wake);
         }
