@@ -8,7 +8,7 @@ PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -78,6 +78,11 @@ compare: ## OLD=FILE NEW=FILE: two release binaries of tidegate in PAIRS (15) in
 	@test -n "$(OLD)" && test -n "$(NEW)" || { echo "expected OLD=FILE and NEW=FILE, two release binaries of tidegate"; exit 2; }
 	$(CARGO) build --locked --release -p tidegate-bench
 	target/release/tidegate-bench compare "$(OLD)" "$(NEW)" --pairs $(PAIRS) --within $(WITHIN)
+
+BENCHES ?= mailbox queue topology link redis
+compare-benches: ## OLD=FILE NEW=FILE: two release binaries of tidegate-bench over BENCHES (the engine's five), in interleaved pairs
+	@test -n "$(OLD)" && test -n "$(NEW)" || { echo "expected OLD=FILE and NEW=FILE, two release binaries of tidegate-bench"; exit 2; }
+	scripts/pairs.py "$(OLD)" "$(NEW)" --pairs $(PAIRS) --within $(WITHIN) $(BENCHES)
 
 handlers: ## real handlers beside the crates that batch: about 4 h; goes on where it was stopped
 	$(CARGO) build --locked --release -p tidegate-bench --features peers

@@ -30,7 +30,8 @@ def cpu(row):
     for name in ("cpu_ns_a_message", "client_cpu_us"):
         if row.get(name):
             return row[name]
-    return None
+    items = (row.get("batches") or 0) * (row.get("batch_mean") or 0)
+    return row["cpu_s"] / items if row.get("cpu_s") and items else None
 
 
 def interval(values):
