@@ -26,7 +26,8 @@ pub(crate) struct Keeper {
     pub(crate) seed: u64,
     /// Segments that are released and still in the catalog, for want of space to write another one.
     pub(crate) deferred: BTreeSet<u64>,
-    /// One spare more than usual is needed. Until it is there the disk counts as full.
+    /// A caller needs one spare more than usual. Until it is there, or a segment is released, the disk counts as
+    /// full.
     pub(crate) one_more: bool,
     /// The file of the next segment, for want of space in no catalog. To give it up could lose its space.
     pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
@@ -88,7 +89,9 @@ impl Keeper {
 
     fn handle(&mut self, errand: Errand) -> io::Result<()> {
         self.release(&errand.release)?;
-        self.one_more |= errand.one_more;
+        // Released segments may be room enough: a caller that still lacks room asks again. A request that
+        // stayed would let the disk count as full although a spare is there.
+        self.one_more = errand.release.is_empty() && (self.one_more || errand.one_more);
         self.top_up()
     }
 

@@ -543,3 +543,27 @@ fn more_room_is_allocated_on_request_or_the_disk_counts_as_full() {
         "one segment more is the most"
     );
 }
+
+#[test]
+fn a_released_segment_ends_a_full_disk_though_one_more_was_asked_for() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    for n in 0..10 {
+        append_sync(&mut opened, vec![record(1, n, 3000)]);
+    }
+    wait_until(|| opened.appender.room_left() >= 16 << 10);
+    // Room for a catalog, but not for a segment.
+    disk.set_capacity(Some(used(&disk) + (12 << 10)));
+    let mut n = 10;
+    while opened.appender.room_left() >= 9 << 10 {
+        append_sync(&mut opened, vec![record(1, n, 3000)]);
+        n += 1;
+    }
+    wait_until(|| opened.log.disk_full());
+    opened.appender.ask_for_room();
+    let oldest = opened.log.segments()[0].segment;
+    opened.log.release(oldest).unwrap();
+    wait_until(|| !opened.log.disk_full());
+    assert!(opened.appender.room_left() >= 9 << 10);
+    opened.appender.close().unwrap();
+}
