@@ -149,7 +149,8 @@ impl Appender {
 
     /// Asks for one segment more than the log allocates ahead, for callers that keep room back behind a large
     /// batch. If the disk has no space for it, [`Log::disk_full`] says so until there is space, or until a
-    /// segment is released: then a caller that still lacks room asks again. The log calls the waker each time.
+    /// segment is released: then a caller that still lacks room asks again. The log calls the waker in each
+    /// of these cases.
     pub fn ask_for_room(&self) {
         let ready = self.shared.ready.load(Ordering::Acquire);
         if self.planner.ahead(ready) <= self.spares as u64 {

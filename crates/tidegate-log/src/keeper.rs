@@ -26,8 +26,8 @@ pub(crate) struct Keeper {
     pub(crate) seed: u64,
     /// Segments that are released and still in the catalog, for want of space to write another one.
     pub(crate) deferred: BTreeSet<u64>,
-    /// A caller needs one spare more than usual. Until it is there, or a segment is released, the disk counts as
-    /// full.
+    /// A caller needs one spare more than usual. Until it is there, or a segment is released, the disk counts
+    /// as full.
     pub(crate) one_more: bool,
     /// The file of the next segment, for want of space in no catalog. To give it up could lose its space.
     pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
