@@ -1,7 +1,8 @@
-//! Messages of other members that lie in the log and that no state here has: what was fetched of a state that
-//! is not whole yet. A catching up that breaks off, by an end of the process too, goes on with them. Pure.
+//! Fetched messages that no state of this member includes yet: they lie in the log and belong to a state that
+//! is not complete. A catch-up that breaks off, also by a restart, continues with them. Pure.
 //!
-//! Sixteen bytes a message, until a checkpoint is written: from then on the log may let go of where they lie.
+//! Takes sixteen bytes of memory a message. Writing a checkpoint drops them all: from then on the log may
+//! release their segments.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +11,24 @@ use tidegate_log::Lsn;
 use super::Relocated;
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
-/// Messages that were fetched and are in no state yet, each with its place.
+/// Fetched messages that are in no state yet, each with its place.
 #[derive(Debug, Default)]
 pub struct Apart {
-    /// Of each stream the number and the record of each message, in the order of the numbers.
+    /// The number and the record position of each message, by stream, in the order of the numbers.
     streams: BTreeMap<u32, Vec<(u64, u64)>>,
-    /// Where the first was appended.
+    /// The position of the first.
     from: Option<Lsn>,
-    /// What they take of the log.
+    /// The bytes they take in the log.
     bytes: u64,
 }
 
 impl Apart {
-    /// A message lies there.
+    /// Adds a message, or moves it to its new place.
     pub(super) fn insert(&mut self, message: &Relocated) {
         let (seq, lsn) = (message.seq, message.place.lsn);
         self.note(Lsn::new(lsn), 0);
         let messages = self.streams.entry(message.stream).or_default();
-        // They come in the order of their numbers, mostly.
+        // Messages arrive mostly in the order of their numbers.
         let after = messages.partition_point(|(at, _)| *at < seq);
         match messages.get_mut(after) {
             Some(known) if known.0 == seq => known.1 = lsn,
@@ -35,7 +36,8 @@ impl Apart {
         }
     }
 
-    /// Some were appended there, and take so many bytes. They may not be durable yet.
+    /// Counts messages that were appended at this position and take `bytes` in the log. They may not be
+    /// durable yet.
     pub(super) fn note(&mut self, at: Lsn, bytes: u64) {
         self.from = Some(self.from.map_or(at, |from| from.min(at)));
         self.bytes += bytes;
@@ -45,7 +47,7 @@ impl Apart {
         self.streams.is_empty()
     }
 
-    /// No message lies before this position.
+    /// Returns a position before which no message lies.
     pub(super) const fn from(&self) -> Option<Lsn> {
         self.from
     }
@@ -54,7 +56,7 @@ impl Apart {
         self.bytes
     }
 
-    /// Where this message lies, if it is one of them.
+    /// Returns the place of this message, if it was fetched.
     #[must_use]
     pub fn place(&self, stream: u32, seq: u64) -> Option<Place> {
         let messages = self.streams.get(&stream)?;
@@ -65,7 +67,7 @@ impl Apart {
         })
     }
 
-    /// The first of this stream that is numbered `from` or higher.
+    /// Returns the first message of this stream that is numbered `from` or higher.
     #[must_use]
     pub fn next(&self, stream: u32, from: u64) -> Option<u64> {
         let messages = self.streams.get(&stream)?;

@@ -1,12 +1,12 @@
-//! Taking over the state from another member, when no log reaches back to where this one is: what is fetched
-//! goes into the log, the state into a checkpoint that the log goes on behind.
+//! Takes over the state of another member when no member's log reaches back to this member's position.
+//! Fetched messages go into the log. The state goes into a checkpoint, and the log continues behind it.
 //!
 //! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`],
 //! [`Store::poll_fetched`] -> [`Store::install`] -> [`Store::poll_installed`].** Committed messages never
-//! change, so what was fetched stays good whoever leads meanwhile. Until the end the old state is served and
-//! applied to; no segment goes, because the new state may have messages in it. Where others fill the log
-//! meanwhile, the store gives it up (`holding`): then [`Store::poll_catch_up`] has nothing until the log was
-//! let go, and it begins anew.
+//! change, so fetched messages stay valid across changes of leader. Until the end this member serves the old
+//! state and applies entries to it. It releases no segment, because the new state may have messages in it. If
+//! other groups fill the log meanwhile, the store gives the catch-up up (`holding`). [`Store::poll_catch_up`]
+//! then returns `None` until the log could release segments, and the catch-up starts again.
 
 use std::collections::VecDeque;
 
@@ -26,27 +26,27 @@ use crate::stream::{Command, ENTRY_HEADER_BYTES, Place};
 /// The most messages fetched and not yet durable.
 const UNDURABLE_MAX: usize = 1 << 16;
 
-/// A message another member has.
+/// A message that another member has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Its stream's id.
+    /// The id of its stream.
     pub stream: u32,
-    /// Its sequence.
+    /// Its sequence number.
     pub seq: u64,
-    /// It, as an entry of its own: what [`Store::read_alone`] gave there.
+    /// The message as an entry of its own, as [`Store::read_alone`] of the other member returned it.
     pub entry: Bytes,
 }
 
-/// Why a state is not taken over.
+/// The reason why a state is not taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The member has the entries up to it by now, or the store has given it up.
+    /// The member has all entries up to the state by now, or the store gave the catch-up up.
     #[error(
         "this node has the entries up to that state, or has given it up: ask whether it is still needed"
     )]
     Unneeded,
-    /// Something else is being written first.
+    /// The store has to finish another write first.
     #[error("something else is being written: try again at the next wake-up")]
     Busy,
 }
@@ -54,11 +54,11 @@ pub enum InstallError {
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct CatchingUp {
-    /// Segments stay: the log ended here when it began.
+    /// The end of the log when the catch-up began. While it is set, the store releases no segment.
     pub(super) begun: Option<Lsn>,
-    /// It was given up, and is not to begin before segments could go.
+    /// Set when the store gave the catch-up up. It does not start again before segments could be released.
     pub(super) given_up: Option<GivenUp>,
-    /// Appended and not yet durable: where their batch ends.
+    /// Messages that are appended and not yet durable, each with the end of its batch.
     undurable: VecDeque<(Lsn, Relocated)>,
     fetched: VecDeque<Relocated>,
     install: Option<Install>,
@@ -67,13 +67,13 @@ pub(super) struct CatchingUp {
 
 struct Install {
     header: Header,
-    /// `None` once they are being written.
+    /// `None` once the checkpoint thread writes them.
     parts: Option<Parts>,
     live: Live,
 }
 
 impl CatchingUp {
-    /// Returns whether segments must stay.
+    /// Returns whether the store must keep all segments.
     pub(super) const fn holds(&self) -> bool {
         self.begun.is_some() || self.install.is_some()
     }
@@ -82,12 +82,12 @@ impl CatchingUp {
         self.install.is_some()
     }
 
-    /// Returns whether a state waits to be swapped in.
+    /// Returns whether a new state waits for the loop to swap it in.
     pub(super) const fn is_installed(&self) -> bool {
         self.installed.is_some()
     }
 
-    /// What was fetched is of no use any more.
+    /// Drops the fetched messages.
     pub(super) fn forget(&mut self) {
         self.begun = None;
         self.undurable.clear();
@@ -102,9 +102,9 @@ impl CatchingUp {
 }
 
 impl Store {
-    /// What this member is to fetch, because no log reaches back to where it is; as long as it is needed.
-    /// Nothing while there is no space: segments are to go then, which a catching up would hold. What was
-    /// fetched stays.
+    /// Returns the catch-up that this member needs because no log reaches back to its position. Returns
+    /// `None` while the disk is full: the store must release segments then, and a catch-up would hold them.
+    /// Fetched messages are kept.
     #[must_use]
     pub fn poll_catch_up(&self, at: usize) -> Option<CatchUp> {
         let member = &self.members[at];
@@ -112,9 +112,9 @@ impl Store {
         wanted.filter(|_| member.catching_up.given_up.is_none() && !self.log.disk_full())
     }
 
-    /// The catching up begins: from now on no segment goes and no message is copied forward, until it is
-    /// installed or [abandoned](Self::abandon_catch_up). Once this says `true`, places of messages may be
-    /// noted for the new state: they stay.
+    /// Begins the catch-up: from now on the store releases no segment and copies no message forward, until
+    /// the state is installed or the catch-up is [abandoned](Self::abandon_catch_up). Once this returns
+    /// `true`, the places of messages no longer change, and the caller may record them for the new state.
     pub fn begin_catch_up(&mut self, at: usize) -> bool {
         let full = self.log.disk_full();
         let catching_up = &mut self.members[at].catching_up;
@@ -125,17 +125,18 @@ impl Store {
         self.rests(at)
     }
 
-    /// Returns whether some group catches up, so that segments must stay.
+    /// Returns whether any group catches up, so that the store must keep all segments.
     pub(super) fn holds(&self) -> bool {
         self.members.iter().any(Member::holds)
     }
 
-    /// No message of the group is about to get another place.
+    /// Returns whether no relocation of the group's messages is on its way.
     pub(super) fn rests(&self, at: usize) -> bool {
         self.compaction.is_durable(at) && self.members[at].relocated.is_empty()
     }
 
-    /// It is not needed any more, or begins anew. One whose checkpoint is being written goes on.
+    /// Ends a catch-up because it is no longer needed or starts again. A catch-up whose checkpoint is being
+    /// written continues.
     pub fn abandon_catch_up(&mut self, at: usize) {
         let member = &mut self.members[at];
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -146,14 +147,14 @@ impl Store {
             return;
         }
         if member.group.poll_catch_up().is_none() {
-            // A log has reached back to where it is.
+            // Some member's log reaches back to this member's position after all.
             member.catching_up.forget();
             member.apart = Apart::default();
         }
         while self.poll_fetched(at).is_some() {}
     }
 
-    /// The message at this place as an entry of its own: what another member appends that lacks it.
+    /// Returns the message at this place as an entry of its own, for another member that lacks the message.
     pub fn read_alone(&mut self, at: usize, place: Place) -> Fetch {
         match self.copy(at, place) {
             Ok(entry) => Fetch::Ready(entry),
@@ -161,8 +162,8 @@ impl Store {
         }
     }
 
-    /// Appends messages of another member, once [`begin_catch_up`](Self::begin_catch_up) was said.
-    /// [`poll_fetched`](Self::poll_fetched) tells their places.
+    /// Appends messages fetched from another member, after [`begin_catch_up`](Self::begin_catch_up) returned
+    /// `true`. [`poll_fetched`](Self::poll_fetched) returns their places.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -181,7 +182,7 @@ impl Store {
         Ok(())
     }
 
-    /// The next message that was fetched and is durable, in the order they were appended.
+    /// Returns the next fetched message that is durable, in the order of appending.
     pub fn poll_fetched(&mut self, at: usize) -> Option<Relocated> {
         let member = &mut self.members[at];
         let fetched = member.catching_up.fetched.pop_front()?;
@@ -189,14 +190,14 @@ impl Store {
         Some(fetched)
     }
 
-    /// What was fetched and is in no state that was taken over, however often that broke off.
+    /// Returns the fetched messages that no state includes yet, also those of catch-ups that broke off.
     #[must_use]
     pub fn apart(&self, at: usize) -> &Apart {
         &self.members[at].apart
     }
 
-    /// Appends messages that are damaged where they lie, as another member has them. They are due as
-    /// relocated. Not while this member catches up.
+    /// Appends copies, fetched from another member, of messages that are damaged in the log. They become due
+    /// as relocated messages. Refused while this node catches up.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -215,7 +216,7 @@ impl Store {
         kind: u8,
         messages: &[Fetched],
     ) -> Result<(Appended, Vec<Relocated>), WriteError> {
-        // Entries come first: they are what somebody waits for.
+        // Entries go first, because callers wait for them.
         if self.has_entries() {
             return Err(WriteError::Full);
         }
@@ -247,7 +248,7 @@ impl Store {
         Ok((appended, moved))
     }
 
-    /// Where to note what messages the new state has, and where.
+    /// Returns empty live-byte counts that know all segments, for the new state.
     #[must_use]
     pub fn fresh_live(&self) -> Live {
         let mut live = Live::default();
@@ -256,9 +257,10 @@ impl Store {
         live
     }
 
-    /// Has a state taken over, as of the entry of this index and term, with what of it lies where. Its
-    /// messages are durable at the places it has. [`poll_installed`](Self::poll_installed) tells when it
-    /// counts; if it cannot be written, [`is_installing`](Self::is_installing) is over without that.
+    /// Takes over a state as of the entry with this index and term, with its live-byte counts. All its
+    /// messages are durable at their places. [`poll_installed`](Self::poll_installed) returns the state's
+    /// index and term once the state is in force. If the checkpoint cannot be written,
+    /// [`is_installing`](Self::is_installing) turns `false` without that.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing has changed then.
@@ -272,7 +274,7 @@ impl Store {
         let rests = self.rests(at);
         let member = &mut self.members[at];
         if member.catching_up.begun.is_none() {
-            // It was given up: some of its messages may be gone.
+            // The store gave the catch-up up, so some of its messages may be gone.
             return Err(InstallError::Unneeded);
         }
         let busy = member.checkpoints.is_writing()
@@ -302,19 +304,20 @@ impl Store {
         Ok(())
     }
 
-    /// Returns whether a state is being taken over.
+    /// Returns whether the store is taking over a state.
     #[must_use]
     pub fn is_installing(&self, at: usize) -> bool {
         self.members[at].catching_up.is_installing()
     }
 
-    /// Index and term of the state that was taken over, once: from now on it is the state, and nothing is due
-    /// before this was asked.
+    /// Returns the index and the term of a state that was taken over, once. From then on it is the group's
+    /// state. Until this call the store returns no due work of the group.
     pub fn poll_installed(&mut self, at: usize) -> Option<(u64, u64)> {
         self.members[at].catching_up.installed.take()
     }
 
-    /// The checkpoint goes to the disk once the log is durable up to where it ends.
+    /// Hands the new state's checkpoint to the checkpoint thread once the log is durable up to the
+    /// checkpoint's end.
     pub(super) fn write_install(&mut self, at: usize) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
@@ -326,7 +329,8 @@ impl Store {
         }
     }
 
-    /// A checkpoint was written, or not; whether it was that of a state taken over.
+    /// Handles the end of a checkpoint write. If the checkpoint was that of a new state, this completes or
+    /// aborts the takeover.
     pub(super) fn finish_install(&mut self, at: usize, written: bool) {
         let member = &mut self.members[at];
         let written_one = member.catching_up.install.take_if(|i| i.parts.is_none());
@@ -346,11 +350,11 @@ impl Store {
         member.group.handle_installed();
         member.catching_up.forget();
         member.catching_up.installed = Some((index, term));
-        // The log says so before anything else of the group.
+        // The log records the takeover before any other record of the group.
         let _ = self.append_entries();
     }
 
-    /// The message at `place` as an entry of its own.
+    /// Returns the message at `place` as an entry of its own.
     pub(super) fn copy(&mut self, at: usize, place: Place) -> Result<Bytes, Fetch> {
         let entry = match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => entry,

@@ -1,19 +1,18 @@
-//! What was read of the log lately: stretches of records, bounded in bytes, the longest unused leaving first.
-//! Pure.
+//! A cache of stretches of log records, bounded in bytes, evicting the least recently used stretch. Pure.
 //!
-//! Also decides how much to read: little where somebody reads here and there, twice as much each time
-//! somebody goes on where a stretch ended, up to a bound.
+//! The cache also decides how much to read: little for scattered reads, and twice as much each time a reader
+//! continues at the end of a stretch, up to a bound.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn};
 
-/// What is read where nobody has read before it.
+/// Bytes of a read that continues no stretch.
 const READ_BYTES_MIN: usize = 16 << 10;
-/// The most that is read at once.
+/// The most bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Whoever goes on this close behind a stretch reads on, even if what lies between is not for him.
+/// A read this close behind a stretch continues it, even if the records between belong to other readers.
 const ON_BYTES: u64 = 64 << 10;
 
 /// A stretch to be read.
@@ -23,20 +22,20 @@ pub(super) struct Wanted {
     pub(super) bytes: usize,
 }
 
-/// What is known of a record.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Its payload; and what is going to be read next, if its stretch is half used up.
+    /// The payload of the record; and the next stretch to read ahead, once half of its stretch is used.
     Here(Bytes, Option<Wanted>),
-    /// Its stretch is there and it is not in it.
+    /// The cached stretch covers the position and has no such record.
     NotThere,
-    /// To be read.
+    /// The stretch to read first.
     Unread(Wanted),
 }
 
 struct Stretch {
     next: Lsn,
-    /// How much was asked for.
+    /// The bytes asked for.
     asked: usize,
     bytes: usize,
     records: Vec<(Lsn, Bytes)>,
@@ -48,7 +47,7 @@ pub(super) struct Chunks {
     stretches: BTreeMap<Lsn, Stretch>,
     bytes: usize,
     bytes_max: usize,
-    /// Counts uses.
+    /// Counts lookups and insertions, as the clock of the eviction.
     now: u64,
 }
 
@@ -95,7 +94,7 @@ impl Chunks {
         before.next_back().is_some_and(|(_, s)| lsn < s.next)
     }
 
-    /// What was read.
+    /// Adds a stretch that was read, and evicts the least recently used ones beyond the bound.
     pub(super) fn insert(&mut self, wanted: Wanted, chunk: Chunk) {
         self.now += 1;
         let records: Vec<_> = chunk

@@ -1,5 +1,5 @@
-//! What another member is given that takes over the state: parts of a checkpoint, as they are on the disk.
-//! Messages are read by [`Store::read_alone`].
+//! Gives a checkpoint to another member that takes over the state, in parts, as the bytes lie on the disk.
+//! [`Store::read_alone`] reads the messages.
 
 use super::{Store, checkpoint, checkpoints};
 use crate::stream::{AccountLimits, Streams};
@@ -7,17 +7,17 @@ use crate::stream::{AccountLimits, Streams};
 /// A part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The entry the checkpoint is as of.
+    /// The index of the last entry in the checkpoint's state.
     pub index: u64,
-    /// Its bytes in all.
+    /// The length of the whole checkpoint.
     pub total: u64,
-    /// Those that were asked for, fewer at its end.
+    /// The requested bytes; fewer at the end of the checkpoint.
     pub bytes: Vec<u8>,
 }
 
 impl Store {
-    /// Bytes of the checkpoint as of `index`, of the newest for 0; `None` if there is none such, or it cannot
-    /// be read.
+    /// Reads bytes of the checkpoint as of `index`, or of the newest one if `index` is 0. Returns `None` if
+    /// there is no such checkpoint or the disk cannot read it.
     #[must_use]
     pub fn read_checkpoint(&self, at: usize, index: u64, offset: u64, len: usize) -> Option<Part> {
         let kept = self.members[at].checkpoints.kept();
@@ -25,7 +25,8 @@ impl Store {
             0 => kept.last()?.index,
             index => index,
         };
-        // A group at rest has several of one index: all parts are of the same one, as long as it is there.
+        // A group at rest has several checkpoints of one index. All parts come from the same file as long as
+        // it exists.
         let kept = kept.iter().find(|k| k.index == index)?;
         let read = checkpoints::part(&*self.storage, kept, offset, len);
         match read {
@@ -42,11 +43,11 @@ impl Store {
     }
 }
 
-/// The streams of a whole checkpoint that another member gave, and the index and term of the entry they are
-/// as of.
+/// Decodes a whole checkpoint of another member: its streams, and the index and term of the last entry in
+/// them.
 ///
 /// # Errors
-/// It is not what was written, for people.
+/// The bytes differ from those written; the text is for people.
 pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(u64, u64, Streams), String> {
     let (header, state) = checkpoint::decode(bytes).map_err(|e| e.to_string())?;
     let streams = Streams::restore(state, limits).map_err(|e| e.to_string())?;

@@ -1,37 +1,39 @@
-//! How much of the log a catching up may hold. Until a state is taken over no segment goes, and what was
-//! fetched of it stays over ends of the process. Where nothing comes, because the node is cut off or nobody
-//! leads, its other groups would fill the disk meanwhile. So there is a bound: for what others wrote since it
-//! began, beside what was fetched. Beyond it the catching up is given up, a checkpoint of the state there is
-//! lets segments go, and only then it begins anew.
+//! The bound on the log that a catch-up may hold. Until the member has taken over a state, the store releases
+//! no segment, and fetched messages stay in the log across restarts. If nothing arrives meanwhile, because
+//! the node is cut off or the group has no leader, the node's other groups would fill the disk. So the store
+//! bounds the bytes that other groups write since the catch-up began, beside the fetched bytes. Beyond the
+//! bound the store gives the catch-up up, writes a checkpoint of the present state so that segments can be
+//! released, and only then lets the catch-up start again.
 
 use tidegate_log::Lsn;
 
 use super::Store;
 use super::apart::Apart;
 
-/// Others may write so many times what a checkpoint is due after, and what was fetched. The more has come,
-/// the dearer it is to begin anew; where others write faster than that for long, no state would ever be
-/// whole.
+/// Other groups may write this many times the bytes after which a checkpoint is due plus the fetched bytes.
+/// The more the member has fetched, the more a restart of the catch-up costs. If other groups write faster
+/// than this for long, the member never completes a state.
 const HELD_MAX: u64 = 8;
 
-/// A catching up that was given up.
+/// A catch-up that the store gave up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenUp {
-    /// Whoever fetches knows it.
+    /// The fetching side has learned of it.
     pub(super) heard: bool,
-    /// A checkpoint was asked for since.
+    /// The store has asked for a checkpoint since.
     pub(super) asked: bool,
 }
 
 impl Store {
-    /// Gives up what a group has fetched and fetches, if others have written too much meanwhile.
+    /// Gives up the fetched messages and the catch-up of a group if other groups have written too much
+    /// meanwhile.
     pub(super) fn bound_held(&mut self, at: usize) {
         if !self.members[at].is_between() || self.is_checkpointing(at) {
             return;
         }
         let held = self.held_bytes(at);
         let most = match self.log.disk_full() {
-            // What could go is needed now.
+            // The disk is full, so the space that the catch-up holds is needed now.
             true => self.options.segment_bytes,
             false => {
                 let fetched = self.members[at].apart.bytes();
@@ -56,7 +58,8 @@ impl Store {
         self.review = true;
     }
 
-    /// What others wrote since the catching up of a group began, in an earlier life, too.
+    /// Returns the bytes that other groups wrote since the catch-up of this group began, before a restart,
+    /// too.
     fn held_bytes(&self, at: usize) -> u64 {
         let member = &self.members[at];
         let from = [member.catching_up.begun, member.apart.from()];
@@ -65,14 +68,14 @@ impl Store {
         from.map_or(0, written).saturating_sub(member.apart.bytes())
     }
 
-    /// Returns whether a checkpoint of the group is due because it has given up a catching up.
+    /// Returns whether a checkpoint of the group is due because the store gave up its catch-up.
     pub(super) fn lets_go(&self, at: usize) -> bool {
         let given_up = self.members[at].catching_up.given_up;
         given_up.is_some_and(|g| !g.asked)
     }
 
-    /// A catching up that was given up may begin anew once segments could go: when the checkpoint was written
-    /// that was due, or could not be, or there was none to write.
+    /// Lets a catch-up that was given up start again once segments could be released: after the due
+    /// checkpoint was written or failed, or if no checkpoint was due.
     pub(super) fn end_letting_go(&mut self, at: usize) {
         let Some(given_up) = self.members[at].catching_up.given_up else {
             return;

@@ -1,26 +1,26 @@
-//! The store among other members of its groups: what they say goes in, what they are told comes out, and what
-//! the group wants written because of it is handed to the log.
+//! The store's traffic with the other members of its groups: it takes their messages, returns the messages
+//! for them, and hands to the log all records that the groups want written.
 
 use super::Store;
 use super::room::Admission;
 use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
 
-/// At most so many messages of a group's leader wait for the log's next segment.
+/// At most this many messages of a group's leader wait for the log's next segment.
 const DELAYED_MAX: usize = 64;
-/// At most so many bytes of entries wait in them.
+/// At most this many bytes of entries wait in these messages.
 const DELAYED_BYTES_MAX: u64 = 64 << 20;
 
 impl Store {
-    /// The place of the group with this number, if this node is a member of it.
+    /// Returns the position of the group with this number, if this node is a member of it.
     #[must_use]
     pub fn at(&self, group: u32) -> Option<usize> {
         self.members.iter().position(|m| m.group.number() == group)
     }
 
-    /// A message of another member, for the group with this number.
+    /// Takes a message of another member, for the group with this number.
     ///
     /// # Errors
-    /// See [`StepError`]: it had no effect. That the log failed is what [`poll`](Self::poll) tells.
+    /// See [`StepError`]; the message had no effect. [`poll`](Self::poll) reports a failed log.
     pub fn step(&mut self, group: u32, message: Message) -> Result<(), StepError> {
         let at = self.at(group).ok_or(StepError::WrongGroup { group })?;
         let delayed = &mut self.members[at].delayed;
@@ -35,17 +35,17 @@ impl Store {
                 delayed.push_back(message);
                 return Ok(());
             }
-            // The leader begins at another entry.
+            // The leader starts again at another entry.
             delayed.clear();
         }
         self.take(at, message)
     }
 
-    /// Takes the messages that waited for the log's next segment, as far as there is room now.
+    /// Takes the messages that waited for the log's next segment, as far as the log has room now.
     pub(super) fn take_delayed(&mut self, at: usize) {
         while let Some(message) = self.members[at].delayed.pop_front() {
             let waited = self.members[at].delayed.len();
-            // The leader hears of a message without effect by later ones.
+            // If the message has no effect, the leader notices from later messages.
             let _ = self.take(at, message);
             if self.members[at].delayed.len() > waited {
                 break;
@@ -82,7 +82,7 @@ impl Store {
         stepped
     }
 
-    /// Time goes on by one tick of all groups.
+    /// Advances the clock of all groups by one tick.
     pub fn tick(&mut self) {
         for member in &mut self.members {
             member.group.tick();
@@ -90,26 +90,26 @@ impl Store {
         self.hand_over();
     }
 
-    /// What is to be sent next, and to whom. Ask after each [`step`](Self::step), [`tick`](Self::tick),
-    /// [`propose`](Self::propose) and [`poll`](Self::poll), until there is nothing more; what cannot be sent
-    /// is dropped.
+    /// Returns the next message to send, and its receiver. Call it after each [`step`](Self::step),
+    /// [`tick`](Self::tick), [`propose`](Self::propose) and [`poll`](Self::poll), until it returns `None`.
+    /// The caller drops messages that it cannot send.
     pub fn poll_message(&mut self, at: usize) -> Option<(u64, Message)> {
         self.members[at].group.poll_message()
     }
 
-    /// The number of a group.
+    /// Returns the number of a group.
     #[must_use]
     pub fn group_number(&self, at: usize) -> u32 {
         self.members[at].group.number()
     }
 
-    /// Who leads, as far as is known.
+    /// Returns the leader, as far as known.
     #[must_use]
     pub fn leader(&self, at: usize) -> Option<u64> {
         self.members[at].group.leader()
     }
 
-    /// What a leader knows of the others; nothing of anybody else.
+    /// Returns a leader's view of the other members; empty unless this member leads.
     #[must_use]
     pub fn progress(&self, at: usize) -> Vec<PeerProgress> {
         self.members[at].group.progress()
@@ -125,13 +125,13 @@ impl Store {
         begun
     }
 
-    /// Stands for election now, if that may lead to anything.
+    /// Stands for election now, if this member may.
     pub fn campaign(&mut self, at: usize) {
         self.members[at].group.campaign();
         self.hand_over();
     }
 
-    /// Messages to this member do not arrive: for instance, its connection broke.
+    /// Reports that messages to this member do not arrive, for instance because its connection broke.
     pub fn report_unreachable(&mut self, to: u64) {
         for member in &mut self.members {
             member.group.report_unreachable(to);
@@ -139,13 +139,15 @@ impl Store {
         self.hand_over();
     }
 
-    /// What the groups want written. That there is no room passes; a failure is what `poll` tells.
+    /// Appends the records that the groups want written. If there is no room, a later call appends them;
+    /// `poll` reports a failure.
     fn hand_over(&mut self) {
         let _ = self.append_entries();
     }
 }
 
-/// Leaves the first `count` entries of a message with entries in it, and returns a message with the rest.
+/// Keeps the first `count` entries in the message, and returns a message with the rest. The message has
+/// entries.
 fn split(message: &mut Message, count: usize) -> Message {
     let mut entries = std::mem::take(&mut message.entries).into_vec();
     let mut rest = message.clone();

@@ -1,8 +1,8 @@
-//! What a repair of the log has cost: which messages of which streams are gone.
+//! Lists the messages that a repair of the log has lost, by stream.
 //!
-//! What the streams know of comes from the newest checkpoint and from the entries that are left; a message is
-//! gone if it is known and its record is not there. Of entries that are lost and in no checkpoint nothing is
-//! known but their indices.
+//! The streams know their messages from the newest checkpoint and from the remaining entries. A known message
+//! is lost if its record is missing from the log. Of lost entries that no checkpoint includes, only the
+//! indices are known.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,37 +14,37 @@ use super::{OpenError, Opening, Options, Replaying};
 use crate::cluster::groups::GroupOf;
 use crate::stream::{AccountLimits, Streams};
 
-/// What is gone of a directory that was repaired: of streams, and entries of which nothing is known.
+/// The losses of a repaired directory: messages of known streams, and entries with unknown contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// By stream, in the order of their numbers.
+    /// The losses by stream, in the order of the stream numbers.
     pub streams: Vec<MissingIn>,
-    /// Entries of which nothing is known: what they stored, deleted and changed has not happened, and numbers
-    /// of messages stored after them may be lower than what was acknowledged.
+    /// Lost entries with unknown contents. Their effects are lost, and the streams may give messages stored
+    /// after them lower numbers than were acknowledged.
     pub entries: Vec<Range<u64>>,
 }
 
-/// What is gone of a stream.
+/// The lost messages of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingIn {
-    /// Its name.
+    /// The stream's name.
     pub stream: String,
-    /// How many messages.
+    /// The number of lost messages.
     pub messages: u64,
-    /// Their numbers: the first and the last of each run.
+    /// The numbers of the lost messages: the first and the last of each run.
     pub seqs: Vec<(u64, u64)>,
 }
 
-/// What is gone of the streams in the data directory `dir`, where the log has lost what was at these
-/// positions. The directory is opened as a start would.
+/// Returns the losses of the data directory `dir`, given the ranges of the log that are lost. Opens the
+/// directory as a start does.
 ///
 /// # Errors
-/// It cannot be opened.
+/// The directory cannot be opened.
 pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
     let mut options = Options::default();
     let mut opening = loop {
         match Opening::begin(dir, options.clone(), Arc::new(|| ())) {
-            // Which groups there are the log says, one at a time.
+            // The log names its groups one at a time, as errors.
             Err(OpenError::Stranger { group }) => options.groups.push(GroupOf {
                 number: group,
                 members: vec![options.id],
@@ -66,7 +66,7 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         };
         groups.push((streams, Replaying::default()));
     }
-    // Which members a group has is not known, so nothing may be done in its name.
+    // The members of these groups are unknown, so this process must not act for them.
     opening.look(|at, due, live| {
         let (streams, replaying) = &mut groups[at];
         replaying.take(streams, &due, live);

@@ -1,10 +1,11 @@
-//! What a node keeps on disk: the log, checkpoints of the states it leads to, and what of the log may go.
-//! Drives the node's groups, which share the log: each is spoken of by its place among [`Options::groups`].
+//! A node's durable store: the log, the checkpoints of its groups' states, and the rules by which log
+//! segments are released. The store drives the groups of the node. They share one log, and callers name a
+//! group by its position in [`Options::groups`].
 //!
-//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** From then on one loop owns the store: it
-//! proposes, calls [`Store::poll`] whenever the waker was called, and takes what is due by
-//! [`Store::poll_due`] until there is nothing more. A thread of the log's writes and syncs, one of the
-//! store's reads, and one writes checkpoints; none of them decides anything.
+//! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** After opening, one loop owns the store: it
+//! proposes entries, calls [`Store::poll`] after each call of the waker, and calls [`Store::poll_due`] until
+//! it returns `None`. The log has a thread that writes and syncs. The store has one thread that reads and one
+//! that writes checkpoints. None of these threads decides anything.
 //!
 //! ```text
 //! <data>/tidegate/lock             held while a process has the directory
@@ -77,16 +78,17 @@ use scrub::Scrub;
 #[cfg(feature = "lab")]
 use second_write::SecondWrite;
 
-/// Called from other threads when the loop has something to do. It must not block.
+/// Wakes the loop. Other threads call it when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// What is to be done with the state next, in the order of the log.
+/// The next step for the replicated state, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Due {
-    /// An entry to apply.
+    /// The streams apply this entry.
     Entry(Committed),
-    /// A message lies at another place from now on. If it is there no more, this is nothing.
+    /// The message lies at another place from now on. If its stream has removed the message, this has no
+    /// effect.
     Relocated(Relocated),
 }
 
@@ -104,41 +106,41 @@ pub struct Relocated {
 /// See the [module](self).
 pub struct Store {
     members: Vec<Member>,
-    /// Whose turn it is to be asked for what is due.
+    /// The group that [`poll_due`](Self::poll_due) asks first.
     turn: usize,
-    /// Whose turn it is to have something written.
+    /// The group that appends first.
     appending: usize,
     appender: Appender,
     log: Log,
     reading: Reading,
-    /// What is being read for a follower that lags.
+    /// The search in the log for the next entry of a lagging follower.
     search: Option<Search>,
-    /// In which group it is looked first whether somebody lags.
+    /// The group in which the next search for a lagging follower begins.
     searched: usize,
-    /// Where messages are written twice.
+    /// The lab's second write of each message, if it is on.
     #[cfg(feature = "lab")]
     second_write: Option<SecondWrite>,
     compaction: Compaction,
     scrub: Scrub,
     /// The segment last appended to.
     segment: u64,
-    /// Where the next batch goes.
+    /// The position at which the log appends the next batch.
     end: Lsn,
-    /// Something happened after which there may be something to release or to compact.
+    /// Set when an event may allow the store to release or compact a segment.
     review: bool,
-    /// Whether the log takes more than its quota, and how far it was when that was counted.
+    /// True if the log takes more than its quota; and the position of the log at that count.
     over_quota: (bool, Lsn),
-    /// How often space was looked for on a full disk.
+    /// The number of times the store has looked for space on a full disk.
     looks_for_space: u32,
     options: Options,
     waker: Waker,
-    /// Held with its lock.
+    /// The data directory. Its lock is held as long as this lives.
     storage: Arc<dyn Storage>,
 }
 
 impl Store {
-    /// Proposes an entry for so many callers and hands it to the log. It is due, to be applied, once it is
-    /// durable.
+    /// Proposes an entry for `callers` callers and hands it to the log. The entry becomes due for applying
+    /// once it is durable.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -171,15 +173,16 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Returns whether a proposal may come now: always, unless entries are written one at a time.
+    /// Returns whether the group takes a proposal now. It always does, unless the lab writes entries one at a
+    /// time.
     #[must_use]
     pub fn may_propose(&self, at: usize) -> bool {
         !self.options.lab.one_at_a_time()
             || (self.members[at].group.is_durable() && self.writing_twice(at).is_none())
     }
 
-    /// Returns whether this member decides, and everything decided before it led was due: only now does it
-    /// know the state.
+    /// Returns whether this member leads and has applied every entry that was committed before it led. Only
+    /// then does it know the current state.
     #[must_use]
     pub fn leads_settled(&self, at: usize) -> bool {
         let writing = self.writing_twice(at);
@@ -187,7 +190,7 @@ impl Store {
         group.leads_settled() && writing.is_none_or(|term| term == group.term())
     }
 
-    /// Returns whether each message is written a second time.
+    /// Returns whether the lab writes each message a second time.
     #[cfg(feature = "lab")]
     const fn writes_twice(&self) -> bool {
         self.second_write.is_some()
@@ -198,7 +201,7 @@ impl Store {
         false
     }
 
-    /// The term of the group's entry that is being written a second time.
+    /// Returns the term of the group's entry that the lab writes a second time.
     #[cfg(feature = "lab")]
     fn writing_twice(&self, at: usize) -> Option<u64> {
         self.second_write.as_ref()?.writing(at)
@@ -209,14 +212,14 @@ impl Store {
         None
     }
 
-    /// Takes what other threads have done. Call it after each wake-up, and after [`step`](Self::step) and
+    /// Takes the results of the other threads. Call it after each wake-up, and after [`step`](Self::step) and
     /// [`tick`](Self::tick).
     ///
     /// # Errors
-    /// A write or a sync failed: nothing more can become durable, and the process must end now. What was
-    /// acknowledged is safe; [`Failure::durable`] says how far the log is.
+    /// A write or a sync failed: nothing more can become durable, and the process must end now. All
+    /// acknowledged entries are safe; [`Failure::durable`] returns how far the log is durable.
     pub fn poll(&mut self) -> Result<(), Failure> {
-        // In this order: what became durable before a failure is told.
+        // The failure is read first, so that the groups still hear of all that became durable before it.
         let failure = self.log.failure();
         let durable = self.log.durable();
         for member in &mut self.members {
@@ -238,8 +241,8 @@ impl Store {
         Ok(())
     }
 
-    /// What is due next, and in which group: of each in order, each once. To ask for the next says that the
-    /// one before was done.
+    /// Returns the next step that is due, and its group. Each group's steps come in order, each once. A call
+    /// confirms that the loop has carried out the previous step.
     pub fn poll_due(&mut self) -> Option<(usize, Due)> {
         for _ in 0..self.members.len() {
             if let Some(due) = self.poll_due_of(self.turn) {
@@ -255,8 +258,8 @@ impl Store {
         if member.catching_up.is_installed() {
             return None;
         }
-        // Those before an entry in the log come first, so that a checkpoint behind the entry has them. All
-        // that are durable do.
+        // Relocations that precede an entry in the log come first, so that a checkpoint behind the entry
+        // includes them. All durable relocations come first.
         if let Some(relocated) = member.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
         }
@@ -270,14 +273,15 @@ impl Store {
             #[cfg(not(feature = "lab"))]
             let entry = next()?;
             member.applied = (entry.index, entry.term, behind(&entry));
-            // What only Raft needs changes nothing, but a state is as of it, too: others may ask for that.
+            // An empty entry serves Raft only and does not change the state. It still advances `applied`,
+            // because another member may ask for a state as of that index.
             if !entry.data.is_empty() {
                 return Some(Due::Entry(entry));
             }
         }
     }
 
-    /// The bytes of the message of this group at this place, with what follows it in its entry.
+    /// Reads the message at this place of the group: its bytes, followed by the rest of its entry.
     pub fn read(&mut self, at: usize, place: Place) -> Fetch {
         match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => match usize::try_from(place.offset) {
@@ -296,20 +300,21 @@ impl Store {
         }
     }
 
-    /// Index and term of the last entry that was due: what the state is as of.
+    /// Returns the index and the term of the last entry that was due. The state is as of this entry.
     #[must_use]
     pub fn applied(&self, at: usize) -> (u64, u64) {
         let (index, term, _) = self.members[at].applied;
         (index, term)
     }
 
-    /// Where to note what messages came and went, as the streams tell it.
+    /// Returns the live-byte counts of the group, in which the loop records the messages that the streams
+    /// store and remove.
     pub fn live_mut(&mut self, at: usize) -> &mut Live {
         &mut self.members[at].live
     }
 
-    /// Reads and writes what the store's threads would, where there are none; whether there was anything to
-    /// do.
+    /// Does one job of each of the store's threads, for simulations without threads. Returns whether there
+    /// was a job.
     #[cfg(feature = "sim")]
     pub fn work(&mut self) -> bool {
         #[cfg(feature = "lab")]
@@ -321,26 +326,26 @@ impl Store {
         checkpoints.fold(false, |any, did| any | did) || read || wrote
     }
 
-    /// Syncs of second writes, where there are such.
+    /// Returns the number of syncs of the second write; 0 if it is off.
     #[cfg(feature = "lab")]
     #[must_use]
     pub fn second_syncs(&self) -> u64 {
         self.second_write.as_ref().map_or(0, SecondWrite::syncs)
     }
 
-    /// The log, to look at.
+    /// Returns the log for inspection.
     #[must_use]
     pub const fn log(&self) -> &Log {
         &self.log
     }
 
-    /// A group, to look at.
+    /// Returns a group for inspection.
     #[must_use]
     pub fn group(&self, at: usize) -> &Group {
         &self.members[at].group
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     #[must_use]
     pub fn groups_len(&self) -> usize {
         self.members.len()
@@ -350,8 +355,8 @@ impl Store {
     /// threads.
     ///
     /// # Errors
-    /// A failure, then or before. A checkpoint that could not be written is none: the next start replays
-    /// more.
+    /// A write or a sync failed, now or before. A failed checkpoint is no error: the next start replays more
+    /// entries.
     pub fn close(self) -> Result<(), Failure> {
         drop((self.reading, self.scrub));
         for member in self.members {
@@ -362,7 +367,7 @@ impl Store {
         self.appender.close()
     }
 
-    /// Hands the log what the groups want written, as far as it takes it.
+    /// Hands the groups' waiting batches to the log until the log refuses one.
     fn append_entries(&mut self) -> Result<(), WriteError> {
         let groups = self.members.len();
         let first = self.appending;
@@ -374,10 +379,10 @@ impl Store {
                         .group
                         .handle_appended(&appended.records, appended.end),
                     Err(error @ AppendError::Failed(_)) => return Err(error.into()),
-                    // It stays the next: whoever waits for it is told once there is room. What another group
-                    // wants may be smaller, and make room.
+                    // The batch stays first in its group, and the store offers it again once there is room.
+                    // Another group's batch may be smaller or may free space.
                     Err(AppendError::DiskFull) => break,
-                    // The next room is this group's, lest it waits for ever.
+                    // This group appends first the next time, so that the other groups cannot starve it.
                     Err(_) => {
                         self.appending = at;
                         return Ok(());
@@ -388,8 +393,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns whether a group has something to be written that comes before what only moves messages:
-    /// somebody waits for it.
+    /// Returns whether a group has a batch to append. Such batches go before batches that only move messages,
+    /// because callers wait for them.
     fn has_entries(&self) -> bool {
         self.members.iter().any(|m| m.group.poll_append().is_some())
     }
@@ -400,7 +405,7 @@ impl Store {
         self.end = appended.end;
         if appended.segment != self.segment {
             self.segment = appended.segment;
-            // Its first batch stands where it begins.
+            // The first batch of a segment lies at the segment's beginning.
             for member in &mut self.members {
                 member.live.begin(appended.at.get());
             }
@@ -418,7 +423,7 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// The position behind an entry's record.
+/// Returns the position behind an entry's record.
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(0, 0, 0, entry.data.clone());
     entry.lsn.after(record.stored_bytes())

@@ -1,9 +1,9 @@
-//! Opening a data directory: its lock and version, the newest checkpoint, and the replay of what came after
-//! it.
+//! Opens a data directory: takes its lock, checks its version, loads the newest checkpoints, and replays the
+//! log behind them.
 //!
-//! A member that is alone in its group has committed every entry it has durably written, so it applies all of
-//! them before Raft begins. One of several applies those the log says are committed; what comes after them
-//! goes to Raft, unapplied.
+//! The only member of a group has committed every entry that is durable in its log, so it applies all of them
+//! before Raft begins. A member of a larger group applies the entries that the log records as committed, and
+//! hands the entries behind them to Raft unapplied.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -46,14 +46,14 @@ use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATE
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
-/// The one format of a data directory there is.
+/// The only format of a data directory so far.
 pub(super) const VERSION: u32 = 1;
-/// What a data directory that was opened has: the version of its format.
+/// The file that holds the format version of a data directory; each opened directory has it.
 pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
-/// A file that says that a repair has given up parts of the log, and which.
+/// The file that a repair writes when it gives up parts of the log. It lists these parts.
 pub const REPAIRED_FILE: &str = "repaired";
-/// As the log's own.
+/// The same bounds as the log's default.
 const SYNC_BOUNDS: Bounds = Bounds {
     items_min: 1,
     items_max: u64::MAX,
@@ -61,23 +61,24 @@ const SYNC_BOUNDS: Bounds = Bounds {
     age_max: Duration::from_secs(1),
     in_flight_max: None,
 };
-/// One part in so many of a segment, at least, is kept back for the next checkpoint of a group.
+/// At least one part in this many of a segment is reserved for the next checkpoint of a group.
 const KEPT_BACK_SHARE: u64 = 16;
-/// Entries are read again in stretches of so many bytes.
+/// The replay reads the log in stretches of this many bytes.
 const REPLAY_BYTES: usize = 4 << 20;
 
-/// What can be chosen when a store is opened. Nothing needs to be.
+/// Options of a store. Each has a default.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who this is among the members; never 0. The same for the life of the data directory.
+    /// The id of this node among the members; never 0. It stays the same for the life of the data directory.
     pub id: u64,
-    /// The groups this is a member of, [`ALL`] first. The same for the life of the data directory.
+    /// The groups of which this node is a member, [`ALL`] first. They stay the same for the life of the data
+    /// directory.
     pub groups: Vec<GroupOf>,
-    /// The term from which on this member, whose disk was lost, takes part again.
+    /// The term from which on this member takes part again after it lost its disk.
     pub rejoined: Option<u64>,
-    /// There was a log in an earlier life: where there is none, it was lost.
+    /// True if the node had a log in an earlier run. If there is none now, it was lost.
     pub begun: bool,
-    /// A segment's length: whole pages.
+    /// The length of a segment, in whole pages.
     pub segment_bytes: u64,
     /// The most bytes proposed and not yet applied.
     pub uncommitted_bytes_max: u64,
@@ -85,18 +86,18 @@ pub struct Options {
     pub tail_bytes_max: u64,
     /// The most bytes read from the log kept in memory.
     pub read_bytes_max: usize,
-    /// The least the log grows from one checkpoint to the next.
+    /// The least growth of the log between two checkpoints, in bytes.
     pub checkpoint_bytes_min: u64,
-    /// How much the log and the checkpoints may take before there is no room for more messages; no bound if
-    /// `None`.
+    /// The most bytes that the log and the checkpoints may take before the store refuses more messages; no
+    /// bound if `None`.
     pub max_file_store: Option<u64>,
-    /// Where salts of the log's segments come from; drawn from the system if `None`. For simulations.
+    /// The seed of the salts of the log's segments; drawn from the system if `None`. For simulations.
     pub seed: Option<u64>,
-    /// In what time all of the log is read again, to find what went bad; not at all if that is zero.
+    /// The time in which the scrub reads the whole log once to find damage; zero turns the scrub off.
     pub scrub_period: Duration,
-    /// Which part that begins with.
+    /// Chooses the part of the log with which the scrub begins.
     pub scrub_seed: u64,
-    /// Whether a sync waits for callers that are about to return, where that pays.
+    /// True if a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
     /// Ways of writing that only measurements take.
     pub lab: Lab,
@@ -127,24 +128,24 @@ impl Default for Options {
     }
 }
 
-/// A data directory that was looked at. What the log ended with was settled; nothing else was written yet.
+/// A data directory that was examined. Opening has settled the end of the log and written nothing else yet.
 pub struct Opening {
     opened: Opened,
-    /// Of each group.
+    /// One per group.
     found: Vec<Found>,
     options: Options,
     waker: Waker,
-    /// Who does the work of threads.
+    /// The thread or caller that does the background work.
     by: By,
-    /// Held with its lock.
+    /// The data directory. Its lock is held as long as this lives.
     storage: Arc<dyn Storage>,
 }
 
-/// What there is of a group.
+/// The checkpoints and log records of a group.
 struct Found {
     of: GroupOf,
     seen: Seen,
-    /// What the checkpoint says, and the state in it.
+    /// The newest checkpoint's header, and the state in it.
     header: Header,
     state: Option<Bytes>,
     naming: Naming,
@@ -152,8 +153,8 @@ struct Found {
 }
 
 impl Opening {
-    /// Claims the data directory `dir`, made if there is none, and looks through it. `waker` is called from
-    /// other threads whenever the store has something for its loop.
+    /// Claims the data directory `dir`, creating it if needed, and examines it. Other threads call `waker`
+    /// when the store has something for its loop.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -168,7 +169,7 @@ impl Opening {
         Self::on(Arc::new(state), log, options, waker)
     }
 
-    /// As [`begin`](Self::begin), in directories of any kind: one for the checkpoints, one for the log.
+    /// As [`begin`](Self::begin), with any two storages: one for the checkpoints, one for the log.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -184,7 +185,7 @@ impl Opening {
         Self::of(storage, options, waker, By::Thread, open)
     }
 
-    /// As [`on`](Self::on), without threads: what they would do is done by [`Store::work`] and by the
+    /// As [`on`](Self::on), without threads: the caller does their work through [`Store::work`] and the
     /// [`Steps`] of the log.
     ///
     /// # Errors
@@ -259,7 +260,7 @@ impl Opening {
         } else if !options.anticipation
             && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
         {
-            // The log's own controller but for one thing.
+            // The same controller as the log's default, but without anticipation.
             log_options = log_options.controller(Box::new(knee));
         }
         let mut stranger = None;
@@ -269,7 +270,7 @@ impl Opening {
                 newer = newer.or(Some((record.kind, record.lsn)));
             }
             if record.kind == KIND_LOST {
-                // Whose it was is not known.
+                // The group of a lost record is unknown, so every group notes it.
                 let end = record.lsn.after(1);
                 found.iter_mut().for_each(|f| f.seen.note_lost(end));
                 return;
@@ -281,18 +282,19 @@ impl Opening {
             }
         })?;
         if let Some((kind, at)) = newer {
-            // To pass over it would be to forget it.
+            // Skipping the record would lose it.
             return Err(OpenError::NewerRecord { kind, at });
         }
         if let Some(group) = stranger {
             return Err(OpenError::Stranger { group });
         }
         if !was_opened {
-            // Once there is a log: from now on there has to be one.
+            // The log exists, and from now on it must exist at each start.
             write_version(&*storage)?;
         }
         if opened.recovery.shortened && found.iter().any(|f| f.of.members.len() > 1) {
-            // It may have acknowledged to others what stood there, and must not vote as if it had not.
+            // This node may have acknowledged the lost records to other members, and must not vote as if it
+            // had not.
             let text = "the last segment of the log has lost its end";
             return Err(OpenError::Damaged(text.to_owned()));
         }
@@ -300,7 +302,8 @@ impl Opening {
         let holes = segments
             .windows(2)
             .filter(|w| w[0].segment + 1 < w[1].segment);
-        // Segments go in any order: an entry may be there still, and what was written over it gone.
+        // Segments are released in any order: the log may still hold an entry and lack the entry that
+        // overwrote it.
         for hole in holes {
             for found in &mut found {
                 found.seen.note_hole(hole[1].range.start);
@@ -322,35 +325,37 @@ impl Opening {
         })
     }
 
-    /// How the end of the log was found.
+    /// Returns how recovery found the end of the log.
     #[must_use]
     pub const fn recovery(&self) -> &Recovery {
         &self.opened.recovery
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     #[must_use]
     pub fn groups_len(&self) -> usize {
         self.found.len()
     }
 
-    /// Entries of a group that a repair gave up and that no checkpoint has: what they did is not done.
+    /// Returns the entries of a group that a repair gave up and that no checkpoint includes. Their effects
+    /// are lost.
     #[must_use]
     pub fn missing_entries(&self, at: usize) -> &[Range<u64>] {
         self.found[at].seen.missing()
     }
 
-    /// A group's state as the newest checkpoint has it, once; `None` if there is none: then everything is
-    /// going to be replayed.
+    /// Returns a group's state from the newest checkpoint, once; `None` if there is no checkpoint, so that
+    /// the replay covers the whole log.
     pub fn take_state(&mut self, at: usize) -> Option<Bytes> {
         self.found[at].state.take()
     }
 
-    /// Tells everything that came after the checkpoints, of each group in order, with where to note what came
-    /// and went; then the store is ready.
+    /// Replays the log behind the checkpoints and returns the store. Calls `each` with each step that is due,
+    /// those of a group in order, and with the live-byte counts in which `each` records stored and removed
+    /// messages.
     ///
     /// # Errors
-    /// What was durable cannot be read any more, or a thread cannot be started.
+    /// The log cannot be read where it was durable, or a thread cannot be started.
     pub fn replay(mut self, each: impl FnMut(usize, Due, &mut Live)) -> Result<Store, OpenError> {
         let io = OpenError::io;
         let segments = self.opened.log.segments();
@@ -402,16 +407,17 @@ impl Opening {
             waker: self.waker,
             storage: self.storage,
         };
-        // The elections; if the log has no room for it now, the next poll hands it over.
+        // Appends the records of the groups' first elections. If the log has no room for them now, the next
+        // poll appends them.
         let _ = store.append_entries();
         Ok(store)
     }
 
-    /// Tells what [`replay`](Self::replay) would, and that is all: nothing is written, nobody stands for
-    /// election.
+    /// Calls `each` as [`replay`](Self::replay) does and then closes the log. It writes nothing, and no
+    /// member stands for election.
     ///
     /// # Errors
-    /// As there, and if the log cannot be closed.
+    /// As [`replay`](Self::replay), and if the log cannot be closed.
     pub fn look(mut self, each: impl FnMut(usize, Due, &mut Live)) -> Result<(), OpenError> {
         let segments = self.opened.log.segments();
         self.go_through(&segments, each)?;
@@ -458,10 +464,10 @@ impl Opening {
 }
 
 impl Found {
-    /// The newest checkpoint, and the log from there.
+    /// Loads the newest checkpoint and checks that the log continues from it.
     fn follow(&mut self, storage: &dyn Storage, end: Lsn, repaired: bool) -> Result<(), OpenError> {
-        // Of a log whose end a repair gave up, what a state already had of it is no more, and its positions
-        // are given again.
+        // A repair may have given up the end of the log. The log then assigns these positions again, so a
+        // checkpoint that reaches beyond the end no longer fits and is removed.
         while let Some(newest) = self.kept.pop_if(|k| repaired && k.next > end) {
             checkpoints::remove(storage, &newest)?;
         }
@@ -479,16 +485,16 @@ impl Found {
     }
 }
 
-/// A group while the log is gone through.
+/// A group during the replay.
 struct Replayed {
     found: Found,
-    /// It has no other member.
+    /// True if the group has no other member.
     alone: bool,
-    /// All up to this entry are committed.
+    /// The index up to which all entries are committed.
     committed: u64,
-    /// Index and term of the last that is committed and was gone through, and the position behind it.
+    /// Index and term of the last committed entry that the replay has passed, and the position behind it.
     applied: (u64, u64, Lsn),
-    /// What comes after it.
+    /// The entries behind the last committed one.
     tail: Vec<LoggedEntry>,
     live: Live,
     apart: Apart,
@@ -498,7 +504,7 @@ impl Replayed {
     fn begin(found: Found) -> Result<Self, OpenError> {
         let alone = found.of.members.len() == 1;
         if !alone && (!found.seen.missing().is_empty() || found.seen.lost()) {
-            // It may have acknowledged them to others.
+            // This node may have acknowledged the missing records to other members.
             let text = "the log lacks entries that other members may count on, so this node must not go on with it";
             return Err(OpenError::Damaged(text.to_owned()));
         }
@@ -517,10 +523,11 @@ impl Replayed {
         })
     }
 
-    /// The next record of the group: what it means to the state.
+    /// Takes the next record of the group. Returns the step that it makes due, if any.
     fn take(&mut self, lsn: Lsn, record: Record) -> Option<Due> {
         if lsn < self.found.header.next {
-            // Other groups' checkpoints are older.
+            // The scan starts at the oldest checkpoint of all groups, and this group's checkpoint covers the
+            // record.
             return None;
         }
         if self.is_entry(lsn, &record) {
@@ -541,7 +548,7 @@ impl Replayed {
         self.due(lsn, record)
     }
 
-    /// All of the log was gone through.
+    /// Builds the member once the replay has read the whole log.
     fn finish(
         mut self,
         options: &Options,
@@ -556,7 +563,8 @@ impl Replayed {
             uncommitted_bytes_max: options.uncommitted_bytes_max,
             tail_bytes_max: options.tail_bytes_max,
             batch_bytes_max: options.segment_bytes / 4,
-            // What only this member had, nobody else can give it again.
+            // The only member of a group cannot fetch its lost entries from another node, so it never
+            // rejoins.
             rejoined: options.rejoined.filter(|_| !self.alone),
             lab: options.lab,
         };
@@ -595,14 +603,14 @@ impl Replayed {
         })
     }
 
-    /// Returns whether the record is an entry that counts and is not in the state.
+    /// Returns whether the record is a valid entry that the checkpoint's state does not include.
     fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
         record.kind == KIND_ENTRY
             && record.index > self.found.header.index
             && self.found.seen.counts(record.index, lsn)
     }
 
-    /// What a record of the log means to the state.
+    /// Returns the step that a record of the log makes due, if any.
     fn due(&self, lsn: Lsn, record: Record) -> Option<Due> {
         match record.kind {
             KIND_ENTRY if self.is_entry(lsn, &record) && !record.payload.is_empty() => {
@@ -634,7 +642,7 @@ fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
     }
 }
 
-/// The message that the record has.
+/// Returns the message that the record holds, and its place.
 fn moved(lsn: Lsn, record: &Record) -> Option<Relocated> {
     Some(Relocated {
         stream: u32::try_from(record.term).ok()?,
@@ -654,10 +662,10 @@ fn unreadable(error: ReadError) -> OpenError {
     }
 }
 
-/// Claims the data directory `dir`, made if there is none, for as long as what is given back lives.
+/// Claims the data directory `dir`, creating it if needed, for as long as the returned value lives.
 ///
 /// # Errors
-/// Another process has it, or the system refuses.
+/// Another process holds the directory, or the system refuses.
 pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     let io = OpenError::io;
     let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
@@ -667,7 +675,7 @@ pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     }
 }
 
-/// Whether the directory says what its format is; refuses any but this one.
+/// Returns whether the directory has a version file; fails for any version but this one.
 fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
     let io = OpenError::io;
     let read = || match storage.open(VERSION_FILE) {
@@ -681,7 +689,7 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
         Err(e) => Err(e),
     };
     let text = read().map_err(io("reading the data directory's version"))?;
-    // A crash of an earlier version may have left it empty: then the log has nothing in it yet.
+    // A crash of an earlier release may have left the file empty; the log has no records then.
     if text.is_empty() {
         return Ok(false);
     }
@@ -697,7 +705,8 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
 
 fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
-        // Beside, so that a crash leaves no file that is there and holds nothing, or zeros.
+        // Writes a separate file and renames it, so that a crash leaves no version file that is empty or
+        // holds zeros.
         let file = storage.create(VERSION_NEW)?;
         file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
         file.sync()?;

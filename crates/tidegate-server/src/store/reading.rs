@@ -1,8 +1,8 @@
-//! Reading entries that are no longer in memory: a thread reads stretches of the log, so that a cold disk
-//! stops nobody.
+//! Reads entries that are no longer in memory. A thread reads stretches of the log, so that a slow disk does
+//! not block the loop.
 //!
-//! What may be asked for at once is bounded; who finds no room asks again after the next wake-up. Every byte
-//! handed out was checked by the log's reader.
+//! The number of outstanding reads is bounded; a caller that finds no room asks again after the next wake-up.
+//! The log's reader has checked every byte that this module returns.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,39 +14,39 @@ use super::Waker;
 use super::chunks::{Chunks, Found, Wanted};
 use super::worker::{By, Worker};
 
-/// The most stretches asked for at once.
+/// The most stretches that the thread has outstanding at once.
 const ASKED_MAX: usize = 64;
-/// The most failures kept for whoever asks again.
+/// The most failures kept until a caller asks again.
 const FAILED_MAX: usize = 1024;
 
-/// So many failures are said, then every one that doubles their number: a disk that reads nothing any more
-/// fails thousands of times.
+/// The store logs this many failures, then each failure whose count is a power of two: a dead disk fails
+/// thousands of reads.
 const SAID_MAX: u64 = 16;
 
 const fn is_said(failure: u64) -> bool {
     failure <= SAID_MAX || failure.is_power_of_two()
 }
 
-/// What comes of asking for a message's bytes.
+/// The result of a request for a message's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fetch {
     /// The bytes from the place on, to the end of its entry.
     Ready(Bytes),
-    /// They are being read: ask again after the next wake-up.
+    /// The thread reads them: ask again after the next wake-up.
     Pending,
-    /// They are not in the log any more.
+    /// The log has released or lost them.
     Gone,
-    /// What is there is not what was written there, or cannot be read.
+    /// The bytes there differ from the bytes written, or the disk cannot read them.
     Damaged,
 }
 
-/// What the thread is asked for.
+/// A job for the reading thread.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
-    /// A stretch that is kept, for whoever reads messages.
+    /// A stretch to cache for readers of messages.
     Payloads(Wanted),
-    /// A stretch with all that is known of its records, once.
+    /// A stretch with its whole records, to be taken once.
     Records(Wanted),
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Reading {
     asked: BTreeMap<Lsn, usize>,
     failed: BTreeMap<Lsn, Fetch>,
     records: Option<Outcome>,
-    /// Reads that the disk refused, or that found something else than was written.
+    /// Reads that the disk refused, or that found other bytes than were written.
     failures: u64,
     done: Done,
     worker: Worker<Asked>,
@@ -93,13 +93,13 @@ impl Reading {
         })
     }
 
-    /// Reads what is asked for, where no thread does.
+    /// Does one read on the calling thread, for simulations.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
     }
 
-    /// Takes what the thread has read.
+    /// Takes the results of the reading thread.
     pub(super) fn poll(&mut self) {
         let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
         for (asked, outcome) in done {
@@ -112,7 +112,7 @@ impl Reading {
             };
             self.asked.remove(&wanted.from);
             match outcome {
-                // Nothing durable is there: nobody was told of such a place.
+                // Nothing durable is there, and no caller was ever given such a place.
                 Ok(chunk) if chunk.next == wanted.from => self.fail(wanted.from, Fetch::Gone),
                 Ok(chunk) => self.chunks.insert(wanted, chunk),
                 Err(ReadError::Released | ReadError::Lost) => self.fail(wanted.from, Fetch::Gone),
@@ -131,18 +131,19 @@ impl Reading {
     }
 
     fn fail(&mut self, at: Lsn, why: Fetch) {
-        // Whoever asked for one of those that are forgotten has it read again.
+        // A caller whose failure is dropped here asks again, and the thread reads again.
         if self.failed.len() == FAILED_MAX {
             self.failed.clear();
         }
         self.failed.insert(at, why);
     }
 
-    /// The payload of the record at `lsn`.
+    /// Returns the payload of the record at `lsn`.
     pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
         match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => {
-                // Not again where nothing was: that is the log's end.
+                // A failed read at this position means the end of the log, so the thread does not read there
+                // again.
                 if let Some(ahead) = ahead.filter(|w| !self.failed.contains_key(&w.from)) {
                     self.ask(ahead);
                 }
@@ -169,13 +170,14 @@ impl Reading {
         }
     }
 
-    /// Has about so many bytes of records from `from` on read, which [`take_records`](Self::take_records)
-    /// tells, whether there is room. One such stretch at a time.
+    /// Asks the thread for about `bytes` bytes of records from `from` on, which
+    /// [`take_records`](Self::take_records) returns. Returns whether there was room for the request. Only one
+    /// such stretch may be outstanding.
     pub(super) fn ask_records(&self, from: Lsn, bytes: usize) -> bool {
         self.try_ask(Asked::Records(Wanted { from, bytes }))
     }
 
-    /// What came of it, once it was read.
+    /// Returns the stretch of [`ask_records`](Self::ask_records) once the thread has read it.
     pub(super) const fn take_records(&mut self) -> Option<Outcome> {
         self.records.take()
     }

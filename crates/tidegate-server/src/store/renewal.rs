@@ -1,17 +1,16 @@
-//! What keeps a group that commits nothing from keeping the log: its entries are written again behind what
-//! others have written since.
+//! Keeps a group that commits nothing from holding the log: the store appends the group's uncommitted entries
+//! again, behind the records that other groups have written since.
 //!
-//! A group is at rest when all it has is applied; then a checkpoint covers whatever others write. Where a
-//! majority is away there may be entries that nobody can say of whether they are committed, and the log has
-//! to hold them.
+//! A group is at rest when it has applied all its entries; a checkpoint of it then covers all records of
+//! other groups. If the group has lost its majority, it may hold entries that it can neither commit nor
+//! discard, and the log has to keep them.
 
 use super::room::Room;
 use super::upkeep::GROWTH;
 use super::{Space, Store};
 
 impl Store {
-    /// Writes entries again that have been waiting for so long that others have written a multiple of them
-    /// since.
+    /// Appends a group's waiting entries again if the log has since grown by a multiple of their bytes.
     pub(super) fn renew(&mut self, at: usize) {
         let group = &self.members[at].group;
         let Some(from) = group.unapplied_from().filter(|_| !group.is_alone()) else {
@@ -22,7 +21,7 @@ impl Store {
             _ => self.options.segment_bytes,
         };
         let grown = self.log.durable().since(from);
-        // Most often that is all.
+        // The common case ends here.
         if grown < least {
             return;
         }
@@ -31,7 +30,7 @@ impl Store {
         let worth = grown >= GROWTH * waiting;
         let room = || self.look_for_room(&[waiting], self.reserve_bytes()) == Room::Enough;
         if rests && worth && room() && self.members[at].group.renew() {
-            // That there is no room passes; a failure is what the next poll tells.
+            // If there is no room now, a later poll appends them; the next poll reports a failure.
             let _ = self.append_entries();
         }
     }

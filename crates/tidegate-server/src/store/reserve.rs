@@ -1,6 +1,6 @@
-//! Space kept back for a group's next checkpoint: a file that is given up where there is no other space.
-//! Without it a disk that others filled to the last byte could not be emptied any more, for nothing in the
-//! log may go before a checkpoint says so.
+//! Reserved disk space for a group's next checkpoint: a file that the store deletes when the disk has no
+//! other space. Without the reserve, other programs could fill the disk to the last byte, and the store could
+//! free nothing: the log releases a segment only after a checkpoint covers it.
 
 use std::io;
 use std::sync::Arc;
@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidegate_log::{Storage, is_full};
 
-/// The next checkpoint may be so many times as large as the last one; after purging it is smaller.
+/// The reserve is this many times as large as the last checkpoint, because the next one may be larger. After
+/// purging it is smaller.
 const GROWTH: u64 = 2;
 
-/// Shared between who decides and who writes.
+/// The reserve, shared between the loop, which decides, and the thread that writes checkpoints.
 #[derive(Debug)]
 pub(super) struct Reserve {
     name: String,
     bytes_min: u64,
-    /// What there is, as far as it is known.
+    /// Reserved bytes, as far as known.
     bytes: AtomicU64,
-    /// Somebody is about to make it.
+    /// Set while a job that makes the reserve is queued or runs.
     asked: AtomicBool,
 }
 
@@ -32,7 +33,7 @@ impl Reserve {
         })
     }
 
-    /// What there should be after a checkpoint of so many bytes.
+    /// Returns the bytes to reserve after a checkpoint of `last` bytes.
     fn wanted(&self, last: u64) -> u64 {
         self.bytes_min.max(GROWTH * last)
     }
@@ -41,18 +42,19 @@ impl Reserve {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Returns whether [`make`](Self::make) is to be called: as many as are wanted are not there, and nobody
-    /// was asked before. Once it is said it counts as asked.
+    /// Returns whether the caller must call [`make`](Self::make): the reserve has not the wanted length and
+    /// no such job is pending. Returning `true` marks the job as pending.
     pub(super) fn begin(&self, last: u64) -> bool {
         self.bytes() != self.wanted(last) && !self.asked.swap(true, Ordering::AcqRel)
     }
 
-    /// It was not asked after all.
+    /// Clears the pending mark, because the worker did not take the job.
     pub(super) fn cancel(&self) {
         self.asked.store(false, Ordering::Release);
     }
 
-    /// Makes the file as long as is wanted. If there is no space for that, what there is stays.
+    /// Sets the length of the file to the wanted bytes. If the disk has no space for that, the file keeps its
+    /// length.
     pub(super) fn make(&self, storage: &dyn Storage, last: u64) {
         if let Err(error) = self.try_make(storage, self.wanted(last))
             && !is_full(&error)
@@ -71,7 +73,7 @@ impl Reserve {
         let made = file.reserve(bytes);
         self.bytes.store(bytes, Ordering::Release);
         if made.is_err() {
-            // What it got beyond that before space ended is of more use to the log.
+            // The log makes better use of the bytes that the file gained before the space ended.
             match had {
                 0 => storage.remove(&self.name)?,
                 had => file.reserve(had)?,
@@ -81,7 +83,7 @@ impl Reserve {
         made
     }
 
-    /// Gives the space back; whether there was any.
+    /// Deletes the reserve and returns whether there was one.
     pub(super) fn give_up(&self, storage: &dyn Storage) -> io::Result<bool> {
         self.bytes.store(0, Ordering::Release);
         match storage.remove(&self.name) {

@@ -1,9 +1,9 @@
-//! Each message written and synced once more before its entry is due, as nats-server's streams of several
-//! replicas did with `sync_interval: always` up to 2.14: for measuring what that costs. Nobody serves with
-//! it.
+//! Writes and syncs each message a second time before its entry is due, as nats-server's streams of several
+//! replicas did with `sync_interval: always` up to 2.14. Measurements use it to find the cost of that; a
+//! serving node never does.
 //!
-//! Owns the file and the thread that writes it; an entry at a time, in order. What is written is never read:
-//! the log has it.
+//! Owns the file and the thread that writes it, one entry at a time, in order. The store never reads the
+//! file, because the log holds the messages.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::stream::{Entry, Kind};
 
 /// The file, in the data directory.
 const FILE: &str = "second-write";
-/// From here on it is written over from its beginning.
+/// At this length the thread starts again at the beginning of the file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// See the [module](self).
 pub(super) struct SecondWrite {
     worker: Worker<Bytes>,
-    /// Entries the thread is through with, and syncs it made.
+    /// Entries the thread has finished, and syncs it has made.
     done: Arc<AtomicU64>,
     syncs: Arc<AtomicU64>,
-    /// Entries handed to it.
+    /// Entries handed to the thread.
     asked: u64,
-    /// The last of them and its group's place, until it is due.
+    /// The last of these entries and the position of its group, until the entry is due.
     writing: Option<(usize, Committed)>,
 }
 
@@ -66,7 +66,8 @@ impl SecondWrite {
         })
     }
 
-    /// The next entry of a group whose messages are written; asks for the next one if none is being written.
+    /// Returns the group's next entry once the thread has written its messages. Hands the thread the next
+    /// entry if it is idle.
     pub(super) fn poll(
         &mut self,
         at: usize,
@@ -83,25 +84,26 @@ impl SecondWrite {
         mine.map(|(_, entry)| entry)
     }
 
-    /// The term of the group's entry that is being written, or is and was not asked for since.
+    /// Returns the term of the group's entry that the thread is writing, or has written and that no `poll`
+    /// has returned yet.
     pub(super) fn writing(&self, at: usize) -> Option<u64> {
         let mine = self.writing.as_ref().filter(|(of, _)| *of == at);
         mine.map(|(_, entry)| entry.term)
     }
 
-    /// Syncs so far.
+    /// Returns the number of syncs so far.
     pub(super) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Writes an entry that waits, where no thread does; whether there was one.
+    /// Writes one waiting entry on the calling thread, for simulations. Returns whether there was one.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
     }
 }
 
-/// The thread's part.
+/// The thread's state.
 struct Pen {
     file: Arc<dyn StorageFile>,
     at: u64,
@@ -111,7 +113,7 @@ struct Pen {
 impl Pen {
     fn write(&mut self, entry: &[u8]) -> io::Result<()> {
         let Ok(entry) = Entry::decode(entry) else {
-            // Whoever applies it says so.
+            // Applying the entry reports the error.
             return Ok(());
         };
         let commands = entry.commands().map_while(Result::ok);

@@ -1,32 +1,32 @@
-//! Work that would hold up the loop: done one job after the other by a thread, or, in a simulation, by
-//! whoever steps it.
+//! Runs slow jobs away from the loop, one after the other: on a thread, or in a simulation on the caller that
+//! steps it.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Who does the work.
+/// The executor of the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// A thread of its own.
     Thread,
-    /// Whoever calls [`Worker::step`].
+    /// The caller of [`Worker::step`].
     #[cfg(feature = "sim")]
     Caller,
 }
 
 /// See the [module](self).
 pub(super) struct Worker<J> {
-    /// `None` once it is to end.
+    /// `None` once the worker is to end.
     ask: Option<SyncSender<J>>,
     thread: Option<JoinHandle<()>>,
-    /// Does a job that waits, where no thread does; whether there was one.
+    /// Does one waiting job, if there is no thread, and returns whether there was one.
     #[cfg(feature = "sim")]
     here: Option<Box<dyn FnMut() -> bool + Send>>,
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Has `work` done for each job, of which so many may wait.
+    /// Starts a worker that calls `work` for each job. At most `waiting_max` jobs wait.
     pub(super) fn start(
         by: By,
         name: &str,
@@ -54,14 +54,14 @@ impl<J: Send + 'static> Worker<J> {
         Ok(worker)
     }
 
-    /// Returns whether there was room for the job. There is none for ever if the work panicked, which has
-    /// been printed.
+    /// Queues a job and returns whether there was room. If the work panicked, there is never room again; the
+    /// panic has been printed.
     pub(super) fn ask(&self, job: J) -> bool {
         let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
         asked == Some(true)
     }
 
-    /// Does a job that waits, where no thread does; whether there was one.
+    /// Does one waiting job, if there is no thread. Returns whether there was one.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.here.as_mut().is_some_and(|step| step())
@@ -73,7 +73,7 @@ impl<J> Worker<J> {
     pub(super) fn end(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; there is nobody to hand it to.
+            // The panic hook has printed a panic, and `Drop` has no caller to hand it to.
             let _ = thread.join();
         }
     }
