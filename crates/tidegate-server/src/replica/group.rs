@@ -1,11 +1,11 @@
-//! A group as its member sees it: Raft, told of everything in the order it insists on.
+//! A member's view of its group: drives Raft and calls it in the order that it requires.
 //!
-//! Raft hands out what is to be written in batches with growing numbers. A batch's hard state stands before
-//! its entries in one append, appends are made in the order of their numbers, and Raft hears that a batch is
-//! persisted once the log is durable to its end; so nothing is committed that is not. Persisted means durable
-//! here: the asynchronous way (`advance_append_async`, `on_persist_ready`), so that proposals go on while a
-//! sync runs. What a leader says to the others leaves at once, what anybody else says once the batch it came
-//! with is durable.
+//! Raft returns the records to write in batches with growing numbers. A batch's hard state precedes its
+//! entries in one append. The log appends the batches in the order of their numbers. Raft learns that a batch
+//! is persisted once the log is durable to the batch's end, so every committed entry is durable. Raft runs in
+//! its asynchronous mode (`advance_append_async`, `on_persist_ready`), so that the leader takes proposals
+//! during a sync. A leader's messages leave at once. The messages of all other members leave once the batch
+//! they came with is durable.
 
 mod fetch;
 mod install;
@@ -31,29 +31,30 @@ pub use self::fetch::Lagging;
 pub use self::install::{CatchUp, Unneeded};
 pub use self::peers::{PeerProgress, Role, TransferError};
 
-/// A follower that hears nothing for so many ticks stands for election, if it is the first of the members by
+/// A follower without a message for this many ticks stands for election, if it is the first of the members by
 /// their ids.
 pub const ELECTION_TICKS: u64 = 10;
-/// By so much longer waits each next one: so they do not stand in each other's way, and no dice are needed.
+/// Each next member waits this much longer, so that candidates do not collide and no random timeout is
+/// needed.
 pub const RANK_TICKS: u64 = 3;
-/// A leader is heard once in so many ticks.
+/// A leader sends a heartbeat once in this many ticks.
 pub const HEARTBEAT_TICKS: u64 = 2;
-/// Larger than any entry there can be a use for; it fits into memory and into a message.
+/// The largest entry: larger than any useful one, and small enough for memory and for a message.
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
-/// About so many bytes of entries go into a message, one entry at least.
+/// A message holds entries of about this many bytes, and at least one entry.
 const MESSAGE_BYTES_MAX: u64 = 256 << 10;
-/// So many messages with entries are on their way to a follower at once; with the bytes of each, its share of
-/// memory is bounded.
+/// The most messages with entries in flight to one follower. With the bytes of each, this bounds the
+/// follower's share of memory.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// What is chosen when a group is opened.
+/// Options of a group.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// The group's number in the log.
     pub group: u32,
-    /// Who this is; never 0.
+    /// The id of this member; never 0.
     pub id: u64,
-    /// Who may vote.
+    /// The ids of all voters.
     pub voters: Vec<u64>,
     /// The most bytes proposed and not yet committed. A single larger entry is accepted alone.
     pub uncommitted_bytes_max: u64,
@@ -61,25 +62,25 @@ pub struct GroupOptions {
     pub tail_bytes_max: u64,
     /// The most bytes of entries in one batch. A single larger entry has one for itself.
     pub batch_bytes_max: u64,
-    /// This member's disk was lost, and it takes part again from this term on: see [`Group::is_whole`].
+    /// The term from which on this member takes part again after it lost its disk: see [`Group::is_whole`].
     pub rejoined: Option<u64>,
-    /// Ways of writing that only measurements take: a leader that sends an entry only after its own sync.
+    /// Lab options for measurements: for instance, the leader sends an entry only after its own sync.
     pub lab: Lab,
 }
 
-/// What is known of a group from before.
+/// A group's data from before the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Its term and vote.
+    /// The group's term and vote.
     pub hard_state: HardState,
-    /// The index and the term of the last entry known to be committed; zeros if there is none. All up to it
-    /// were applied.
+    /// The index and the term of the last entry known to be committed; zeros if there is none. The member has
+    /// applied all entries up to it.
     pub applied: (u64, u64),
-    /// The entries after it, which may be committed or not, without a gap.
+    /// The entries behind it, without a gap. They may be committed or not.
     pub tail: Vec<LoggedEntry>,
-    /// Where the entries are in the log.
+    /// The positions of the entries in the log.
     pub history: History,
-    /// A state was taken over as of `applied`, and the log does not say so yet.
+    /// True if the member took over a state as of `applied` and the log does not record it yet.
     pub installed: bool,
 }
 
@@ -90,117 +91,117 @@ pub struct LoggedEntry {
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// Where its record is in the log.
+    /// The position of its record in the log.
     pub lsn: Lsn,
-    /// Its bytes; none in one that only Raft needs.
+    /// Its bytes; empty for an entry that serves Raft only.
     pub data: Bytes,
 }
 
-/// What belongs into the log as one append.
+/// Records to append to the log at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Raft's number for it.
+    /// Raft's number of the batch.
     number: u64,
-    /// In this order.
+    /// The records, in this order.
     pub records: Vec<Record>,
-    /// How many callers wait for it.
+    /// The number of callers that wait for the batch.
     pub callers: u64,
-    /// The tick it was made in.
+    /// The tick in which it was created.
     since: u64,
-    /// Entries that are in the log already.
+    /// True if the log holds these entries already.
     again: bool,
 }
 
-/// Where an entry is going to be, if this member stays leader.
+/// The place of a proposed entry, if this member stays leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposed {
     /// Its index.
     pub index: u64,
-    /// The term it was proposed in: another entry with that index has another one.
+    /// The term of the proposal. Another entry with this index has another term.
     pub term: u64,
 }
 
-/// An entry that is committed, to be applied before the next is asked for.
+/// A committed entry. The caller applies it before it asks for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Its index.
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// Where its record is in the log.
+    /// The position of its record in the log.
     pub lsn: Lsn,
-    /// Its bytes; none in one that only Raft needs.
+    /// Its bytes; empty for an entry that serves Raft only.
     pub data: Bytes,
 }
 
-/// Why something cannot be proposed.
+/// The reason why a proposal is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
-    /// Too much waits to be committed.
+    /// Too many bytes wait to be committed.
     #[error(
         "too much waits to be committed ({missing_bytes} bytes over the bound): try again when something was committed"
     )]
     Full {
-        /// How many bytes too many.
+        /// The bytes over the bound.
         missing_bytes: u64,
     },
-    /// Another member decides.
+    /// Another member leads.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// No entry may be so large.
+    /// The entry is larger than any entry may be.
     #[error("an entry of {bytes} bytes where at most {ENTRY_BYTES_MAX} are taken: split it")]
     TooLarge {
-        /// What it has.
+        /// Its bytes.
         bytes: u64,
     },
 }
 
-/// A member of a group: what may be proposed, what is to be written, what is committed, what the others are
-/// told.
+/// A member of a group: takes proposals, and returns the records to write, the messages to send and the
+/// committed entries.
 ///
 /// After each [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and
-/// [`handle_durable`](Self::handle_durable): first what is to be appended, then messages, then what is
-/// committed.
+/// [`handle_durable`](Self::handle_durable), the caller first appends the waiting batches, then sends the
+/// messages, then applies the committed entries.
 pub struct Group {
     raft: RawNode<Tail>,
     options: GroupOptions,
-    /// As the log has it, or will have it when what waits is appended.
+    /// The term and the vote in the log, once all waiting batches are appended.
     hard_state: HardState,
-    /// The commit index the log has, or will have.
+    /// The commit index in the log, once all waiting batches are appended.
     committed_written: u64,
-    /// To be appended; the numbers grow.
+    /// The batches to append; their numbers grow.
     outgoing: VecDeque<Batch>,
     outgoing_bytes: u64,
-    /// Appended and not yet durable: where they end, their numbers, and the tick they were made in.
+    /// Batches that are appended and not yet durable: the end, the number and the creation tick of each.
     undurable: VecDeque<(Lsn, u64, u64)>,
     renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
     outbox: Outbox,
-    /// What this member proposed in the term it leads and was not taken since: index and bytes.
+    /// The entries that this member proposed in the term it leads and has not applied yet: index and bytes.
     proposed: VecDeque<(u64, u64)>,
     uncommitted_bytes: u64,
-    /// The term it leads.
+    /// The term that this member leads.
     leads: Option<u64>,
-    /// Callers of what was proposed since the last batch.
+    /// The number of callers of the entries proposed since the last batch.
     callers: u64,
-    /// How many there were.
+    /// The number of ticks so far.
     ticks: u64,
     catch_up: Option<CatchUp>,
     installing: Option<Installing>,
-    /// The term and the bytes of the last entries that the log had no room for.
+    /// The term and the log bytes of the last entries that the log had no room for.
     refused: Option<(u64, u64)>,
-    /// The member hears heartbeats and does not answer them.
+    /// True while the member takes a heartbeat without answering it.
     silent: bool,
-    /// The member does not stand for election before this tick.
+    /// The tick before which the member does not stand for election.
     stands_at: u64,
-    /// The commit index when this member last lost its quorum as a leader, and how often it had lost it there
-    /// before.
+    /// The commit index when this member last lost its quorum as a leader, and how often it had lost it at
+    /// this index before.
     gave_way: (u64, u32),
 }
 
 impl Group {
-    /// The group as it was left. Alone in its group, it leads at once: its election waits to be appended.
+    /// Opens the group as the log has it. A sole member leads at once: its election waits to be appended.
     #[must_use]
     pub fn open(mut options: GroupOptions, mut restored: Restored) -> Self {
         let rejoins = rejoin::begin(&options, &mut restored);
@@ -208,7 +209,7 @@ impl Group {
         options.voters.dedup();
         let rank = options.voters.iter().position(|v| *v == options.id);
         let rank = rank.expect("a member is one of the voters") as u64;
-        // Another member stands first in the next group, so that not one of them leads all.
+        // In the next group another member stands first, so that the groups' leaders spread over the members.
         let voters = options.voters.len() as u64;
         let rank = (rank + voters - u64::from(options.group - 1) % voters) % voters;
         let applied = restored.applied;
@@ -225,9 +226,9 @@ impl Group {
         let config = Config {
             id: options.id,
             applied: applied.0,
-            // Whoever heard of a leader this long ago helps nobody to depose it.
+            // A member that heard from a leader within this time does not vote to depose it.
             election_tick: ELECTION_TICKS as usize,
-            // Raft draws from this range: there is one number in it.
+            // Raft draws the election timeout from this range, which holds one number.
             min_election_tick: timeout,
             max_election_tick: timeout + 1,
             heartbeat_tick: HEARTBEAT_TICKS as usize,
@@ -272,7 +273,7 @@ impl Group {
         }
         if restored.installed {
             let record = records::installed(group.options.group, applied.0, applied.1);
-            // No batch of Raft's: it waits for nothing that this is durable.
+            // Raft did not make this batch, and waits for nothing in it.
             group.put_out(Batch {
                 records: vec![record],
                 ..Batch::default()
@@ -286,14 +287,14 @@ impl Group {
         group
     }
 
-    /// Returns whether this member decides.
+    /// Returns whether this member leads.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// Returns whether it decides, and everything decided before it led was handed out to be applied: only
-    /// now does it know the state it decides about.
+    /// Returns whether this member leads and has handed out every entry that was committed before it led.
+    /// Only then does it know the current state.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
         let before = |c: &Committed| c.term < self.raft.raft.term;
@@ -302,31 +303,31 @@ impl Group {
             && self.raft.raft.commit_to_current_term()
     }
 
-    /// Returns whether it has no other member.
+    /// Returns whether the group has no other member.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.options.voters.len() == 1
     }
 
-    /// Its number in the log.
+    /// Returns the group's number in the log.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.options.group
     }
 
-    /// Its term and vote, as they stand in the log once everything handed out is durable.
+    /// Returns the term and the vote in the log, once all batches handed out are durable.
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
     }
 
-    /// Returns whether everything that was to be written is durable.
+    /// Returns whether all batches are durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.outgoing.is_empty() && self.undurable.is_empty()
     }
 
-    /// How many ticks it has lived.
+    /// Returns the number of ticks since the start.
     #[must_use]
     pub const fn ticks(&self) -> u64 {
         self.ticks
@@ -337,7 +338,8 @@ impl Group {
         self.outgoing.iter()
     }
 
-    /// The bytes that these records take of the log, in each of the appends they are divided into.
+    /// Returns the bytes that these records take in the log, for each of the batches into which they are
+    /// divided.
     #[must_use]
     pub fn batches_of(&self, mut records: &[Record]) -> Vec<u64> {
         let mut batches = Vec::new();
@@ -350,31 +352,31 @@ impl Group {
         batches
     }
 
-    /// The index of the last entry.
+    /// Returns the index of the last entry.
     #[must_use]
     pub fn last_index(&self) -> u64 {
         self.raft.raft.raft_log.last_index()
     }
 
-    /// The index of the last entry known to be committed.
+    /// Returns the index of the last entry known to be committed.
     #[must_use]
     pub fn committed_index(&self) -> u64 {
         self.raft.raft.raft_log.committed
     }
 
-    /// The index of the first entry another member could still be sent.
+    /// Returns the index of the first entry that this member can still send.
     #[must_use]
     pub fn first_index(&self) -> u64 {
         self.raft.store().first()
     }
 
-    /// Bytes this member proposed since it leads and that were not applied yet.
+    /// Returns the bytes that this member has proposed as leader and not applied yet.
     #[must_use]
     pub const fn uncommitted_bytes(&self) -> u64 {
         self.uncommitted_bytes
     }
 
-    /// Proposes an entry, not an empty one, for so many callers.
+    /// Proposes an entry for `callers` callers. The entry must not be empty.
     ///
     /// # Errors
     /// See [`ProposeError`]; nothing has changed then.
@@ -399,7 +401,7 @@ impl Group {
         message.set_from(self.options.id);
         message.set_entries(vec![proposal].into());
         let taken = self.raft.step(message);
-        // Of a leader Raft takes it, unless it is about to hand over.
+        // A leader's Raft takes every proposal, unless it is handing leadership over.
         taken.map_err(|_| ProposeError::NotLeader)?;
         self.uncommitted_bytes += bytes;
         self.callers += callers;
@@ -412,14 +414,14 @@ impl Group {
         Ok(proposed)
     }
 
-    /// What is to be appended next. It stays the next until [`handle_appended`](Self::handle_appended).
+    /// Returns the next batch to append. It stays the next until [`handle_appended`](Self::handle_appended).
     #[must_use]
     pub fn poll_append(&self) -> Option<&Batch> {
         self.outgoing.front()
     }
 
-    /// The log has accepted what was to be appended next: its records are at these positions, and it ends
-    /// there.
+    /// Notes that the log has accepted the next batch: its records are at `positions`, and the batch ends at
+    /// `end`.
     pub fn handle_appended(&mut self, positions: &[Lsn], end: Lsn) {
         let batch = self.outgoing.pop_front();
         let batch = batch.expect("something was to be appended");
@@ -439,7 +441,7 @@ impl Group {
         self.undurable.push_back((end, batch.number, batch.since));
     }
 
-    /// The log is durable up to there.
+    /// Notes that the log is durable up to this position.
     pub fn handle_durable(&mut self, durable: Lsn) {
         self.place_renewed(durable);
         let count = self.undurable.partition_point(|&(end, ..)| end <= durable);
@@ -450,15 +452,15 @@ impl Group {
         }
     }
 
-    /// The log has let go of what stands before this position.
+    /// Notes that the log has released everything before this position.
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
-        // Whoever waits for what is gone learns it.
+        // Answers the requests that wait for released entries.
         self.handle_read(0, Vec::new());
     }
 
-    /// The next entry to apply, in order, each once. To ask for the next says that the one before was
-    /// applied.
+    /// Returns the next entry to apply, each once and in order. A call confirms that the caller has applied
+    /// the previous entry.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
         let index = committed.index;
@@ -472,20 +474,20 @@ impl Group {
         Some(committed)
     }
 
-    /// The bytes of the entry whose record is at this position, if they are still in memory.
+    /// Returns the bytes of the entry with its record at this position, if they are still in memory.
     #[must_use]
     pub fn cached(&self, lsn: Lsn) -> Option<&Bytes> {
         self.raft.store().at(lsn)
     }
 
-    /// All batches up to this number are durable.
+    /// Reports to Raft that all batches up to this number are durable.
     fn persisted(&mut self, number: u64) {
         self.raft.on_persist_ready(number);
         self.outbox.release(number);
         self.finish_install();
     }
 
-    /// Takes everything Raft has to say.
+    /// Takes all output of Raft.
     fn collect(&mut self) {
         while self.raft.has_ready() {
             let mut ready = self.raft.ready();
@@ -528,7 +530,8 @@ impl Group {
         }
         let leads = self.leads().then_some(self.raft.raft.term);
         if leads != self.leads {
-            // What was proposed before may never be committed, or by others.
+            // The entries that this member proposed may never be committed, or another leader may commit
+            // them.
             self.leads = leads;
             self.raft.mut_store().forget_waiting();
             self.proposed.clear();
@@ -539,8 +542,9 @@ impl Group {
     fn take_entries(&mut self, entries: Vec<Entry>, batch: &mut Batch) {
         let first = entries.first().map_or(u64::MAX, Entry::get_index);
         if first <= self.raft.store().last() {
-            // Should what is written over be written a third time as it was at first, Raft would take the
-            // first for the third. So it hears only of the last.
+            // An entry may be overwritten and later written a third time with its first contents. Raft would
+            // then mistake the first write's durability for the third's. So Raft learns only of the last
+            // batch.
             self.undurable.iter_mut().for_each(|(_, n, _)| *n = 0);
             self.outgoing.iter_mut().for_each(|b| b.number = 0);
         }
@@ -550,7 +554,7 @@ impl Group {
             batch.records.push(record);
             self.raft.mut_store().push(index, term, data);
         }
-        // Of one that is alone all is committed that is durable. A commit index is worth no write of its own.
+        // A sole member has committed all its durable entries. No commit index is worth a write of its own.
         let committed = self.committed_index();
         if committed > self.committed_written
             && !batch.records.is_empty()
@@ -582,7 +586,7 @@ impl Group {
             self.divide(batch);
             return;
         }
-        // Nothing of it is to be written: it is persisted with what is to be before it.
+        // Nothing in the batch needs writing, so it is persisted together with the batch before it.
         let number = batch.number;
         if let Some(last) = self.outgoing.back_mut() {
             last.number = number;
@@ -593,7 +597,7 @@ impl Group {
         }
     }
 
-    /// What is too much for one append goes into several. Raft hears of the last.
+    /// Divides a batch that is too large for one append. Raft learns of the last part.
     fn divide(&mut self, mut batch: Batch) {
         if let Some(at) = over(&batch.records, self.options.batch_bytes_max) {
             let rest = batch.records.split_off(at);
@@ -619,7 +623,7 @@ impl Group {
     }
 }
 
-/// The first record that is too much for one append beside those before it.
+/// Returns the first record that does not fit into one append with those before it.
 fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     let mut bytes = 0;
     records.iter().position(|record| {
@@ -628,7 +632,7 @@ fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     })
 }
 
-/// Raft hands out committed entries in portions of so many bytes.
+/// Raft returns committed entries in portions of this many bytes.
 const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 
 #[cfg(test)]

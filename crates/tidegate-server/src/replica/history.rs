@@ -1,20 +1,20 @@
-//! Where the entries of a group are in the log, and their terms: enough to find any of them by reading a
-//! little, in bounded memory. Pure.
+//! The positions of a group's entries in the log, and their terms: enough to find any entry by a short read,
+//! in bounded memory. Pure.
 //!
-//! Positions are kept of one entry in [`STRIDE_BYTES`] of log, of fewer once there are too many; between two
-//! of them one reads. Terms are kept as runs. When the log lets go of a segment, its entries are forgotten: a
-//! follower that needs those is given the state instead.
+//! The history keeps the position of one entry per [`STRIDE_BYTES`] of log, and of fewer once there are too
+//! many; a reader scans the log between two of them. It keeps terms as runs. When the log releases a segment,
+//! the history forgets the segment's entries: the leader gives a follower that needs them the state instead.
 
 use std::collections::VecDeque;
 
 use tidegate_log::Lsn;
 
-/// A position is kept for about so many bytes of log.
+/// The history keeps one position for about this many bytes of log.
 const STRIDE_BYTES: u64 = 64 << 10;
-/// The most positions kept: for 4 GiB of log; beyond that every second one goes.
+/// The most positions kept, enough for 4 GiB of log; beyond that the history drops every second one.
 const POINTS_MAX: usize = 1 << 16;
 
-/// Where the entries of a group are in the log, about, and of which terms they are.
+/// The approximate positions of a group's entries in the log, and their terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// Index and term of the entry before the first.
@@ -23,14 +23,14 @@ pub struct History {
     last: u64,
     /// Index and position, both growing; the first is that of the first entry.
     points: VecDeque<(u64, Lsn)>,
-    /// How often positions were halved.
+    /// The number of times that every second position was dropped.
     halved: u32,
     /// The first index of each run of one term, in order; the first run may begin before the first entry.
     terms: VecDeque<(u64, u64)>,
 }
 
 impl History {
-    /// Of no entries, after one of this index and term.
+    /// Creates an empty history behind an entry with this index and term.
     #[must_use]
     pub fn after(index: u64, term: u64) -> Self {
         Self {
@@ -40,20 +40,20 @@ impl History {
         }
     }
 
-    /// The index of the first entry; the one after the last if there is none.
+    /// Returns the index of the first entry; without entries, the index that follows the last.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.before.0 + 1
     }
 
-    /// The index of the last entry, or of the one before where there is none.
+    /// Returns the index of the last entry; without entries, the index before the first.
     #[must_use]
     pub const fn last(&self) -> u64 {
         self.last
     }
 
-    /// An entry was written. It takes the place of all from its index on; after a gap, and before all that is
-    /// known, nothing else is known any more.
+    /// Adds an entry, which replaces all entries from its index on. An entry behind a gap, or before all
+    /// known entries, restarts the history behind it.
     pub fn push(&mut self, index: u64, term: u64, lsn: Lsn) {
         if index > self.last + 1 || index <= self.before.0 {
             *self = Self::after(index, term);
@@ -85,7 +85,7 @@ impl History {
         }
     }
 
-    /// The entry's term, of the one before the first, too.
+    /// Returns the term of the entry, also of the entry before the first.
     #[must_use]
     pub fn term(&self, index: u64) -> Option<u64> {
         if index == self.before.0 {
@@ -98,7 +98,7 @@ impl History {
         self.terms.get(run.checked_sub(1)?).map(|&(_, term)| term)
     }
 
-    /// Where to begin reading for the entry: at this entry's record.
+    /// Returns the entry at which to begin reading for this entry: its index and position.
     #[must_use]
     pub fn locate(&self, index: u64) -> Option<(u64, Lsn)> {
         if index > self.last {
@@ -108,7 +108,7 @@ impl History {
         self.points.get(point.checked_sub(1)?).copied()
     }
 
-    /// Forgets entries that stand before this position, and perhaps some after it.
+    /// Forgets the entries before this position, and perhaps some after it.
     pub fn trim(&mut self, lsn: Lsn) {
         let gone = self.points.partition_point(|&(_, at)| at < lsn);
         self.forget(gone);
@@ -120,13 +120,13 @@ impl History {
         self.forget(gone);
     }
 
-    /// Some of what was written before this position is gone: entries before it may have been written over by
-    /// that. Forgets them, and perhaps some after it.
+    /// Forgets the entries before this position, and perhaps some after it: the log lacks a part before the
+    /// position, and that part may have overwritten them.
     pub fn doubt(&mut self, lsn: Lsn) {
         let before = self.points.partition_point(|&(_, at)| at < lsn);
         if before < self.points.len() {
-            // What comes before the first that is known is doubtful, too: so that one is what the others
-            // follow.
+            // The entries before the first known position behind the gap are doubtful, too. So that entry
+            // becomes the one before the first.
             self.forget(before + 1);
         } else {
             let term = self.term(self.last).unwrap_or(self.before.1);

@@ -1,4 +1,4 @@
-//! What a group writes into the log: the kinds of its records and what their fields mean. Decides nothing.
+//! Defines the records that a group writes to the log: their kinds, and the meaning of their fields.
 //!
 //! | kind | index | term | payload |
 //! | --- | --- | --- | --- |
@@ -9,43 +9,43 @@
 //! | committed | the commit index | 0 | none |
 //! | installed | the entry's index | its term | none |
 //!
-//! Records count in the order they were written: the last hard state counts, and an entry takes the place of
-//! all entries from its index on; it may be the same again, and all behind it with it, so that the log can
-//! let go of where they stood. `committed` speaks of the entries as they stand where it was written; a member
-//! that is alone writes none, because it has committed whatever is durable. `installed` says that a
-//! checkpoint of that index was taken over from another member: no entry before it counts, and the log goes
-//! on with the one after that index. A message that is `relocated` is in the member's own state; one that is
-//! `fetched` is in a state that is being taken over, and in none until that is whole.
+//! Later records override earlier ones. The last hard state counts. An entry replaces all entries from its
+//! index on. An entry may be written again unchanged, with all entries behind it, so that the log can release
+//! their old records. `committed` refers to the entries that are valid at its position; a sole member writes
+//! none, because it has committed every durable entry. `installed` records that the member took over a
+//! checkpoint of that index from another member: no earlier entry counts, and the log continues with the next
+//! index. A `relocated` message is in the member's own state. A `fetched` message belongs to a state that the
+//! member is taking over, and is in no state until that one is complete.
 
 use bytes::Bytes;
 use tidegate_log::Record;
 
 /// An entry of the replicated log.
 pub const KIND_ENTRY: u8 = 1;
-/// Term and vote.
+/// The term and the vote.
 pub const KIND_HARD_STATE: u8 = 2;
-/// A message appended again, so that the segment it was in can go.
+/// A message appended again, so that the log can release its old segment.
 pub const KIND_RELOCATED: u8 = 3;
-/// Up to where entries are committed.
+/// The index up to which entries are committed.
 pub const KIND_COMMITTED: u8 = 4;
-/// The state as of an entry was taken over from another member.
+/// A state that was taken over from another member.
 pub const KIND_INSTALLED: u8 = 5;
-/// A message of another member, of whose state it is a part.
+/// A message of another member's state.
 pub const KIND_FETCHED: u8 = 6;
 
-/// The last kind there is: a record of a higher one is a newer program's.
+/// The last known kind: only a newer program writes a higher one.
 pub const KIND_LAST: u8 = KIND_FETCHED;
 
-/// What a member of a group must not forget, besides its entries.
+/// The data that a member must not forget, besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// The highest term it has seen.
+    /// The highest term that the member has seen.
     pub term: u64,
-    /// Whom it voted for in it; 0 for nobody.
+    /// The candidate that it voted for in this term; 0 for none.
     pub vote: u64,
 }
 
-/// The record of an entry.
+/// Returns the record of an entry.
 #[must_use]
 pub const fn entry(group: u32, index: u64, term: u64, payload: Bytes) -> Record {
     Record {
@@ -57,7 +57,7 @@ pub const fn entry(group: u32, index: u64, term: u64, payload: Bytes) -> Record 
     }
 }
 
-/// The record of a hard state.
+/// Returns the record of a hard state.
 #[must_use]
 pub const fn hard_state(group: u32, state: HardState) -> Record {
     Record {
@@ -69,7 +69,7 @@ pub const fn hard_state(group: u32, state: HardState) -> Record {
     }
 }
 
-/// The record of a commit index.
+/// Returns the record of a commit index.
 #[must_use]
 pub const fn committed(group: u32, index: u64) -> Record {
     Record {
@@ -81,7 +81,7 @@ pub const fn committed(group: u32, index: u64) -> Record {
     }
 }
 
-/// The record of a state taken over as of this entry.
+/// Returns the record of a state taken over as of this entry.
 #[must_use]
 pub const fn installed(group: u32, index: u64, term: u64) -> Record {
     Record {

@@ -1,13 +1,13 @@
-//! What comes of due work in the streams, noted in the store: which segments' messages came and went, and
-//! where one lies now. Pure. What a node does in a turn and what it does with the log's rest at a start is
-//! the same.
+//! Applies due steps to the streams, and updates the live-byte counts of the store: which segments' messages
+//! came and went, and where a message lies now. Pure. The running node and the replay at a start share this
+//! code.
 
 use super::{Due, Live, Relocated};
 use crate::stream::{Effect, EntryError, Outcome, Place, Streams};
 
-/// Which segments' messages came and went.
+/// Updates the live-byte counts by the effects of an entry.
 pub fn account(effects: &[Effect], live: &mut Live) {
-    // Messages in memory lie nowhere.
+    // A message of a memory stream has no place in the log.
     let nowhere = Place::default();
     for effect in effects {
         match effect {
@@ -24,7 +24,7 @@ pub fn account(effects: &[Effect], live: &mut Live) {
     }
 }
 
-/// A message lies elsewhere now.
+/// Moves a message to its new place, in its stream and in the live-byte counts.
 pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     let stored = streams.get(moved.stream).and_then(|s| s.message(moved.seq));
     if let Some(old) = stored
@@ -35,7 +35,7 @@ pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     }
 }
 
-/// What a replay has done so far.
+/// The progress of a replay.
 #[derive(Debug, Default)]
 pub struct Replaying {
     entries: u64,
@@ -45,7 +45,7 @@ pub struct Replaying {
 }
 
 impl Replaying {
-    /// Does what is due, unless something before could not be done.
+    /// Applies a due step. After an entry that failed, it skips all further entries.
     pub fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
         match due {
             Due::Entry(entry) if self.failed.is_none() => {
@@ -66,16 +66,16 @@ impl Replaying {
         }
     }
 
-    /// What came of the last entry's commands.
+    /// Returns the outcomes of the last entry's commands.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// How many entries were applied.
+    /// Returns the number of applied entries.
     ///
     /// # Errors
-    /// An entry could not be: the streams are not what they should be.
+    /// An entry could not be applied, so the streams differ from the state they should have.
     pub fn finish(self) -> Result<u64, EntryError> {
         self.failed.map_or(Ok(self.entries), Err)
     }

@@ -135,8 +135,8 @@ impl Store {
         self.compaction.is_durable(at) && self.members[at].relocated.is_empty()
     }
 
-    /// Ends a catch-up because it is no longer needed or starts again. A catch-up whose checkpoint is being
-    /// written continues.
+    /// Ends a catch-up because it is no longer needed or starts again. If its checkpoint is being written
+    /// already, the takeover continues.
     pub fn abandon_catch_up(&mut self, at: usize) {
         let member = &mut self.members[at];
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -329,7 +329,7 @@ impl Store {
         }
     }
 
-    /// Handles the end of a checkpoint write. If the checkpoint was that of a new state, this completes or
+    /// Handles the end of a checkpoint write. After the write of a new state's checkpoint, this completes or
     /// aborts the takeover.
     pub(super) fn finish_install(&mut self, at: usize, written: bool) {
         let member = &mut self.members[at];

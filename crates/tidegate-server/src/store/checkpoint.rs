@@ -1,4 +1,4 @@
-//! A checkpoint's bytes: how far the log had been applied, and the state that led to. Pure.
+//! The bytes of a checkpoint: the index up to which the log was applied, and the resulting state. Pure.
 //!
 //! ```text
 //! 0       4     8         12  16      24     32          40     48     56      64
@@ -6,9 +6,9 @@
 //! end: | bytes of the state, 8 | magic, 4 | crc of everything before it, 4 |
 //! ```
 //!
-//! `index` and `term` are those of the last entry applied, `next` the position behind its record: what stands
-//! there and beyond is not in the state. `count` is the number of segments listed. The header's CRC covers
-//! bytes 8 to 63. What the state is, is the streams' matter.
+//! `index` and `term` are those of the last applied entry, and `next` is the position behind its record: the
+//! state includes nothing from there on. `count` is the number of segments listed. The header's CRC covers
+//! bytes 8 to 63. The streams define the bytes of the state.
 
 use thiserror::Error;
 use tidegate_log::Lsn;
@@ -17,35 +17,35 @@ use crate::replica::records::HardState;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TgP1");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"TgPE");
-/// The one version there is.
+/// The only version so far.
 pub(super) const VERSION: u32 = 1;
 const HEADER: usize = 64;
 const SEGMENT: usize = 16;
 const END: usize = 16;
 
-/// What stands in a checkpoint beside the state.
+/// The fields of a checkpoint beside the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The index of the last entry applied.
     pub index: u64,
-    /// Its term.
+    /// The term of that entry.
     pub term: u64,
     /// The group's term and vote.
     pub hard_state: HardState,
-    /// The log from here on is not in the state.
+    /// The position in the log from which on the state includes nothing.
     pub next: Lsn,
-    /// Live bytes of each segment that has any, by the position it begins at, in order.
+    /// The live bytes of each segment that has any, with the position at which it begins, in order.
     pub live: Vec<(u64, u64)>,
 }
 
-/// Why bytes are no checkpoint.
+/// The reason why bytes are no checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// It is cut off, or a bit of it differs from what was written.
+    /// The bytes are cut off, or differ from those written.
     #[error("the checkpoint is cut off or damaged")]
     Damaged,
-    /// A newer version wrote it.
+    /// A newer version wrote the checkpoint.
     #[error(
         "the checkpoint has version {version}, this program reads up to {VERSION}: use the program that wrote it"
     )]
@@ -55,8 +55,8 @@ pub enum CheckpointError {
     },
 }
 
-/// Makes the bytes of a checkpoint: first [`begin`](Self::begin), then each part of the state in order
-/// through [`part`](Self::part), then [`end`](Self::end).
+/// Encodes a checkpoint. Call [`begin`](Self::begin) first, then [`part`](Self::part) for each part of the
+/// state in order, then [`end`](Self::end).
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     crc: u32,
@@ -64,7 +64,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a checkpoint: the bytes that come before the state.
+    /// Begins a checkpoint and returns the bytes before the state.
     #[must_use]
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let mut out = Vec::with_capacity(HEADER + header.live.len() * SEGMENT);
@@ -95,13 +95,13 @@ impl Encoder {
         (encoder, out)
     }
 
-    /// The next part of the state, which goes into the file as it is.
+    /// Adds the next part of the state, which goes into the file unchanged.
     pub fn part(&mut self, bytes: &[u8]) {
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         self.state_bytes += bytes.len() as u64;
     }
 
-    /// Ends the checkpoint: the bytes that come after the state, with its length and checksum.
+    /// Ends the checkpoint and returns the bytes behind the state, with its length and checksum.
     #[must_use]
     pub fn end(self) -> [u8; END] {
         let mut out = [0; END];
@@ -113,7 +113,7 @@ impl Encoder {
     }
 }
 
-/// The header of a checkpoint and its state, if every bit of it is as it was written.
+/// Decodes the header of a checkpoint and its state, after checking that no bit has changed.
 ///
 /// # Errors
 /// See [`CheckpointError`].

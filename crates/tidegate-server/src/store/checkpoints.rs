@@ -1,9 +1,9 @@
-//! The checkpoints of a group in a data directory: the last two are kept, so that one may be damaged. A
+//! The checkpoints of a group in a data directory. The store keeps the last two, in case one is damaged. A
 //! thread writes them, because a large one takes seconds.
 //!
-//! A checkpoint is written as `state-new`, or `state-<group>-new`, synced, renamed, and the directory synced;
-//! before that it does not count. Where there is no space, what was kept back for it is given up (`reserve`),
-//! then the older of the two, never the newer.
+//! The thread writes a checkpoint as `state-new`, or `state-<group>-new`, syncs it, renames it and syncs the
+//! directory; before that the checkpoint does not count. If the disk is full, the thread deletes the reserve
+//! (`reserve`), then the older of the two checkpoints, never the newer.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,15 +21,15 @@ use crate::cluster::groups::ALL;
 const PREFIX: &str = "state-";
 const NEW: &str = "new";
 const RESERVE: &str = "reserve";
-/// So many are kept.
+/// The number of checkpoints kept.
 const KEPT: usize = 2;
-/// The state goes to the file in writes of about so many bytes.
+/// The thread writes the state to the file in pieces of about this many bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// The state in parts, in order; made where they are written.
+/// The parts of the state, in order. The checkpoint thread produces them as it writes.
 pub type Parts = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 
-/// A checkpoint that is there, and durable.
+/// A durable checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) index: u64,
@@ -38,12 +38,12 @@ pub(super) struct Kept {
     file: String,
 }
 
-/// What a group's checkpoints are called. Where a directory has one group only, by the index; otherwise by
-/// the group, the index and the position: a group at rest has several of one index.
+/// The names of a group's checkpoints. In a directory with one group they hold the index; otherwise the
+/// group, the index and the position, because a group at rest has several checkpoints of one index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming {
     pub(super) group: u32,
-    /// No other group is there.
+    /// True if the directory has no other group.
     pub(super) alone: bool,
 }
 
@@ -64,7 +64,7 @@ impl Naming {
         }
     }
 
-    /// The file that keeps space for the next.
+    /// Returns the name of the file that reserves space for the next checkpoint.
     fn reserve(self) -> String {
         match self.alone {
             true => RESERVE.to_owned(),
@@ -72,11 +72,12 @@ impl Naming {
         }
     }
 
-    /// Whether a file of this name is a checkpoint of the group, finished or (`false`) not.
+    /// Returns whether the file is a finished checkpoint of the group (`true`) or an unfinished one
+    /// (`false`); `None` for all other files.
     fn is_finished(self, name: &str) -> Option<bool> {
         let rest = name.strip_prefix(PREFIX)?;
         let number = |text: &str| text.parse::<u64>().is_ok();
-        // The first group may have been alone once.
+        // The first group may have been the only one earlier.
         let parts: Vec<&str> = match rest.split('-').collect::<Vec<_>>()[..] {
             [group, ref rest @ ..] if !rest.is_empty() => {
                 (group == self.group.to_string()).then(|| rest.to_vec())?
@@ -93,11 +94,11 @@ impl Naming {
     }
 }
 
-/// Those that are kept, and whether the new one is among them.
+/// The checkpoints kept after a write, and the result of the write.
 type Outcome = (Vec<Kept>, io::Result<()>);
 type Done = Arc<Mutex<Option<Outcome>>>;
 
-/// What the thread is asked for.
+/// A job of the checkpoint thread.
 enum Job {
     Write {
         naming: Naming,
@@ -105,11 +106,11 @@ enum Job {
         parts: Parts,
         kept: Vec<Kept>,
     },
-    /// Space for one more, after a last one of so many bytes.
+    /// Make the reserve for the next checkpoint, given the bytes of the last one.
     Reserve(u64),
 }
 
-/// One of each kind.
+/// One job of each kind.
 const JOBS_MAX: usize = 2;
 
 /// See the [module](self).
@@ -157,7 +158,7 @@ impl Checkpoints {
                     };
                     let written = write(&mut out, naming, &header, parts);
                     if written.is_err() {
-                        // Its space is wanted; the next start would remove it, too.
+                        // The space is needed; the next start would remove the file, too.
                         let _ = storage.remove(&naming.unfinished());
                     }
                     (out.kept, written)
@@ -176,7 +177,7 @@ impl Checkpoints {
         })
     }
 
-    /// Those that are there, oldest first.
+    /// Returns the existing checkpoints, oldest first.
     pub(super) fn kept(&self) -> &[Kept] {
         &self.kept
     }
@@ -185,7 +186,7 @@ impl Checkpoints {
         self.writing
     }
 
-    /// Has one written. One at a time.
+    /// Has the thread write a checkpoint. Only one may be in progress.
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
         assert!(!self.writing, "one checkpoint at a time");
         let job = Job::Write {
@@ -197,7 +198,7 @@ impl Checkpoints {
         self.writing = self.worker.ask(job);
     }
 
-    /// Has space kept back for the next one, if there is too little; whether that was so.
+    /// Has the thread enlarge the reserve for the next checkpoint if it is too small. Returns whether it was.
     pub(super) fn keep_reserve(&self) -> bool {
         let last = self.kept.last().map_or(0, |k| k.bytes);
         let begins = self.reserve.begin(last);
@@ -207,18 +208,18 @@ impl Checkpoints {
         begins
     }
 
-    /// Bytes kept back.
+    /// Returns the reserved bytes.
     pub(super) fn reserve_bytes(&self) -> u64 {
         self.reserve.bytes()
     }
 
-    /// Writes what is asked for, where no thread does.
+    /// Does one waiting job on the calling thread, for simulations.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
     }
 
-    /// The outcome of the one that was being written, once it is known.
+    /// Returns the outcome of the checkpoint in progress, once it is known.
     pub(super) fn poll(&mut self) -> Option<io::Result<()>> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let (kept, written) = done.take()?;
@@ -228,14 +229,14 @@ impl Checkpoints {
         Some(written)
     }
 
-    /// Waits for the one that is being written.
+    /// Waits for the checkpoint in progress.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.worker.end();
         self.poll().unwrap_or(Ok(()))
     }
 }
 
-/// Writes a checkpoint, and removes what is kept no more.
+/// Writes a checkpoint, and removes those that are no longer kept.
 fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io::Result<()> {
     let unfinished = naming.unfinished();
     let new = out.freeing(|out| out.storage.create(&unfinished))?;
@@ -264,13 +265,13 @@ fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io
     Ok(())
 }
 
-/// What goes to the file that is being written.
+/// The output to the file in progress.
 struct Out<'a> {
     storage: &'a dyn Storage,
     reserve: &'a Reserve,
     at: u64,
     waiting: Vec<u8>,
-    /// Those of before that are still there.
+    /// The earlier checkpoints that still exist.
     kept: Vec<Kept>,
 }
 
@@ -290,7 +291,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Tries again as long as there is no space and something can be given up for it.
+    /// Repeats `attempt` as long as the disk is full and there is a file to give up.
     fn freeing<T>(&mut self, attempt: impl Fn(&Self) -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt(self) {
@@ -312,8 +313,8 @@ impl Out<'_> {
     }
 }
 
-/// A group of which there is a checkpoint by this name, and that is not known. It may have nothing in the log
-/// any more.
+/// Returns a group that has a checkpoint by these names and is not among the known ones. It may have no
+/// record in the log any more.
 pub(super) fn stranger(names: &[String], known: impl Fn(u32) -> bool) -> Option<u32> {
     let group = |name: &String| {
         let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
@@ -326,7 +327,7 @@ pub(super) fn stranger(names: &[String], known: impl Fn(u32) -> bool) -> Option<
     names.iter().filter_map(group).find(|g| !known(*g))
 }
 
-/// A group's checkpoints there are that are whole, oldest first; what a crash left half written is removed.
+/// Returns the group's intact checkpoints, oldest first. Removes the unfinished checkpoint of a crash.
 pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, OpenError> {
     let io = OpenError::io;
     let names = storage.list().map_err(io("listing the data directory"))?;
@@ -364,7 +365,7 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
     Ok(found)
 }
 
-/// The header and the state of a checkpoint that was found whole.
+/// Loads the header and the state of an intact checkpoint.
 pub(super) fn load(storage: &dyn Storage, kept: &Kept) -> Result<(Header, Bytes), OpenError> {
     let bytes = Bytes::from(read(storage, &kept.file)?);
     match checkpoint::decode(&bytes) {
@@ -380,7 +381,7 @@ pub(super) fn remove(storage: &dyn Storage, kept: &Kept) -> Result<(), OpenError
     removed.map_err(OpenError::io("removing a checkpoint"))
 }
 
-/// Some bytes of a checkpoint.
+/// Reads some bytes of a checkpoint.
 pub(super) fn part(
     storage: &dyn Storage,
     kept: &Kept,
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!(of(2).is_finished(&two), Some(true));
         assert_eq!(first(&of(ALL).unfinished()), Some(false));
         assert_eq!(of(2).is_finished(&of(ALL).unfinished()), None);
-        // From when there was one group.
+        // The directory had only one group when this was written.
         let alone = Naming {
             alone: true,
             ..of(ALL)

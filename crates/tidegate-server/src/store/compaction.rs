@@ -1,10 +1,10 @@
-//! Copying forward what is still needed of a segment that is mostly not: one segment at a time, some of it in
-//! each turn.
+//! Copies the live messages of a mostly dead segment forward: one segment at a time, some messages in each
+//! turn.
 //!
-//! The streams are asked which messages lie in it ([`LyingIn`]); these are read, appended again as records of
-//! their own, and once those are durable the streams are told their new places. What removes a message
-//! meanwhile wins: a new place of a message that is gone is nothing. Which segment it is, is decided in
-//! `upkeep`.
+//! The store asks the streams which of their messages lie in the segment ([`LyingIn`]), reads them, and
+//! appends each again as a record of its own. Once these records are durable, the streams learn the new
+//! places. A removal in between wins: the new place of a removed message has no effect. `upkeep` chooses the
+//! segment.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -21,14 +21,14 @@ const TURN_BYTES: u64 = 256 << 10;
 /// The most messages on their way to the disk.
 const UNDURABLE_MAX: usize = 4096;
 
-/// A question to the streams of a group: which of their messages lie there?
+/// A question to the streams of a group: which of their messages lie in this range?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LyingIn {
-    /// The group's place.
+    /// The position of the group.
     pub at: usize,
-    /// Positions of records.
+    /// The range of record positions.
     pub lsns: Range<u64>,
-    /// Only those from this stream and sequence on.
+    /// Restricts the answer to messages from this stream and sequence on.
     pub from: (u32, u64),
 }
 
@@ -36,13 +36,14 @@ pub struct LyingIn {
 #[derive(Default)]
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
-    /// Where the next question begins, in which group; `None` once all is known.
+    /// The group of the next question, and the point from which it asks; `None` once all messages are known.
     from: Option<(usize, (u32, u64))>,
-    /// Messages of one group.
+    /// Messages to copy, each with the position of its group.
     wanted: VecDeque<(usize, Lying)>,
-    /// Appended and not yet durable: where their batch ends, and which group's they are.
+    /// Messages that are appended and not yet durable, each with the end of its batch and the position of its
+    /// group.
     undurable: VecDeque<(Lsn, usize, Relocated)>,
-    /// Segments that could not be emptied; the next start tries again.
+    /// Segments that were begun and not released; the next start tries them again.
     given_up: BTreeSet<u64>,
 }
 
@@ -60,7 +61,7 @@ impl Compaction {
     }
 
     pub(super) fn begin(&mut self, segment: Range<Lsn>) {
-        // Whatever comes of it, it is not begun twice.
+        // Marks the segment now, so that the store does not begin it a second time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
         self.from = Some((0, (0, 0)));
@@ -76,7 +77,7 @@ impl Compaction {
         })
     }
 
-    /// What the group that was asked about has there, of `groups` groups.
+    /// Takes the messages that the questioned group has in the segment; there are `groups` groups.
     pub(super) fn handle_lying(
         &mut self,
         lying: Vec<Lying>,
@@ -89,13 +90,13 @@ impl Compaction {
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
 
-    /// Messages of a group were appended in a batch that ends there.
+    /// Notes messages of a group that were appended in a batch with this end.
     pub(super) fn handle_appended(&mut self, at: usize, end: Lsn, moved: Vec<Relocated>) {
         self.undurable
             .extend(moved.into_iter().map(|moved| (end, at, moved)));
     }
 
-    /// Returns whether nothing of this group is on its way to the disk.
+    /// Returns whether all copies of this group's messages are durable.
     pub(super) fn is_durable(&self, at: usize) -> bool {
         !self.undurable.iter().any(|(_, of, _)| *of == at)
     }
@@ -106,7 +107,7 @@ impl Compaction {
 }
 
 impl Store {
-    /// Copies that are durable are due.
+    /// Makes durable copies due.
     pub(super) fn take_copies(&mut self, durable: Lsn) {
         let undurable = &mut self.compaction.undurable;
         let count = undurable.partition_point(|&(end, ..)| end <= durable);
@@ -115,7 +116,7 @@ impl Store {
         }
     }
 
-    /// Copies some messages forward; says whether a segment is through.
+    /// Copies some messages forward. Returns whether it has finished a segment.
     pub(super) fn relocate(&mut self) -> bool {
         if self.compaction.is_idle() || self.holds() {
             return false;
@@ -126,7 +127,8 @@ impl Store {
         }
         let (mut taken, mut records) = (Vec::<(usize, Lying)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
-        // Entries come first: they are what somebody waits for. Those that wait for space wait for this.
+        // Entries go first, because callers wait for them. On a full disk, waiting entries wait for the space
+        // that copying frees.
         let first = !self.has_entries() || self.log.disk_full();
         while first
             && bytes < TURN_BYTES
@@ -149,9 +151,9 @@ impl Store {
                     taken.push((at, message));
                 }
                 Err(Fetch::Pending) => break,
-                // It was removed since the streams were asked.
+                // The stream has removed the message since it answered.
                 Err(Fetch::Gone) => {}
-                // It stays where it is, and its segment with it.
+                // The message stays where it is, and so does its segment.
                 Err(_) => tracing::error!(
                     "message {} of stream {} cannot be read to be copied",
                     message.seq,
@@ -167,7 +169,7 @@ impl Store {
     }
 
     fn append_copies(&mut self, taken: Vec<(usize, Lying)>, records: Vec<Record>) {
-        // Waiting entries were taken because they have room. Copies leave them that room.
+        // The store has taken the waiting entries because they have room. Copies leave them that room.
         let room = self.look_for_room(&[batch_bytes(&records)], 0);
         let appended = match room {
             Room::Enough => self.append(records, 1),
@@ -193,7 +195,7 @@ impl Store {
                     });
                 self.compaction.undurable.extend(moved);
             }
-            // The next poll says that it failed.
+            // The next poll reports the failure.
             Err(AppendError::Failed(_)) => {}
             Err(_) => taken
                 .into_iter()

@@ -1,20 +1,20 @@
-//! What can go wrong with a data directory, and with a write to it.
+//! Errors of opening a data directory, and of writing to it.
 
 use std::io;
 
 use thiserror::Error;
 use tidegate_log::{AppendError, Failure};
 
-/// Why a data directory cannot be opened. Nothing was changed then.
+/// The reason why a data directory cannot be opened. Opening has changed nothing then.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process holds the directory.
     #[error(
         "the data directory is in use: stop the process that has it, or choose another directory"
     )]
     InUse,
-    /// A newer version wrote it.
+    /// A newer version wrote the directory.
     #[error(
         "the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
         super::open::VERSION
@@ -48,7 +48,7 @@ pub enum OpenError {
         /// Where it is.
         at: tidegate_log::Lsn,
     },
-    /// The file that says its format does not.
+    /// The version file holds no version.
     #[error(
         "the file `version` of the data directory holds no version: restore it; this version writes {}",
         super::open::VERSION
@@ -57,7 +57,7 @@ pub enum OpenError {
     /// The log cannot be opened.
     #[error("{0}")]
     Log(#[from] tidegate_log::OpenError),
-    /// The log has records of a group that this node does not know to be a member of.
+    /// The log has records of a group of which this node, as configured, is no member.
     #[error(
         "the log has records of group {group}, of which this node is no member as it is configured: use the configuration it had, \
          its cluster and `shards`"
@@ -69,19 +69,19 @@ pub enum OpenError {
     /// Bytes that were acknowledged are gone or unreadable.
     #[error("{0}: restore the data directory from a copy")]
     Damaged(String),
-    /// The system refused something.
+    /// The operating system refused an operation.
     #[error("{doing}: {error}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl OpenError {
-    /// Returns whether what was durable is gone or unreadable, and not the system or another process in the
-    /// way.
+    /// Returns whether durable data is gone or unreadable, rather than the system or another process being in
+    /// the way.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         use tidegate_log::OpenError as Log;
@@ -96,25 +96,25 @@ impl OpenError {
     }
 }
 
-/// Why an entry was not accepted. Nothing has changed.
+/// The reason why an entry was not accepted. Nothing has changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Too much waits to be written or committed.
+    /// Too many bytes wait to be written or committed.
     #[error("too much waits to be written: try again at the next wake-up")]
     Full,
     /// There is no space for the next segment of the log.
     #[error("no space on the disk: make some, or delete messages, and try again")]
     DiskFull,
-    /// It would not fit into a segment of the log.
+    /// The entry does not fit into a segment of the log.
     #[error("an entry of {bytes} bytes where at most {most} fit: split it")]
     TooLarge {
-        /// What it takes.
+        /// The bytes that it takes.
         bytes: u64,
-        /// The most it may take.
+        /// The most bytes that it may take.
         most: u64,
     },
-    /// Another member of the group decides.
+    /// Another member leads the group.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
     /// A write or a sync failed: the process must end.
@@ -128,7 +128,8 @@ impl From<AppendError> for WriteError {
             AppendError::TooLarge { bytes, most } => Self::TooLarge { bytes, most },
             AppendError::DiskFull => Self::DiskFull,
             AppendError::Failed(failure) => Self::Failed(failure),
-            // Full, and the next segment not there yet; records without fault are refused for nothing else.
+            // The queue is full, or the next segment is not allocated yet; the log refuses valid records for
+            // no other reason.
             _ => Self::Full,
         }
     }

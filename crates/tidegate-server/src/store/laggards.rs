@@ -1,5 +1,5 @@
-//! Entries for followers that are so far behind that the leader has them only in its log: one stretch of it
-//! is read at a time.
+//! Reads entries from the log for followers that lag so far that the leader no longer has the entries in
+//! memory. It reads one stretch at a time.
 
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn, ReadError};
@@ -7,21 +7,21 @@ use tidegate_log::{Chunk, Lsn, ReadError};
 use super::Store;
 use crate::replica::records::KIND_ENTRY;
 
-/// A stretch has what goes into a few messages, and what lies before it.
+/// A stretch holds the entries of a few messages, and the records before them.
 const STRETCH_BYTES: usize = 1 << 20;
 
-/// Somebody's next entry in a group, and where the stretch begins that is being read for it.
+/// The next entry for a lagging follower of a group, and the position of the stretch to read for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     at: usize,
     index: u64,
     from: Lsn,
-    /// Asked for; there may have been no room to.
+    /// True once the reader has accepted the request; it may have had no room.
     asked: bool,
 }
 
 impl Store {
-    /// Takes what was read for those that lag, and asks for what they need next.
+    /// Hands the entries of the last stretch to their group, and asks the reader for the next ones.
     pub(super) fn serve_laggards(&mut self) {
         if let (Some(search), Some(outcome)) = (self.search, self.reading.take_records()) {
             self.search = self.take_stretch(search, outcome);
@@ -34,7 +34,7 @@ impl Store {
         }
     }
 
-    /// Who lags, in one group after the other.
+    /// Returns the next search, from each group in turn.
     fn next_search(&mut self) -> Option<Search> {
         let groups = self.members.len();
         let mut all = (0..groups).map(|n| (self.searched + n) % groups);
@@ -51,7 +51,8 @@ impl Store {
         Some(found)
     }
 
-    /// Where to go on, if the entry was not there.
+    /// Hands the entries of a stretch to the group. If the stretch lacks the entry, returns the search for
+    /// the next stretch.
     fn take_stretch(
         &mut self,
         search: Search,
@@ -73,7 +74,7 @@ impl Store {
         };
         let (mut next, mut read) = (index, Vec::<(u64, u64, Bytes)>::new());
         for (_, record) in chunk.records {
-            // What was written over has another term.
+            // An entry that was overwritten has another term.
             let counts = || group.term_of(next) == Some(record.term);
             let entry = record.group == group.number() && record.kind == KIND_ENTRY;
             if entry && record.index == next && counts() {

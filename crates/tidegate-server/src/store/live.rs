@@ -1,32 +1,32 @@
-//! How much of each segment is still needed, counted as messages come and go. Pure.
+//! Counts the live bytes of each segment as messages come and go. Pure.
 //!
-//! A message counts with what it would take if it were appended again on its own, so that a segment is copied
-//! forward only where that gives something back, however small its messages are.
+//! A message counts with the bytes that it would take if it were appended again on its own. So the store
+//! copies a segment forward only if that frees space, however small its messages are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::stream::Place;
 
-/// What a message takes when it is appended again beside its bytes: a record's header, an entry's, a
-/// command's, and padding.
+/// The bytes that a relocated message takes beside its own: the headers of a record, an entry and a command,
+/// and padding.
 const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
 
-/// How much of each segment is still needed.
+/// The live bytes of each segment.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// By the position a segment begins at; every segment that was ever told of and not forgotten.
+    /// Live bytes by the position at which a segment begins; every segment that was begun and not forgotten.
     segments: BTreeMap<u64, u64>,
-    /// The segment of the last place, which most often is the one of the next, too.
+    /// The segment of the last place. Most often the next place lies in it, too.
     last: (Range<u64>, u64),
-    /// What has been removed since somebody looked.
+    /// Bytes removed since the last review.
     removed_bytes: u64,
-    /// A segment lost the last of what was needed since somebody looked.
+    /// True if a segment has lost its last live byte since the last review.
     emptied: bool,
 }
 
 impl Live {
-    /// What a checkpoint had.
+    /// Restores the counts of a checkpoint.
     pub(super) fn restored(segments: &[(u64, u64)]) -> Self {
         Self {
             segments: segments.iter().copied().collect(),
@@ -34,7 +34,7 @@ impl Live {
         }
     }
 
-    /// For a checkpoint.
+    /// Returns the counts for a checkpoint.
     pub(super) fn to_vec(&self) -> Vec<(u64, u64)> {
         let mut live: BTreeMap<u64, u64> = self.segments.clone();
         if !self.last.0.is_empty() {
@@ -43,31 +43,32 @@ impl Live {
         live.into_iter().filter(|&(_, live)| live > 0).collect()
     }
 
-    /// A segment begins at this position.
+    /// Adds the segment that begins at this position.
     pub(super) fn begin(&mut self, base: u64) {
         self.leave();
         self.segments.entry(base).or_default();
     }
 
-    /// The segments `known` was told of begin here, too: also one that nothing durable is in yet, of which
-    /// the log does not tell.
+    /// Adds all segments of `known`, including the newest, which the log does not list while it holds nothing
+    /// durable.
+    /// durable.
     pub(super) fn begin_as(&mut self, known: &Self) {
         known.segments.keys().for_each(|base| self.begin(*base));
     }
 
-    /// The segment that began there is gone.
+    /// Drops the segment that began at this position.
     pub(super) fn forget(&mut self, base: u64) {
         self.leave();
         self.segments.remove(&base);
     }
 
-    /// A message of so many bytes lies there now.
+    /// Counts a message of `bytes` bytes at this place.
     pub fn stored(&mut self, place: Place, bytes: u32) {
         self.enter(place.lsn);
         self.last.1 += u64::from(bytes) + RELOCATED_OVERHEAD;
     }
 
-    /// A message of so many bytes that lay there is not needed any more.
+    /// Uncounts a message of `bytes` bytes at this place, which is no longer needed.
     pub fn removed(&mut self, place: Place, bytes: u32) {
         self.enter(place.lsn);
         let weight = u64::from(bytes) + RELOCATED_OVERHEAD;
@@ -76,7 +77,7 @@ impl Live {
         self.removed_bytes += weight;
     }
 
-    /// What is needed of the segment that begins there.
+    /// Returns the live bytes of the segment that begins at this position.
     pub(super) fn of(&self, base: u64) -> u64 {
         match self.last.0.start == base && !self.last.0.is_empty() {
             true => self.last.1,
@@ -84,7 +85,8 @@ impl Live {
         }
     }
 
-    /// Returns whether enough has changed since the last time to look what may go.
+    /// Returns whether `bytes` bytes were removed or a segment was emptied since the last review, so that a
+    /// review is due.
     pub(super) fn poll_review(&mut self, bytes: u64) -> bool {
         let due = self.emptied || self.removed_bytes >= bytes;
         if due {
@@ -99,7 +101,7 @@ impl Live {
         }
         self.leave();
         let before = self.segments.range(..=lsn).next_back();
-        // Of a segment that was never told of nothing is known: it is as if it began at the message.
+        // An unknown segment is treated as if it began at the message.
         let (base, live) = before.map_or((lsn, 0), |(&base, &live)| (base, live));
         let mut after = self.segments.range(lsn.saturating_add(1)..);
         let end = after.next().map_or(u64::MAX, |(&next, _)| next);

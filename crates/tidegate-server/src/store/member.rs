@@ -1,5 +1,5 @@
-//! What a store keeps of one of its groups: the member itself, its checkpoints, and what of its messages lies
-//! where in the log. The log is all groups'.
+//! The store's data of one group: the member itself, its checkpoints, and the places of its messages in the
+//! log. All groups share the log.
 
 use std::collections::VecDeque;
 
@@ -24,17 +24,19 @@ pub(super) struct Member {
     pub(super) relocated: VecDeque<Relocated>,
     /// The index and the term of the last entry that was due, and the position behind its record.
     pub(super) applied: (u64, u64, Lsn),
-    /// The log was here when the last checkpoint was asked for.
+    /// The covered position of the last checkpoint that was asked for.
     pub(super) tried: Lsn,
-    /// That one could not be written.
+    /// True if that checkpoint could not be written.
     pub(super) failed: bool,
-    /// From here of the log on it is tried to keep space back for the next, if there is too little.
+    /// The position of the log from which on the store tries again to make the reserve for the next
+    /// checkpoint.
     pub(super) keep_back_at: Lsn,
 }
 
 impl Member {
-    /// How far the log holds nothing of the group that was not due, and nothing that was fetched of another
-    /// state: `durable` if no entry waits to be committed. `None` while something is on its way.
+    /// Returns the position before which the log holds no record of the group that was not due, and no
+    /// message fetched for another state: `durable` if no entry waits for its commit. Returns `None` while a
+    /// record is on its way.
     pub(super) fn settled_to(&self, durable: Lsn) -> Option<Lsn> {
         let on_its_way = !self.relocated.is_empty()
             || !self.group.is_durable()
@@ -49,13 +51,14 @@ impl Member {
         }
     }
 
-    /// It takes over another state, or is going to go on with that when a leader says that it is needed,
-    /// however long nobody does: what that may cost is bounded in bytes (`holding`). A leader needs none.
+    /// Returns whether this member takes over another state, or will continue to when a leader asks for it,
+    /// however long the group has no leader. `holding` bounds the bytes that this may hold. A leader needs no
+    /// other state.
     pub(super) fn is_between(&self) -> bool {
         self.holds() || (!self.apart.is_empty() && !self.group.leads())
     }
 
-    /// Segments have to stay, as they are or as messages are being fetched for.
+    /// Returns whether the store must keep all segments, because fetched messages lie in them.
     pub(super) const fn holds(&self) -> bool {
         self.catching_up.holds()
     }

@@ -1,8 +1,8 @@
 //! Lists the messages that a repair of the log has lost, by stream.
 //!
 //! The streams know their messages from the newest checkpoint and from the remaining entries. A known message
-//! is lost if its record is missing from the log. Of lost entries that no checkpoint includes, only the
-//! indices are known.
+//! is lost if its record is missing from the log. A lost entry that no checkpoint includes is known only by
+//! its index.
 
 use std::ops::Range;
 use std::path::Path;

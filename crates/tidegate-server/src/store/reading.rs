@@ -19,8 +19,8 @@ const ASKED_MAX: usize = 64;
 /// The most failures kept until a caller asks again.
 const FAILED_MAX: usize = 1024;
 
-/// The store logs this many failures, then each failure whose count is a power of two: a dead disk fails
-/// thousands of reads.
+/// The store logs this many failures, and after that only each failure at which the count is a power of two:
+/// a dead disk fails thousands of reads.
 const SAID_MAX: u64 = 16;
 
 const fn is_said(failure: u64) -> bool {
@@ -131,7 +131,7 @@ impl Reading {
     }
 
     fn fail(&mut self, at: Lsn, why: Fetch) {
-        // A caller whose failure is dropped here asks again, and the thread reads again.
+        // The caller of a dropped failure asks again, and the thread reads again.
         if self.failed.len() == FAILED_MAX {
             self.failed.clear();
         }

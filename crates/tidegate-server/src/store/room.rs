@@ -1,9 +1,9 @@
-//! Which entries the log has room for. The last part of its allocated segments is kept back for elections and
-//! entries that make space, whether or not the disk is known to be full.
+//! Decides which entries the log has room for. The store reserves the last part of the log's allocated
+//! segments for elections and for entries that free space, whether or not the disk is known to be full.
 //!
-//! That a disk is full is known only after the log has tried to allocate the segment behind the present one.
-//! So an entry is taken only if the allocated segments have room for it, for all entries that wait to be
-//! written, and for the reserve. An entry taken without room would hold back the votes behind it.
+//! The store learns that a disk is full only when the log tries to allocate the segment after the present
+//! one. So it takes an entry only if the allocated segments have room for it, for all waiting entries, and
+//! for the reserve. An entry taken without room would block the votes behind it.
 
 use bytes::Bytes;
 use tidegate_log::{Record, batch_bytes};
@@ -13,57 +13,57 @@ use crate::replica::records::{self, HardState, KIND_ENTRY};
 use crate::replica::{Message, MessageType};
 use crate::stream::Entry;
 
-/// One part in so many of a segment is kept back for what makes space.
+/// One part in this many of a segment is reserved for entries that free space.
 const RESERVED_SHARE: u64 = 4;
-/// Of that one part in so many is kept back from what other nodes lead, too.
+/// One part in this many of the reserve is kept from entries that other nodes lead, too.
 const LED_ELSEWHERE_SHARE: u64 = 2;
-/// More than what an entry takes of the log beside its payload, in a batch of its own.
+/// An upper bound of the log bytes of an entry beside its payload, in a batch of its own.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
-/// Whether the log has room for an entry.
+/// The log's room for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// It has.
+    /// The log has room.
     Enough,
-    /// The next segment is being allocated.
+    /// The log has room once it has allocated the next segment.
     Later,
-    /// It has none until there is space on the disk.
+    /// The log has no room until there is space on the disk.
     No,
 }
 
-/// How much of a leader's message the member takes.
+/// The part of a leader's message that the member takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// All of it.
+    /// The whole message.
     All,
-    /// So many of its entries: the log has no room for more.
+    /// This many of its entries: the log has no room for more.
     First(usize),
     /// None of its entries until the log has allocated the next segment.
     Later,
-    /// None of its entries until there is space on the disk. They take so many bytes of the log.
+    /// None of its entries until there is space on the disk. They take this many bytes of the log.
     No(u64),
 }
 
 impl Store {
-    /// Returns the bytes that are kept back of the allocated segments.
+    /// Returns the bytes of the allocated segments that are reserved.
     pub(super) const fn reserve_bytes(&self) -> u64 {
         self.options.segment_bytes / RESERVED_SHARE
     }
 
-    /// Returns the part of the reserve that is kept back from entries that another node leads, too. Committed
-    /// entries must be taken some day, and entries that make space may stand behind them. But without any
-    /// reserve this node could neither empty streams that it keeps alone, nor copy forward.
+    /// Returns the part of the reserve that is kept from entries that another node leads, too. The member
+    /// must take committed entries some day, and entries that free space may stand behind them. But without
+    /// any reserve this node could neither empty streams that only it holds, nor copy messages forward.
     pub(super) const fn reserve_bytes_led_elsewhere(&self) -> u64 {
         self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
     /// Looks for room for batches of these bytes behind all waiting batches, with `kept` bytes left behind
-    /// them. If there is none yet, the log is asked for it.
+    /// them. If there is none yet, asks the log for it.
     pub(super) fn look_for_room(&self, batches: &[u64], kept: u64) -> Room {
         let bytes: u64 = batches.iter().sum();
         let left = self.appender.room_left();
-        // Most often no batch waits and a whole segment is ahead. The unused end of the present one is
-        // shorter than the largest batch.
+        // In the common case no batch waits and a whole segment is ahead. The unused end of the present
+        // segment is shorter than the largest batch.
         if 2 * bytes + kept <= left && !self.has_entries() {
             return Room::Enough;
         }
@@ -84,7 +84,7 @@ impl Store {
         Room::Later
     }
 
-    /// Looks for room for an entry that this node leads, and that takes so many bytes of the log.
+    /// Looks for room for an entry that this node proposes and that takes `bytes` bytes of the log.
     pub(super) fn room_to_propose(&self, entry: &Bytes, bytes: u64) -> Room {
         match self.look_for_room(&[bytes], self.reserve_bytes()) {
             Room::Enough => Room::Enough,
@@ -95,13 +95,13 @@ impl Store {
         }
     }
 
-    /// Decides how much is taken of a message of the leader of the group at this place.
+    /// Decides which part of a leader's message to take, for the group at this position.
     pub(super) fn admit(&self, at: usize, message: &Message) -> Admission {
         let group = &self.members[at].group;
         let kept = self.reserve_bytes_led_elsewhere();
         let left = self.appender.room_left();
         match message.get_msg_type() {
-            // An earlier message waits for room.
+            // The leader's entries of an earlier message still wait for room.
             MessageType::MsgHeartbeat => match group.refused_bytes(message.term) {
                 Some(bytes) if self.log.disk_full() && left < bytes + kept => Admission::No(bytes),
                 _ => Admission::All,
@@ -121,12 +121,12 @@ impl Store {
         }
     }
 
-    /// Counts exactly for how many entries there is room.
+    /// Counts exactly how many entries the log has room for.
     fn admit_entries(&self, at: usize, message: &Message, kept: u64) -> Admission {
         let entries = message.entries.iter();
         let records = entries.map(|e| records::entry(0, e.index, e.term, e.data.clone()));
         let records: Vec<Record> = records.collect();
-        // A term, a vote and a commit index come along.
+        // The batch may also hold a term, a vote and a commit index.
         let (before, behind) = (
             records::hard_state(0, HardState::default()),
             records::committed(0, 0),
@@ -147,7 +147,7 @@ impl Store {
         if room == Room::Enough {
             return Admission::All;
         }
-        // More entries never have more room.
+        // More entries never need less room, so a binary search finds the limit.
         let (mut fit, mut over) = (0, records.len());
         while fit + 1 < over {
             let count = fit.midpoint(over);
@@ -164,9 +164,9 @@ impl Store {
     }
 }
 
-/// Returns whether a full disk takes these records from its reserve also where another node leads: votes,
-/// terms, the empty entry that begins a term, and entries that make space. Without them no leader could be
-/// elected that empties the group.
+/// Returns whether these records may use the reserve of a full disk even if another node leads: votes, terms,
+/// the empty entry that begins a term, and entries that free space. Without them the group could elect no
+/// leader that frees space.
 fn makes_space(records: &[Record]) -> bool {
     let frees = |data: &Bytes| Entry::decode(data).is_ok_and(|e| e.makes_space());
     let small = |r: &Record| r.kind != KIND_ENTRY || r.payload.is_empty() || frees(&r.payload);

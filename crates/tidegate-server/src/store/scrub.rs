@@ -1,11 +1,11 @@
-//! Reading all of the log again, slowly, so that what went bad where nobody reads is found while others still
-//! have it.
+//! Reads the whole log again, slowly, to find damage in places that no client reads while other members still
+//! have the messages.
 //!
-//! Parts of sealed segments are read one at a time, at such times that all of them are through in
-//! [`Options::scrub_period`]; then it begins again. A start begins anywhere, so that a process that often
-//! ends gets everywhere, too. A thread of its own reads; what it finds is kept, up to a bound, until it is
-//! [taken](Store::poll_damaged). What is not kept is found again the next time.
-//!
+//! The scrub reads parts of sealed segments, one at a time, spaced so that it completes a round in
+//! [`Options::scrub_period`]; then it begins again. A start begins at a segment that its seed picks, so that
+//! a process with frequent restarts covers the whole log, too. A thread reads. The scrub keeps the damaged
+//! ranges, up to a bound, until the loop [takes](Store::poll_damaged) them. The next round finds the dropped
+//! ones again.
 //! [`Options::scrub_period`]: super::Options::scrub_period
 
 use std::collections::VecDeque;
@@ -19,34 +19,34 @@ use tidegate_log::{Checked, Lsn, ReadError, Reader, SegmentInfo};
 use super::worker::{By, Worker};
 use super::{Store, Waker};
 
-/// What is read at once.
+/// The bytes of one part.
 const PART_BYTES: usize = 1 << 20;
-/// The most damaged ranges that wait to be taken.
+/// The most damaged ranges that wait for the loop.
 const FOUND_MAX: usize = 256;
-/// How soon it is looked again whether there is something to read.
+/// The interval at which the scrub looks again for a sealed segment.
 const IDLE: Duration = Duration::from_secs(1);
 
 type Outcome = Result<Checked, ReadError>;
 type Done = Arc<Mutex<Option<Outcome>>>;
 
-/// What it has done since the start.
+/// The work since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// How often all of the log was read.
+    /// Completed reads of the whole log.
     pub rounds: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes of these that were damaged.
+    /// Damaged bytes among them.
     pub damaged_bytes: u64,
 }
 
-/// Which part is read when. Pure.
+/// The order and the times of the parts. Pure.
 #[derive(Debug)]
 struct Plan {
     period: Duration,
-    /// Where to begin, among the segments there are then; taken by the first part.
+    /// Chooses the segment of the first part, which takes it.
     seed: Option<u64>,
-    /// Where the next part begins.
+    /// The position at which the next part begins.
     at: Lsn,
     next: Time,
     rounds: u64,
@@ -55,10 +55,10 @@ struct Plan {
 /// See the [module](self).
 pub(super) struct Scrub {
     plan: Plan,
-    /// A part is being read.
+    /// True while the thread reads a part.
     reading: bool,
     found: VecDeque<Range<Lsn>>,
-    /// Everything damaged lies before this position.
+    /// A position behind all damaged ranges.
     damaged_to: Lsn,
     scrubbed: Scrubbed,
     done: Done,
@@ -66,7 +66,7 @@ pub(super) struct Scrub {
 }
 
 impl Scrub {
-    /// Nothing is read if `period` is zero.
+    /// Starts the thread. A `period` of zero turns the scrub off.
     pub(super) fn start(
         by: By,
         reader: Reader,
@@ -117,11 +117,11 @@ impl Scrub {
                     }
                 }
             }
-            // It went meanwhile; the next part is of one that is there.
+            // The log has released the segment; the next part comes from another one.
             Err(ReadError::Released) => {}
             Err(error) => {
                 tracing::warn!("a part of the log cannot be looked through: {error}");
-                // Not the same part again and again: from the beginning.
+                // Starts over at the beginning, so that the scrub does not retry this part forever.
                 self.plan.at = Lsn::ZERO;
             }
         }
@@ -129,7 +129,8 @@ impl Scrub {
 }
 
 impl Plan {
-    /// Where to read next, of these segments; when to come again, if not now.
+    /// Returns the position to read next, given these segments, or `None` if there is nothing to read. Sets
+    /// the time of the next call.
     fn poll(&mut self, now: Time, segments: &[SegmentInfo]) -> Option<Lsn> {
         let sealed = || segments.iter().filter(|s| s.sealed);
         let bytes: u64 = sealed().map(|s| s.range.end.since(s.range.start)).sum();
@@ -141,7 +142,7 @@ impl Plan {
             let at = seed as usize % sealed().count();
             self.at = sealed().nth(at).map_or(Lsn::ZERO, |s| s.range.start);
         }
-        // Parts begin where records do: in the middle of a segment only where the last part ended.
+        // A part begins at a record: at the start of a segment, or where the last part ended.
         let here = sealed().find(|s| self.at < s.range.end);
         let (from, again) = match here {
             Some(s) => (self.at.max(s.range.start), false),
@@ -157,7 +158,7 @@ impl Plan {
 }
 
 impl Store {
-    /// Has the next part of the log read again, if it is time to.
+    /// Has the thread read the next part of the log if it is time.
     pub fn scrub(&mut self, now: Time) {
         let scrub = &mut self.scrub;
         scrub.poll();
@@ -169,23 +170,23 @@ impl Store {
         }
     }
 
-    /// When to call [`scrub`](Self::scrub) next.
+    /// Returns the time of the next call of [`scrub`](Self::scrub).
     #[must_use]
     pub const fn scrub_deadline(&self) -> Time {
         match self.scrub.reading || self.scrub.plan.period.is_zero() {
-            // The waker is called.
+            // The thread calls the waker.
             true => Time::NEVER,
             false => self.scrub.plan.next,
         }
     }
 
-    /// A range of positions found damaged, each once a round. A checkpoint is due where a start would need
-    /// it.
+    /// Returns the next damaged range, each once a round. If a start would have to read it, a checkpoint
+    /// becomes due.
     pub fn poll_damaged(&mut self) -> Option<Range<Lsn>> {
         self.scrub.found.pop_front()
     }
 
-    /// What was read again.
+    /// Returns the work of the scrub since the start.
     #[must_use]
     pub const fn scrubbed(&self) -> Scrubbed {
         Scrubbed {
@@ -194,7 +195,8 @@ impl Store {
         }
     }
 
-    /// Returns whether a start would read what is damaged, and would not with a checkpoint of now.
+    /// Returns whether a start would read a damaged range, and a checkpoint of the present state would avoid
+    /// that.
     pub(super) fn starts_on_damage(&self, at: usize) -> bool {
         let kept = self.members[at].checkpoints.kept();
         let newest = kept.last().map_or(Lsn::ZERO, |k| k.next);
@@ -238,7 +240,7 @@ mod tests {
     fn all_sealed_segments_are_through_in_a_period_and_it_begins_again() {
         let mut open = segment(9, 9, 12);
         open.sealed = false;
-        // What was between the first two has gone.
+        // The segment between the first two was released.
         let segments = [segment(1, 1, 3), segment(3, 5, 9), open];
         let (mut plan, mut now, mut read) = (plan(1), Time::ZERO, Vec::new());
         for _ in 0..8 {

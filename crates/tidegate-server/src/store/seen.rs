@@ -1,4 +1,4 @@
-//! What the log holds of a group, gathered from its index when it is opened. Pure.
+//! Summarizes the log's records of a group while the log is opened. Pure.
 
 use std::ops::Range;
 
@@ -21,28 +21,28 @@ pub(super) struct Seen {
     last: (u64, u64),
     /// The commit index.
     committed: u64,
-    /// Where an entry took the place of others: its index and position.
+    /// Entries that overwrote earlier ones: index and position of each.
     overwritten: Vec<(u64, Lsn)>,
-    /// Where indices are missing: the one that was to come, the one that came, and its position.
+    /// Gaps in the indices: the expected index, the index found, and its position.
     gaps: Vec<(u64, u64, Lsn)>,
-    /// Entries that no checkpoint has and that are not in the log.
+    /// Entries that neither a checkpoint nor the log has.
     missing: Vec<Range<u64>>,
-    /// Where the last that a repair gave up ended, at least, whatever it was; and whether that is behind the
-    /// checkpoint.
+    /// A lower bound of the end of the last record, of any group, that a repair gave up; and whether it lies
+    /// behind the checkpoint.
     lost_to: Lsn,
     lost: bool,
-    /// Where entries are.
+    /// The positions of the entries.
     history: History,
-    /// Where checkpoints end, and the last entry before each, once one came after it.
+    /// The ends of the checkpoints, each with the last entry before it once a later entry was seen.
     ends: Vec<(Lsn, Option<(u64, u64)>)>,
-    /// The log does not say that the state of the checkpoint was taken over.
+    /// True if the log does not record yet that this member took over the checkpoint's state.
     installed: bool,
 }
 
 impl Seen {
-    /// Of a log with checkpoints that end there.
+    /// Begins the summary of a log with checkpoints that end at these positions.
     pub(super) fn new(group: u32, ends: impl Iterator<Item = Lsn>) -> Self {
-        // Without any, the log is followed from its beginning.
+        // Without any checkpoint, the replay starts at the beginning of the log.
         let ends = ends.chain([Lsn::ZERO]);
         Self {
             group,
@@ -65,7 +65,7 @@ impl Seen {
             KIND_COMMITTED => self.committed = self.committed.max(info.index),
             KIND_INSTALLED => {
                 self.note_end(info.lsn);
-                // Nothing before it counts, and whoever lacks that state lacks all entries up to it.
+                // No earlier record counts. A checkpoint without that state lacks all entries up to it.
                 self.overwritten.push((0, info.lsn));
                 self.gaps.push((0, info.index + 1, info.lsn));
                 self.history = History::after(info.index, info.term);
@@ -86,7 +86,8 @@ impl Seen {
         }
     }
 
-    /// The next entry stands there: the last was the last before all checkpoints' ends that lie between.
+    /// Notes an entry at this position: the previous entry is the last one before each checkpoint end in
+    /// between.
     fn note_end(&mut self, lsn: Lsn) {
         for (end, before) in &mut self.ends {
             if *end <= lsn && before.is_none() {
@@ -95,18 +96,17 @@ impl Seen {
         }
     }
 
-    /// A part of the log that stood just before this position is gone.
+    /// Notes that the log lacks a part just before this position.
     pub(super) fn note_hole(&mut self, lsn: Lsn) {
         self.history.doubt(lsn);
     }
 
-    /// A repair gave up something, of any group, that ended there or later.
+    /// Notes that a repair gave up a record, of any group, that ended at this position or later.
     pub(super) fn note_lost(&mut self, end: Lsn) {
         self.lost_to = self.lost_to.max(end);
     }
 
-    /// It goes on where a checkpoint ends. Entries that are missing are an error, unless a repair has said
-    /// so.
+    /// Continues from a checkpoint. Missing entries are an error, unless a repair has given them up.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
         let (ours, theirs) = (self.hard_state, header.hard_state);
         if theirs.term > ours.term || (theirs.term == ours.term && ours.vote == 0) {
@@ -128,7 +128,7 @@ impl Seen {
         let end = self.ends.iter().find(|(end, _)| *end == header.next);
         let went_on = end.is_some_and(|(_, before)| before.is_some());
         if !went_on && self.last != (header.index, header.term) {
-            // The state was taken over: entries before the checkpoint's end do not lead to it.
+            // This member took the state over: the entries before the checkpoint's end do not lead to it.
             self.last = (header.index, header.term);
             self.history = History::after(header.index, header.term);
             self.installed = true;
@@ -137,12 +137,12 @@ impl Seen {
         Ok(())
     }
 
-    /// The commit index, as far as it was written.
+    /// Returns the last commit index in the log.
     pub(super) const fn committed(&self) -> u64 {
         self.committed
     }
 
-    /// Returns whether the log has still to say that the checkpoint's state was taken over.
+    /// Returns whether the log has yet to record that this member took over the checkpoint's state.
     pub(super) const fn installed(&self) -> bool {
         self.installed
     }
@@ -155,8 +155,8 @@ impl Seen {
         &self.missing
     }
 
-    /// Returns whether a repair gave up something that may have been this group's and is in no checkpoint: an
-    /// entry, or a vote.
+    /// Returns whether a repair gave up a record that may have been this group's entry or vote and that no
+    /// checkpoint includes.
     pub(super) const fn lost(&self) -> bool {
         self.lost
     }
@@ -165,12 +165,12 @@ impl Seen {
         self.hard_state
     }
 
-    /// Index and term of the last entry.
+    /// Returns index and term of the last entry.
     pub(super) const fn last(&self) -> (u64, u64) {
         self.last
     }
 
-    /// Returns whether the entry that stands there still does.
+    /// Returns whether no later record overwrites the entry at this position.
     pub(super) fn counts(&self, index: u64, lsn: Lsn) -> bool {
         let over = |&(from, at): &(u64, Lsn)| at > lsn && from <= index;
         !self.overwritten.iter().any(over)
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Of entries with these indices at these positions, and checkpoints that end at 50, 60 and 90.
+    /// Summarizes entries with these indices and positions, and checkpoints that end at 50, 60 and 90.
     fn seen(entries: &[(u64, u64)]) -> Seen {
         let mut seen = Seen::new(1, [50, 60, 90].map(Lsn::new).into_iter());
         for &(index, lsn) in entries {
@@ -246,14 +246,14 @@ mod tests {
             seen.follow(header, false).unwrap();
             (seen.last(), seen.installed(), seen.committed())
         };
-        // No entries at all, fewer, other ones, and more that were never committed.
+        // The log has no entries, fewer, different ones, or more that were never committed.
         assert_eq!(taken(&[], &header(9, 7, 90)), ((9, 7), true, 9));
         assert_eq!(taken(&[(1, 10)], &header(9, 7, 90)), ((9, 7), true, 9));
         let other = [(8, 10), (9, 20)];
         assert_eq!(taken(&other, &header(9, 7, 90)), ((9, 7), true, 9));
         let more = [(8, 10), (9, 20), (10, 30)];
         assert_eq!(taken(&more, &header(9, 1, 90)), ((9, 1), true, 9));
-        // It is the member's own.
+        // The state is the member's own.
         assert_eq!(taken(&other, &header(9, 1, 90)), ((9, 1), false, 9));
         assert_eq!(taken(&more, &header(8, 1, 50)), ((8, 1), true, 8));
     }

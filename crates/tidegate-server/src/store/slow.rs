@@ -1,5 +1,5 @@
-//! A disk that is slower than it is: each sync takes longer by a fixed time. For measuring what waiting for
-//! callers gains where syncs are dear; nobody serves with it.
+//! A simulated slow disk: each sync takes longer by a fixed time. Measurements use it to find the gain of
+//! waiting for callers on disks with slow syncs; a serving node never does.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_log::{Storage, StorageFile};
 
-/// See the module.
+/// See the [module](self).
 pub(super) struct Slow<S> {
     inner: S,
     delay: Duration,
@@ -23,7 +23,7 @@ impl<S: Storage> Slow<S> {
     }
 }
 
-/// A single file on such a disk.
+/// Wraps a single file in the same way.
 pub(super) fn slowed(inner: Arc<dyn StorageFile>, delay: Duration) -> Arc<dyn StorageFile> {
     match delay.is_zero() {
         true => inner,

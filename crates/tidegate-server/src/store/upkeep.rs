@@ -1,8 +1,8 @@
-//! What a store does so that its log does not grow for ever: when a checkpoint is due, which segments may go,
-//! which are copied forward; and whether there is space.
+//! Keeps the log from growing forever: decides when a checkpoint is due, which segments the log releases,
+//! which ones the store copies forward, and whether there is space.
 //!
-//! A segment goes when no message in it is needed and all of it lies before the older of the two checkpoints
-//! that are kept: so a start can do with either of them. Only where there is no space one has to do.
+//! The store releases a segment once no message in it is needed and it ends before the older of the two kept
+//! checkpoints, so that a start can use either of them. If there is no space, the newer checkpoint suffices.
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 
@@ -13,35 +13,35 @@ use super::member::Member;
 use super::{LyingIn, Store};
 use crate::stream::Lying;
 
-/// A segment is copied forward when less than this share of it is needed.
+/// The store copies a segment forward if less than this share of it is live.
 const LIVE_SHARE_MAX: f64 = 0.25;
-/// A checkpoint is due when the log has grown by so many times the last one's bytes.
+/// A checkpoint is due when the log has grown by this many times the last checkpoint's bytes.
 pub(super) const GROWTH: u64 = 4;
-/// Where space could not be kept back for a checkpoint, that is tried again when the log has grown by so
+/// If the reserve for a checkpoint could not be made, the store tries again after the log has grown by this
 /// much.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
-/// A checkpoint that failed is tried again with each so many-th look for space: a large one takes seconds to
-/// write.
+/// The store retries a failed checkpoint once in this many looks for space, because a large checkpoint takes
+/// seconds to write.
 const LOOKS_PER_CHECKPOINT: u32 = 8;
-/// The log may pass its quota by so much before that is noticed.
+/// The log may pass its quota by this much before the store notices.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
-/// Whether there is room for more messages.
+/// The space for more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// There is.
+    /// There is space for more messages.
     Free,
-    /// The disk is full, or the log is at its quota. What is left serves what makes room: deleting, purging,
-    /// acknowledging.
+    /// The disk is full, or the log is at its quota. The remaining space serves operations that free space:
+    /// deleting, purging, acknowledging.
     Low,
-    /// The disk is full, and of what the log had allocated a reserve is left: it is for deleting and purging
+    /// The disk is full, and only a reserve of the allocated segments is left. It serves deleting and purging
     /// alone.
     Scarce,
 }
 
 impl Store {
-    /// Whether there is room for more messages. While there is not, [`ask_for_space`](Self::ask_for_space)
-    /// looks again.
+    /// Returns the space for more messages. Unless it is free, [`ask_for_space`](Self::ask_for_space) looks
+    /// again.
     #[must_use]
     pub fn space(&self) -> Space {
         match (self.log.disk_full(), self.over_quota.0) {
@@ -51,8 +51,8 @@ impl Store {
         }
     }
 
-    /// Tries again what a full disk refused: to allocate, and now and then to write a checkpoint. Meant to be
-    /// called twice a second while there is no space.
+    /// Retries the operations that a full disk refused: allocating, and now and then writing a checkpoint.
+    /// Call it twice a second while there is no space.
     pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
         self.looks_for_space = self.looks_for_space.wrapping_add(1);
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Bytes of the log that were not released, of checkpoints, and of what is kept back for the next ones.
+    /// Returns the bytes of the unreleased log, of the checkpoints, and of the reserves for the next ones.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let of = |m: &Member| {
@@ -83,7 +83,7 @@ impl Store {
         kept + log
     }
 
-    /// Returns whether the state of a group should be handed to [`checkpoint`](Self::checkpoint) now.
+    /// Returns whether the caller should hand the state of a group to [`checkpoint`](Self::checkpoint) now.
     #[must_use]
     pub fn wants_checkpoint(&self, at: usize) -> bool {
         if self.is_checkpointing(at) {
@@ -101,11 +101,11 @@ impl Store {
                     || self.lets_go(at)))
     }
 
-    /// What stands in the log before this position is in the group's state, or does not count. Of a group at
-    /// rest that is all of the log, so that it does not keep what others wrote.
+    /// Returns the position before which the log holds nothing that the group's state lacks. For a group at
+    /// rest this is the end of the durable log, so that the group does not hold other groups' records.
     pub(super) fn covered(&self, at: usize) -> Lsn {
         let member = &self.members[at];
-        // What was covered once is, though there may be entries since that are not due.
+        // A position once covered stays covered, even if entries have arrived since that are not due.
         let before = member.applied.2.max(member.tried);
         let others = self.members.len() > 1 && self.rests(at);
         let settled = || member.settled_to(self.log.durable());
@@ -113,15 +113,16 @@ impl Store {
         settled.map_or(before, |settled| before.max(settled))
     }
 
-    /// Whoever took over the newest checkpoint would lack entries behind it that this member cannot send any
-    /// more.
+    /// Returns whether a member that took over the newest checkpoint would lack entries behind it that this
+    /// member can no longer send.
     fn leads_nowhere(&self, at: usize) -> bool {
         let member = &self.members[at];
         let newest = member.checkpoints.kept().last().map_or(0, |k| k.index);
         !member.group.is_alone() && member.group.first_index() > newest + 1
     }
 
-    /// There is no space, and a checkpoint would let some segment go, or be copied forward.
+    /// Returns whether there is no space and a checkpoint would let the store release or copy forward a
+    /// segment.
     fn stuck(&self, at: usize) -> bool {
         if self.space() == Space::Free {
             return false;
@@ -133,19 +134,19 @@ impl Store {
         sealed.any(|s| waits(s) && self.is_mostly_unneeded(s))
     }
 
-    /// Returns whether it is worth copying forward what is needed of it.
+    /// Returns whether the segment has so few live bytes that copying them forward pays.
     fn is_mostly_unneeded(&self, segment: &SegmentInfo) -> bool {
         let live = self.live_of(segment.range.start.get());
         live as f64 <= LIVE_SHARE_MAX * self.options.segment_bytes as f64
     }
 
-    /// What is needed of the segment that begins there.
+    /// Returns the live bytes of the segment that begins at this position.
     fn live_of(&self, base: u64) -> u64 {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
 
-    /// Has the state of a group written that came of everything that was due so far. `parts` is called on
-    /// another thread. Not while another one is being written: see
+    /// Writes a checkpoint of a group. Its state must include everything that was due so far. Another thread
+    /// calls `parts`. No other checkpoint of the group may be in progress: see
     /// [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
     pub fn checkpoint(&mut self, at: usize, parts: Parts) {
         let next = self.covered(at);
@@ -160,7 +161,7 @@ impl Store {
         };
         member.tried = next;
         if member.apart.from().is_some_and(|from| from < next) {
-            // From now on segments go whatever was fetched into them.
+            // From now on the log may release the segments with the fetched messages.
             member.apart = Apart::default();
         }
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -169,8 +170,8 @@ impl Store {
         member.checkpoints.write(header, parts);
     }
 
-    /// Returns whether a checkpoint is being written, or a state taken over, so that there is none to be
-    /// written of the one there was.
+    /// Returns whether a checkpoint is in progress, or a state is being taken over, so that no checkpoint of
+    /// the old state may be written.
     #[must_use]
     pub fn is_checkpointing(&self, at: usize) -> bool {
         let member = &self.members[at];
@@ -179,29 +180,29 @@ impl Store {
             || member.catching_up.is_installed()
     }
 
-    /// Bytes of the groups' newest checkpoints.
+    /// Returns the bytes of the groups' newest checkpoints.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> u64 {
         let newest = self.members.iter().map(|m| m.checkpoints.kept().last());
         newest.flatten().map(|k| k.bytes).sum()
     }
 
-    /// What the streams are to be asked: which messages lie in a segment that is to be copied forward. The
-    /// answer goes to [`handle_lying`](Self::handle_lying).
+    /// Returns the next question to the streams: which of their messages lie in the segment to copy forward.
+    /// Pass the answer to [`handle_lying`](Self::handle_lying).
     #[must_use]
     pub fn poll_lying(&self) -> Option<LyingIn> {
         self.compaction.poll_lying()
     }
 
-    /// Messages that lie in the segment asked about, and where to go on asking, if there is more to look
-    /// through. Wakes the loop.
+    /// Takes the messages that lie in that segment, and the point from which to ask on, if there are more.
+    /// Wakes the loop.
     pub fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
         let groups = self.members.len();
         self.compaction.handle_lying(lying, next, groups);
         (self.waker)();
     }
 
-    /// A turn of all of it.
+    /// Does one turn of all upkeep.
     pub(super) fn keep_up(&mut self) {
         for at in 0..self.members.len() {
             match self.members[at].checkpoints.poll() {
@@ -211,8 +212,8 @@ impl Store {
                     self.finish_install(at, true);
                     self.review = true;
                 }
-                // What was there is still there. The next is tried when the log has grown again, or there may
-                // be space.
+                // The earlier checkpoints still exist. The store tries again after the log has grown, or when
+                // there may be space.
                 Some(Err(error)) => {
                     tracing::warn!("no checkpoint was written: {error}");
                     self.members[at].failed = true;
@@ -233,7 +234,7 @@ impl Store {
                 self.release();
                 self.choose();
             }
-            // When a segment is through, it may go and another one may be next.
+            // After the last copy of a segment, the store may release it and choose the next one.
             if !self.relocate() {
                 break;
             }
@@ -244,8 +245,8 @@ impl Store {
         }
     }
 
-    /// There may be space for what is kept back, but looking for it all the time would be in the way of what
-    /// a full disk has left.
+    /// Retries the reserve for the next checkpoint, at intervals: constant attempts would compete for the
+    /// space that a full disk has left.
     fn keep_reserve(&mut self, at: usize) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
@@ -254,7 +255,7 @@ impl Store {
         }
     }
 
-    /// Counting takes a look at every segment: so it is done now and then, and each time while there is no
+    /// Counting visits every segment. So the store counts at intervals, and at each turn while there is no
     /// room.
     fn look_at_quota(&mut self) {
         let Some(max) = self.options.max_file_store else {
@@ -267,13 +268,13 @@ impl Store {
         }
     }
 
-    /// What lies before is not needed for a start.
+    /// Returns the position before which no start needs the log.
     fn bound(&self) -> Lsn {
         let bounds = self.members.iter().map(|m| self.bound_of(m));
         bounds.min().unwrap_or(Lsn::ZERO)
     }
 
-    /// The same as far as one group is concerned.
+    /// Returns the position before which a start does not need the log for this group.
     fn bound_of(&self, member: &Member) -> Lsn {
         match (member.checkpoints.kept(), self.space()) {
             ([older, _], Space::Free) => older.next,
@@ -294,7 +295,8 @@ impl Store {
                 self.compaction.forget(base);
                 for member in &mut self.members {
                     member.live.forget(base);
-                    // Whoever lags so far is given the state instead; a dead node keeps nobody's segments.
+                    // The leader gives a follower that lags so far the state instead. A dead node holds no
+                    // segments.
                     member.group.handle_released(segment.range.end);
                 }
             }

@@ -1,6 +1,6 @@
-//! Three members whose messages are lost, late and doubled, whose disks are slow or hang, and who crash: what
-//! is committed stays, is the same everywhere, and is durable on a quorum before anybody is told. All of it
-//! follows from a seed.
+//! Simulates three members with lost, late and duplicated messages, with slow or hanging disks, and with
+//! crashes. Every committed entry stays, is the same on all members, and is durable on a quorum before any
+//! member returns it. A seed determines each run.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use crate::lab::Lab;
 use crate::replica::records::{KIND_COMMITTED, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 use crate::replica::{History, wire};
 
-/// Draws numbers; the same for the same seed.
+/// Draws pseudo-random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -33,7 +33,7 @@ const IDS: [u64; 3] = [11, 22, 33];
 /// Entries by index: their term and bytes.
 type Entries = BTreeMap<u64, (u64, Bytes)>;
 
-/// A checkpoint: the state, and where the log goes on.
+/// A checkpoint: the state, and the position from which the log continues.
 #[derive(Clone, Default)]
 struct Checkpoint {
     index: u64,
@@ -42,7 +42,7 @@ struct Checkpoint {
     state: Entries,
 }
 
-/// A member with its disk, which is all that a crash leaves.
+/// A member and its disk. A crash leaves only the disk.
 struct Node {
     id: u64,
     group: Option<Group>,
@@ -51,13 +51,13 @@ struct Node {
     durable: u64,
     batches: VecDeque<u64>,
     checkpoint: Checkpoint,
-    /// What was applied.
+    /// The applied entries.
     state: Entries,
-    /// Index and term of the last that was.
+    /// Index and term of the last applied entry.
     applied: (u64, u64),
-    /// A state that was fetched and is being written.
+    /// A fetched state that the member is writing.
     installing: Option<Checkpoint>,
-    /// Its disk makes nothing durable until then.
+    /// The turn before which the disk makes nothing durable.
     hangs_until: u64,
     released: u64,
 }
@@ -95,8 +95,8 @@ impl Node {
         }
     }
 
-    /// What the log says counts: term and vote, entries, commit index, and whether it knows of the
-    /// checkpoint.
+    /// Returns the valid contents of the log: the hard state, the entries, the commit index, the history, and
+    /// whether the log lacks a record of the checkpoint's takeover.
     fn restored(&self) -> (HardState, Entries, u64, History, bool) {
         let mut hard_state = HardState::default();
         let (mut entries, mut history) = (Entries::new(), History::default());
@@ -178,7 +178,7 @@ impl Node {
         self.group = Some(Group::open(self.options(), restored));
     }
 
-    /// The log takes what there is.
+    /// Appends all waiting batches to the log.
     fn append(&mut self) {
         let Some(group) = &mut self.group else { return };
         while let Some(batch) = group.poll_append() {
@@ -204,7 +204,7 @@ impl Node {
         }
     }
 
-    /// Entries for those that lag are read.
+    /// Reads the entries that lagging followers wait for.
     fn read(&mut self) {
         let Some(group) = &mut self.group else { return };
         while let Some(lagging) = group.poll_lagging() {
@@ -238,12 +238,12 @@ struct Cluster {
     now: u64,
     nodes: Vec<Node>,
     network: Vec<Sent>,
-    /// Nobody hears this one, or is heard by it.
+    /// The member that exchanges no messages with the others.
     cut: Option<u64>,
-    /// One message in so many is lost, or comes twice.
+    /// One message in this many is lost or duplicated.
     trouble: u64,
     leaders: HashMap<u64, u64>,
-    /// Everything anybody was told is committed.
+    /// All entries that any member returned as committed.
     committed: Entries,
     /// The bytes of an entry and the term before it, by index and term.
     written: HashMap<(u64, u64), (Bytes, u64)>,
@@ -315,7 +315,7 @@ impl Cluster {
         }
     }
 
-    /// Returns whether this entry is durable on most.
+    /// Returns whether this entry is durable on a majority.
     fn is_safe(&self, index: u64, term: u64) -> bool {
         let has = |node: &&Node| {
             let (_, entries, ..) = node.restored();
@@ -344,7 +344,7 @@ impl Cluster {
         self.agree(at);
     }
 
-    /// What it applied is what everybody did.
+    /// Checks that the member has applied the same entries as all others.
     fn agree(&mut self, at: usize) {
         let node = &self.nodes[at];
         let last = self
@@ -360,11 +360,12 @@ impl Cluster {
 
     fn start(&mut self, at: usize) {
         self.nodes[at].start();
-        // What its log says is committed counts, though nobody may have applied it before.
+        // Entries that its log records as committed count, even if no member has applied them before.
         self.agree(at);
     }
 
-    /// No two lead in a term; entries with one index and term are one, and stand behind the same one.
+    /// Checks that each term has one leader, and that entries with the same index and term have the same
+    /// bytes and the same entry before them.
     fn check(&mut self) {
         for node in &self.nodes {
             let Some(group) = &node.group else { continue };
@@ -399,7 +400,7 @@ impl Cluster {
         }
     }
 
-    /// A member that needs the state fetches it from whoever has it.
+    /// Lets a member that needs the state fetch it from a member that has it.
     fn catch_up(&mut self, at: usize) {
         let Some(wanted) = self.nodes[at].group.as_ref().and_then(Group::poll_catch_up) else {
             return;
@@ -425,10 +426,10 @@ impl Cluster {
         }
     }
 
-    /// What is being written of it is durable.
+    /// Makes the fetched state durable.
     fn installed(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        // Its position is behind everything there is; that is durable first.
+        // The checkpoint's position is behind the whole log, which becomes durable first.
         node.sync(usize::MAX);
         if let (Some(group), Some(checkpoint)) = (&mut node.group, node.installing.take()) {
             node.applied = (checkpoint.index, checkpoint.term);
@@ -439,7 +440,7 @@ impl Cluster {
         }
     }
 
-    /// The log lets go of what stands before the last checkpoint.
+    /// Releases the log before the last checkpoint, and takes a new checkpoint.
     fn release(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.installing.is_some() || node.group.is_none() {
@@ -477,7 +478,7 @@ impl Cluster {
         self.now += 1;
         self.deliver();
         for at in 0..self.nodes.len() {
-            // Clocks differ a little.
+            // The members' clocks differ a little.
             if self.dice.once_in(5) {
                 self.nodes[at]
                     .group
@@ -504,7 +505,7 @@ impl Cluster {
                 .is_some_and(|g| g.poll_lagging().is_some())
                 && self.dice.once_in(3)
             {
-                // Only what is durable can be read.
+                // Only durable entries can be read.
                 self.nodes[at].read();
                 self.reads += 1;
             }
@@ -514,7 +515,7 @@ impl Cluster {
         }
     }
 
-    /// Something goes wrong, or well again.
+    /// Causes a fault, or repairs one.
     fn disturb(&mut self) {
         let at = self.dice.below(3) as usize;
         match self.dice.below(9) {
@@ -537,8 +538,8 @@ impl Cluster {
         }
     }
 
-    /// A leader is left alone with what it proposes, while the others go on, and let go of what it would
-    /// need.
+    /// Cuts a leader off with its proposals, while the other members continue and release the entries that it
+    /// would need.
     fn strand(&mut self) {
         let leads = |n: &Node| n.group.as_ref().is_some_and(Group::leads);
         let Some(alone) = self.nodes.iter().position(leads) else {
@@ -573,7 +574,7 @@ impl Cluster {
         }
     }
 
-    /// Of what was not durable some of the first may be.
+    /// Crashes a member. Some of its first undurable batches may become durable.
     fn crash(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.group.take().is_some() {
@@ -582,8 +583,8 @@ impl Cluster {
         }
     }
 
-    /// All is well: everybody comes to the same state, with everything that was ever committed in it, and
-    /// goes on.
+    /// Repairs all faults and checks that all members reach the same state with every committed entry, and
+    /// continue.
     fn heal(&mut self) {
         (self.cut, self.trouble) = (None, 0);
         for at in 0..self.nodes.len() {
@@ -657,7 +658,7 @@ fn what_is_committed_is_the_same_everywhere_and_stays() {
     assert!(committed > 200 * 50 && installed > 20 && reads > 20 && terms > 400);
 }
 
-/// The one that leads, once there is one.
+/// Runs the cluster until a member leads, and returns that member.
 fn leader(cluster: &mut Cluster) -> usize {
     for _ in 0..2000 {
         cluster.turn();

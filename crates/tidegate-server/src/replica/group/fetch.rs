@@ -1,30 +1,30 @@
-//! Entries that are only in the log any more, for followers that lag: somebody reads them, then Raft asks
-//! again.
+//! Entries that only the log still has, for lagging followers: the store reads them, and then Raft asks for
+//! them again.
 
 use bytes::Bytes;
 use tidegate_log::Lsn;
 
 use super::Group;
 
-/// Entries to be read from the log.
+/// A request to read entries from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lagging {
-    /// The first that is wanted; about as many as go into a message are.
+    /// The index of the first wanted entry. Raft wants about as many entries as fit into a message.
     pub index: u64,
-    /// Reading begins here, at the record of this entry or one before it. Of entries with one index the one
-    /// counts whose term [`Group::term_of`] tells.
+    /// The entry at which to begin reading, at or before `index`, and the position of its record. Among
+    /// records with the same index, the valid one has the term that [`Group::term_of`] returns.
     pub near: (u64, Lsn),
 }
 
 impl Group {
-    /// What is to be read next; the same until it was.
+    /// Returns the next request to read. It stays the same until it is answered.
     #[must_use]
     pub fn poll_lagging(&self) -> Option<Lagging> {
         let (index, near) = self.raft.store().wanted()?;
         Some(Lagging { index, near })
     }
 
-    /// The term of the entry with this index, if it can still be sent.
+    /// Returns the term of the entry with this index, if this member can still send it.
     #[must_use]
     pub fn term_of(&self, index: u64) -> Option<u64> {
         let known = index > 0 && index <= self.last_index();
@@ -32,8 +32,8 @@ impl Group {
         term.flatten().filter(|term| *term > 0)
     }
 
-    /// Entries from this index on were read: index, term and bytes of each. Those that do not count, or not
-    /// follow each other, are passed over.
+    /// Takes entries that were read, from this index on: index, term and bytes of each. It skips entries that
+    /// are overwritten or not consecutive.
     pub fn handle_read(&mut self, index: u64, entries: Vec<(u64, u64, Bytes)>) {
         self.raft.mut_store().set_fetched(index, entries);
         for context in self.raft.mut_store().take_waiting(index) {
@@ -43,7 +43,8 @@ impl Group {
         self.collect();
     }
 
-    /// The entry with this index cannot be read: whoever needs it is given the state instead.
+    /// Notes that the entry with this index cannot be read. The leader gives followers that need it the state
+    /// instead.
     pub fn handle_unreadable(&mut self, index: u64) {
         self.raft.mut_store().lost(index);
         self.handle_read(index, Vec::new());

@@ -1,9 +1,10 @@
-//! Taking over the state from another member, where the log of none reaches back to where this one is.
+//! Takes over the state of another member when no member's log reaches back to this member's position.
 //!
-//! Raft's snapshot message only says that this is needed. It is kept aside ([`CatchUp`]) while somebody
-//! fetches the state and what it refers to, which changes nothing here. Only when a checkpoint of it is
-//! durable does Raft hear of it, and then the log notes it; until both are done this member takes no entries
-//! (they would stand behind the checkpoint and not belong to it) and does not stand for election.
+//! A snapshot message of Raft only says that this is needed. The group keeps it aside ([`CatchUp`]) while the
+//! node fetches the state and the messages in it, which changes nothing here. Raft learns of the state only
+//! once a checkpoint of it is durable, and then the log records it. Until both are done this member does not
+//! stand for election and takes no entries, because they would lie behind the checkpoint and not belong to
+//! it.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{INVALID_ID, StateRole};
@@ -12,49 +13,49 @@ use super::Group;
 use crate::replica::step::StepError;
 use crate::replica::tail;
 
-/// What a member needs that the leader's log does not reach back to.
+/// A state that a member needs because the leader's log does not reach back to the member's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatchUp {
-    /// Who leads, and has it. Others have it, too, once they have applied as much.
+    /// The leader, which has the state. Other members have it, too, once they have applied as much.
     pub from: u64,
-    /// The state is to be as of this entry, or a later one.
+    /// The least index of the last entry in the state.
     pub index: u64,
     /// That entry's term.
     pub term: u64,
 }
 
-/// A state need not, or cannot, be taken over: the member has those entries itself.
+/// The error of a takeover that is not needed or not possible: the member has those entries itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this member has the entries up to that state: apply them instead")]
 pub struct Unneeded;
 
-/// A state that is being taken over.
+/// The progress of a takeover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Installing {
-    /// Its checkpoint is being written.
+    /// The store writes the state's checkpoint.
     Writing { index: u64, term: u64 },
-    /// Raft knows; the log is to say so.
+    /// Raft knows of the state, and the log has yet to record it.
     Noting { index: u64 },
 }
 
 impl Group {
-    /// What this member is to fetch, as long as it is needed.
+    /// Returns the state that this member has to fetch, as long as it is needed.
     #[must_use]
     pub fn poll_catch_up(&self) -> Option<CatchUp> {
         let needed = |c: &CatchUp| self.lacks(c.index, c.term);
         self.catch_up.filter(needed)
     }
 
-    /// What it was to fetch is not fetched now. Whoever leads says so again, as long as it is needed.
+    /// Drops the request to fetch a state. The leader repeats it as long as it is needed.
     pub const fn forget_catch_up(&mut self) {
         self.catch_up = None;
     }
 
-    /// A state as of this entry was fetched, and a checkpoint of it is going to be written, in which nothing
-    /// in the log counts that is not behind its end now. Nothing may wait to be appended.
+    /// Begins the takeover of a fetched state as of this entry. The store then writes its checkpoint; only
+    /// records behind the present end of the log will count. No batch may wait to be appended.
     ///
     /// # Errors
-    /// It is not needed.
+    /// The state is not needed.
     pub fn begin_install(&mut self, index: u64, term: u64) -> Result<(), Unneeded> {
         assert!(self.outgoing.is_empty(), "everything was appended");
         if self.installing.is_some() || self.leads() || !self.lacks(index, term) {
@@ -64,12 +65,13 @@ impl Group {
         Ok(())
     }
 
-    /// No checkpoint was written.
+    /// Ends a takeover because the checkpoint could not be written.
     pub const fn abort_install(&mut self) {
         self.installing = None;
     }
 
-    /// The checkpoint is durable: entries up to it were applied, none before it is needed.
+    /// Completes a takeover after its checkpoint became durable: all entries up to it are applied, and no
+    /// earlier one is needed.
     pub fn handle_installed(&mut self) {
         let Some(Installing::Writing { index, term }) = self.installing else {
             return;
@@ -89,14 +91,14 @@ impl Group {
             raft.msgs.push(ack);
         }
         self.installing = Some(Installing::Noting { index });
-        // All of these are in the state.
+        // The state includes all of these.
         self.committed.clear();
         self.catch_up = None;
         self.collect();
         self.raft.mut_store().applied(index, term, 0);
     }
 
-    /// Returns whether a state is being taken over.
+    /// Returns whether the member takes over a state.
     #[must_use]
     pub const fn is_installing(&self) -> bool {
         self.installing.is_some()
@@ -115,7 +117,7 @@ impl Group {
         }
     }
 
-    /// Keeps aside what a leader says that has no older entries.
+    /// Keeps the request of a leader that no longer has the older entries.
     pub(super) fn step_snapshot(&mut self, mut message: Message) -> Result<(), StepError> {
         let of = message.get_snapshot().get_metadata();
         let (index, term) = (of.index, of.term);
@@ -124,11 +126,11 @@ impl Group {
             let from = message.from;
             self.catch_up = Some(CatchUp { from, index, term });
         } else if current && !self.is_installing() {
-            // It has them all: Raft only learns that they are committed.
+            // The member has all these entries; Raft only learns that they are committed.
             message.set_snapshot(tail::snapshot(index, term, &self.options.voters));
             return self.raft_step(message);
         }
-        // It is a sign of life.
+        // The message counts as a heartbeat.
         let mut heartbeat = Message::default();
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.from, heartbeat.to) = (message.from, message.to);
@@ -136,7 +138,7 @@ impl Group {
         self.raft_step(heartbeat)
     }
 
-    /// Returns whether the state as of this entry cannot be had by applying what is in the log.
+    /// Returns whether the log's entries cannot lead to the state as of this entry.
     fn lacks(&self, index: u64, term: u64) -> bool {
         let log = &self.raft.raft.raft_log;
         index > log.committed && !log.match_term(index, term)

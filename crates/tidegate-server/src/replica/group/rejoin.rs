@@ -1,18 +1,19 @@
-//! A member that lost its disk takes part again, under the identity it had.
+//! Lets a member that lost its disk take part again under its former identity.
 //!
-//! It has forgotten for whom it voted, and what it acknowledged. So it begins in a term that nobody was in
-//! while it had its disk, one above the highest of *all* the others, with its vote in that term spent; and it
-//! helps nobody to lead before it has committed an entry of that term or a later one. Whoever proposed that
-//! entry was elected by the others alone: this member follows nobody in an earlier term, which makes whoever
-//! led step down. So that leader has everything that was ever committed, and when this member has that entry,
-//! so has it. The argument is that of the recovery in Liskov and Cowling, *Viewstamped Replication Revisited*
-//! (2012), section 4.3, put in Raft's terms.
+//! The member has forgotten its votes and its acknowledgements. So it begins in a term that no member was in
+//! while it had its disk, one above the highest of *all* other members, with its vote in that term spent. It
+//! neither votes nor leads before it has committed an entry of that term or a later one. The leader that
+//! proposed this entry was elected by the other members alone. The rejoining member follows no leader of an
+//! earlier term, and its higher term makes such a leader step down. So the new leader has every entry that
+//! was ever committed, and once the rejoining member has the new leader's entry, it has them, too. The
+//! argument is that of the recovery in Liskov and Cowling, *Viewstamped Replication Revisited* (2012),
+//! section 4.3, put in Raft's terms.
 
 use super::{Group, GroupOptions, Restored};
 use crate::replica::records::HardState;
 
-/// Puts a member that comes back at the beginning of its term, if it is not beyond; whether the log has to
-/// say so.
+/// Moves a rejoining member to the beginning of its term, unless it is in a later one. Returns whether the
+/// log has to record that.
 pub(super) fn begin(options: &GroupOptions, restored: &mut Restored) -> bool {
     let later = |term: &u64| *term > restored.hard_state.term;
     let Some(term) = options.rejoined.filter(later) else {
@@ -24,21 +25,21 @@ pub(super) fn begin(options: &GroupOptions, restored: &mut Restored) -> bool {
 }
 
 impl Group {
-    /// Returns whether this member has, durably, everything it may ever have acknowledged: always, unless it
-    /// lost its disk. Until then it neither votes nor leads.
+    /// Returns whether this member durably has every entry it may ever have acknowledged. That holds unless
+    /// it lost its disk. Until then it neither votes nor leads.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let Some(since) = self.options.rejoined else {
             return true;
         };
-        // Of two members the other one has everything: nothing is committed without it.
+        // The other member of two has every committed entry: no entry is committed without it.
         let log = &self.raft.raft.raft_log;
         let settled = log.committed.min(log.persisted);
         self.options.voters.len() == 2 || log.term(settled).is_ok_and(|term| term >= since)
     }
 
-    /// The term this member can vouch for to one that lost its disk: it has been in no later one. `None` if
-    /// it lost its own.
+    /// Returns the term that this member vouches for to a member that lost its disk: this member has been in
+    /// no later term. Returns `None` if this member lost its own disk.
     #[must_use]
     pub fn vouched_term(&self) -> Option<u64> {
         self.is_whole().then_some(self.raft.raft.term)

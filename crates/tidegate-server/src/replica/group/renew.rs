@@ -1,24 +1,24 @@
-//! Entries that are not committed for long, written once more: so that the log may let go of where they
-//! stood, though a majority is away.
+//! Appends entries again that stay uncommitted for long, so that the log can release their old records
+//! although a majority is away.
 
 use tidegate_log::Lsn;
 
 use super::{Batch, Group};
 use crate::replica::records;
 
-/// Where entries end that were written again, and index, term and new position of each. Until they are
-/// durable they count where they stood before.
+/// The end of a batch of renewed entries, and the index, term and new position of each. Until the batch is
+/// durable, the old positions count.
 pub(super) type Renewed = (Lsn, Vec<((u64, u64), Lsn)>);
 
 impl Group {
-    /// The index of the last entry that was handed out to be applied.
+    /// Returns the index of the last entry handed out for applying.
     #[must_use]
     pub fn applied_index(&self) -> u64 {
         self.raft.store().applied_index()
     }
 
-    /// Where in the log the first entry stands that was not handed out to be applied, if that is known: all
-    /// the group has before it is applied, or written again behind it.
+    /// Returns the position of the first entry not handed out for applying, if known. All earlier entries of
+    /// the group are applied, or renewed behind this position.
     #[must_use]
     pub fn unapplied_from(&self) -> Option<Lsn> {
         let tail = self.raft.store();
@@ -26,7 +26,7 @@ impl Group {
         lsn
     }
 
-    /// Bytes of the entries that were not handed out to be applied.
+    /// Returns the bytes of the entries not handed out for applying.
     #[must_use]
     pub fn unapplied_bytes(&self) -> u64 {
         let tail = self.raft.store();
@@ -35,9 +35,9 @@ impl Group {
         bytes.sum()
     }
 
-    /// Has all entries written once more that were not handed out to be applied. They take the places of what
-    /// they are equal to, so nothing changes but where they stand. Not while anything is on its way, and only
-    /// in one append: a crash leaves all of them or none. Whether it is done.
+    /// Appends all entries again that were not handed out for applying. The copies equal the entries that
+    /// they replace, so only their positions change. Refuses while a batch is on its way or if the entries do
+    /// not fit into one append: after a crash the log has all copies or none. Returns whether it did.
     pub fn renew(&mut self) -> bool {
         if !self.is_durable() || !self.committed.is_empty() || self.is_installing() {
             return false;
@@ -54,7 +54,7 @@ impl Group {
         if records.is_empty() || bytes > self.options.batch_bytes_max {
             return false;
         }
-        // No batch of Raft's: it knows that they are durable.
+        // Raft did not make this batch: it knows that these entries are durable.
         self.put_out(Batch {
             records,
             since: self.ticks,
@@ -64,7 +64,7 @@ impl Group {
         true
     }
 
-    /// What was written again and is durable counts where it stands now.
+    /// Moves renewed entries that are durable to their new positions.
     pub(super) fn place_renewed(&mut self, durable: Lsn) {
         let renewed = self.renewed.take_if(|(end, _)| *end <= durable);
         for ((index, term), lsn) in renewed.map_or_else(Vec::new, |(_, entries)| entries) {

@@ -1,5 +1,5 @@
-//! A group before a log that only counts: what it wants written, in which order, and when it calls something
-//! committed.
+//! Tests a group with a log that only counts: the records that the group wants written, their order, and the
+//! time at which it returns an entry as committed.
 
 use std::collections::VecDeque;
 
@@ -24,12 +24,12 @@ fn options() -> GroupOptions {
     }
 }
 
-/// What is committed next that somebody proposed.
+/// Returns the next committed entry that a caller proposed.
 fn decided(group: &mut Group) -> Option<Committed> {
     std::iter::from_fn(|| group.poll_committed()).find(|c| !c.data.is_empty())
 }
 
-/// A log: gives positions, and keeps what was appended.
+/// A log that assigns positions and keeps the appended records.
 #[derive(Default)]
 struct Paper {
     end: u64,
@@ -143,7 +143,7 @@ fn who_is_not_alone_does_not_lead_by_itself() {
     assert_eq!(refused, Err(ProposeError::NotLeader));
 }
 
-/// What a message says that stands in no test's way.
+/// Builds an answer of this kind to a message, in the message's term.
 fn answer(to: &Message, kind: MessageType, index: u64) -> Message {
     let mut answer = Message::default();
     answer.set_msg_type(kind);
@@ -152,7 +152,7 @@ fn answer(to: &Message, kind: MessageType, index: u64) -> Message {
     answer
 }
 
-/// A member of three that leads, with 2 as its only follower that answers, and everything durable and said.
+/// Builds a leader of three members. Follower 2 alone answers, and all batches and messages are done.
 fn leader(options: GroupOptions) -> (Group, Paper) {
     let (mut group, mut log) = (Group::open(options, Restored::default()), Paper::default());
     group.campaign();
@@ -256,7 +256,7 @@ fn what_nobody_commits_is_written_again_and_counts_there_once_that_is_durable() 
     }
 }
 
-/// A message of member 2 or 3, of which some fields may be as they are in earnest.
+/// Generates a message to member 1 with random fields, some of which may be valid.
 fn any_message() -> impl Strategy<Value = Message> {
     let kinds = prop::sample::select(vec![
         MessageType::MsgHup,
@@ -331,7 +331,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 enum Op {
     Propose(usize),
     Accept,
-    /// So many batches become durable, and a part of the next.
+    /// This many batches become durable, and a part of the next.
     Durable(usize),
     Poll,
 }
@@ -405,7 +405,7 @@ proptest! {
             let waiting: usize = proposed[taken..].iter().map(|(_, data)| data.len()).sum();
             prop_assert_eq!(group.uncommitted_bytes(), waiting as u64);
         }
-        // All that can be written and synced comes out.
+        // Everything that can be written and synced becomes committed.
         while log.accept(&mut group) {}
         group.handle_durable(Lsn::new(log.end));
         while decided(&mut group).is_some() {
@@ -429,7 +429,7 @@ fn who_has_forgotten_what_it_acknowledged_is_told_by_whoever_counts_on_it() {
     (message.from, message.to, message.term) = (2, 1, 5);
     group.step(message.clone()).unwrap();
     message.commit = 7;
-    // A leader of the past counts on nobody.
+    // The commit index of an earlier term's leader has no effect.
     let mut old = message.clone();
     old.term = 4;
     group.step(old).unwrap();
