@@ -1,4 +1,4 @@
-//! Who is asked for a state: answers from what it has, a bounded part in each turn.
+//! Answers other nodes' questions about a state from this node's data, a bounded part in each turn.
 
 use std::collections::VecDeque;
 
@@ -6,46 +6,47 @@ use bytes::Bytes;
 
 use super::wire::{Ask, MessagesEncoder, encode_state};
 
-/// The most bytes of an answer, but for one message larger than that.
+/// The most bytes of an answer, except for a single larger message.
 const ANSWER_BYTES: usize = 256 * 1024;
-/// Questions that wait; whoever is not answered asks again.
+/// The most waiting questions. The asker repeats a question that gets no answer.
 const ASKS_MAX: usize = 64;
 
-/// A message, as far as it can be read.
+/// The result of reading a message.
 #[derive(Debug)]
 pub enum Read {
-    /// It, as an entry of its own.
+    /// The message as an entry of its own.
     Ready(Bytes),
-    /// It is being read: the next turn has it.
+    /// The store reads it: the next turn has it.
     Pending,
-    /// It cannot be had.
+    /// It is gone or unreadable.
     Gone,
 }
 
-/// What answers are made of.
+/// The data for the answers.
 pub trait Source {
-    /// A part of the checkpoint as of `index`, of the newest for 0: as of which entry, its bytes in all, the
-    /// part.
+    /// Reads a part of the checkpoint as of `index`, or of the newest one if `index` is 0. Returns the
+    /// checkpoint's index, its length in bytes, and the part.
     fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)>;
 
-    /// The first message of this stream that is numbered `from` or higher; `None` if there is none.
+    /// Returns the first message of this stream that is numbered `from` or higher; `None` if there is none.
     fn next(&mut self, stream: u32, from: u64) -> Option<u64>;
 
-    /// That message.
+    /// Reads that message.
     fn message(&mut self, stream: u32, seq: u64) -> Read;
 }
 
-/// Answers those who ask for a state: see [`crate::catchup`].
+/// Answers questions about a state: see [`crate::catchup`].
 #[derive(Debug, Default)]
 pub struct Giver {
     asks: VecDeque<(u64, Ask)>,
-    /// The answer that is being made: to the first question, up to here.
+    /// The unfinished answer to the first question, and the number at which it continues.
     begun: Option<(MessagesEncoder, u64)>,
 }
 
 impl Giver {
-    /// A question of this member, when so much was applied here. The same one again is the same one; what was
-    /// not applied yet cannot be told from what is gone, so nothing is said of it.
+    /// Queues a question of member `from`, unless it waits already; `applied` is the last entry applied here.
+    /// Ignores a question about messages as of a later entry: the giver could not tell messages not yet
+    /// applied from removed ones.
     pub fn handle_ask(&mut self, applied: u64, from: u64, ask: Ask) {
         if matches!(ask, Ask::Messages { index, .. } if index > applied) {
             return;
@@ -55,13 +56,13 @@ impl Giver {
         }
     }
 
-    /// Returns whether there is something to answer.
+    /// Returns whether no question waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.asks.is_empty()
     }
 
-    /// The next answer, and to whom; `None` if there is none yet.
+    /// Returns the next answer and its receiver; `None` if there is none yet.
     pub fn poll(&mut self, source: &mut dyn Source) -> Option<(u64, Bytes)> {
         let &(to, ask) = self.asks.front()?;
         let answer = match ask {

@@ -1,4 +1,5 @@
-//! Messages that cannot be read where they lie, asked of the other members one after the other.
+//! Fetches messages that are damaged in this node's log from the other members, asking one member after the
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,14 +9,15 @@ use tidegate::Time;
 
 use super::wire::{Answer, Ask};
 
-/// Silence after which the next member is asked.
+/// The silence after which the mender asks the next member.
 const NEXT: Duration = Duration::from_secs(1);
-/// Questions on their way: fewer than a member that is asked keeps in mind.
+/// The most questions in flight: fewer than an asked member keeps.
 const ASKED_MAX: usize = 32;
-/// Messages mended at a time, and kept in mind as lost; more wait until they are read again.
+/// The most messages mended at a time, and the most remembered as lost. Further ones wait until a reader
+/// finds them again.
 const MESSAGES_MAX: usize = 4096;
 
-/// Asks for messages that are damaged, until each came or nobody has it.
+/// Asks for damaged messages until each has arrived or all members lack it.
 #[derive(Debug)]
 pub struct Mender {
     others: Vec<u64>,
@@ -25,17 +27,17 @@ pub struct Mender {
 
 #[derive(Debug)]
 struct Wanted {
-    /// Whom to ask next, and when.
+    /// The member to ask next, and the time to ask it.
     next: usize,
     at: Time,
-    /// A question is on its way.
+    /// True while a question is in flight.
     asked: bool,
-    /// Members that do not have it.
+    /// The members that lack the message.
     without: BTreeSet<u64>,
 }
 
 impl Mender {
-    /// Nothing is damaged; these are the other members.
+    /// Creates a mender without damaged messages, given the other members.
     #[must_use]
     pub const fn new(others: Vec<u64>) -> Self {
         Self {
@@ -45,7 +47,7 @@ impl Mender {
         }
     }
 
-    /// This message of a stream cannot be read where it lies. Whether another one may come.
+    /// Notes that this message of a stream is damaged. Returns whether another member may have it.
     pub fn handle_damaged(&mut self, now: Time, stream: u32, seq: u64) -> bool {
         if self.lost.contains(&(stream, seq)) || self.others.is_empty() {
             return false;
@@ -61,8 +63,8 @@ impl Mender {
         true
     }
 
-    /// A question, and whom to ask. `applied` is the last entry this member applied: who has not does not
-    /// know.
+    /// Returns the next question and the member to ask. `applied` is the last entry that this member applied:
+    /// a member that has not applied it cannot answer.
     pub fn poll(&mut self, now: Time, applied: u64) -> Option<(u64, Ask)> {
         let more = self.asks_more();
         let is_due = |w: &Wanted| w.at <= now && (w.asked || more);
@@ -81,7 +83,7 @@ impl Mender {
         Some((to, ask))
     }
 
-    /// When to poll next.
+    /// Returns the time of the next poll.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let more = self.asks_more();
@@ -89,13 +91,13 @@ impl Mender {
         these.map(|w| w.at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Returns whether there may be another question on its way.
+    /// Returns whether another question may be in flight.
     fn asks_more(&self) -> bool {
         self.wanted.values().filter(|w| w.asked).count() < ASKED_MAX
     }
 
-    /// An answer of this member: a message that was asked for. It is [mended](Self::handle_mended) once it
-    /// was appended.
+    /// Takes an answer of a member, and returns the message in it that was asked for. After appending the
+    /// message, the caller reports it as [mended](Self::handle_mended).
     pub fn handle_answer(
         &mut self,
         now: Time,
@@ -127,7 +129,7 @@ impl Mender {
         None
     }
 
-    /// It lies elsewhere now.
+    /// Notes that the message has a new, intact place.
     pub fn handle_mended(&mut self, stream: u32, seq: u64) {
         self.wanted.remove(&(stream, seq));
     }

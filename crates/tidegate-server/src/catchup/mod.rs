@@ -1,11 +1,12 @@
-//! How a node takes over the state from another one, where no log reaches back to what it has. Pure.
+//! Takes over the state of another node when no log reaches back to this node's position. Pure.
 //!
-//! The node that lacks something asks ([`Taker`]), one question at a time, and goes on asking until it is
-//! answered; whoever is asked answers from what it has ([`Giver`]) and remembers nothing. First comes a
-//! checkpoint, in parts; then the messages its streams hold, as far as the asker does not have them already:
-//! committed messages never change, so what was fetched stays good whoever answers next. A message the giver
-//! no longer has was removed by an entry after the checkpoint, which the asker is going to apply too: until
-//! then it lies nowhere. In the same way a message is had again that is damaged where it lies ([`Mender`]).
+//! The node that needs the state asks ([`Taker`]) one question at a time, and repeats it until another node
+//! answers. The asked node answers from its own data ([`Giver`]) and keeps nothing between questions. The
+//! taker first fetches a checkpoint, in parts, and then the messages in its streams, except those that it has
+//! already. Committed messages never change, so fetched messages stay valid when another node answers next. A
+//! message that the giver no longer has was removed by an entry after the checkpoint. The taker will apply
+//! that entry, too; until then the message has no place. In the same way a node replaces a message that is
+//! damaged in its log ([`Mender`]).
 
 mod giver;
 mod mender;

@@ -1,4 +1,4 @@
-//! Who takes over a state: asks for one thing at a time, and goes on asking until it is answered.
+//! Takes over a state: asks one question at a time, and repeats it until another node answers.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use tidegate::Time;
 use super::wire::{Answer, Ask};
 use crate::stream::{Filter, Place, Streams};
 
-/// Silence after which a question is asked again.
+/// The silence after which the taker repeats a question.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Messages looked at in a turn.
+/// The most messages examined in a turn.
 const TURN_MESSAGES: usize = 16 * 1024;
-/// The most numbers one question names.
+/// The most message numbers in one question.
 const ASKED_MAX: u64 = 16 * 1024;
-/// A checkpoint larger than this is none: 10 million messages take some 200 MB.
+/// No checkpoint is larger than this: 10 million messages take some 200 MB.
 const STATE_BYTES_MAX: u64 = 64 << 30;
 
-/// What the asker has already.
+/// The messages that the taker has already.
 pub trait Own {
-    /// Where it has this message.
+    /// Returns the place of this message, if the taker has it.
     fn place(&self, stream: u32, seq: u64) -> Option<Place>;
 
-    /// The first message of the stream it has that is numbered `from` or higher.
+    /// Returns the first of its messages in the stream that is numbered `from` or higher.
     fn next(&self, stream: u32, from: u64) -> Option<u64>;
 }
 
@@ -36,18 +36,18 @@ impl Own for Streams {
     }
 }
 
-/// What an answer came to.
+/// The result of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Nothing yet.
+    /// No result yet.
     Nothing,
-    /// This is the checkpoint: [`Taker::handle_state`] is to follow, or [`Taker::handle_refused`].
+    /// The whole checkpoint. The caller answers with [`Taker::handle_state`] or [`Taker::handle_refused`].
     State(Vec<u8>),
-    /// These messages of a stream, by number, are to be appended: [`Taker::handle_placed`] is to follow.
+    /// Messages of a stream, by number. The caller appends them and then calls [`Taker::handle_placed`].
     Messages(u32, Vec<(u64, Bytes)>),
 }
 
-/// Asks for a state, one thing at a time: see [`crate::catchup`].
+/// Asks for a state, one question at a time: see [`crate::catchup`].
 #[derive(Debug)]
 pub struct Taker {
     from: u64,
@@ -57,30 +57,30 @@ pub struct Taker {
 
 #[derive(Debug)]
 enum Phase {
-    /// The checkpoint comes in.
+    /// The taker fetches the checkpoint.
     State { index: u64, bytes: Vec<u8> },
-    /// The messages of its streams come in.
+    /// The taker fetches the messages of its streams.
     Messages(Box<Coming>),
 }
 
-/// A state whose messages come in.
+/// A state that the taker completes with messages.
 #[derive(Debug)]
 struct Coming {
     index: u64,
     term: u64,
     streams: Streams,
-    /// The next message to look at.
+    /// The next message to examine.
     cursor: (u32, u64),
-    /// All were looked at.
+    /// True once all messages were examined.
     through: bool,
-    /// How many came.
+    /// The number of fetched messages.
     fetched: u64,
-    /// How many of these are placed.
+    /// The number of them that have a place.
     placed: u64,
 }
 
 impl Taker {
-    /// Asks `from`: whoever leads.
+    /// Creates a taker that asks `from`, the leader.
     #[must_use]
     pub const fn new(from: u64) -> Self {
         Self {
@@ -93,14 +93,14 @@ impl Taker {
         }
     }
 
-    /// Another member has it, too: it is asked from now on.
+    /// Asks another member, which has the state, too, from now on.
     pub fn ask(&mut self, from: u64) {
         if std::mem::replace(&mut self.from, from) != from {
             self.asked = None;
         }
     }
 
-    /// The question to ask now, and whom. Messages that `own` has are not asked for.
+    /// Returns the question to ask now and the member to ask. The taker asks for no messages that `own` has.
     pub fn poll(&mut self, now: Time, own: &dyn Own) -> Option<(u64, Ask)> {
         if let Some((ask, until)) = &mut self.asked {
             if *until > now {
@@ -120,7 +120,7 @@ impl Taker {
         Some((self.from, ask))
     }
 
-    /// When to poll next; at once if there is more to look at.
+    /// Returns the time of the next poll; zero if there are more messages to examine.
     #[must_use]
     pub fn deadline(&self) -> Time {
         match (&self.asked, &self.phase) {
@@ -130,7 +130,7 @@ impl Taker {
         }
     }
 
-    /// An answer; one to what was not asked, or asked before, changes nothing.
+    /// Takes an answer. An answer to another or an earlier question has no effect.
     pub fn handle_answer(&mut self, answer: Answer) -> Taken {
         let Some((asked, _)) = self.asked else {
             return Taken::Nothing;
@@ -154,7 +154,8 @@ impl Taker {
             ) if offset == at => {
                 self.asked = None;
                 if (of != 0 && of != index) || total == 0 || total > STATE_BYTES_MAX {
-                    // That one is gone, or none is there yet: from the beginning, after a while.
+                    // The giver has no longer that checkpoint, or none yet: the taker starts again from the
+                    // beginning.
                     (*known, *bytes) = (0, Vec::new());
                     let ask = Ask::State {
                         index: 0,
@@ -200,7 +201,7 @@ impl Taker {
         }
     }
 
-    /// The checkpoint was read: these are its streams, as of this entry.
+    /// Takes the decoded checkpoint: its streams, and the index and term of the last entry in them.
     pub fn handle_state(&mut self, index: u64, term: u64, streams: Streams) {
         self.asked = None;
         self.phase = Phase::Messages(Box::new(Coming {
@@ -214,7 +215,7 @@ impl Taker {
         }));
     }
 
-    /// The checkpoint was none: it is asked for again.
+    /// Drops a checkpoint that could not be decoded, and asks for it again after a while.
     pub fn handle_refused(&mut self, now: Time) {
         self.phase = Phase::State {
             index: 0,
@@ -227,7 +228,7 @@ impl Taker {
         self.asked = Some((ask, now + AGAIN));
     }
 
-    /// A message that came in lies there now; what it counts.
+    /// Notes the place of a fetched message, and returns the bytes with which the message counts.
     pub fn handle_placed(&mut self, stream: u32, seq: u64, place: Place) -> u32 {
         let Phase::Messages(coming) = &mut self.phase else {
             return 0;
@@ -238,7 +239,7 @@ impl Taker {
         bytes.map_or(0, |m| m.bytes)
     }
 
-    /// How many messages came and have their place.
+    /// Returns the number of fetched messages that have their place.
     #[must_use]
     pub fn placed(&self) -> u64 {
         match &self.phase {
@@ -247,21 +248,21 @@ impl Taker {
         }
     }
 
-    /// A message of the own streams lies elsewhere now.
+    /// Notes a new place of a message of this member's own streams.
     pub fn handle_relocated(&mut self, stream: u32, seq: u64, from: Place, to: Place) {
         if let Phase::Messages(coming) = &mut self.phase {
             coming.streams.relocate(stream, seq, from, to);
         }
     }
 
-    /// Returns whether everything is there.
+    /// Returns whether the state is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())
     }
 
-    /// The state: as of which entry and its term, and how many messages were fetched. `None` before it is
-    /// whole.
+    /// Returns the state with the index and term of its last entry, and the number of fetched messages.
+    /// Returns `None` before it is complete.
     #[must_use]
     pub fn into_state(self) -> Option<(u64, u64, Streams, u64)> {
         match self.phase {
@@ -287,7 +288,7 @@ impl Coming {
         }
     }
 
-    /// Those of these numbers that did not come are not to be had any more.
+    /// Gives up the messages among these numbers that the answer lacks: the giver no longer has them.
     fn give_up_missing(&mut self, stream: u32, seqs: std::ops::Range<u64>, came: &[(u64, Bytes)]) {
         let mut all = Filter::all();
         let mut seq = seqs.start;
@@ -308,7 +309,8 @@ impl Coming {
         self.streams.get(stream)?.next_at(from, all)
     }
 
-    /// The next question, past all that `own` has; `None` if there is none yet, or no more.
+    /// Returns the next question, past all messages that `own` has; `None` if there is none in this turn or
+    /// no more.
     fn next(&mut self, own: &dyn Own) -> Option<Ask> {
         let mut all = Filter::all();
         let mut looked = 0;
@@ -353,7 +355,7 @@ impl Coming {
     }
 }
 
-/// The last number, not far from `first`, up to which there is nothing that `own` has.
+/// Returns the last number, not far from `first`, up to which `own` has no message.
 fn last_missing(stream: u32, first: u64, own: &dyn Own) -> u64 {
     let end = first + ASKED_MAX;
     let known = own.next(stream, first + 1);

@@ -1,4 +1,4 @@
-//! Questions and answers as bytes. All numbers are little-endian; an answer ends with a CRC32C of everything
+//! Encodes questions and answers. All numbers are little-endian. An answer ends with a CRC32C of everything
 //! before it.
 //!
 //! ```text
@@ -11,57 +11,57 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// What a node asks another one that has what it lacks.
+/// A question of a node to another node that has the data it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A part of a checkpoint.
     State {
-        /// The entry it is as of; 0 for the newest.
+        /// The index of the checkpoint's last entry; 0 for the newest checkpoint.
         index: u64,
-        /// Where the part begins.
+        /// The offset of the part.
         offset: u64,
     },
-    /// Messages.
+    /// Messages of a stream.
     Messages {
-        /// By who has applied this entry.
+        /// The giver must have applied this entry.
         index: u64,
-        /// Of this stream.
+        /// The id of the stream.
         stream: u32,
-        /// From this number.
+        /// The first number.
         first: u64,
-        /// To this one.
+        /// The last number.
         last: u64,
     },
 }
 
-/// What it is answered.
+/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A part of a checkpoint.
     State {
-        /// The entry it is as of.
+        /// The index of the checkpoint's last entry.
         index: u64,
-        /// Where the part begins.
+        /// The offset of the part.
         offset: u64,
-        /// The checkpoint's bytes in all.
+        /// The length of the whole checkpoint.
         total: u64,
-        /// The part.
+        /// The bytes of the part.
         bytes: Bytes,
     },
-    /// Messages.
+    /// Messages of a stream.
     Messages {
-        /// Of this stream.
+        /// The id of the stream.
         stream: u32,
-        /// From this number.
+        /// The first number.
         first: u64,
-        /// Up to this one, which is not among them.
+        /// The number behind the last one covered.
         next: u64,
-        /// Number of each, and it as an entry of its own.
+        /// The number of each message, and the message as an entry of its own.
         messages: Vec<(u64, Bytes)>,
     },
 }
 
-/// A question or an answer, as it was read.
+/// A decoded question or answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A question.
@@ -70,7 +70,7 @@ pub enum Frame {
     Answer(Answer),
 }
 
-/// Bytes that are no frame.
+/// The error for bytes that are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a question or answer of a node that catches up: {what}")]
 pub struct WireError {
@@ -88,7 +88,7 @@ const MESSAGES: u8 = 4;
 const CRC: usize = 4;
 
 impl Ask {
-    /// As bytes.
+    /// Encodes the question.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(32);
@@ -115,7 +115,7 @@ impl Ask {
     }
 }
 
-/// The answer to [`Ask::State`].
+/// Encodes the answer to [`Ask::State`].
 #[must_use]
 pub fn encode_state(index: u64, offset: u64, total: u64, bytes: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(32 + bytes.len());
@@ -127,14 +127,14 @@ pub fn encode_state(index: u64, offset: u64, total: u64, bytes: &[u8]) -> Bytes 
     sealed(out)
 }
 
-/// Makes the answer to [`Ask::Messages`], message by message.
+/// Encodes the answer to [`Ask::Messages`], message by message.
 #[derive(Debug)]
 pub struct MessagesEncoder(BytesMut);
 
 impl MessagesEncoder {
     const NEXT: usize = 1 + 4 + 8;
 
-    /// Of messages of this stream from `first` on, without any yet.
+    /// Begins an answer for this stream from number `first` on, without messages.
     #[must_use]
     pub fn begin(stream: u32, first: u64) -> Self {
         let mut out = BytesMut::with_capacity(4096);
@@ -148,24 +148,24 @@ impl MessagesEncoder {
     /// Appends a message: its number, and the command that stored it.
     pub fn message(&mut self, seq: u64, command: &[u8]) {
         self.0.put_u64_le(seq);
-        // A command is bounded by the largest payload there is.
+        // The largest payload bounds the length of a command.
         self.0.put_u32_le(u32::try_from(command.len()).unwrap_or(0));
         self.0.put_slice(command);
     }
 
-    /// Bytes so far.
+    /// Returns the bytes so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is no message in it.
+    /// Returns whether the answer has no message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == Self::NEXT + 8
     }
 
-    /// That was all there is before `next`.
+    /// Ends the answer, which covers all messages before number `next`.
     #[must_use]
     pub fn end(mut self, next: u64) -> Bytes {
         self.0[Self::NEXT..Self::NEXT + 8].copy_from_slice(&next.to_le_bytes());
@@ -179,10 +179,10 @@ fn sealed(mut out: BytesMut) -> Bytes {
     out.freeze()
 }
 
-/// What bytes say. Messages are not copied.
+/// Decodes a frame without copying the messages.
 ///
 /// # Errors
-/// They are no frame, or not what was sent.
+/// The bytes are no frame, or differ from those sent.
 pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     let (&kind, _) = bytes.split_first().ok_or(wrong("it is empty"))?;
     if matches!(kind, ASK_STATE | ASK_MESSAGES) {
@@ -236,7 +236,7 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     }
 }
 
-/// What is left to read.
+/// The bytes left to read.
 struct From(Bytes);
 
 impl From {

@@ -2,8 +2,8 @@
 //! in bounded memory. Pure.
 //!
 //! The history keeps the position of one entry per [`STRIDE_BYTES`] of log, and of fewer once there are too
-//! many; a reader scans the log between two of them. It keeps terms as runs. When the log releases a segment,
-//! the history forgets the segment's entries: the leader gives a follower that needs them the state instead.
+//! many; a reader scans the log between two of them. It keeps terms as runs. The history forgets the entries
+//! of a segment that the log releases: the leader gives a follower that needs them the state instead.
 
 use std::collections::VecDeque;
 

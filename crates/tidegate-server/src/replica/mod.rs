@@ -1,12 +1,13 @@
-//! The replicated log of a group, pure: what may be proposed, what must be written and in which order, what
-//! is committed.
+//! The replicated log of a group, pure: takes proposals, returns the records to write in their order, and
+//! returns the committed entries.
 //!
 //! **[`Group::propose`] -> [`Group::poll_append`] -> the log -> [`Group::handle_appended`] ->
-//! [`Group::handle_durable`] -> [`Group::poll_committed`].** And between members **[`Group::poll_message`] ->
-//! [`wire`] -> [`Group::step`]**, with [`Group::tick`] for time. Consensus is the crate `raft`; here stands
-//! what it leaves to its user: the entries it may ask for (`tail`, and where they are in the log: `history`),
-//! the form of what is written ([`records`]) and sent ([`wire`]), what may be believed of others (`step`),
-//! and the order in which everything is told (`outbox`). Writing is the store's, sending the cluster's.
+//! [`Group::handle_durable`] -> [`Group::poll_committed`].** Between members: **[`Group::poll_message`] ->
+//! [`wire`] -> [`Group::step`]**, with [`Group::tick`] for time. Consensus is the crate `raft`. This module
+//! adds the parts that `raft` leaves to its user: the entries that it asks for (`tail`, and their positions
+//! in the log: `history`), the form of the records ([`records`]) and of the messages ([`wire`]), the checks
+//! of other members' messages (`step`), and the order in which messages leave (`outbox`). The store writes,
+//! and the cluster sends.
 
 mod group;
 mod history;

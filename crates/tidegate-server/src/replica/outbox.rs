@@ -1,8 +1,8 @@
-//! Messages to other members, held back until what they promise is durable. Pure.
+//! Holds messages to other members back until everything that they promise is durable. Pure.
 //!
-//! What a leader says may leave at once: its followers count themselves, and it counts itself when it is
-//! durable. Everybody else's messages speak of a vote or of entries, and wait for the batch they came with
-//! and all before it.
+//! A leader's messages may leave at once: each follower counts for the quorum by its own acknowledgement, and
+//! the leader counts once its own log is durable. All other members' messages speak of a vote or of entries,
+//! and wait for the batch they came with and all batches before it.
 
 use std::collections::VecDeque;
 
@@ -11,36 +11,36 @@ use raft::eraftpb::{Message, MessageType};
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// With the number of the batch they wait for, which grows.
+    /// Messages with the number of the batch they wait for; the numbers grow.
     held: VecDeque<(u64, Vec<Message>)>,
     sending: VecDeque<Message>,
 }
 
 impl Outbox {
-    /// May leave now.
+    /// Queues messages that may leave now.
     pub(super) fn send(&mut self, messages: Vec<Message>) {
         self.sending.extend(messages);
     }
 
-    /// May leave once the batch of this number is durable.
+    /// Holds messages until the batch of this number is durable.
     pub(super) fn hold(&mut self, number: u64, mut messages: Vec<Message>) {
-        // Where a batch waits for space a heartbeat is answered once, not as often as it is heard until then.
-        // The oldest answer leaves first.
+        // While a batch waits for space, the member answers a heartbeat once, and not each heartbeat. The
+        // oldest answer leaves first.
         messages.retain(|message| !self.holds_beat(message));
         if !messages.is_empty() {
             self.held.push_back((number, messages));
         }
     }
 
-    /// Returns whether this answers a heartbeat, and such an answer to the same leader waits already.
+    /// Returns whether the message answers a heartbeat and such an answer to the same leader is held already.
     fn holds_beat(&self, message: &Message) -> bool {
         let beat = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let mut held = self.held.iter().flat_map(|(_, messages)| messages);
         beat(message) && held.any(|m| beat(m) && m.to == message.to && m.term == message.term)
     }
 
-    /// All batches up to this number are durable. Of acknowledgements that leave together only the one that
-    /// says most does.
+    /// Releases the messages of all batches up to this number, which are durable. If several of them
+    /// acknowledge entries to one leader in one term, only the one with the highest index leaves.
     pub(super) fn release(&mut self, number: u64) {
         let count = self.held.partition_point(|&(of, _)| of <= number);
         let released = self.held.drain(..count).flat_map(|(_, messages)| messages);

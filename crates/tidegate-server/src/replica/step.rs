@@ -1,64 +1,64 @@
-//! Which messages of other members may reach Raft: those it cannot be hurt by. Pure.
+//! Checks the messages of other members before they reach Raft. Pure.
 //!
-//! The crate `raft` trusts its peers, and ends the process where they say what cannot be. So whatever comes
-//! from outside is looked at first; what an honest member never says is refused, and says so.
+//! The crate `raft` trusts its peers, and ends the process on impossible messages. So this module checks each
+//! message from outside, and refuses with an error each message that a correct member never sends.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
 
 use super::tail::Tail;
 
-/// Indices and terms beyond this come from no log.
+/// No log reaches indices or terms beyond this.
 const NUMBER_MAX: u64 = 1 << 60;
 
-/// Why a message of another member was not taken.
+/// The reason why a member's message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// It belongs to another group.
+    /// The message belongs to another group.
     #[error("a message for group {group}, which this node has no part in")]
     WrongGroup {
         /// That group.
         group: u32,
     },
-    /// It is meant for somebody else.
+    /// The message is for another member.
     #[error("a message for member {to:x}, which is not this one: check the routes")]
     NotForThis {
-        /// Whom it is for.
+        /// The receiver that it names.
         to: u64,
     },
-    /// It comes from somebody who is no member.
+    /// The sender is no member.
     #[error("a message of {from:x}, which is no other member of the group: check the routes")]
     Unknown {
-        /// Who sent it.
+        /// The sender.
         from: u64,
     },
-    /// Members do not send such messages to each other.
+    /// Members do not send messages of this kind.
     #[error("a message of a kind that members do not send")]
     Kind,
-    /// A leader counts on entries that this member does not have: it has lost what it acknowledged. It must
-    /// not go on, because others may be elected with its help who lack them, too.
+    /// A leader counts on entries that this member does not have: it has lost acknowledged entries. This
+    /// member must not go on, because it could help to elect another member that lacks them, too.
     #[error(
         "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: what it had written is lost"
     )]
     Forgotten {
-        /// Up to there a leader counts on it.
+        /// The index up to which a leader counts on it.
         acknowledged: u64,
-        /// The last entry there is.
+        /// The last entry of this member.
         last: u64,
     },
-    /// What it says cannot be.
+    /// The message is impossible.
     #[error("a message that contradicts itself or this member's log: {what}")]
     Impossible {
-        /// What cannot be.
+        /// The contradiction.
         what: &'static str,
     },
-    /// So much waits to be written that no more entries are taken. The sender sends them again.
+    /// Too many bytes wait to be written, so the member takes no more entries. The sender sends them again.
     #[error("too much waits to be written: entries are taken again once some of it was")]
     Full,
 }
 
-/// Whether an honest member of the group may have sent this.
+/// Checks whether a correct member of the group may have sent this message.
 pub(super) fn check(
     raft: &RawNode<Tail>,
     voters: &[u64],
@@ -84,7 +84,7 @@ pub(super) fn check(
     if numbers.iter().any(|n| *n > NUMBER_MAX) {
         return impossible("a number beyond all bounds");
     }
-    // To Raft a message without a term is its own.
+    // Raft takes a message without a term for its own.
     if message.term == 0 {
         return impossible("no term");
     }
@@ -139,7 +139,8 @@ pub(super) fn check(
     }
 }
 
-/// Consecutive entries behind the one the message names, of terms that do not fall.
+/// Checks that the entries are consecutive, follow the entry that the message names, and have terms that do
+/// not decrease.
 fn entries(message: &Message) -> Result<(), StepError> {
     let (mut index, mut term) = (message.index, message.log_term);
     let mut sound = (index == 0) == (term == 0) && term <= message.term;

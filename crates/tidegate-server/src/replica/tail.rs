@@ -1,8 +1,8 @@
-//! The newest entries of a group, in memory: what Raft asks its storage for, and what is read most.
+//! The newest entries of a group, in memory: Raft's storage, and the most frequent reads.
 //!
-//! Entries are here from the moment Raft makes them, before they are durable, and leave once they were
-//! applied and the bound on bytes is passed. Older ones are in the log only: [`History`] says where, and who
-//! wants them for a follower waits until they were read.
+//! An entry is here from the moment Raft creates it, before it is durable. It leaves once it is applied and
+//! the tail exceeds its bound of bytes. Older entries are only in the log, at positions that [`History`]
+//! knows. A request for a follower that needs them waits until the store has read them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,41 +15,42 @@ use tidegate_log::Lsn;
 use super::history::History;
 use super::records::HardState;
 
-/// What an entry costs beside its bytes.
+/// The cost of an entry beside its bytes.
 const ENTRY_OVERHEAD: u64 = 64;
-/// The most requests of Raft that wait for entries to be read. Those beyond are made again by Raft.
+/// The most requests of Raft that wait for entries to be read. Raft repeats the requests beyond.
 const WAITING_MAX: usize = 16;
 
 struct Cached {
     index: u64,
     term: u64,
-    /// Where its record is; `None` until the log has accepted it.
+    /// The position of its record; `None` until the log has accepted it.
     lsn: Option<Lsn>,
     data: Bytes,
 }
 
-/// See the [module](self). Indices are consecutive; positions grow with them, and those without come last.
+/// See the [module](self). Indices are consecutive. Positions grow with them, and entries without a position
+/// come last.
 pub(super) struct Tail {
     entries: VecDeque<Cached>,
     /// The index and the term of the entry before the first.
     before: (u64, u64),
     bytes: u64,
-    /// Those in the log.
+    /// The entries in the log.
     history: History,
-    /// Index and term of the last that was applied: as of it the state can be given away.
+    /// Index and term of the last applied entry: this member can give the state as of this entry.
     applied: (u64, u64),
-    /// What Raft begins with.
+    /// The state with which Raft begins.
     hard_state: HardState,
     commit: u64,
     voters: Vec<u64>,
-    /// Raft's requests for entries that are not in memory, by the first index each wants.
+    /// Raft's requests for entries that are not in memory, by the first index of each.
     waiting: RefCell<Vec<(u64, GetEntriesContext)>>,
-    /// Entries that were read for it, consecutive.
+    /// Consecutive entries that were read for a request.
     fetched: Vec<Entry>,
 }
 
 impl Tail {
-    /// No entries in memory, after one of this index and term, up to which all is committed and applied.
+    /// Creates a tail without entries, behind an applied entry with this index and term.
     pub(super) fn new(
         applied: (u64, u64),
         history: History,
@@ -70,7 +71,8 @@ impl Tail {
         }
     }
 
-    /// The state was taken over as of this entry: none before it is known, and none after it.
+    /// Restarts behind a state that was taken over as of this entry: forgets all entries before and behind
+    /// it.
     pub(super) fn reset(&mut self, index: u64, term: u64) {
         self.entries.clear();
         self.bytes = 0;
@@ -78,12 +80,12 @@ impl Tail {
         self.history = History::after(index, term);
     }
 
-    /// The first index in memory.
+    /// Returns the first index in memory.
     fn first_cached(&self) -> u64 {
         self.before.0 + 1
     }
 
-    /// The first index that can be had, by reading the log where needed.
+    /// Returns the first available index, in memory or in the log.
     pub(super) fn first(&self) -> u64 {
         let meets = self.history.last() >= self.before.0;
         match meets && self.history.first() < self.first_cached() {
@@ -92,7 +94,7 @@ impl Tail {
         }
     }
 
-    /// All up to this entry were applied.
+    /// Returns the index of the last applied entry.
     pub(super) const fn applied_index(&self) -> u64 {
         self.applied.0
     }
@@ -101,7 +103,7 @@ impl Tail {
         self.before.0 + self.entries.len() as u64
     }
 
-    /// An entry Raft made. It takes the place of all from its index on.
+    /// Adds an entry that Raft created. It replaces all entries from its index on.
     pub(super) fn push(&mut self, index: u64, term: u64, data: Bytes) {
         while self.last() >= index {
             let gone = self.entries.pop_back();
@@ -117,16 +119,16 @@ impl Tail {
         });
     }
 
-    /// The log has given the entry this position.
+    /// Notes the position that the log has given to the entry.
     pub(super) fn placed(&mut self, index: u64, term: u64, lsn: Lsn) {
-        // One that was written over meanwhile has no position of interest.
+        // An entry that was overwritten meanwhile needs no position.
         if let Some(entry) = self.get_mut(index).filter(|e| e.term == term) {
             entry.lsn = Some(lsn);
             self.history.push(index, term, lsn);
         }
     }
 
-    /// One that was in the log from the beginning, not known to be committed.
+    /// Adds an entry that the log held at the start and that is not known to be committed.
     pub(super) fn restore(&mut self, index: u64, term: u64, lsn: Lsn, data: Bytes) {
         self.push(index, term, data);
         if let Some(entry) = self.entries.back_mut() {
@@ -134,7 +136,7 @@ impl Tail {
         }
     }
 
-    /// The entry's position, term and bytes.
+    /// Returns the entry's position, term and bytes.
     pub(super) fn get(&self, index: u64) -> Option<(Option<Lsn>, u64, &Bytes)> {
         let at = index.checked_sub(self.first_cached())?;
         let entry = self.entries.get(usize::try_from(at).ok()?)?;
@@ -146,14 +148,15 @@ impl Tail {
         self.entries.get_mut(usize::try_from(at).ok()?)
     }
 
-    /// The bytes of the entry whose record is there.
+    /// Returns the bytes of the entry with its record at this position.
     pub(super) fn at(&self, lsn: Lsn) -> Option<&Bytes> {
         let before = |e: &Cached| e.lsn.is_some_and(|at| at < lsn);
         let entry = self.entries.get(self.entries.partition_point(before))?;
         (entry.lsn == Some(lsn)).then_some(&entry.data)
     }
 
-    /// All up to this entry were applied. Lets go of the oldest of them until at most so many bytes are left.
+    /// Notes that all entries up to this one are applied. Drops the oldest of them until at most `bytes_max`
+    /// bytes are left.
     pub(super) fn applied(&mut self, index: u64, term: u64, bytes_max: u64) {
         self.applied = (index, term);
         while self.bytes > bytes_max && self.first_cached() <= index {
@@ -165,12 +168,13 @@ impl Tail {
         }
     }
 
-    /// Entries before this position are gone from the log.
+    /// Notes that the log has released all entries before this position.
     pub(super) fn released(&mut self, lsn: Lsn) {
         self.history.trim(lsn);
     }
 
-    /// The first index Raft waits for, and the entry before it, or it itself, whose position is known.
+    /// Returns the first index that Raft waits for, and the closest entry at or before it with a known
+    /// position.
     pub(super) fn wanted(&self) -> Option<(u64, (u64, Lsn))> {
         let waiting = self.waiting.borrow();
         let located = |&(low, _): &(u64, GetEntriesContext)| {
@@ -179,7 +183,7 @@ impl Tail {
         waiting.iter().find_map(located)
     }
 
-    /// What waits for entries from this index on, and for such as are gone.
+    /// Takes the requests for entries from this index on, and those for entries that are gone.
     pub(super) fn take_waiting(&mut self, low: u64) -> Vec<GetEntriesContext> {
         let first = self.first();
         let waiting = self.waiting.get_mut().drain(..);
@@ -189,13 +193,13 @@ impl Tail {
         these.into_iter().map(|(_, context)| context).collect()
     }
 
-    /// Nobody is sent entries any more.
+    /// Drops all requests, because this member no longer sends entries.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.get_mut().clear();
     }
 
-    /// Entries that were read for Raft, until others are given; only those that follow each other and still
-    /// count are kept.
+    /// Sets the entries that were read for Raft, in place of earlier ones. It keeps only consecutive entries
+    /// that are still valid.
     pub(super) fn set_fetched(&mut self, low: u64, entries: Vec<(u64, u64, Bytes)>) {
         self.fetched.clear();
         for (index, term, data) in entries {
@@ -206,7 +210,7 @@ impl Tail {
         }
     }
 
-    /// Entries up to this one cannot be read: they are as if the log had let go of them.
+    /// Notes that entries up to this one cannot be read, and treats them as released.
     pub(super) fn lost(&mut self, index: u64) {
         self.history.forget_to(index);
     }
@@ -226,7 +230,7 @@ impl Tail {
             let fetched = self.fetched[at as usize..end].iter().cloned();
             return Ok(limited(fetched, max));
         }
-        // Raft asks without patience only for what was not applied, which is in memory.
+        // Raft requires an immediate answer only for entries that are not applied, and those are in memory.
         if !context.can_async() {
             return Err(StorageError::Compacted.into());
         }
@@ -250,7 +254,7 @@ fn entry(index: u64, term: u64, data: Bytes) -> Entry {
     entry
 }
 
-/// At least one, and no more than so many bytes otherwise.
+/// Returns at least one entry, and further ones up to `max` bytes.
 fn limited(entries: impl Iterator<Item = Entry>, max: u64) -> Vec<Entry> {
     let (mut out, mut bytes) = (Vec::new(), 0);
     for entry in entries {
@@ -316,7 +320,7 @@ impl Storage for Tail {
         Ok(self.last())
     }
 
-    /// Only what it is of: the state itself is fetched by whoever needs it.
+    /// Returns only the snapshot's index and term. The follower that needs the state fetches it itself.
     fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
         let (index, term) = self.applied;
         if index == 0 || index < request_index {
@@ -326,7 +330,7 @@ impl Storage for Tail {
     }
 }
 
-/// A snapshot that only says what it is of.
+/// Returns a snapshot with only its index and term.
 pub(super) fn snapshot(index: u64, term: u64, voters: &[u64]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let metadata = snapshot.mut_metadata();

@@ -1,4 +1,4 @@
-//! Raft's messages as bytes between members: all they use of them, in a form of our own. Pure.
+//! Encodes the fields of Raft's messages that members use, in a format of our own. Pure.
 //!
 //! ```text
 //! 0     4         5      6       7   8       12      16     24   32     40         48      56       64            72            80
@@ -6,10 +6,10 @@
 //! | count times: term 8, length 4 | the entries' bytes, one after the other |
 //! ```
 //!
-//! Integers are little-endian. The CRC32C covers everything after it. Entries have the indices behind
-//! `index`: those of a message that appends always do. A snapshot is only what it is of, in `index` and
-//! `log term`. Flag 1 is a refusal, flag 2 an election that was asked for by the leader. Payloads are neither
-//! copied to be sent nor when they come in.
+//! Integers are little-endian. The CRC32C covers everything after it. The entries have the indices that
+//! follow `index`, as always in a message that appends. A snapshot message holds only the snapshot's `index`
+//! and `log term`. Flag 1 marks a refusal, and flag 2 an election that the leader asked for. Neither encoding
+//! nor decoding copies payloads.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};
@@ -17,21 +17,21 @@ use thiserror::Error;
 
 use super::group::ENTRY_BYTES_MAX;
 
-/// The one version there is.
+/// The only version so far.
 const VERSION: u8 = 1;
 const HEADER: usize = 80;
 const ENTRY: usize = 12;
 const REFUSED: u8 = 1;
 const FORCED: u8 = 2;
-/// What Raft writes into an election that the leader asked for.
+/// The context that Raft gives to an election that the leader asked for.
 const FORCED_CONTEXT: &[u8] = b"CampaignTransfer";
 /// The most entries in a message.
 pub const ENTRIES_MAX: usize = 1 << 16;
-/// The most bytes a message has: entries share what one alone may take, and a little more.
+/// The most bytes of a message: the entries together may take as much as one entry alone, and a little more.
 pub const MESSAGE_BYTES_MAX: usize =
     HEADER + ENTRIES_MAX * ENTRY + ENTRY_BYTES_MAX as usize + (1 << 20);
 
-/// The kinds that go between members, by their number on the wire.
+/// The kinds of messages between members, by their number on the wire.
 const KINDS: [MessageType; 10] = [
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
@@ -45,14 +45,14 @@ const KINDS: [MessageType; 10] = [
     MessageType::MsgTimeoutNow,
 ];
 
-/// Why a message cannot be written.
+/// The reason why a message cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// Members do not send such messages to each other.
+    /// Members do not send messages of this kind.
     #[error("a message of a kind that members do not send")]
     Kind,
-    /// It has more entries, or larger ones, than a message may have.
+    /// The message has more entries or bytes than allowed.
     #[error(
         "a message of {bytes} bytes with {entries} entries: at most {MESSAGE_BYTES_MAX} and {ENTRIES_MAX} are sent"
     )]
@@ -64,14 +64,14 @@ pub enum EncodeError {
     },
 }
 
-/// Why bytes are no message.
+/// The reason why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A bit of it differs from what was sent, or it is cut off.
+    /// A bit differs from those sent, or the message is cut off.
     #[error("a message that is cut off or damaged: close the connection and connect again")]
     Damaged,
-    /// A newer version wrote it.
+    /// A newer version wrote the message.
     #[error(
         "a message of version {version}, this program reads {VERSION}: use the same version on all nodes"
     )]
@@ -79,15 +79,15 @@ pub enum DecodeError {
         /// Its version.
         version: u8,
     },
-    /// It is whole and means nothing.
+    /// The message is intact and has no meaning.
     #[error("a message that means nothing: {what}")]
     Meaningless {
-        /// What is wrong with it.
+        /// The error in it.
         what: &'static str,
     },
 }
 
-/// A message's bytes, in the parts they are to be written in. The first has everything but payloads.
+/// Encodes a message in the parts to write. The first part holds everything but the payloads.
 ///
 /// # Errors
 /// See [`EncodeError`].
@@ -141,7 +141,7 @@ pub fn encode(group: u32, message: &Message) -> Result<Vec<Bytes>, EncodeError> 
     Ok(std::iter::once(Bytes::from(head)).chain(payloads).collect())
 }
 
-/// The group and the message these bytes are; its entries' bytes are parts of them.
+/// Decodes a message and its group. The entries' bytes are slices of `bytes`.
 ///
 /// # Errors
 /// See [`DecodeError`].
@@ -316,7 +316,7 @@ mod tests {
         );
     }
 
-    /// With a checksum that fits.
+    /// Sets the checksum to fit.
     fn sealed(mut bytes: Vec<u8>) -> Bytes {
         let crc = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());

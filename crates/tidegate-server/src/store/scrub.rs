@@ -6,6 +6,7 @@
 //! a process with frequent restarts covers the whole log, too. A thread reads. The scrub keeps the damaged
 //! ranges, up to a bound, until the loop [takes](Store::poll_damaged) them. The next round finds the dropped
 //! ones again.
+//!
 //! [`Options::scrub_period`]: super::Options::scrub_period
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! What a member that catches up does with what it is told.
+//! Tests a catch-up between a taker and a giver.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use crate::stream::{AccountLimits, Command, Encoder, Kind, Outcome};
 const CONFIG: &[u8] = br#"{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":3,"duplicate_window":0}"#;
 const BEFORE: u64 = 1 << 32;
 
-/// A node: what it applied, and its log.
+/// A node: its streams, and its log.
 struct Node {
     streams: Streams,
     log: BTreeMap<u64, Bytes>,
     next: u64,
-    /// What it has fetched of the one stream, in the log alone.
+    /// The fetched messages of the only stream that are in the log alone.
     apart: BTreeMap<u64, Place>,
-    /// A checkpoint and the entry it is as of.
+    /// A checkpoint, and the index of the last entry in it.
     state: Option<(u64, Vec<u8>)>,
-    /// Reads come back at the second try.
+    /// Makes each read succeed only at the second attempt.
     slow: bool,
     read: Option<u64>,
 }
@@ -94,7 +94,7 @@ impl Source for Node {
         let (of, bytes) = self.state.as_ref()?;
         (index == 0 || index == *of).then_some(())?;
         let rest = &bytes[usize::try_from(offset).unwrap()..];
-        // Small parts, so that there are several.
+        // The parts are small, so that a checkpoint has several.
         Some((
             *of,
             bytes.len() as u64,
@@ -118,12 +118,12 @@ impl Source for Node {
     }
 }
 
-/// Every third is lost, without a pattern.
+/// Returns whether a message is lost: every third, without a pattern.
 fn lost(turn: u64) -> bool {
     (turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(3)
 }
 
-/// Asks until all is there; how many messages were fetched.
+/// Asks until the state is complete. Returns the number of fetched messages.
 fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) -> u64 {
     let (mut now, mut turns) = (Time::ZERO, 0_u64);
     let mut answers = Giver::default();
@@ -213,7 +213,7 @@ fn what_was_fetched_before_is_not_fetched_again() {
     let (mut giver, mut own) = nodes();
     giver.checkpoint();
     catch_up(&mut Taker::new(3), &mut own, &mut giver, false);
-    // As if it had broken off: here and there something did not come.
+    // Drops some fetched messages, as if the first catch-up had broken off.
     own.apart.retain(|seq, _| seq % 100 > 10);
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 99);

@@ -1,4 +1,4 @@
-//! A group's dealings with the other members: their messages, time, who leads.
+//! A group's traffic with the other members: their messages, time, and leadership.
 
 use raft::ProgressState;
 use raft::eraftpb::{Message, MessageType};
@@ -6,69 +6,70 @@ use raft::eraftpb::{Message, MessageType};
 use super::{ELECTION_TICKS, Group, RANK_TICKS, StateRole};
 use crate::replica::step::{self, StepError};
 
-/// What is undurable for so many ticks is on a disk that hangs.
+/// A batch that is not durable after this many ticks is on a disk that hangs.
 const STALLED_TICKS: u64 = 2 * ELECTION_TICKS;
-/// A follower that needs the state is told so again after so many ticks: it may not have heard.
+/// The leader tells a follower after this many ticks again that it needs the state, because the message may
+/// be lost.
 const SNAPSHOT_TICKS: u64 = 2 * ELECTION_TICKS;
-/// How often the wait of a leader that lost its quorum doubles.
+/// The most doublings of the wait of a leader that lost its quorum.
 const GAVE_WAY_MAX: u32 = 5;
-/// With so many bytes that wait to be appended no more entries of others are taken.
+/// With this many bytes waiting to be appended, a member takes no more entries of other members.
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 
-/// What a member is.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It decides.
+    /// It leads.
     Leader,
-    /// It takes what the leader decides.
+    /// It follows the leader.
     Follower,
     /// It stands for election.
     Candidate,
 }
 
-/// What a leader knows of another member.
+/// A leader's view of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProgress {
-    /// Who.
+    /// The id of that member.
     pub id: u64,
-    /// The last entry it is known to have durably.
+    /// The last entry that it is known to have durably.
     pub matched: u64,
-    /// How many entries it lacks, as far as is known.
+    /// The number of entries that it lacks, as far as known.
     pub lag: u64,
-    /// It was heard of lately.
+    /// True if the leader has heard from it lately.
     pub active: bool,
-    /// It needs the state, because the log does not reach back to where it is.
+    /// True if it needs the state, because the leader's log does not reach back to its position.
     pub behind_the_log: bool,
 }
 
-/// Why leadership is not handed over.
+/// The reason why leadership is not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// There is nothing to hand over.
+    /// This member does not lead.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// It is no other member.
+    /// The receiver is no other member.
     #[error("{to:x} is no other member of the group")]
     Unknown {
-        /// To whom.
+        /// The receiver.
         to: u64,
     },
 }
 
 impl Group {
-    /// A message of another member.
+    /// Takes a message of another member.
     ///
     /// # Errors
-    /// See [`StepError`]: it had no effect.
+    /// See [`StepError`]; the message had no effect.
     pub fn step(&mut self, message: Message) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         let kind = message.get_msg_type();
         let from = message.from;
         match kind {
             MessageType::MsgSnapshot => return self.step_snapshot(message),
-            // Behind the entry of the state that is being written there is no place for others; they come
-            // again.
+            // While the store writes the checkpoint of a state, no entry may follow that state. The leader
+            // sends the entries again.
             MessageType::MsgAppend if self.is_writing_state() => return Ok(()),
             MessageType::MsgAppend if self.outgoing_bytes > OUTGOING_BYTES_MAX => {
                 return Err(StepError::Full);
@@ -89,15 +90,15 @@ impl Group {
         Ok(())
     }
 
-    /// Hears a leader's message and leaves its entries, which take so many bytes of the log and have no room
-    /// there.
+    /// Takes a leader's message without its entries, for which the log has no room. They would take `bytes`
+    /// bytes.
     ///
-    /// The member does not answer: so a leader loses its quorum if a majority cannot take its entries, and a
-    /// member without those entries can be elected. Entries that were taken and could not be written would
-    /// hold back this member's votes.
+    /// The member does not answer. So a leader loses its quorum if a majority cannot take its entries, and
+    /// the group can elect a member without those entries. If the member took entries that it cannot write,
+    /// they would block its votes.
     ///
     /// # Errors
-    /// See [`StepError`]: it had no effect.
+    /// See [`StepError`]; the message had no effect.
     pub fn refuse(&mut self, message: Message, bytes: u64) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
         self.refused = Some((message.term, bytes));
@@ -117,7 +118,7 @@ impl Group {
     /// Takes a message of another member as [`step`](Self::step) does, and does not answer its heartbeat.
     ///
     /// # Errors
-    /// See [`StepError`]: it had no effect.
+    /// See [`StepError`]; the message had no effect.
     pub fn step_silently(&mut self, message: Message) -> Result<(), StepError> {
         self.silent = true;
         let stepped = self.step(message);
@@ -125,7 +126,7 @@ impl Group {
         stepped
     }
 
-    /// Returns the bytes that the entries take which this member refused last, if they are of this term.
+    /// Returns the log bytes of the entries that this member refused last, if they are of this term.
     #[must_use]
     pub fn refused_bytes(&self, term: u64) -> Option<u64> {
         self.refused
@@ -139,7 +140,7 @@ impl Group {
         stepped.map_err(|_| StepError::Kind)
     }
 
-    /// Time goes on by one tick.
+    /// Advances the clock by one tick.
     pub fn tick(&mut self) {
         self.ticks += 1;
         if self.is_stalled() {
@@ -164,25 +165,25 @@ impl Group {
         self.collect();
     }
 
-    /// What is to be sent next, and to whom. Messages may be lost, come twice and in any order.
+    /// Returns the next message to send, and its receiver. Messages may be lost, duplicated and reordered.
     pub fn poll_message(&mut self) -> Option<(u64, Message)> {
         let message = self.outbox.poll()?;
         Some((message.to, message))
     }
 
-    /// Who leads, as far as this member knows.
+    /// Returns the leader, as far as this member knows.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
         Some(self.raft.raft.leader_id).filter(|id| *id != 0)
     }
 
-    /// This member's term.
+    /// Returns this member's term.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.raft.raft.term
     }
 
-    /// What this member is in its term.
+    /// Returns this member's role in its term.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.raft.raft.state {
@@ -192,13 +193,14 @@ impl Group {
         }
     }
 
-    /// Who may vote, in the order of their ids.
+    /// Returns the voters in the order of their ids.
     #[must_use]
     pub fn voters(&self) -> &[u64] {
         &self.options.voters
     }
 
-    /// What a leader knows of the others, in the order of their ids; nothing of anybody else.
+    /// Returns a leader's view of the other members in the order of their ids; empty unless this member
+    /// leads.
     #[must_use]
     pub fn progress(&self) -> Vec<PeerProgress> {
         if !self.leads() {
@@ -219,8 +221,8 @@ impl Group {
         progress.collect()
     }
 
-    /// Hands leadership over, as soon as that member has all entries; until then nothing is proposed. It may
-    /// fail; then this member leads on.
+    /// Hands leadership over as soon as that member has all entries; until then this member takes no
+    /// proposals. If the transfer fails, this member leads on.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -236,22 +238,23 @@ impl Group {
         Ok(())
     }
 
-    /// Stands for election now, if that may lead to anything.
+    /// Stands for election now, unless this member leads or could not serve as a leader.
     pub fn campaign(&mut self) {
         if self.may_stand() && !self.leads() {
-            // A member may always try.
+            // Raft takes this request from any member.
             let _ = self.raft.campaign();
             self.collect();
         }
     }
 
-    /// Messages to this member do not arrive: for instance, its connection broke.
+    /// Reports that messages to this member do not arrive, for instance because its connection broke.
     pub fn report_unreachable(&mut self, to: u64) {
         self.raft.report_unreachable(to);
         self.collect();
     }
 
-    /// A follower that needed the state has it, or gave up. It says the first itself in time.
+    /// Reports that a follower has taken over the state it needed, or has given it up. The follower also
+    /// acknowledges the state itself, in time.
     pub fn report_snapshot(&mut self, to: u64, installed: bool) {
         let status = match installed {
             true => raft::SnapshotStatus::Finish,
@@ -261,7 +264,7 @@ impl Group {
         self.collect();
     }
 
-    /// Returns whether something waits to be durable for longer than a disk takes that works.
+    /// Returns whether a batch has waited to become durable for longer than a working disk takes.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let appended = self.undurable.front().map(|(_, _, since)| *since);
@@ -269,12 +272,13 @@ impl Group {
         oldest.is_some_and(|since| since + STALLED_TICKS < self.ticks)
     }
 
-    /// Returns whether it could serve as a leader.
+    /// Returns whether this member could serve as a leader.
     fn may_stand(&self) -> bool {
         self.installing.is_none() && !self.is_stalled() && self.is_whole()
     }
 
-    /// Followers that can be durable are better leaders than one that cannot.
+    /// Hands leadership to the most advanced active follower, because this member's disk hangs and the
+    /// follower's may work.
     fn give_up_leading(&mut self) {
         let peers = self.progress();
         let active = peers.iter().filter(|p| p.active && !p.behind_the_log);
@@ -284,12 +288,12 @@ impl Group {
         }
     }
 
-    /// Lets every other member stand first, after this one lost its quorum with entries that are not
-    /// committed.
+    /// Lets all other members stand first, after this one lost its quorum as a leader with uncommitted
+    /// entries.
     ///
-    /// A majority may never take these entries, because its disks are full. A member without them can be
-    /// elected, if this one does not stand before it. The wait doubles each time that nothing was committed
-    /// in between.
+    /// A majority may never take these entries, because its disks are full. The group can elect a member
+    /// without them if this one does not stand before it. The wait doubles each time that no entry was
+    /// committed in between.
     fn let_others_stand(&mut self) {
         let last = self.last_index();
         if last == self.committed_index() {
@@ -302,7 +306,8 @@ impl Group {
         self.stands_at = self.ticks + (turns << times.min(GAVE_WAY_MAX));
     }
 
-    /// A follower that has taken over a state older than the last one it was offered goes on from there.
+    /// Resumes sending entries to a follower that has taken over a state older than the last one offered to
+    /// it.
     fn look_after_snapshot(&mut self, peer: u64) {
         if !self.leads() {
             return;
