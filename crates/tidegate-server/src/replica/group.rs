@@ -455,7 +455,7 @@ impl Group {
     /// Notes that the log has released everything before this position.
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
-        // Answers the requests that wait for released entries.
+        // Lets Raft repeat the requests that wait for released entries, which fail now.
         self.handle_read(0, Vec::new());
     }
 

@@ -213,8 +213,8 @@ mod tests {
 
     #[test]
     fn what_may_have_been_written_over_is_forgotten() {
-        // 4 to 9 of term 1 were written over by entries of term 2, of which the log has none before 8 any
-        // more.
+        // Entries of term 2 overwrote entries 4 to 9 of term 1, and the log has lost those of term 2 before
+        // index 8.
         let mut history = History::default();
         (1..=9).for_each(|index| history.push(index, 1, at(index)));
         (8..=20).for_each(|index| history.push(index, 2, at(40 + index)));

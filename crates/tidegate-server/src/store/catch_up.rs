@@ -5,7 +5,7 @@
 //! [`Store::poll_fetched`] -> [`Store::install`] -> [`Store::poll_installed`].** Committed messages never
 //! change, so fetched messages stay valid across changes of leader. Until the end this member serves the old
 //! state and applies entries to it. It releases no segment, because the new state may have messages in it. If
-//! other groups fill the log meanwhile, the store gives the catch-up up (`holding`). [`Store::poll_catch_up`]
+//! other groups fill the log meanwhile, the store gives up the catch-up (`holding`). [`Store::poll_catch_up`]
 //! then returns `None` until the log could release segments, and the catch-up starts again.
 
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ pub struct Fetched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The member has all entries up to the state by now, or the store gave the catch-up up.
+    /// The member has all entries up to the state by now, or the store gave up the catch-up.
     #[error(
         "this node has the entries up to that state, or has given it up: ask whether it is still needed"
     )]
@@ -56,7 +56,7 @@ pub enum InstallError {
 pub(super) struct CatchingUp {
     /// The end of the log when the catch-up began. While it is set, the store releases no segment.
     pub(super) begun: Option<Lsn>,
-    /// Set when the store gave the catch-up up. It does not start again before segments could be released.
+    /// Set when the store gave up the catch-up. It does not start again before segments could be released.
     pub(super) given_up: Option<GivenUp>,
     /// Messages that are appended and not yet durable, each with the end of its batch.
     undurable: VecDeque<(Lsn, Relocated)>,
@@ -274,7 +274,7 @@ impl Store {
         let rests = self.rests(at);
         let member = &mut self.members[at];
         if member.catching_up.begun.is_none() {
-            // The store gave the catch-up up, so some of its messages may be gone.
+            // The store gave up the catch-up, so some of its messages may be gone.
             return Err(InstallError::Unneeded);
         }
         let busy = member.checkpoints.is_writing()

@@ -15,7 +15,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// A read this close behind a stretch continues it, even if the records between belong to other readers.
 const ON_BYTES: u64 = 64 << 10;
 
-/// A stretch to be read.
+/// A stretch to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) from: Lsn,

@@ -45,7 +45,7 @@ pub enum OpenError {
     NewerRecord {
         /// Its kind.
         kind: u8,
-        /// Where it is.
+        /// Its position.
         at: tidegate_log::Lsn,
     },
     /// The version file holds no version.

@@ -2,7 +2,7 @@
 //! no segment, and fetched messages stay in the log across restarts. If nothing arrives meanwhile, because
 //! the node is cut off or the group has no leader, the node's other groups would fill the disk. So the store
 //! bounds the bytes that other groups write since the catch-up began, beside the fetched bytes. Beyond the
-//! bound the store gives the catch-up up, writes a checkpoint of the present state so that segments can be
+//! bound the store gives up the catch-up, writes a checkpoint of the present state so that segments can be
 //! released, and only then lets the catch-up start again.
 
 use tidegate_log::Lsn;

@@ -72,7 +72,8 @@ impl Store {
                 member.delayed.push_front(rest);
                 group.step(message)
             }
-            // Without space this member fetches no state, so a leader must not count it in its quorum.
+            // Without space this member fetches no state. It does not answer the heartbeat, so that the
+            // leader does not count it in its quorum.
             Admission::All if full && beats && group.poll_catch_up().is_some() => {
                 group.step_silently(message)
             }

@@ -99,7 +99,7 @@ pub struct Relocated {
     pub stream: u32,
     /// Its sequence.
     pub seq: u64,
-    /// Where it lies now.
+    /// Its new place.
     pub place: Place,
 }
 

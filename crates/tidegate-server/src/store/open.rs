@@ -99,7 +99,7 @@ pub struct Options {
     pub scrub_seed: u64,
     /// True if a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
-    /// Ways of writing that only measurements take.
+    /// Options of writing that only measurements use.
     pub lab: Lab,
 }
 
