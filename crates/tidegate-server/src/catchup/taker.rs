@@ -154,8 +154,8 @@ impl Taker {
             ) if offset == at => {
                 self.asked = None;
                 if (of != 0 && of != index) || total == 0 || total > STATE_BYTES_MAX {
-                    // The giver no longer has that checkpoint, or has none yet: the taker starts again from the
-                    // beginning.
+                    // The giver no longer has that checkpoint, or has none yet: the taker starts again from
+                    // the beginning.
                     (*known, *bytes) = (0, Vec::new());
                     let ask = Ask::State {
                         index: 0,
