@@ -1,13 +1,13 @@
-//! Ways of writing replicated streams that only measurements take, behind the feature `lab`.
+//! Ways of writing replicated streams that only measurements use, behind the feature `lab`.
 //!
-//! Owns the steps from how nats-server 2.12 writes a replicated stream to how this server does, which
-//! `tidegate-bench raft` compares: the parts of the product that each step goes without, and why that stands
-//! for nats-server. Without the feature [`Lab`] has no field, and each of its answers is the product's, known
-//! to the compiler.
+//! Owns the steps from the way nats-server 2.12 writes a replicated stream to the way this server does, which
+//! `tidegate-bench raft` compares: the parts of the product that each step leaves out, and the reason why the
+//! step stands for nats-server. Without the feature [`Lab`] has no field, and the compiler knows that each of
+//! its methods returns the product's answer.
 //!
-//! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: there a
-//! message that arrives is proposed under the lock that its Raft node holds while it writes and syncs its
-//! log, so hardly more than one message can enter between two writes.
+//! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: nats-server
+//! proposes an incoming message under the lock that its Raft node holds while it writes and syncs its log, so
+//! hardly more than one message can enter between two writes.
 
 #[cfg(feature = "lab")]
 mod step;
@@ -18,19 +18,19 @@ use std::time::Duration;
 #[cfg(feature = "lab")]
 pub use step::{RaftStep, RaftStepError};
 
-/// How far this server writes differently from the product.
+/// The deviations of this server from the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lab {
-    /// How entries are made, written and sent in a cluster.
+    /// The way in which a cluster makes, writes and sends entries.
     #[cfg(feature = "lab")]
     pub raft_step: RaftStep,
-    /// How much longer each sync of the log takes than the disk does.
+    /// The time that each sync of the log takes in addition to the disk's.
     #[cfg(feature = "lab")]
     pub sync_delay: Duration,
 }
 
 impl Lab {
-    /// The product.
+    /// No deviation: the product.
     pub const NONE: Self = Self {
         #[cfg(feature = "lab")]
         raft_step: RaftStep::All,

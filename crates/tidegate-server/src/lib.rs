@@ -1,11 +1,11 @@
 //! A NATS server on one event loop.
 //!
 //! Core NATS: publish and subscribe with wildcards, queue groups, headers and request/reply; TLS, users and
-//! permissions; a monitor over HTTP. What is and is not supported stands in `docs/nats-support.md`.
+//! permissions; a monitor over HTTP. `docs/nats-support.md` lists the supported and the missing features.
 //!
 //! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes
-//! what is ready, acts once, then writes; a [`tidegate`] controller decides how much is gathered before it
-//! writes.
+//! the events that are ready, handles them together, then writes. A [`tidegate`] controller decides how much
+//! the loop gathers before it writes.
 
 pub mod api;
 pub mod catchup;

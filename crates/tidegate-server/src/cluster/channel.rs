@@ -1,7 +1,8 @@
-//! One connection to or from a peer, as a state: the greeting, then frames, and when it is dead.
+//! The state of one connection to or from a peer: the greeting, then frames, and the deadlines after which
+//! the connection is dead.
 //!
-//! What the dialer says after the greeting is appended by others, to an outbox of theirs where they need it;
-//! [`Channel::out`] is for what belongs to the connection itself.
+//! The node appends the dialer's frames to an outbox of its own. [`Channel::out`] holds the frames that the
+//! connection itself sends.
 
 use std::time::Duration;
 
@@ -14,50 +15,50 @@ use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
 use crate::nats::outbox::Outbox;
 
-/// How often a dialer pings, and whoever was dialled says that it is there: it does so unasked, since it may
-/// have a lot to read before it comes to a ping.
+/// The interval at which the dialer pings and the dialled node sends a pong. The dialled node does not wait
+/// for the ping, since it may have a lot to read before it comes to one.
 pub const PING_EVERY: Duration = Duration::from_secs(3);
-/// After how much silence a channel is over.
+/// The silence after which a channel is over.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// For a greeting, from the dial on.
+/// The time that a greeting may take, from the dial on.
 const GREETING_MAX: Duration = Duration::from_secs(5);
-/// Pongs wait for a dialer that does not read up to here.
+/// The dialled node sends no further pong while this many bytes wait for a dialer that does not read.
 const PONGS_BYTES_MAX: usize = 1024;
-/// How whoever speaks TLS begins: the type of a handshake's record and the major version. No length of a
-/// greeting's frame has these bytes and a third that is not 0.
+/// The first bytes of a TLS connection: the type of a handshake record and the major version. A greeting's
+/// frame never has a length with these two bytes and a third byte other than 0.
 const TLS_BEGINS: [u8; 2] = [0x16, 3];
 
-/// Why a channel is over.
+/// The reason why a channel is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// It was never open.
+    /// The greeting failed, so the channel was never open.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
-    /// What came is no frame.
+    /// The bytes received are not a frame.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A frame that has no place here.
+    /// The peer sent a frame that does not belong on this channel or in this state.
     #[error(
         "a frame that does not belong on this channel: use versions of tidegate that go together"
     )]
     Order,
-    /// Nothing was heard.
+    /// The peer sent nothing for too long.
     #[error("nothing was heard for {} seconds", SILENCE_MAX.as_secs())]
     Silent,
-    /// No TLS handshake.
+    /// The peer did not complete the TLS handshake in time.
     #[error("no TLS handshake within {0:?}")]
     Handshake(Duration),
-    /// No greeting.
+    /// The peer did not complete the greeting in time.
     #[error("no greeting within {} seconds", GREETING_MAX.as_secs())]
     Late,
-    /// Nothing was taken.
+    /// The peer read no bytes for too long.
     #[error("it read nothing for {0:?}")]
     Deaf(Duration),
 }
 
 impl ChannelError {
-    /// The refusal, if it is one.
+    /// Returns the refusal, if the error is one.
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -67,16 +68,16 @@ impl ChannelError {
     }
 }
 
-/// What the bytes that came on a channel mean for its owner.
+/// The effect of received bytes for the owner of the channel.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// There must be so many bytes.
+    /// The input must hold this many bytes before the channel can continue.
     Need(usize),
-    /// Something that concerns nobody else.
+    /// The channel handled the frame itself.
     Done,
-    /// The greeting is over: this is the other side.
+    /// The greeting is over, and the peer introduced itself so.
     Open(Introduction),
-    /// A frame of the dialer's.
+    /// The dialer sent a frame.
     Frame(Frame<'a>),
 }
 
@@ -96,20 +97,20 @@ enum State {
 #[derive(Debug)]
 pub struct Channel {
     state: State,
-    /// What belongs to the connection itself.
+    /// The frames that the connection itself sends.
     pub out: Outbox,
     since: Time,
-    /// How long the TLS handshake may take that comes before the greeting.
+    /// The time allowed for the TLS handshake that precedes the greeting.
     handshake: Option<Duration>,
     heard: Time,
-    /// Since when nothing was taken although something waits.
+    /// The time since which the socket accepted no bytes although some wait.
     blocked: Option<Time>,
     write_deadline: Duration,
 }
 
 impl Channel {
-    /// One that was dialled from here. `nonce` is random, and used nowhere else; `handshake` is how long a
-    /// TLS handshake may take, where there is to be one.
+    /// Creates the channel of a connection that this node dialled. `nonce` is random, and used nowhere else.
+    /// `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
     #[must_use]
     pub fn dial(
         now: Time,
@@ -124,7 +125,8 @@ impl Channel {
         Self::new(now, greeting, out, write_deadline, handshake)
     }
 
-    /// One that was accepted. `nonce` is random, and used nowhere else; `handshake` as for [`Channel::dial`].
+    /// Creates the channel of a connection that this node accepted. `nonce` is random, and used nowhere else.
+    /// `handshake` is as for [`Channel::dial`].
     #[must_use]
     pub fn answer(
         now: Time,
@@ -154,7 +156,7 @@ impl Channel {
         }
     }
 
-    /// The TLS handshake is over: the greeting takes place in this session.
+    /// Records that the TLS handshake is over. The greeting takes place in this session.
     pub fn handle_secured(&mut self, now: Time, binding: Binding) {
         (self.since, self.handshake) = (now, None);
         if let State::Greeting(greeting) = &mut self.state {
@@ -162,10 +164,10 @@ impl Channel {
         }
     }
 
-    /// What comes next in `input`, and how many bytes of it are done with.
+    /// Handles the next frame of `input`, and returns its effect and how many bytes it used.
     ///
     /// # Errors
-    /// The channel is over; what waits in [`Channel::out`] tells the other side why.
+    /// The channel is over. The frames in [`Channel::out`] tell the peer why.
     pub fn next<'a>(
         &mut self,
         now: Time,
@@ -224,21 +226,22 @@ impl Channel {
         }
     }
 
-    /// Bytes of a frame arrived that is not complete yet, or there are some that are not to be read for now.
+    /// Records that a part of a frame arrived, or that bytes wait which the node does not read for now.
     pub const fn handle_activity(&mut self, now: Time) {
         if matches!(self.state, State::Open(..)) {
             self.heard = now;
         }
     }
 
-    /// It is time to say that this node is there, on a channel that was dialled from elsewhere.
+    /// Queues a pong, on a channel that the peer dialled.
     pub fn pong(&mut self) {
         if self.out.len() < PONGS_BYTES_MAX {
             Frame::Pong.write(&mut self.out);
         }
     }
 
-    /// Its socket took something (`progress`) or not; `waits` is whether anything still waits.
+    /// Records that the socket accepted bytes (`progress`) or none. `waits` says whether any bytes still
+    /// wait.
     pub fn handle_written(&mut self, now: Time, progress: bool, waits: bool) {
         if !waits {
             self.blocked = None;
@@ -253,7 +256,7 @@ impl Channel {
         matches!(self.state, State::Open(..))
     }
 
-    /// When [`Channel::overdue`] may have an answer.
+    /// The time at which [`Channel::overdue`] may return an error.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let dead = match self.state {
@@ -264,7 +267,7 @@ impl Channel {
         deaf.map_or(dead, |deaf| dead.min(deaf))
     }
 
-    /// Why it is over by now, if it is.
+    /// Returns the reason why the channel is over by now, if it is.
     #[must_use]
     pub fn overdue(&self, now: Time) -> Option<ChannelError> {
         if now < self.deadline() {
@@ -333,7 +336,7 @@ mod tests {
         let mut told = Outbox::default();
         Refusal::OnlyTls.write(&mut told);
         assert_eq!(channel.out.to_vec(), told.to_vec());
-        // A frame of the length those bytes would be.
+        // With 0 as the third byte, the three bytes are the length of a frame.
         assert!(!begins_tls([0x16, 3, 0]));
     }
 }

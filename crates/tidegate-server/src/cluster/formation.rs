@@ -1,30 +1,30 @@
-//! How a cluster's members are fixed, once: when every route was followed, and everybody reached that way
-//! tells of the same members. From then on routes only say where to dial.
+//! Fixes the members of a cluster, once: when this node has followed every route, and every node that it
+//! reached reports the same members. From then on routes only say where to dial.
 //!
-//! A node that has fixed them goes on telling, so that one that ended in between can still do so. Two nodes
-//! never fix different members: whoever fixes a set was told that very set by each of its nodes, each of
-//! which is in it with the one id it had.
+//! A node that has fixed the members keeps reporting them, so that a node that stopped in between can still
+//! fix them. Two nodes never fix different members: a node fixes a set only after each node of that set
+//! reported the same set, with the one id that each of them had.
 
 use std::collections::BTreeMap;
 
 use super::members::{Member, Members};
 use super::rejoin::{Rejoin, Rejoined};
 
-/// Where the fixing of members stands.
+/// The progress of fixing the members.
 #[derive(Clone, Debug)]
 pub struct Formation {
     me: Member,
-    /// What each route led to; `None` before it was followed.
+    /// The member that each route led to; `None` before the route was followed.
     routes: Vec<Option<Member>>,
-    /// What the peers that are connected tell, by their ids.
+    /// The members that each connected peer reports, by the peer's id.
     told: BTreeMap<u64, Members>,
     formed: Option<Members>,
-    /// This node had a place among members that are fixed, and asks for it.
+    /// Set while this node had a place among fixed members, and asks for it.
     rejoin: Option<Rejoin>,
 }
 
 impl Formation {
-    /// A node with so many routes, and the members that were fixed before.
+    /// Creates the state of a node with `routes` routes, and the members that were fixed before.
     #[must_use]
     pub fn new(me: Member, routes: usize, formed: Option<Members>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Formation {
         }
     }
 
-    /// This node lost its disk, and asks for the place it had.
+    /// Records that this node lost its disk, and asks for the place it had.
     pub fn begin_rejoin(&mut self) {
         self.rejoin = Some(Rejoin::new(&self.me.name));
     }
@@ -47,14 +47,14 @@ impl Formation {
         self.rejoin.is_some()
     }
 
-    /// A route led to this node, which may be the own.
+    /// Records that a route led to this member, which may be this node itself.
     pub fn handle_met(&mut self, route: usize, member: Member) {
         if let Some(met) = self.routes.get_mut(route) {
             *met = Some(member);
         }
     }
 
-    /// A peer told who the members are.
+    /// Records the members that a peer reports.
     pub fn handle_told(&mut self, id: u64, members: Members) {
         if let Some(rejoin) = &mut self.rejoin {
             return rejoin.handle_told(id, members);
@@ -62,34 +62,34 @@ impl Formation {
         self.told.insert(id, members);
     }
 
-    /// A peer has been in no later term.
+    /// Records that a peer has been in no later term than this.
     pub fn handle_vouched(&mut self, id: u64, term: u64) {
         if let Some(rejoin) = &mut self.rejoin {
             rejoin.handle_vouched(id, term);
         }
     }
 
-    /// The place it had, if this is the moment to take it: write it down, then say
+    /// Returns the place that this node had, if it may take it now. The caller writes it down, then calls
     /// [`Formation::handle_rejoined`].
     #[must_use]
     pub fn rejoin_due(&self) -> Option<Rejoined> {
         self.rejoin.as_ref()?.due()
     }
 
-    /// It has its place again, and that is written down.
+    /// Records that this node has its place again. The caller has written that down.
     pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
         self.me.id = rejoined.id;
         self.formed = Some(rejoined.members);
         self.rejoin = None;
     }
 
-    /// The peer is gone, and what it told with it.
+    /// Forgets the members that a disconnected peer reported.
     pub fn handle_gone(&mut self, id: u64) {
         self.told.remove(&id);
     }
 
-    /// Who the members are, as far as this node can tell: fixed, or where every route led to. `None` before
-    /// that, and where two nodes have one name.
+    /// Returns the members as this node reports them: the fixed ones, or the nodes that all its routes led
+    /// to. Returns `None` until every route was followed, and if two nodes have the same name.
     #[must_use]
     pub fn telling(&self) -> Option<Members> {
         if self.formed.is_some() {
@@ -106,7 +106,7 @@ impl Formation {
         Members::new(all)
     }
 
-    /// The members, if this is the moment to fix them: write them down, then say
+    /// Returns the members, if this node may fix them now. The caller writes them down, then calls
     /// [`Formation::handle_formed`].
     #[must_use]
     pub fn due(&self) -> Option<Members> {
@@ -115,7 +115,8 @@ impl Formation {
         }
         let mine = self.telling()?;
         if mine.len() == 1 {
-            // Nobody could join it afterwards; and a server that is to be alone is none of a cluster.
+            // No other node could join a cluster of one node afterwards, and a single server needs no
+            // cluster.
             return None;
         }
         let others = mine.iter().filter(|m| m.id != self.me.id);
@@ -125,22 +126,22 @@ impl Formation {
         agreed.then_some(mine)
     }
 
-    /// They are fixed, and written down.
+    /// Records that the members are fixed. The caller has written them down.
     pub fn handle_formed(&mut self, members: Members) {
         self.formed = Some(members);
     }
 
-    /// The members, once fixed.
+    /// Returns the members, once they are fixed.
     #[must_use]
     pub const fn formed(&self) -> Option<&Members> {
         self.formed.as_ref()
     }
 
-    /// Members to which none of the routes leads, once all were followed: this node has nothing to say to
-    /// them.
+    /// Returns the names of members that no route leads to, once all routes were followed. This node cannot
+    /// send to them.
     #[must_use]
     pub fn unrouted(&self) -> Vec<&str> {
-        // By name: a member whose disk was lost comes as somebody else until it is one again.
+        // Compares names, because a member that lost its disk has another id until it has rejoined.
         let met: Option<Vec<&str>> = self
             .routes
             .iter()
@@ -157,7 +158,7 @@ impl Formation {
             .collect()
     }
 
-    /// Why not yet, for people; `None` once they are.
+    /// Explains, for people, why the members are not fixed yet; `None` once they are.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
         if self.formed.is_some() {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(members.names(), "n0, n1, n2");
         nodes[0].handle_formed(members.clone());
         assert!(nodes[0].due().is_none() && nodes[0].waiting_for().is_none());
-        // Who was away meanwhile is told by those who have fixed them.
+        // The node that was disconnected meanwhile learns the members from the nodes that have fixed them.
         nodes[2].handle_gone(member(0).id);
         tell(&mut nodes, 1, 2);
         assert_eq!(nodes[2].due(), None);
@@ -248,7 +249,7 @@ mod tests {
         tell(&mut nodes, 2, 0);
         let members = nodes[0].due().unwrap();
         nodes[0].handle_formed(members);
-        // n2 comes back with another id; n1 meets it, but n0 tells of the old one.
+        // n2 restarts with another id. n1 meets the new id, but n0 reports the old one.
         let wiped = Member {
             name: "n2".into(),
             id: 99,
@@ -274,7 +275,7 @@ mod tests {
         a.handle_told(member(1).id, all);
         assert_eq!(a.due(), None);
         assert!(a.waiting_for().unwrap().contains("--routes"));
-        // And so is who knows members to which no route leads.
+        // A node with fixed members also names the members that no route leads to.
         let members = Members::new((0..3).map(member).collect()).unwrap();
         let mut c = Formation::new(member(0), 2, Some(members));
         c.handle_met(0, member(0));
@@ -289,7 +290,7 @@ mod tests {
             },
         );
         assert_eq!(c.unrouted(), ["n2"]);
-        // Two nodes with one name can never be members.
+        // Two nodes with the same name can never be members.
         let mut b = Formation::new(member(0), 1, None);
         b.handle_met(0, Member { id: 5, ..member(0) });
         assert_eq!((b.telling(), b.due()), (None, None));
@@ -301,7 +302,7 @@ mod tests {
         seed.handle_met(0, member(0));
         assert_eq!(seed.due(), None);
         assert!(seed.waiting_for().unwrap().contains("--routes"));
-        // One that was formed so goes on.
+        // A cluster that was formed with one member continues.
         let alone = Members::new(vec![member(0)]);
         assert!(Formation::new(member(0), 1, alone).waiting_for().is_none());
     }

@@ -1,8 +1,9 @@
-//! The beginning of a channel: who is who, whether they go together, and that both know the secret.
+//! The start of a channel: both nodes introduce themselves, check that they fit together, and prove that they
+//! know the secret.
 //!
-//! Owns the order of the four frames and what both introductions hold. Whether a node is welcome is the
-//! caller's to say: first for what anybody may know ([`Judge::suits`]), then, once the secret was proved, for
-//! who it is ([`Judge::admits`]).
+//! Owns the order of the four frames and the content of both introductions. The caller decides whether a node
+//! is welcome: first by the facts that a node may know before the proof ([`Judge::suits`]), then, after the
+//! peer has proved that it knows the secret, by its identity ([`Judge::admits`]).
 
 use super::members::is_name;
 use super::proof::{Binding, Secret, Side};
@@ -16,35 +17,35 @@ const STREAMS: u8 = 1;
 const REJOINS: u8 = 2;
 const URL_BYTES_MAX: usize = 512;
 
-/// What a node says of itself.
+/// The facts that a node states about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
-    /// The version it speaks.
+    /// The protocol version that it speaks.
     pub version: u16,
-    /// What the channel is for; the other side says the same.
+    /// True for a Raft channel, false for a route; both sides state the same.
     pub raft: bool,
-    /// Whether it serves streams.
+    /// True if it serves streams.
     pub streams: bool,
-    /// Whether its disk was lost, and it asks for the place it had.
+    /// True if it lost its disk, and asks for the place it had.
     pub rejoins: bool,
-    /// So many groups of all nodes keep streams there.
+    /// The number of groups of all nodes that keep streams on this node.
     pub shards: u8,
-    /// Its id, that of its data directory; without one, of its process.
+    /// Its id: the one of its data directory or, without a directory, the one of its process.
     pub id: u64,
-    /// Drawn at each start.
+    /// A random number drawn at each start.
     pub life: u64,
-    /// Of the members it knows; 0 before they are fixed.
+    /// The digest of the members it knows; 0 before they are fixed.
     pub digest: u64,
-    /// Its cluster.
+    /// The name of its cluster.
     pub cluster: String,
     /// Its name.
     pub name: String,
-    /// Where clients connect to: `host:port`, `:port` for whatever address it is seen at, or nothing.
+    /// The address for clients: `host:port`, `:port` for the address at which a peer sees the node, or empty.
     pub client_url: String,
 }
 
 impl Introduction {
-    /// What the channel is for.
+    /// Returns the kind of channel.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self.raft {
@@ -71,7 +72,7 @@ impl Introduction {
         out
     }
 
-    /// What follows the known fields is a later version's.
+    /// Decodes an introduction. Bytes after the known fields belong to a later version, and are ignored.
     fn decode(body: &[u8], judge: &dyn Judge) -> Result<Self, GreetingError> {
         let mut f = Fields(body);
         if f.array() != Ok(MAGIC) {
@@ -116,42 +117,42 @@ impl Introduction {
 }
 
 impl Introduction {
-    /// The node's name, where `f` is behind the version: every version has it at this place, so that a
-    /// refusal can name the node.
+    /// Returns the node's name, with `f` just behind the version. Every version keeps the name at this place,
+    /// so that a refusal can name the node.
     fn name_in_any_version(mut f: Fields<'_>) -> Option<String> {
-        // What the channel is for, flags, shards; id, life, digest; the nonce; the cluster.
+        // The kind of channel, flags, shards; id, life, digest; the nonce; the cluster.
         f.array::<{ 3 + 3 * 8 + 32 }>().ok()?;
         f.text().ok()?;
         String::from_utf8(f.text().ok()?.to_vec()).ok()
     }
 }
 
-/// Who says whether a node is welcome.
+/// Decides whether a node is welcome.
 pub trait Judge {
-    /// What this node says of itself on a channel.
+    /// Returns this node's introduction for a channel of this kind.
     fn introduction(&self, kind: Kind) -> Introduction;
     /// The cluster's secret.
     fn secret(&self) -> &Secret;
-    /// Whether a node that says this could belong here; it has proved nothing yet.
+    /// Checks whether a node with this introduction could belong here. The node has proved nothing yet.
     ///
     /// # Errors
-    /// It could not.
+    /// The node cannot belong here.
     fn suits(&self, theirs: &Introduction) -> Result<(), Refusal>;
-    /// Whether it is welcome now; it knows the secret. `side` is what this node is.
+    /// Checks whether the node, which knows the secret, is welcome now. `side` is the side of this node.
     ///
     /// # Errors
-    /// It is not.
+    /// The node is not welcome.
     fn admits(&self, side: Side, theirs: &Introduction) -> Result<(), Refusal>;
 }
 
-/// Why a greeting came to nothing.
+/// The reason why a greeting failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GreetingError {
-    /// The nodes do not go together.
+    /// One of the two nodes refused the other.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It is no node.
+    /// The other side is not a tidegate node.
     #[error("expected the greeting of a tidegate node: the address belongs to something else")]
     Stranger,
 }
@@ -164,33 +165,33 @@ impl From<Cut> for GreetingError {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Dialled, waiting for the dialer's introduction.
+    /// The dialled node waits for the dialer's introduction.
     Hello,
-    /// Waiting for the other's introduction; the own was this.
+    /// The dialer waits for the dialled node's introduction. The field is the dialer's own.
     Challenge(Vec<u8>),
-    /// Waiting for the dialer's proof over these two.
+    /// The dialled node waits for the dialer's proof over these two introductions.
     Proof(Vec<u8>, Vec<u8>),
-    /// Waiting for the other's proof over these two.
+    /// The dialer waits for the dialled node's proof over these two introductions.
     Welcome(Vec<u8>, Vec<u8>),
     Over,
 }
 
-/// A greeting, seen from one side.
+/// The state of a greeting on one side.
 #[derive(Clone, Debug)]
 pub struct Greeting {
     state: State,
     side: Side,
     kind: Kind,
     nonce: [u8; 32],
-    /// The TLS session it takes place in.
+    /// The TLS session in which the greeting takes place.
     binding: Option<Binding>,
-    /// It is to take place in one.
+    /// Set if the greeting must take place in a TLS session.
     wants_tls: bool,
     theirs: Option<Introduction>,
 }
 
 impl Greeting {
-    /// Of the one who dials. `nonce` is random, and used nowhere else.
+    /// Starts the greeting of the dialer. `nonce` is random, and used nowhere else.
     #[must_use]
     pub fn dial(kind: Kind, nonce: [u8; 32], judge: &dyn Judge, out: &mut Outbox) -> Self {
         let hello = judge.introduction(kind).encode(&nonce);
@@ -206,8 +207,8 @@ impl Greeting {
         }
     }
 
-    /// Of the one who is dialled. `nonce` is random, and used nowhere else. With `wants_tls` whoever greets
-    /// before [`Greeting::bind`] is refused.
+    /// Starts the greeting of the dialled node. `nonce` is random, and used nowhere else. With `wants_tls`
+    /// the node refuses a dialer that greets before [`Greeting::bind`].
     #[must_use]
     pub const fn answer(nonce: [u8; 32], wants_tls: bool) -> Self {
         Self {
@@ -221,22 +222,22 @@ impl Greeting {
         }
     }
 
-    /// It takes place in this TLS session.
+    /// Binds the greeting to this TLS session.
     pub const fn bind(&mut self, binding: Binding) {
         self.binding = Some(binding);
     }
 
-    /// What this node is in it.
+    /// Returns the side of this node.
     #[must_use]
     pub const fn side(&self) -> Side {
         self.side
     }
 
-    /// The next frame of the other side: who it is, once that is settled. What is to be sent, a refusal too,
-    /// is appended.
+    /// Handles the peer's next frame, and returns the peer's introduction once the greeting is over. Appends
+    /// the frames to send to `out`, a refusal among them.
     ///
     /// # Errors
-    /// It came to nothing: what waits is to be sent, then the channel is to be closed.
+    /// The greeting failed. The caller sends the frames in `out`, then closes the channel.
     pub fn handle(
         &mut self,
         frame: &Frame<'_>,
@@ -374,8 +375,8 @@ mod tests {
         greet_in(a, b, false, [None, None])
     }
 
-    /// Both go on until nothing more is said; `wants_tls` is the one's who is dialled, `bindings` the
-    /// sessions each is in.
+    /// Exchanges frames until both sides are silent. `wants_tls` is the dialled node's, and `bindings` are
+    /// the sessions of the two sides.
     fn greet_in(
         a: &Node,
         b: &Node,
@@ -439,7 +440,7 @@ mod tests {
         };
         assert_eq!(of_c, Some(Err(cluster.clone().into())));
         assert_eq!(of_a, Some(Err(theirs(&cluster).into())));
-        // A dialer that refuses tells the other, which let it in.
+        // A dialer that refuses tells the dialled node, which has already let it in.
         let mut d = node("n4", 4, "s");
         d.welcome = Err(Refusal::TooMany);
         let (of_d, of_a) = greet(&d, &a);
@@ -452,7 +453,7 @@ mod tests {
         let (a, b) = (node("n1", 1, "s"), node("n2", 2, "s"));
         let (of_a, of_b) = greet_in(&a, &b, true, [Some([7; 32]), Some([7; 32])]);
         assert!(matches!((of_a, of_b), (Some(Ok(_)), Some(Ok(_)))));
-        // Somebody in between has one session with each.
+        // A man in the middle has a different session with each side.
         let secret = Refusal::Secret("tide".into());
         let (_, of_b) = greet_in(&a, &b, true, [Some([7; 32]), Some([8; 32])]);
         assert_eq!(of_b, Some(Err(secret.into())));
@@ -480,7 +481,7 @@ mod tests {
             code: refusal.code(),
             text: refusal.to_string(),
         };
-        // Either may be the one that refuses: both say the same line.
+        // Either side may refuse: both report the same line.
         let (of_b, of_a) = greet(&b, &a);
         assert_eq!(of_a, Some(Err(refusal.clone().into())));
         assert_eq!(of_b, Some(Err(theirs.clone().into())));

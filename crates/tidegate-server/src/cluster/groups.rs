@@ -1,12 +1,13 @@
-//! Which groups of nodes keep streams: all nodes, each node alone, and sets of three where there are more.
-//! Pure.
+//! The groups of nodes that keep streams: all nodes, each node alone, and sets of three where there are more
+//! than three nodes. Pure.
 //!
-//! They follow from the members, so that all nodes know the same ones without a word about it. All of a
-//! node's groups share its log.
+//! Every node computes the groups from the members, so all nodes know the same groups without exchanging
+//! them. All groups of a node share its log.
 
-/// The group of all nodes: it also keeps which streams there are, and who keeps them.
+/// The group of all nodes. It also keeps the directory of streams, with the nodes that keep each stream.
 pub const ALL: u32 = 1;
-/// More groups of all nodes have the numbers after [`ALL`]'s, fewer than these.
+/// The first number of the groups of one node. Further groups of all nodes have the numbers between [`ALL`]
+/// and it.
 const ALONE: u32 = 0x1000;
 const TRIPLES: u32 = 0x2000;
 /// The most groups of all nodes.
@@ -15,13 +16,13 @@ pub const SHARDS_MAX: u32 = 64;
 /// A group and its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOf {
-    /// Its number, on every node and in every log.
+    /// The group's number, the same on every node and in every log.
     pub number: u32,
-    /// The ids of its members, in order.
+    /// The ids of its members, in ascending order.
     pub members: Vec<u64>,
 }
 
-/// All groups among these members, [`ALL`] first; so many of them of all nodes.
+/// Returns all groups among these members, [`ALL`] first; `shards` of them consist of all nodes.
 #[must_use]
 pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
     ids.sort_unstable();
@@ -39,7 +40,8 @@ pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
         }));
     }
     if nodes > 3 {
-        // Each node is in three of them, and each is followed by others than its neighbours'.
+        // Each set is a node and the two nodes after it in the order of ids. So each node is in three sets,
+        // and the two nodes after it are not the two after its neighbour.
         groups.extend((0..nodes).zip(TRIPLES..).map(|(first, number)| {
             let mut members: Vec<u64> = (0..3).map(|i| ids[(first + i) % nodes]).collect();
             members.sort_unstable();

@@ -1,10 +1,11 @@
-//! What a node wants to hear: each pattern with each queue group once, however many of its clients listen
-//! there.
+//! The interest of a node: each pattern with each queue group once, however many of its clients subscribe to
+//! it.
 //!
-//! Of a queue group others are told how many members it has here, so that each member gets its share wherever
-//! messages are published: changes of that number gather here, and only the last is told. Ids are drawn here
-//! and never used twice, so that a message on its way to a queue group that has ended cannot reach another;
-//! which group that was is known for a while, so that it can be passed on.
+//! A node tells its peers how many members a queue group has on it, so that each member gets its share
+//! wherever messages are published. Changes of that number gather here, and the node sends only the last one.
+//! Each pattern gets an id that is never used again, so that a message on its way to a queue group that has
+//! ended cannot reach another group. [`Wanted`] remembers an ended group for a while, so that the node can
+//! pass such a message on.
 
 use std::collections::VecDeque;
 
@@ -13,20 +14,21 @@ use hashbrown::HashMap;
 
 use super::wire::InterestId;
 
-/// Queue groups that have ended and are still known, at most.
+/// The most ended queue groups that a node remembers.
 const ENDED_MAX: usize = 1024;
 
-/// Patterns, with how often each is wanted.
+/// The patterns that clients subscribe to, with the number of subscriptions to each.
 #[derive(Debug, Default)]
 pub struct Wanted {
     all: HashMap<Box<[u8]>, Want, RandomState>,
     /// The last id drawn.
     last: InterestId,
-    /// Queue groups whose members are not as many as was told; some may have ended since.
+    /// Queue groups with a number of members that the peers do not know yet. Some of them may have ended
+    /// since.
     changed: Vec<Box<[u8]>>,
-    /// The queue groups that ended last, the newest last.
+    /// The queue groups that ended last, the newest at the end.
     ended: VecDeque<(InterestId, Box<[u8]>)>,
-    /// Scratch for looking up.
+    /// Scratch space for the key of a lookup.
     key: Vec<u8>,
 }
 
@@ -34,16 +36,16 @@ pub struct Wanted {
 struct Want {
     id: InterestId,
     count: u64,
-    /// It is among those whose number has changed.
+    /// Set while the key is in `changed`.
     changed: bool,
 }
 
-/// Something wanted, as others are told of it.
+/// A pattern as the node tells it to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Told<'a> {
     /// Its id.
     pub id: InterestId,
-    /// How many listen there.
+    /// The number of subscriptions.
     pub members: u32,
     /// The pattern.
     pub pattern: &'a [u8],
@@ -51,11 +53,11 @@ pub struct Told<'a> {
     pub queue: Option<&'a [u8]>,
 }
 
-/// A pattern and a queue group have no blank in them.
+/// Separates pattern and queue group in a key: neither contains a space.
 const BETWEEN: u8 = b' ';
 
 impl Wanted {
-    /// Somebody listens there: the id it goes by, and whether it is the first.
+    /// Adds a subscription. Returns the pattern's id, and whether this is the first subscription to it.
     pub fn add(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> (InterestId, bool) {
         self.look_for(pattern, queue);
         if let Some(want) = self.all.get_mut(&self.key[..]) {
@@ -74,7 +76,7 @@ impl Wanted {
         (self.last, true)
     }
 
-    /// One of those who listened there does no more: the id, if it was the last.
+    /// Removes a subscription. Returns the pattern's id, if this was the last subscription to it.
     pub fn remove(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> Option<InterestId> {
         self.look_for(pattern, queue);
         let want = self.all.get_mut(&self.key[..])?;
@@ -93,7 +95,7 @@ impl Wanted {
         Some(want.id)
     }
 
-    /// All that is wanted now.
+    /// Iterates over all patterns that have a subscription now.
     pub fn iter(&self) -> impl Iterator<Item = Told<'_>> {
         self.all.iter().map(|(key, want)| told(key, want))
     }
@@ -104,10 +106,10 @@ impl Wanted {
         !self.changed.is_empty()
     }
 
-    /// Those queue groups that are still there, each once.
+    /// Passes each changed queue group that still exists to `tell`, once.
     pub fn take_changed(&mut self, mut tell: impl FnMut(Told<'_>)) {
         for key in std::mem::take(&mut self.changed) {
-            // It may have ended, and begun anew.
+            // The queue group may have ended, and started again since.
             if let Some(want) = self.all.get_mut(&key)
                 && std::mem::take(&mut want.changed)
             {
@@ -116,7 +118,7 @@ impl Wanted {
         }
     }
 
-    /// Pattern and queue group of one that has ended, if that is not too long ago.
+    /// Returns pattern and queue group of an ended id, if the node still remembers it.
     #[must_use]
     pub fn ended(&self, id: InterestId) -> Option<(&[u8], &[u8])> {
         let mut newest_first = self.ended.iter().rev();
@@ -125,19 +127,19 @@ impl Wanted {
         queue.map(|queue| (pattern, queue))
     }
 
-    /// How many different ones.
+    /// Returns the number of different patterns.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Returns whether nothing is wanted.
+    /// Returns whether there is no pattern.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The queue group at hand has a member more or fewer.
+    /// Notes that the queue group in `key` gained or lost a member.
     fn note_change(&mut self, queue: Option<&[u8]>) {
         if queue.is_some()
             && let Some(want) = self.all.get_mut(&self.key[..])
@@ -212,7 +214,7 @@ mod tests {
         assert!(wanted.is_changed());
         assert_eq!(changed(&mut wanted), [(1, 4)]);
         assert_eq!(changed(&mut wanted), []);
-        // One that ends and begins anew before it is told is told as it is.
+        // A queue group that ends and starts again before the node tells it is told in its last state.
         wanted.add(b"a", Some(b"q"));
         for _ in 0..5 {
             wanted.remove(b"a", Some(b"q"));

@@ -1,5 +1,6 @@
-//! Who the members are, as the data directory has it: this node's identity from its first start on, the
-//! others from when the cluster was formed. Owns the file's text; `node/driver` reads and writes the file.
+//! The members of the cluster as the data directory records them: this node's identity from its first start
+//! on, and the other nodes once the cluster was formed. Owns the file's text; `node/driver` reads and writes
+//! the file.
 //!
 //! ```text
 //! tidegate members 2
@@ -12,18 +13,18 @@
 //! crc32c 1a2b3c4d
 //! ```
 //!
-//! `rejoined` stands there as long as a node whose disk was lost does not have everything again. `log begun`
-//! comes before the first promise that the log has to keep: where it stands and there is no log, that was
-//! lost. Files of version 1 are the same without it.
+//! The line `rejoined` stays in the file until a node that lost its disk has everything again. The node
+//! writes `log begun` before the first promise that the log has to keep: if the line is there and the log is
+//! not, then the log was lost. Files of version 1 are the same without that line.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
 
 /// The file's first line.
 const TITLE: &str = "tidegate members 2";
-/// That of files that do not know whether the log has begun.
+/// The first line of older files, which do not say whether the log has begun.
 const TITLE_1: &str = "tidegate members 1";
-/// A line of the file.
+/// The line that says that the log has begun.
 const LOG_BEGUN: &str = "log begun";
 
 /// A node of the cluster.
@@ -35,12 +36,12 @@ pub struct Member {
     pub id: u64,
 }
 
-/// The nodes of a cluster, in the order of their names. No name and no id is there twice.
+/// The nodes of a cluster, in the order of their names. No name and no id occurs twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members(Vec<Member>);
 
 impl Members {
-    /// These, if they can be members together.
+    /// Returns these nodes as members, if they can be members of one cluster.
     #[must_use]
     pub fn new(mut all: Vec<Member>) -> Option<Self> {
         all.sort();
@@ -52,24 +53,24 @@ impl Members {
         (names_differ && ids_differ && sound).then_some(Self(all))
     }
 
-    /// Its members, in their order.
+    /// Iterates over the members in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter()
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no members.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The ids, in order: the voters of the groups.
+    /// Returns the ids in ascending order: the voters of the groups.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.0.iter().map(|m| m.id).collect();
@@ -77,20 +78,21 @@ impl Members {
         ids
     }
 
-    /// The id of the member with this name.
+    /// Returns the id of the member with this name.
     #[must_use]
     pub fn id_of(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|m| m.name == name).map(|m| m.id)
     }
 
-    /// The name of the member with this id.
+    /// Returns the name of the member with this id.
     #[must_use]
     pub fn name_of(&self, id: u64) -> Option<&str> {
         let member = self.0.iter().find(|m| m.id == id);
         member.map(|m| m.name.as_str())
     }
 
-    /// A number that others have for the same members of the same cluster, and for no others; never 0.
+    /// Returns a number, never 0, that is the same on all nodes with the same members of the same cluster,
+    /// and differs for other members.
     #[must_use]
     pub fn digest(&self, cluster: &str) -> u64 {
         let mut text = cluster.as_bytes().to_vec();
@@ -100,14 +102,14 @@ impl Members {
         u64::from_le_bytes(first).max(1)
     }
 
-    /// Their names, for people.
+    /// Returns the names, for people.
     #[must_use]
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.0.iter().map(|m| m.name.as_str()).collect();
         names.join(", ")
     }
 
-    /// Appends what a peer is told.
+    /// Appends the members in the form that a peer receives.
     pub fn encode(&self, to: &mut Vec<u8>) {
         for member in &self.0 {
             to.extend_from_slice(&member.id.to_le_bytes());
@@ -116,7 +118,7 @@ impl Members {
         }
     }
 
-    /// What a peer told; `None` if that cannot be.
+    /// Decodes the members that a peer sent; `None` if they are malformed.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut f = Fields(bytes);
@@ -134,66 +136,66 @@ fn member(f: &mut Fields<'_>) -> Result<Member, Cut> {
     Ok(Member { name, id })
 }
 
-/// Returns whether a cluster or a node can be named so.
+/// Returns whether a cluster or a node can have this name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control();
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(odd)
 }
 
-/// What the data directory says of the cluster.
+/// The content of the file in the data directory that describes the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembersFile {
-    /// The cluster.
+    /// The name of the cluster.
     pub cluster: String,
     /// This node.
     pub me: Member,
-    /// The term from which on it takes part again, after its disk was lost; see [`rejoin`](super::rejoin).
+    /// The term from which this node takes part again, after it lost its disk; see [`rejoin`](super::rejoin).
     pub rejoined: Option<u64>,
-    /// There is a log, and something in it may be promised to others.
+    /// The node has a log, and may have promised records of it to others.
     pub log_begun: bool,
     /// All nodes, this one among them; `None` before the cluster was formed.
     pub members: Option<Members>,
 }
 
-/// A members' file that cannot be used. The data directory is not to be.
+/// The members' file cannot be used. The node must not use the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembersError {
-    /// It is not what was written.
+    /// The file is damaged.
     #[error(
         "the file `members` is damaged: restore it from a copy, it says who this node is; or empty the data directory and start the node with --rejoin"
     )]
     Damaged,
-    /// It is of another version.
+    /// The file has another version.
     #[error(
         "the file `members` begins with `{0}`, expected `{TITLE}`: use the version of tidegate that wrote it, or a later one"
     )]
     Version(String),
-    /// The directory belongs elsewhere.
+    /// The directory belongs to another cluster.
     #[error(
         "the data directory belongs to cluster `{theirs}`, not `{ours}`: use the directory of this cluster's node"
     )]
     Cluster {
-        /// The directory's.
+        /// The cluster of the directory.
         theirs: String,
-        /// As configured.
+        /// The configured cluster.
         ours: String,
     },
-    /// The directory is another node's.
+    /// The directory belongs to another node.
     #[error(
         "the data directory belongs to the node `{theirs}`, not `{ours}`: use this node's directory, or the name it had"
     )]
     Name {
-        /// The directory's.
+        /// The node's name in the directory.
         theirs: String,
-        /// As configured.
+        /// The configured name.
         ours: String,
     },
 }
 
 impl MembersFile {
-    /// The file's text.
+    /// Returns the file's text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!(
@@ -214,10 +216,10 @@ impl MembersFile {
         text
     }
 
-    /// What the text says.
+    /// Decodes the file's text.
     ///
     /// # Errors
-    /// It is not what was written, or written by another version.
+    /// The file is damaged, or has another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, MembersError> {
         let text = std::str::from_utf8(bytes).map_err(|_| MembersError::Damaged)?;
         let title = text.lines().next().unwrap_or_default();
@@ -265,10 +267,10 @@ impl MembersFile {
         })
     }
 
-    /// Whether the directory is that of this node of this cluster.
+    /// Checks that the directory belongs to this node of this cluster.
     ///
     /// # Errors
-    /// It is not.
+    /// The directory belongs to another cluster or another node.
     pub fn check(&self, cluster: &str, name: &str) -> Result<(), MembersError> {
         if self.cluster != cluster {
             return Err(MembersError::Cluster {
@@ -345,7 +347,7 @@ mod tests {
         assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
         file.members = Some(three());
         assert_eq!(MembersFile::decode(file.encode().as_bytes()).unwrap(), file);
-        // Of before it said whether the log had begun.
+        // A file of version 1 does not say whether the log has begun.
         let older = file.encode().replace(TITLE, TITLE_1);
         let (covered, _) = older.rsplit_once("crc32c ").unwrap();
         let sum = crc32c::crc32c(covered.as_bytes());

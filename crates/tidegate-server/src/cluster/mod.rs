@@ -1,11 +1,11 @@
-//! Several servers as one: who belongs, how two of them greet each other, what is on the wire between them,
-//! and what each wants to hear of the others. Pure: sockets are `node/driver`'s, the members' file is read
-//! and written by it, the way of a message is `node/core`'s.
+//! Several servers as one cluster: the members, the greeting between two nodes, the frames between nodes, and
+//! the subjects that each node wants from its peers. Pure: `node/driver` owns the sockets, and reads and
+//! writes the members' file; `node/core` routes the messages.
 //!
-//! Every node dials every other one, up to twice: a channel of kind [`Kind::Route`] for subscriptions and
-//! messages, one of kind [`Kind::Raft`] for the group's messages. A channel carries what its dialer says; the
-//! other end answers the greeting and says that it is there. So what is known of a peer's subscriptions lives
-//! and dies with the channel that told it.
+//! Every node dials every other node up to twice: a channel of kind [`Kind::Route`] for subscriptions and
+//! messages, and a channel of kind [`Kind::Raft`] for the messages of Raft groups. A channel carries the
+//! frames of its dialer. The dialled node answers the greeting and sends pongs. So a node forgets a peer's
+//! subscriptions together with the channel that carried them.
 //!
 //! ```text
 //! dialer   Hello ─────────>          who I am, a nonce
@@ -29,33 +29,33 @@ pub mod rejoin;
 pub mod roster;
 pub mod wire;
 
-/// The version of what is spoken between nodes.
+/// The version of the protocol between nodes.
 pub const VERSION: u16 = 3;
-/// Nodes of a cluster at most, besides this one.
+/// The most nodes of a cluster besides this one.
 pub const PEERS_MAX: usize = 31;
-/// Bytes a cluster's or a node's name may have.
+/// The most bytes of the name of a cluster or a node.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// What a channel is for.
+/// The use of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Subscriptions and messages.
     Route,
-    /// The messages of groups, and what those who are behind fetch.
+    /// The messages of Raft groups, and the data that nodes fetch while they catch up.
     Raft,
 }
 
 impl Kind {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Route, Self::Raft];
 
-    /// Where it stands in a table of both.
+    /// Returns the index of the kind in a table of both.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// For people.
+    /// Returns the name of the kind, for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,22 +1,22 @@
-//! That both ends of a channel know the cluster's secret, without either saying it: HMAC-SHA256 (RFC 2104)
-//! over what both said of themselves, each with a nonce of its own.
+//! Proves to both ends of a channel that the other end knows the cluster's secret, without either sending it.
+//! A proof is the HMAC-SHA256 (RFC 2104) of both introductions, each with a nonce of its own.
 //!
-//! The one who was dialled proves it second, so that whoever only dials learns nothing to guess the secret
-//! by. A proof covers the greeting only: what comes after it is protected by TLS, or not at all. Inside TLS a
-//! proof also covers the session ([`Binding`]), so that it is of no use to somebody in between who speaks TLS
-//! with both.
+//! The dialled node sends its proof second, so that a stranger that only dials gets nothing to guess the
+//! secret by. A proof covers the greeting only: TLS protects the frames after it, or nothing does. Inside TLS
+//! a proof also covers the session ([`Binding`]), so that a man in the middle who speaks TLS with both ends
+//! cannot use it.
 
 use ring::hmac;
 
 /// The most bytes a secret may have.
 pub const SECRET_BYTES_MAX: usize = 1024;
 
-/// Whose proof it is: nobody can send back what he was sent.
+/// The side that a proof is for. It keeps a node from sending the peer's own proof back to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Of the one who dialled.
+    /// The node that dialled.
     Dialer,
-    /// Of the one who was dialled.
+    /// The node that was dialled.
     Dialled,
 }
 
@@ -31,23 +31,23 @@ impl Side {
     }
 }
 
-/// What only the two ends of one TLS session know: keying material exported from it (RFC 8446, 7.5).
+/// A secret shared by the two ends of one TLS session: keying material exported from it (RFC 8446, 7.5).
 pub type Binding = [u8; 32];
-/// What it is exported for.
+/// The label under which a session exports the [`Binding`].
 pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 
-/// The cluster's secret, ready for use. Without one it is that of the empty text.
+/// The cluster's secret, ready for use. A cluster without a secret uses the empty text.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// The secret with this text.
+    /// Creates the secret with this text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()))
     }
 
-    /// The proof of one side over what both said, and over the TLS session they said it in.
+    /// Returns the proof of one side over both introductions, and over the TLS session of the greeting.
     #[must_use]
     pub fn prove(
         &self,
@@ -62,7 +62,7 @@ impl Secret {
         proof
     }
 
-    /// Returns whether it is that proof, in a time that tells nothing of where it is not.
+    /// Returns whether `proof` is the proof of that side. Compares in constant time.
     #[must_use]
     pub fn check(
         &self,
@@ -76,14 +76,15 @@ impl Secret {
     }
 }
 
-/// A secret is nobody's business.
+/// Hides the secret.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
     }
 }
 
-/// What a proof covers; the length keeps the parts apart, the label what is said in TLS from what is not.
+/// Returns the bytes that a proof covers. The length separates the parts; the label separates proofs in TLS
+/// from those outside.
 fn covered(side: Side, hello: &[u8], challenge: &[u8], binding: Option<&Binding>) -> Vec<u8> {
     let len = (hello.len() as u64).to_le_bytes();
     let bound = binding.map_or(&[][..], |b| b);
@@ -116,12 +117,12 @@ mod tests {
         assert!(!check(Some(&other), &proof) && !check(None, &proof));
         let plain = secret.prove(Side::Dialled, b"ab", b"c", None);
         assert!(!check(Some(&session), &plain));
-        // What is said in the session's place is not it.
+        // An introduction that begins with the session's bytes does not replace the session.
         let said = [&session[..], b"c"].concat();
         assert!(!secret.check(Side::Dialled, b"ab", &said, None, &proof));
     }
 
-    /// RFC 4231, test case 2: it is the standard's HMAC.
+    /// RFC 4231, test case 2: checks against the standard's HMAC.
     #[test]
     fn as_the_standard_has_it() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, b"Jefe");

@@ -1,5 +1,5 @@
-//! When which route is dialled: at once, then after pauses that double up to a bound, each a little different
-//! so that nodes that lost each other do not go on in step.
+//! The times at which a node dials its routes: at once, then after pauses that double up to a bound. Each
+//! pause varies a little, so that nodes that lost each other do not dial in step.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ const FIRST: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dial {
-    /// Due then, after so many failures.
+    /// The dial is due at this time, after this many failures.
     Due(Time, u32),
-    /// Being dialled, after so many failures.
+    /// The node dials, after this many failures.
     Trying(u32),
     Up,
-    /// Not needed.
+    /// The route needs no such channel.
     Off,
 }
 
-/// The dials of all routes.
+/// The state of the dials of all routes.
 #[derive(Clone, Debug)]
 pub struct Redial {
     routes: Vec<[Dial; 2]>,
@@ -30,7 +30,8 @@ pub struct Redial {
 }
 
 impl Redial {
-    /// So many routes with channels of these kinds, all due. No pause is longer than `longest`.
+    /// Creates the dials of `routes` routes with channels of these kinds, all due. No pause is longer than
+    /// `longest`.
     #[must_use]
     pub fn new(now: Time, routes: usize, kinds: &[Kind], longest: Duration, seed: u64) -> Self {
         let one = Kind::ALL.map(|kind| match kinds.contains(&kind) {
@@ -44,7 +45,7 @@ impl Redial {
         }
     }
 
-    /// A route to dial now; how it went must follow.
+    /// Returns a route to dial now. The caller must then report the result.
     pub fn poll(&mut self, now: Time) -> Option<(usize, Kind)> {
         for (route, dials) in self.routes.iter_mut().enumerate() {
             for kind in Kind::ALL {
@@ -59,7 +60,7 @@ impl Redial {
         None
     }
 
-    /// When the next is due.
+    /// Returns the time at which the next dial is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let due = |d: &Dial| match d {
@@ -69,13 +70,13 @@ impl Redial {
         self.routes.iter().flatten().filter_map(due).min()
     }
 
-    /// The channel is open.
+    /// Records that the channel is open.
     pub fn handle_up(&mut self, route: usize, kind: Kind) {
         self.routes[route][kind.index()] = Dial::Up;
     }
 
-    /// It could not be opened, or it is over. After a refusal the pause is the longest at once: somebody has
-    /// to do something.
+    /// Records that the dial failed or that the channel is over. After a refusal the pause is the longest at
+    /// once, because an operator has to remove its cause.
     pub fn handle_down(&mut self, now: Time, route: usize, kind: Kind, refused: bool) {
         let failures = match self.routes[route][kind.index()] {
             Dial::Trying(failures) => failures,
@@ -89,12 +90,12 @@ impl Redial {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        // Three quarters to five quarters.
+        // The pause varies from three quarters to five quarters.
         let pause = pause * 3 / 4 + pause / 2 * (self.random >> 56) as u32 / 256;
         self.routes[route][kind.index()] = Dial::Due(now + pause, failures.saturating_add(1));
     }
 
-    /// Whoever is there was heard of: no pause any more.
+    /// Ends the pause of a route, because the node heard from its peer.
     pub fn hurry(&mut self, now: Time, route: usize) {
         for dial in &mut self.routes[route] {
             if let Dial::Due(at, _) = dial {
@@ -103,7 +104,7 @@ impl Redial {
         }
     }
 
-    /// The route is of no use.
+    /// Stops dialling the route.
     pub fn give_up(&mut self, route: usize) {
         self.routes[route] = [Dial::Off; 2];
     }
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(redial.poll(Time::from_nanos(2)), Some((0, Kind::Route)));
         redial.handle_up(0, Kind::Route);
         assert!(redial.is_up(0, Kind::Route) && redial.deadline().is_none());
-        // A channel that was open begins with the shortest pause; a refusal waits long at once.
+        // After an open channel the pause is the shortest; after a refusal it is the longest at once.
         redial.handle_down(now, 0, Kind::Route, false);
         assert!(redial.deadline().unwrap() - now < Duration::from_millis(63));
         now = redial.deadline().unwrap();

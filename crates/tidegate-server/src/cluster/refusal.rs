@@ -1,133 +1,134 @@
-//! Why two nodes do not go together: one line each, said alike by who refuses and who is refused.
+//! The reasons why a node refuses another: one line each, the same on the node that refuses and on the
+//! refused node.
 
 use super::VERSION;
 use super::wire::Frame;
 
-/// Why a channel is not opened.
+/// The reason why a channel is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It speaks another version of the protocol.
+    /// The peer speaks another version of the protocol.
     #[error(
         "{theirs} speaks version {version} of the protocol between nodes, `{ours}` (tidegate {}) version {VERSION}: \
          run the same version of tidegate on all nodes of a cluster, and stop them all to change it",
         env!("CARGO_PKG_VERSION")
     )]
     Version {
-        /// Its name in backquotes, or what stands for it where that cannot be read.
+        /// The peer's name in backquotes, or a substitute if it cannot be read.
         theirs: String,
-        /// The version it speaks.
+        /// The version that the peer speaks.
         version: u16,
         /// This node's name.
         ours: String,
     },
-    /// It belongs to another cluster.
+    /// The peer belongs to another cluster.
     #[error(
         "a node of cluster `{theirs}` and one of cluster `{ours}`: give both the same --cluster_name, or other --routes"
     )]
     Cluster {
-        /// Its cluster.
+        /// The peer's cluster.
         theirs: String,
-        /// This node's.
+        /// This node's cluster.
         ours: String,
     },
-    /// It does not know the secret.
+    /// The peer does not know the secret.
     #[error(
         "the secrets differ: give all nodes of cluster `{0}` the same cluster.authorization or TIDEGATE_CLUSTER_SECRET"
     )]
     Secret(String),
-    /// It is this very process.
+    /// The peer is this very process.
     #[error("a route leads back to the node itself")]
     Myself,
-    /// Two processes with one identity.
+    /// The peer is another process with this node's identity.
     #[error("two servers run as `{0}` with copies of one data directory: stop one of them")]
     Copy(String),
-    /// It has this node's name.
+    /// The peer has this node's name.
     #[error("two servers are named `{0}`: give each node of the cluster its own --name")]
     SameName(String),
-    /// Another server with its name is connected.
+    /// Another server with the peer's name is connected.
     #[error(
         "`{0}` is already connected from {1}: give each node of the cluster its own --name, or stop the other server first"
     )]
     NameTaken(String, String),
-    /// Another process with its data directory is connected.
+    /// Another process with the peer's data directory is connected.
     #[error(
         "`{0}` is still connected from {1} by the process it was before: it is let in when that has ended; if that goes on, two servers run as `{0}` with copies of one data directory, and the one that came later is to be stopped"
     )]
     Running(String, String),
-    /// Its name is a member's, its data directory is not.
+    /// The peer has the name of a member, but another data directory.
     #[error(
         "`{name}` comes with another data directory: the cluster knows it by {known:016x}, not by {came:016x}; give it back the directory it had, or say --rejoin there if that is lost"
     )]
     OtherDirectory {
-        /// Its name.
+        /// The peer's name.
         name: String,
         /// The member's id.
         known: u64,
-        /// The id it has.
+        /// The peer's id.
         came: u64,
     },
-    /// The members were fixed without it.
+    /// The members were fixed without the peer.
     #[error("`{name}` is not a member of the cluster: its members are {members}")]
     NotAMember {
-        /// Its name.
+        /// The peer's name.
         name: String,
-        /// Those who are.
+        /// The names of the members.
         members: String,
     },
-    /// Both have fixed members, others each.
+    /// Both nodes have fixed members, and the members differ.
     #[error(
         "`{0}` and `{1}` know different members for the cluster `{2}`: their data directories come from two clusters"
     )]
     MembersDiffer(String, String, String),
-    /// One serves streams, the other does not.
+    /// One node serves streams, the other does not.
     #[error("`{with}` serves streams and `{without}` does not: in a cluster all nodes do or none")]
     Streams {
-        /// Who does.
+        /// The node that serves streams.
         with: String,
-        /// Who does not.
+        /// The node that serves none.
         without: String,
     },
-    /// They do not agree on the groups there are.
+    /// The two nodes have different numbers of groups.
     #[error(
         "`{name}` has {theirs} groups of all nodes and this node {ours}: give all nodes of a cluster the same cluster.shards"
     )]
     Shards {
-        /// Its name.
+        /// The peer's name.
         name: String,
-        /// How many it has.
+        /// The number of groups on the peer.
         theirs: u8,
-        /// How many this node has.
+        /// The number of groups on this node.
         ours: u8,
     },
-    /// There is no room.
+    /// The cluster has no room for another node.
     #[error("a cluster has at most {} nodes", super::PEERS_MAX + 1)]
     TooMany,
-    /// The same channel is open by another route.
+    /// The same channel is already open through another route.
     #[error("two routes lead to `{0}`")]
     Twice(String),
-    /// Whoever dials speaks no TLS here.
+    /// The dialer speaks no TLS, and this node requires it.
     #[error(
         "the node that dials speaks no TLS and the one it dials does: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
     )]
     NoTls,
-    /// Whoever dials speaks TLS, and nobody answers it.
+    /// The dialer speaks TLS, and the dialled node does not.
     #[error(
         "the node that dials speaks TLS and the one it dials does not: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
     )]
     OnlyTls,
-    /// The other side's words, where it refused.
+    /// The peer refused, for this reason.
     #[error("{text}")]
     Theirs {
-        /// For programs.
+        /// The code, for programs.
         code: u16,
-        /// For people.
+        /// The text, for people.
         text: String,
     },
 }
 
 impl Refusal {
-    /// The number that stands for it on the wire.
+    /// Returns the number of the refusal on the wire.
     #[must_use]
     pub const fn code(&self) -> u16 {
         match self {
@@ -152,33 +153,34 @@ impl Refusal {
         }
     }
 
-    /// Returns whether it says that the other side is this node.
+    /// Returns whether the refusal says that the peer is this node.
     #[must_use]
     pub const fn is_myself(&self) -> bool {
         self.code() == MYSELF
     }
 
-    /// Returns whether there is nothing in it to worry about: a route to the node itself, or a second one to
-    /// the same peer.
+    /// Returns whether the refusal needs no attention: a route to the node itself, or a second route to the
+    /// same peer.
     #[must_use]
     pub const fn is_harmless(&self) -> bool {
         matches!(self.code(), MYSELF | TWICE)
     }
 
-    /// Returns whether it passes by itself, most often: when the other side notices that a process is gone.
+    /// Returns whether the refusal usually ends by itself, as soon as the peer notices that a process is
+    /// gone.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         self.code() == RUNNING
     }
 
-    /// What the other side is told.
+    /// Appends the frame that tells the peer of the refusal.
     pub(super) fn write(&self, out: &mut crate::nats::outbox::Outbox) {
         let (code, text) = (self.code(), self.to_string());
         let text = text.as_bytes();
         Frame::Refused { code, text }.write(out);
     }
 
-    /// What the other side said.
+    /// Creates the refusal that the peer sent.
     pub(super) fn theirs(code: u16, text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
         Self::Theirs { code, text }
@@ -187,5 +189,5 @@ impl Refusal {
 
 const MYSELF: u16 = 4;
 const TWICE: u16 = 13;
-/// Of [`Refusal::Running`].
+/// The code of [`Refusal::Running`].
 const RUNNING: u16 = 17;

@@ -1,23 +1,23 @@
-//! How a node whose disk was lost gets back the place it had among the members, once its operator asks for
-//! that: what it has to be told, and by whom. What the place is worth at first is
-//! [`Group::is_whole`](crate::replica::Group::is_whole)'s to say.
+//! Gives a node that lost its disk its former place among the members, once its operator asks for that.
+//! Collects the reports that this takes from the other members.
+//! [`Group::is_whole`](crate::replica::Group::is_whole) decides how far the node may take part at first.
 //!
-//! It comes with an empty directory and another id, says so, and is let in as a guest: it is told who the
-//! members are, and each of them vouches for a term, the latest it has been in. All of them have to: whoever
-//! is silent may be in a later term, to which the lost disk may have lent its vote.
+//! The node starts with an empty directory and another id, says so, and enters as a guest. Each member then
+//! reports the members, and vouches for a term, the latest that it has been in. All members must do so: a
+//! member that is silent may be in a later term, in which the node may have voted before it lost its disk.
 
 use std::collections::BTreeMap;
 
 use super::members::Members;
 
-/// The place a node had, and from when on it has it again.
+/// The place that a node had, and the term from which it has the place again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejoined {
     /// All members, this node among them.
     pub members: Members,
     /// The id this node had.
     pub id: u64,
-    /// It takes part from this term on: nobody was in it while the disk was there.
+    /// The node takes part from this term on: no member was in this term while the lost disk existed.
     pub term: u64,
 }
 
@@ -25,13 +25,13 @@ pub struct Rejoined {
 #[derive(Clone, Debug, Default)]
 pub struct Rejoin {
     name: String,
-    /// By the ids of those who say it.
+    /// The reports of members, by the id of the reporting node.
     told: BTreeMap<u64, Members>,
     vouched: BTreeMap<u64, u64>,
 }
 
 impl Rejoin {
-    /// The node with this name has lost its disk.
+    /// Creates the state of the node with this name, which lost its disk.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -40,18 +40,20 @@ impl Rejoin {
         }
     }
 
-    /// A node told who the members are.
+    /// Records the members that a node reports.
     pub fn handle_told(&mut self, id: u64, members: Members) {
         self.told.insert(id, members);
     }
 
-    /// A node has been in no later term than this one. That stays true of the time before the disk was lost.
+    /// Records that a node has been in no later term than this. That stays true of the time before the disk
+    /// was lost.
     pub fn handle_vouched(&mut self, id: u64, term: u64) {
         let known = self.vouched.entry(id).or_default();
         *known = term.max(*known);
     }
 
-    /// The place to take, if everybody else has said what it takes: write it down first.
+    /// Returns the place to take, once every other member has reported and vouched. The caller writes it down
+    /// first.
     #[must_use]
     pub fn due(&self) -> Option<Rejoined> {
         let members = self.told.values().next()?;
@@ -70,7 +72,7 @@ impl Rejoin {
         })
     }
 
-    /// What is missing, for people.
+    /// Explains, for people, which reports are missing.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         let Some(members) = self.told.values().next() else {

@@ -1,8 +1,9 @@
-//! The peers: who is connected by which channels, who may be, and what there is to say about it.
+//! The peers of this node: the channels that connect each of them, the rules that admit a peer, and the log
+//! lines about them.
 //!
-//! A peer has a slot, by which the rest of the node knows it; the slot stays its own for as long as the
-//! process lives. Members are those of [`Formation`]; without streams there is nothing to be a member of, and
-//! whoever has the secret and a name of its own is welcome.
+//! Each peer has a slot, by which the rest of the node knows it. The peer keeps its slot for as long as the
+//! process lives. [`Formation`] knows the members. Without streams there are no members, and the node admits
+//! every peer that knows the secret and has a name of its own.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -18,28 +19,28 @@ use super::refusal::Refusal;
 use super::rejoin::Rejoined;
 use super::{Kind, PEERS_MAX, VERSION};
 
-/// How long the same line is not said again.
+/// The time within which the node does not log the same line again.
 const NEWS: Duration = Duration::from_secs(60);
 const LINES_MAX: usize = 64;
 
-/// What this node says of itself.
+/// The facts that this node states about itself.
 #[derive(Clone, Debug)]
 pub struct Me {
-    /// The cluster.
+    /// The name of the cluster.
     pub cluster: String,
     /// Its name.
     pub name: String,
     /// Its id.
     pub id: u64,
-    /// Drawn at each start.
+    /// A random number drawn at each start.
     pub life: u64,
-    /// Whether it serves streams.
+    /// True if the node serves streams.
     pub streams: bool,
-    /// How many groups of all nodes keep them.
+    /// The number of groups of all nodes that keep streams.
     pub shards: u8,
     /// See [`Introduction::client_url`].
     pub client_url: String,
-    /// What all nodes know.
+    /// The secret that all nodes know.
     pub secret: Secret,
 }
 
@@ -51,32 +52,32 @@ pub struct Peer {
     /// Its id.
     pub id: u64,
     life: u64,
-    /// Where it was seen last.
+    /// The address at which the peer was last seen.
     pub address: SocketAddr,
-    /// Where its clients connect.
+    /// The address to which the peer's clients connect.
     pub client_url: String,
-    /// It lost its disk, and asks for its place.
+    /// The peer lost its disk, and asks for its place.
     pub rejoins: bool,
-    /// Channels from it, by kind.
+    /// The open channels that the peer dialled, by kind.
     heard: [bool; 2],
-    /// Channels to it, by kind.
+    /// The open channels that this node dialled, by kind.
     told: [bool; 2],
 }
 
 impl Peer {
-    /// Returns whether there is any channel.
+    /// Returns whether any channel to or from the peer is open.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.heard.iter().chain(&self.told).any(|up| *up)
     }
 
-    /// Returns whether it can be told something on a channel of this kind.
+    /// Returns whether this node can send to the peer on a channel of this kind.
     #[must_use]
     pub const fn is_told(&self, kind: Kind) -> bool {
         self.told[kind.index()]
     }
 
-    /// Returns whether it can be heard on a channel of this kind.
+    /// Returns whether this node can receive from the peer on a channel of this kind.
     #[must_use]
     pub const fn is_heard(&self, kind: Kind) -> bool {
         self.heard[kind.index()]
@@ -96,12 +97,12 @@ pub struct Roster {
     me: Me,
     formation: Formation,
     peers: Vec<Peer>,
-    /// Lines said lately.
+    /// The lines logged lately.
     lines: VecDeque<(Time, String)>,
 }
 
 impl Roster {
-    /// Nobody is connected; `formed` are the members, if they were fixed before.
+    /// Creates a roster without peers. `formed` are the members, if they were fixed before.
     #[must_use]
     pub fn new(me: Me, routes: usize, formed: Option<Members>) -> Self {
         let member = Member {
@@ -116,49 +117,49 @@ impl Roster {
         }
     }
 
-    /// This node.
+    /// Returns this node's own facts.
     #[must_use]
     pub const fn me(&self) -> &Me {
         &self.me
     }
 
-    /// This node has the place it had before its disk was lost, and the id; its channels are to be opened
-    /// anew.
+    /// Records that this node has the place and the id again that it had before it lost its disk. The caller
+    /// must reopen the node's channels.
     pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
         self.me.id = rejoined.id;
         self.formation.handle_rejoined(rejoined);
     }
 
-    /// The peers by their slots.
+    /// Returns the peers by their slots.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// The slot of the peer with this id.
+    /// Returns the slot of the peer with this id.
     #[must_use]
     pub fn slot_of(&self, id: u64) -> Option<usize> {
         self.peers.iter().position(|p| p.id == id)
     }
 
-    /// The fixing of members.
+    /// Returns the state of the fixing of members.
     #[must_use]
     pub const fn formation(&self) -> &Formation {
         &self.formation
     }
 
-    /// The same, to tell it what happened.
+    /// Returns the same state, mutable, so that the caller can record events.
     pub const fn formation_mut(&mut self) -> &mut Formation {
         &mut self.formation
     }
 
-    /// A channel is open that was admitted just now; the slot of the peer.
+    /// Records that a channel is open, which was admitted just before, and returns the slot of its peer.
     pub fn handle_open(&mut self, side: Side, theirs: &Introduction, address: SocketAddr) -> usize {
         let found = self.peers.iter().position(|p| p.name == theirs.name);
         let free = || self.peers.iter().position(|p| !p.is_connected());
         let slot = match found {
             Some(slot) => slot,
-            // Names come and go where there are no members.
+            // Without members names come and go, so the slot of a disconnected peer is reused.
             None if self.peers.len() >= PEERS_MAX => free().unwrap_or(0),
             None => self.peers.len(),
         };
@@ -189,7 +190,7 @@ impl Roster {
         slot
     }
 
-    /// A channel is over.
+    /// Records that a channel is over.
     pub fn handle_over(&mut self, slot: usize, side: Side, kind: Kind) {
         let peer = &mut self.peers[slot];
         *peer.channel(side, kind) = false;
@@ -199,7 +200,7 @@ impl Roster {
         }
     }
 
-    /// Where clients of connected peers connect, in order.
+    /// Returns the addresses to which the clients of connected peers connect, in order.
     #[must_use]
     pub fn client_urls(&self) -> Vec<String> {
         let connected = self.peers.iter().filter(|p| p.is_connected());
@@ -210,7 +211,8 @@ impl Roster {
         urls
     }
 
-    /// Returns whether a line is worth saying: not if it was said within the last minute.
+    /// Returns whether the node should log a line: only if it did not log the same line within the last
+    /// minute.
     pub fn is_news(&mut self, now: Time, line: &str) -> bool {
         while let Some((said, _)) = self.lines.front()
             && (*said + NEWS <= now || self.lines.len() >= LINES_MAX)
@@ -224,7 +226,7 @@ impl Roster {
         news
     }
 
-    /// Whether it can be the member it says it is.
+    /// Checks that the peer can be the member that it claims to be.
     fn check_member(&self, theirs: &Introduction) -> Result<(), Refusal> {
         let Some(members) = self.formation.formed() else {
             return Ok(());
@@ -236,7 +238,7 @@ impl Roster {
                     members: members.names(),
                 });
             }
-            // As a guest. While the member itself is connected, its name is taken.
+            // The peer enters as a guest. While the member itself is connected, its name is taken.
             Some(known) if known != theirs.id && theirs.rejoins => {}
             Some(known) if known != theirs.id => {
                 return Err(Refusal::OtherDirectory {
@@ -319,13 +321,15 @@ impl Judge for Roster {
             let name = theirs.name.clone();
             return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
         }
-        // Whoever was there first stays: of two copies of a directory it is the one that knows what it
-        // promised since. A process that ended is gone in a moment, and then the next one is welcome.
+        // The process that connected first stays: of two copies of a data directory, it is the copy that
+        // knows its promises since. If that process has ended, its channel closes in a moment, and the node
+        // then admits the next.
         if peer.life != theirs.life && peer.is_connected() {
             let name = theirs.name.clone();
             return Err(Refusal::Running(name, peer.address.ip().to_string()));
         }
-        // From the other side a second channel means that the first is dead; from here it means two routes.
+        // A second channel that the peer dials means that the first one is dead. A second channel that this
+        // node dials means that two routes lead to the peer.
         if side == Side::Dialer && peer.is_told(theirs.kind()) {
             return Err(Refusal::Twice(theirs.name.clone()));
         }
@@ -446,7 +450,7 @@ mod tests {
         roster.admits(Side::Dialled, &guest).unwrap();
         assert!(why(with("n9", 2, 0)).contains("not a member"));
         assert!(why(with("n3", 3, 5)).contains("different members"));
-        // A restart is another life of the same node.
+        // A restarted node keeps its id and draws another life.
         let (old, new) = (
             with("n2", 2, 0),
             Introduction {
@@ -457,7 +461,7 @@ mod tests {
         roster.handle_open(Side::Dialled, &old, at());
         let taken = roster.admits(Side::Dialled, &guest).unwrap_err();
         assert!(taken.to_string().contains("already connected"), "{taken}");
-        // While the one before is connected it may be a copy.
+        // While the earlier process is connected, the new one may be a copy.
         for side in [Side::Dialled, Side::Dialer] {
             let running = roster.admits(side, &new).unwrap_err().to_string();
             assert!(

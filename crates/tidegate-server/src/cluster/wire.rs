@@ -1,4 +1,4 @@
-//! The bytes between nodes: frames, written into an [`Outbox`] and read where they lie.
+//! The bytes between nodes: frames, written into an [`Outbox`] and decoded in place.
 //!
 //! ```text
 //! u32  bytes of kind and body          all numbers little-endian
@@ -7,8 +7,8 @@
 //! u32  CRC32C of everything before it
 //! ```
 //!
-//! Owns the layout only. A frame that is longer than allowed is known by its first four bytes, before any of
-//! it is kept; so is whoever speaks something else here.
+//! Owns the layout only. The reader refuses a frame that is too long by its first four bytes, before it
+//! buffers any of it. These four bytes also expose a peer that speaks another protocol.
 
 use bytes::Bytes;
 
@@ -17,14 +17,14 @@ use crate::nats::outbox::Outbox;
 use crate::nats::parse::Publish;
 use crate::nats::subject;
 
-/// Bytes of kind and body a frame may have: the largest message there can be, with its subjects.
+/// The most bytes of kind and body of a frame: room for the largest message, with its subjects.
 pub const FRAME_BYTES_MAX: usize = 72 * 1024 * 1024;
-/// The same before the greeting is over.
+/// The same bound before the greeting is over.
 pub const GREETING_BYTES_MAX: usize = 4096;
-/// Bytes of a refusal's text.
+/// The most bytes of a refusal's text.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Bytes a frame adds to its body.
+/// The bytes that a frame adds to its body.
 pub const ENVELOPE_BYTES: usize = 9;
 
 const HELLO: u8 = 1;
@@ -50,144 +50,146 @@ const TO: u8 = 8;
 const ASKS: u8 = 16;
 const HANDED: u8 = 32;
 
-/// Names what a peer's clients want; drawn by the peer, never used twice on a channel.
+/// Identifies a pattern that a peer's clients subscribe to. The peer draws the id, and never uses it twice on
+/// a channel.
 pub type InterestId = u64;
 
-/// One frame.
+/// One frame between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// The dialer's introduction.
     Hello(&'a [u8]),
-    /// The other's.
+    /// The dialled node's introduction.
     Challenge(&'a [u8]),
-    /// That the dialer knows the secret.
+    /// The dialer's proof that it knows the secret.
     Proof(&'a [u8; 32]),
-    /// That the other knows it too, and that the dialer is in.
+    /// The dialled node's proof that it knows the secret too. The dialled node admits the dialer.
     Welcome(&'a [u8; 32]),
-    /// It is not.
+    /// The sender refuses the peer.
     Refused {
-        /// Why, for programs.
+        /// The reason, for programs.
         code: u16,
-        /// Why, for people.
+        /// The reason, for people.
         text: &'a [u8],
     },
-    /// The dialer is there.
+    /// The dialer is alive.
     Ping,
-    /// Whoever was dialled is.
+    /// The dialled node is alive.
     Pong,
-    /// Who the sender thinks the members are.
+    /// The members as the sender knows them.
     Members(&'a [u8]),
-    /// To one that lost its disk: the sender was in no later term.
+    /// Tells a node that lost its disk that the sender was in no later term.
     Vouch {
-        /// That term.
+        /// The latest term of the sender.
         term: u64,
     },
-    /// Somebody there listens from now on.
+    /// A client of the sender subscribes to a pattern from now on.
     Interest(Told<'a>),
-    /// Nobody does any more.
+    /// No client of the sender subscribes to the pattern any more.
     InterestEnd {
-        /// As it was told.
+        /// The id from [`Frame::Interest`].
         id: InterestId,
     },
-    /// So many do by now.
+    /// The number of subscriptions to a pattern has changed.
     InterestMembers {
-        /// As it was told.
+        /// The id from [`Frame::Interest`].
         id: InterestId,
-        /// How many.
+        /// The number of subscriptions.
         members: u32,
     },
-    /// A message for those who listen there.
+    /// A message for the receiver's subscriptions.
     Message(Routed<'a>),
-    /// For a group; opaque here.
+    /// A message for a Raft group; opaque here.
     Raft {
-        /// Which.
+        /// The number of the group.
         group: u32,
-        /// What.
+        /// The message.
         payload: &'a [u8],
     },
-    /// What is fetched by those who are behind; opaque here.
+    /// A request or an answer of a node that catches up; opaque here.
     Fetch {
-        /// Of which group.
+        /// The number of the group.
         group: u32,
-        /// What.
+        /// The request or the answer.
         payload: &'a [u8],
     },
 }
 
-/// A message on its way to one peer, and who there is to have it.
+/// A message on its way to one peer, with the subscriptions that are to receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routed<'a> {
-    /// Each subscription of its own gets a copy.
+    /// Each of the peer's subscriptions outside of queue groups gets a copy.
     pub plain: bool,
-    /// The queue groups of which one member gets one: ids of 8 bytes, see [`ids`].
+    /// The queue groups of which one member each gets a copy: ids of 8 bytes, see [`ids`].
     pub groups: &'a [u8],
-    /// Its publisher wants to know if nobody is there to have it, and this node alone can tell: nobody but
-    /// this queue group's member is to have it, or whoever it is handed to. If it is plain: a stream may be
-    /// frozen here.
+    /// The publisher wants a *no responders* status, and only the receiving peer can decide that: no other
+    /// node gets the message than the peer of this queue group's member, or the peer that the message is
+    /// handed to. With `plain` the peer answers so only if the message's stream is frozen there.
     pub asks: bool,
-    /// It is for streams alone: for whoever serves the one it is about, or leads the directory.
+    /// The message is for streams alone: for the node that serves the stream it names, or that leads the
+    /// directory.
     pub handed: bool,
-    /// How many nodes have passed it on since the one it was published at.
+    /// The number of nodes that have passed the message on since the node at which it was published.
     pub passed: u8,
-    /// The subject subscriptions are matched by, if it is not the message's.
+    /// The subject that subscriptions are matched against, if it is not the message's.
     pub to: Option<&'a [u8]>,
     /// The message.
     pub message: Publish<'a>,
 }
 
 impl<'a> Routed<'a> {
-    /// The subject subscriptions are matched by.
+    /// Returns the subject that subscriptions are matched against.
     #[must_use]
     pub fn matched_by(&self) -> &'a [u8] {
         self.to.unwrap_or(self.message.subject)
     }
 
-    /// Returns whether a member of this queue group is to have it.
+    /// Returns whether a member of this queue group is to receive the message.
     #[must_use]
     pub fn serves(&self, group: InterestId) -> bool {
         ids(self.groups).any(|id| id == group)
     }
 }
 
-/// The ids in a run of 8 bytes each.
+/// Iterates over the ids in a run of 8 bytes each.
 pub fn ids(bytes: &[u8]) -> impl Iterator<Item = InterestId> {
     let (all, _) = bytes.as_chunks::<8>();
     all.iter().map(|id| u64::from_le_bytes(*id))
 }
 
-/// Bytes that are no frame of this version.
+/// The bytes are not a frame of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// No node sends so much.
+    /// The length is 0, or more than any node sends.
     #[error(
         "a frame of {0} bytes where at most {1} are allowed: the other side speaks something else, or another version"
     )]
     Length(usize, usize),
-    /// Damaged on its way.
+    /// The checksum is wrong: the frame was damaged on its way.
     #[error("a frame's checksum is wrong: it was damaged on its way")]
     Checksum,
-    /// Of a kind this version does not know.
+    /// This version does not know the kind.
     #[error("a frame of kind {0}: use versions that know each other")]
     Kind(u8),
-    /// Cut short, or it contradicts itself.
+    /// The body is cut short, or contradicts itself.
     #[error("the body of a frame of kind {0} is cut short or contradicts itself")]
     Body(u8),
 }
 
-/// What the bytes at hand are.
+/// The result of [`read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'a> {
-    /// A frame, and the bytes it takes.
+    /// A complete frame, and the bytes it takes.
     Frame(Frame<'a>, usize),
-    /// A part of one: there must be so many bytes.
+    /// A part of a frame: the input must hold this many bytes.
     Need(usize),
 }
 
-/// The frame at the start of `input`, of at most `max` bytes of kind and body.
+/// Reads the frame at the start of `input`, of at most `max` bytes of kind and body.
 ///
 /// # Errors
-/// As soon as the bytes cannot become one.
+/// The bytes cannot become a frame, as soon as that is certain.
 pub fn read(input: &[u8], max: usize) -> Result<Read<'_>, WireError> {
     let Some(len) = input.first_chunk() else {
         return Ok(Read::Need(4));
@@ -285,7 +287,7 @@ fn routed<'a>(f: &mut Fields<'a>) -> Result<Routed<'a>, Cut> {
 }
 
 impl Frame<'_> {
-    /// Appends the frame to what waits for the peer.
+    /// Appends the frame to the outbox of the peer.
     pub fn write(&self, out: &mut Outbox) {
         match self {
             Self::Hello(body) => put(out, HELLO, &[body]),
@@ -323,7 +325,7 @@ impl Frame<'_> {
     }
 }
 
-/// Writes messages, with its buffer kept from one to the next.
+/// Writes messages. It keeps its buffer from one message to the next.
 #[derive(Debug, Default)]
 pub struct Envelope(Vec<u8>);
 
@@ -361,7 +363,7 @@ impl Envelope {
     }
 }
 
-/// Appends the frame [`Frame::Raft`] whose payload is these parts together.
+/// Appends a frame [`Frame::Raft`]. Its payload is the concatenation of these parts.
 pub fn put_raft(out: &mut Outbox, group: u32, payload: &[Bytes]) {
     let bytes = 1 + 4 + payload.iter().map(Bytes::len).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -378,7 +380,7 @@ pub fn put_raft(out: &mut Outbox, group: u32, payload: &[Bytes]) {
     out.append(&[&sum.to_le_bytes()]);
 }
 
-/// Appends a frame whose body is these parts.
+/// Appends a frame. Its body is the concatenation of these parts.
 fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     let bytes: usize = 1 + parts.iter().map(|p| p.len()).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -393,12 +395,12 @@ fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     out.append(&all);
 }
 
-/// The length of a text, as it stands before it. None reaches 4 GiB.
+/// Returns the length of a text as the four bytes before it. No text reaches 4 GiB.
 fn len(text: &[u8]) -> [u8; 4] {
     (text.len() as u32).to_le_bytes()
 }
 
-/// A body that ends too early.
+/// The body ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut;
 
@@ -430,7 +432,7 @@ impl<'a> Fields<'a> {
         Ok(field)
     }
 
-    /// Bytes with their length before them.
+    /// Takes a length and as many bytes after it.
     pub(super) fn text(&mut self) -> Result<&'a [u8], Cut> {
         let len = self.u32()? as usize;
         self.take(len)
@@ -567,7 +569,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is sent, what is read from it is written as it was.
+        /// Encodes arbitrary bodies: a frame that can be read is the same after it is written and read again.
         #[test]
         fn any_body(kind in any::<u8>(), body in prop::collection::vec(any::<u8>(), 0..80)) {
             let mut out = Outbox::default();

@@ -1,5 +1,5 @@
-//! Turns what was read from a file into [`Settings`]: every setting that exists, by its name; any other is
-//! refused by name and line, never passed over.
+//! Turns the tree of a configuration file into [`Settings`], setting by setting. Refuses an unknown setting
+//! by name and line, and never ignores one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use super::{DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, Tl
 use crate::nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
 use crate::nats::subject;
 
-/// Why a configuration cannot be used.
+/// The reason why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It is not the syntax, or says something that cannot be.
+    /// The file has a syntax error, or a setting with an impossible value.
     #[error("{}: {error}", path.display())]
     Wrong {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// The line and the cause.
         error: SyntaxError,
     },
 }
@@ -36,7 +36,7 @@ pub enum ConfigError {
 /// Reads `path` over `settings`: TOML where it ends in `.toml`, else nats-server's syntax.
 ///
 /// # Errors
-/// A file that cannot be read or used, with the line.
+/// The file cannot be read or used. The error names the line.
 pub fn read_file(path: &Path, settings: &mut Settings) -> Result<(), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
         path: path.into(),
@@ -55,10 +55,10 @@ pub fn read_file(path: &Path, settings: &mut Settings) -> Result<(), ConfigError
     apply(&map.map_err(wrong)?, settings).map_err(wrong)
 }
 
-/// Puts the tree into the settings.
+/// Applies the tree to the settings.
 ///
 /// # Errors
-/// A setting that does not exist here or has a value it cannot have, with the line.
+/// A setting does not exist here, or cannot have its value. The error names the line.
 pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
     let referenced = |key: &str| matches!(key.chars().next(), Some('A'..='Z'));
     for (key, item) in map {
@@ -106,7 +106,7 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
                 let choice = text(key, item)?.parse();
                 s.controller = choice.map_err(|e| error(item, format!("{e}")))?;
             }
-            // Not a setting, but something to refer to.
+            // Not a setting: a key that variables refer to.
             _ if referenced(key) => {}
             _ => unknown(key, item)?,
         }
@@ -169,7 +169,7 @@ fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxE
     Ok(())
 }
 
-/// `jetstream: enabled`, or a map with nats-server's names.
+/// Reads `jetstream: enabled`, or a map with nats-server's names.
 fn jetstream(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError> {
     let default = || StreamSettings::new(DATA_DIRECTORY.into());
     let map = match &item.value {
@@ -205,10 +205,10 @@ fn jetstream(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError
             }
             "max_file_store" | "max_file" => streams.max_file_bytes = bytes(key, item)?,
             "domain" => streams.domain = Some(name(key, item)?),
-            // Every acknowledgement follows its sync: whatever interval is asked for is kept.
+            // Every acknowledgement follows its sync, so the server satisfies any interval.
             "sync_interval" | "sync" if matches!(&item.value, Value::Text(t) if t == "always") => {}
             "sync_interval" | "sync" => drop(duration(key, item)?),
-            // A field nobody knows is refused, always.
+            // The server refuses unknown fields in requests, always.
             "strict" if boolean(key, item)? => {}
             "strict" => return Err(wrong(key, item, "true: requests are always read strictly")),
             "limits" => {
@@ -231,7 +231,7 @@ fn jetstream(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError
     Ok(())
 }
 
-/// An amount, 0 or -1 meaning no bound.
+/// Reads a number of bytes; 0 or -1 means no bound.
 fn bytes(key: &str, item: &Item) -> Result<Option<u64>, SyntaxError> {
     let n: i64 = number(key, item, -1)?;
     Ok(u64::try_from(n).ok().filter(|n| *n > 0))
@@ -418,7 +418,7 @@ pub(super) fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
     }
 }
 
-/// Text that admits a client, as a setting of `of`: empty, it would admit every client or none.
+/// Reads text that admits a client, as a setting of `of`. Empty text would admit every client or none.
 pub(super) fn credential(of: &str, key: &str, item: &Item) -> Result<String, SyntaxError> {
     let text = text(key, item)?;
     if text.is_empty() {
@@ -454,7 +454,7 @@ fn number<N: TryFrom<i64>>(key: &str, item: &Item, min: i64) -> Result<N, Syntax
 }
 
 fn count(key: &str, item: &Item, min: i64) -> Result<usize, SyntaxError> {
-    // nats-server's "as many as you like".
+    // nats-server writes -1 for any number.
     if min == 0 && item.value == Value::Integer(-1) {
         return Ok(0);
     }
@@ -470,7 +470,7 @@ fn payload(key: &str, item: &Item) -> Result<usize, SyntaxError> {
 }
 
 pub(super) fn port(key: &str, item: &Item) -> Result<u16, SyntaxError> {
-    // nats-server's "any free one".
+    // nats-server writes -1 for any free port.
     if item.value == Value::Integer(-1) {
         return Ok(0);
     }
@@ -485,7 +485,7 @@ pub(super) fn positive(key: &str, item: &Item) -> Result<Duration, SyntaxError> 
     }
 }
 
-/// Text such as `1m30s` or `250ms`, or a number of seconds.
+/// Reads text such as `1m30s` or `250ms`, or a number of seconds.
 fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
     let expected = || {
         wrong(
@@ -500,7 +500,7 @@ fn duration(key: &str, item: &Item) -> Result<Duration, SyntaxError> {
         Value::Text(t) => parse_duration(t).ok_or_else(expected)?,
         _ => return Err(expected()),
     };
-    // A century: beyond it sums of times mean nothing.
+    // The bound is about a century: sums with longer times make no sense.
     if !(0.0..=3.2e9).contains(&seconds) {
         return Err(expected());
     }
@@ -532,7 +532,7 @@ fn parse_duration(text: &str) -> Option<f64> {
     (!text.is_empty()).then_some(sum)
 }
 
-/// A key without a meaning here: a mistake, unless it is there for a variable to refer to.
+/// Refuses an unknown key, unless a variable refers to it.
 pub(super) fn unknown(key: &str, item: &Item) -> Result<(), SyntaxError> {
     if item.referenced {
         return Ok(());

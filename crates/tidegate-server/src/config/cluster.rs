@@ -1,8 +1,8 @@
-//! What a node is told of its cluster: where it listens for the others, where they are, and the secret they
-//! share.
+//! The settings of a node's cluster: the address for the other nodes, the routes to them, and the secret that
+//! they share.
 //!
-//! nats-server's names where they mean the same here. Its routes present credentials that the other side may
-//! choose; here one secret is shared by all nodes, and it never crosses the wire.
+//! Uses nats-server's names for settings that mean the same here. In nats-server a route presents credentials
+//! that the other side may choose. Here all nodes share one secret, and no node ever sends it.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::cluster::groups::SHARDS_MAX;
 use crate::cluster::members::is_name;
 use crate::cluster::proof::SECRET_BYTES_MAX;
 
-/// The port between nodes, if only an address is given.
+/// The port between nodes, if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;
 /// The longest pause between two attempts to reach a node.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The same with `connect_backoff`.
+/// The same bound with `connect_backoff`.
 const PAUSE_BACKED_OFF: Duration = Duration::from_secs(30);
 
 /// A node's part in a cluster.
@@ -33,20 +33,20 @@ pub struct ClusterSettings {
     pub host: String,
     /// Port to listen on for the other nodes; 0 takes a free one.
     pub port: u16,
-    /// Where the other nodes are, and perhaps this one.
+    /// The addresses of the other nodes, perhaps including this one.
     pub routes: Vec<RouteAddress>,
-    /// What all nodes know and nobody else.
+    /// The secret that only the nodes of the cluster know.
     pub secret: Option<ClusterSecret>,
-    /// TLS between the nodes; without it what they say can be read and changed on the way.
+    /// TLS between the nodes. Without it an eavesdropper can read and change the traffic between nodes.
     pub tls: Option<ClusterTls>,
-    /// The other nodes do not tell their clients of this one.
+    /// The other nodes do not advertise this one to their clients.
     pub no_advertise: bool,
     /// The longest pause between two attempts to reach a node.
     pub longest_pause: Duration,
-    /// Groups of all nodes that share their streams: each is led by one node, so several let several nodes
-    /// lead. The same on all.
+    /// The number of groups of all nodes that share the streams. One node leads each group, so several groups
+    /// let several nodes lead. The same on all nodes.
     pub shards: u32,
-    /// The node's disk was lost: with an empty data directory it asks the others for the place it had.
+    /// The node lost its disk: with an empty data directory it asks the other nodes for the place it had.
     pub rejoins: bool,
 }
 
@@ -67,10 +67,10 @@ impl Default for ClusterSettings {
     }
 }
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteAddress {
-    /// A name or an address.
+    /// A host name or an IP address.
     pub host: String,
     /// Its port.
     pub port: u16,
@@ -85,18 +85,18 @@ impl std::fmt::Display for RouteAddress {
     }
 }
 
-/// What all nodes of a cluster know.
+/// The secret that all nodes of a cluster know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(String);
 
 impl ClusterSecret {
-    /// The secret with this text.
+    /// Creates the secret with this text.
     #[must_use]
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// For proving that it is known.
+    /// Returns the text, so that the node can prove that it knows the secret.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -109,44 +109,44 @@ impl std::fmt::Debug for ClusterSecret {
     }
 }
 
-/// Why settings make no cluster.
+/// The reason why the settings do not form a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterSettingsError {
-    /// Nobody could tell the nodes apart.
+    /// The server has no name, so the nodes cannot tell it from another.
     #[error("a node of a cluster needs a name of its own that stays: say --name (server_name)")]
     ServerName,
-    /// Nobody could tell clusters apart.
+    /// The cluster has no name, so the nodes cannot tell it from another cluster.
     #[error(
         "a cluster needs a name, the same for all its nodes: say --cluster_name (cluster.name)"
     )]
     ClusterName,
-    /// A name that cannot be.
+    /// The name is not allowed.
     #[error("`{0}` cannot be a name in a cluster: without blanks, and at most 128 bytes")]
     Name(String),
-    /// Nobody to be a cluster with.
+    /// There are no routes to other nodes.
     #[error(
         "a cluster needs --routes (cluster.routes): the addresses of all its nodes, the same list for each"
     )]
     Routes,
-    /// More nodes than there may be.
+    /// There are more routes than a cluster may have nodes.
     #[error("{0} routes: a cluster has at most {max} nodes", max = PEERS_MAX + 1)]
     TooMany(usize),
-    /// Not a route.
+    /// The text is not a route.
     #[error("`{0}` is no route: expected nats-route://HOST:PORT")]
     Route(String),
-    /// Not what TLS could check.
+    /// The route has a host that no certificate can name, so TLS could not check it.
     #[error("`{0}` is no name or address that a certificate can be for: name the node otherwise")]
     RouteName(String),
-    /// Not an address.
+    /// The text is not an address to listen on.
     #[error("`{0}` is no address to listen on: expected nats://HOST:PORT")]
     Listen(String),
-    /// Two secrets.
+    /// The configuration gives two different secrets.
     #[error(
         "a route's credentials differ from the cluster's: all nodes share one secret, give it once"
     )]
     Secrets,
-    /// A secret nobody can use.
+    /// The secret is empty, too long or a bcrypt hash.
     #[error(
         "the cluster's secret must be given as it is, not as a bcrypt hash, in 1 to {SECRET_BYTES_MAX} bytes: each node proves that it knows it"
     )]
@@ -154,10 +154,10 @@ pub enum ClusterSettingsError {
 }
 
 impl ClusterSettings {
-    /// Listens where `--cluster` says: `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
+    /// Sets the address to listen on from `--cluster`: `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
     ///
     /// # Errors
-    /// The text is not that.
+    /// The text does not have this form.
     pub fn listen(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
         let wrong = || ClusterSettingsError::Listen(without_secret(url));
         let (secret, host, port) = parse(url, &["nats", "tls"]).ok_or_else(wrong)?;
@@ -169,7 +169,7 @@ impl ClusterSettings {
     /// Adds a route: `[nats-route://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
     ///
     /// # Errors
-    /// The text is not that, or its credentials are others than those known.
+    /// The text does not have this form, or its credentials differ from those already given.
     pub fn add_route(&mut self, url: &str) -> Result<(), ClusterSettingsError> {
         let wrong = || ClusterSettingsError::Route(without_secret(url));
         let (secret, host, port) = parse(url, &["nats-route", "nats"]).ok_or_else(wrong)?;
@@ -197,16 +197,16 @@ impl ClusterSettings {
         }
     }
 
-    /// Returns whether only this machine can reach it.
+    /// Returns whether only this machine can reach the address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         is_loopback(&self.host)
     }
 
-    /// Whether these settings, of a server with this name, make a cluster.
+    /// Checks that these settings form a cluster, for a server with this name.
     ///
     /// # Errors
-    /// What is missing.
+    /// A setting is missing or not allowed.
     pub fn check(&self, server_name: Option<&str>) -> Result<(), ClusterSettingsError> {
         let server_name = server_name.ok_or(ClusterSettingsError::ServerName)?;
         if self.name.is_empty() {
@@ -239,7 +239,7 @@ impl ClusterSettings {
     }
 }
 
-/// Secret, host and port of an address.
+/// Splits an address into secret, host and port.
 fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<u16>)> {
     let rest = match url.split_once("://") {
         Some((scheme, rest)) => schemes.contains(&scheme).then_some(rest)?,
@@ -261,7 +261,7 @@ fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<
         },
     };
     let port = match port {
-        // nats-server's "any free one".
+        // nats-server writes -1 for any free port.
         Some("-1") => Some(0),
         Some(port) => Some(port.parse().ok()?),
         None => None,
@@ -270,7 +270,7 @@ fn parse(url: &str, schemes: &[&str]) -> Option<(Option<String>, String, Option<
     good.then(|| (secret, host.to_owned(), port))
 }
 
-/// The address as it may be shown.
+/// Returns the address without its secret, for messages.
 fn without_secret(url: &str) -> String {
     match url.rsplit_once('@') {
         Some((_, address)) => format!("...@{address}"),
@@ -278,7 +278,7 @@ fn without_secret(url: &str) -> String {
     }
 }
 
-/// The `cluster` block.
+/// Reads the `cluster` block.
 pub(super) fn cluster(
     key: &str,
     item: &Item,

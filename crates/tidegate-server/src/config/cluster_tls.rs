@@ -1,7 +1,7 @@
-//! TLS between nodes, as it is configured: `cluster { tls { ... } }`.
+//! The TLS settings between nodes: `cluster { tls { ... } }`.
 //!
-//! nats-server's names. As there, both sides of a connection show a certificate and check the other's,
-//! whatever is said.
+//! Uses nats-server's names. As in nats-server, both sides of a connection show a certificate and check the
+//! other's, and no setting turns that off.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,24 +9,25 @@ use std::time::Duration;
 use super::apply::{boolean, entries, error, positive, text, unknown, wrong};
 use super::tree::{Item, SyntaxError};
 
-/// How long a handshake may take if nothing is said.
+/// The time that a handshake may take by default.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 
 /// TLS between nodes: each shows a certificate, and checks the other's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTls {
-    /// This node's certificate and those above it, PEM. It is shown to whoever dials and to whoever is
-    /// dialled.
+    /// This node's certificate and its chain, PEM. The node shows it to the nodes that it dials and to those
+    /// that dial it.
     pub cert_file: PathBuf,
-    /// Its private key, PEM.
+    /// The private key of the certificate, PEM.
     pub key_file: PathBuf,
-    /// Who signs the nodes' certificates, PEM. Whoever has one of theirs can be a node.
+    /// The authorities that sign the nodes' certificates, PEM. Every holder of a certificate signed by them
+    /// can be a node.
     pub ca_file: PathBuf,
-    /// How long a handshake may take.
+    /// The time that a handshake may take.
     pub timeout: Duration,
 }
 
-/// The `tls` block of `cluster`.
+/// Reads the `tls` block of `cluster`.
 pub(super) fn cluster_tls(item: &Item) -> Result<ClusterTls, SyntaxError> {
     let mut tls = ClusterTls {
         cert_file: PathBuf::new(),

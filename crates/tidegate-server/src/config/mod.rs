@@ -1,8 +1,7 @@
-//! What a server can be told: [`Settings`], plain data with nats-server's names and defaults.
+//! The settings of a server: [`Settings`], plain data with nats-server's names and defaults.
 //!
-//! Owns the meaning of each setting and the checking of credentials. [`tree`] reads nats-server's
-//! configuration syntax and ours, [`apply`] turns what was read into settings and refuses what does not exist
-//! here.
+//! Owns the meaning of each setting and the checks of credentials. [`tree`] reads nats-server's configuration
+//! syntax and TOML. [`apply`] turns the tree into settings and refuses settings that do not exist here.
 
 pub mod apply;
 pub mod cluster;
@@ -20,102 +19,103 @@ use self::cluster::{ClusterSettings, ClusterSettingsError};
 use crate::lab::Lab;
 use crate::nats::permissions::Permissions;
 
-/// Where streams are kept if nothing is said: in the directory the server was started in.
+/// The default data directory, in the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";
 
-/// Everything a server can be told.
+/// All settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Address to listen on.
+    /// The address to listen on.
     pub host: String,
-    /// Port to listen on; 0 takes a free one.
+    /// The port to listen on; 0 takes a free one.
     pub port: u16,
-    /// For people; by default the server's id.
+    /// The server's name, for people; by default its id.
     pub server_name: Option<String>,
-    /// `host:port` told to clients as the address to connect to.
+    /// The `host:port` that the server advertises to clients as its address.
     pub client_advertise: Option<String>,
-    /// Connections at a time.
+    /// The most connections at a time.
     pub max_connections: usize,
-    /// Subscriptions a connection; 0 is any number.
+    /// The most subscriptions of a connection; 0 is any number.
     pub max_subscriptions: usize,
-    /// Bytes of headers and payload of one message.
+    /// The most bytes of headers and payload of one message.
     pub max_payload: usize,
-    /// Bytes of a control line.
+    /// The most bytes of a control line.
     pub max_control_line: usize,
-    /// Bytes that may wait for one connection before it counts as a slow consumer.
+    /// The most bytes that may wait for one connection before it counts as a slow consumer.
     pub max_pending: usize,
-    /// Silence after which a client is asked whether it is there.
+    /// The silence after which the server sends a client a PING.
     pub ping_interval: Duration,
-    /// Unanswered PINGs after which it is not.
+    /// The number of unanswered PINGs after which the server closes the connection.
     pub ping_max: u32,
-    /// How long a connection may take nothing of what waits for it.
+    /// The longest time in which a connection may accept none of the bytes that wait for it.
     pub write_deadline: Duration,
-    /// How long a client may take to present its credentials.
+    /// The time that a client may take to present its credentials.
     pub auth_timeout: Duration,
-    /// A token that admits.
+    /// The token that admits a client.
     pub token: Option<Secret>,
-    /// Users that are admitted.
+    /// The users that the server admits.
     pub users: Vec<Arc<User>>,
     /// The user of a client without credentials.
     pub no_auth_user: Option<String>,
-    /// TLS.
+    /// The TLS settings of the client port.
     pub tls: Option<TlsSettings>,
-    /// Whether a client may go without the TLS there is.
+    /// True if a client may connect without TLS although TLS is configured.
     pub allow_non_tls: bool,
-    /// Where the HTTP monitor listens; without a port there is none.
+    /// The host of the HTTP monitor, which runs only if `http_port` is set.
     pub http_host: Option<String>,
-    /// Where the HTTP monitor listens; 0 takes a free one.
+    /// The port of the HTTP monitor; 0 takes a free one.
     pub http_port: Option<u16>,
-    /// Over how long lame duck mode closes its connections.
+    /// The time over which lame duck mode closes the connections.
     pub lame_duck_duration: Duration,
-    /// How long lame duck mode waits before it closes any.
+    /// The time that lame duck mode waits before it closes the first connection.
     pub lame_duck_grace_period: Duration,
-    /// Where the process id is written.
+    /// The file for the process id.
     pub pid_file: Option<PathBuf>,
-    /// Where the log goes instead of stderr.
+    /// The file for the log, instead of stderr.
     pub log_file: Option<PathBuf>,
-    /// Log what is of use when looking for an error.
+    /// Logs details that help to find an error.
     pub debug: bool,
-    /// Who decides how much is gathered before the sockets are written.
+    /// The controller that decides how much the loop gathers before it writes the sockets.
     pub controller: Choice,
-    /// Listen beyond this machine without credentials.
+    /// Allows the server to listen beyond this machine without credentials.
     pub insecure: bool,
-    /// Durable streams; without them only what is published now reaches who listens now.
+    /// The settings of durable streams. Without them a message reaches only those who subscribe when it is
+    /// published.
     pub streams: Option<StreamSettings>,
-    /// Its part in a cluster; without it the server is alone.
+    /// The settings of the cluster. Without them the server is alone.
     pub cluster: Option<ClusterSettings>,
 }
 
-/// Where streams are kept, and how much of them.
+/// The data directory of streams, and their limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
     /// The data directory. It belongs to one server at a time.
     pub directory: PathBuf,
-    /// Bytes all streams on disk may take together; `None` is as much as the disk has.
+    /// The most bytes of all streams on disk together; `None` is as much as the disk has.
     pub max_file_bytes: Option<u64>,
-    /// Bytes all streams in memory may take together.
+    /// The most bytes of all streams in memory together.
     pub max_memory_bytes: Option<u64>,
-    /// Streams there may be.
+    /// The most streams.
     pub max_streams: Option<usize>,
-    /// Consumers a stream may have.
+    /// The most consumers of a stream.
     pub max_consumers: Option<usize>,
     /// The domain: the API also answers at `$JS.<domain>.API.>`.
     pub domain: Option<String>,
-    /// Whether a sync waits for callers that are about to return, where that pays.
+    /// Lets a sync wait for callers that are about to return, if that pays.
     pub anticipation: bool,
     /// The length of the log's segments: whole pages, more than four of the largest message. For tests.
     pub segment_bytes: u64,
-    /// The least the log grows from one checkpoint to the next. For tests.
+    /// The least that the log grows from one checkpoint to the next. For tests.
     pub checkpoint_bytes: u64,
-    /// In what time all of the log is read again, to find what went bad. For tests.
+    /// The time in which the server reads all of the log again, to find damaged records. For tests.
     pub scrub_period: Duration,
-    /// Ways of writing that only measurements take.
+    /// Deviations for measurements.
     pub lab: Lab,
 }
 
 impl StreamSettings {
-    /// Streams in `directory`, with the bounds that apply if nothing is said: the memory streams of a machine
-    /// that is used for more than that.
+    /// Creates the settings of streams in `directory`, with the default limits. The limit on memory suits a
+    /// machine that does not run this server alone.
     #[must_use]
     pub const fn new(directory: PathBuf) -> Self {
         Self {
@@ -170,17 +170,18 @@ impl Default for Settings {
     }
 }
 
-/// A password or token as the configuration has it.
+/// A password or token as the configuration gives it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// As it is.
+    /// The plain text.
     Plain(String),
     /// A bcrypt hash.
     Bcrypt(Arc<str>),
 }
 
 impl Secret {
-    /// What the configuration's text means: nats-server takes what begins as a bcrypt hash as one.
+    /// Creates a secret from the configuration's text. As in nats-server, text with the prefix of a bcrypt
+    /// hash is one.
     #[must_use]
     pub fn new(text: &str) -> Self {
         if ["$2a$", "$2b$", "$2x$", "$2y$"]
@@ -195,7 +196,7 @@ impl Secret {
 }
 
 impl Secret {
-    /// Returns whether it is empty: it keeps no client out.
+    /// Returns whether the secret is empty, so that it keeps no client out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Plain(text) if text.is_empty())
@@ -208,68 +209,68 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Someone who may connect.
+/// A user who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The name; empty for whoever has the token.
+    /// The name; empty for a client that presents the token.
     pub name: String,
     /// The password.
     pub secret: Secret,
-    /// What the user may do; `None`: everything.
+    /// The permissions of the user; `None` allows everything.
     pub permissions: Option<Permissions>,
 }
 
 /// TLS of the client port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The server's certificate and those above it, PEM.
+    /// The server's certificate and its chain, PEM.
     pub cert_file: PathBuf,
-    /// Its private key, PEM.
+    /// The private key of the certificate, PEM.
     pub key_file: PathBuf,
-    /// Who signs clients' certificates, PEM.
+    /// The authorities that sign clients' certificates, PEM.
     pub ca_file: Option<PathBuf>,
-    /// Whether clients need a certificate.
+    /// True if clients need a certificate.
     pub verify: bool,
-    /// How long the handshake may take.
+    /// The time that the handshake may take.
     pub timeout: Duration,
-    /// Whether the handshake comes before INFO.
+    /// The order of handshake and INFO.
     pub handshake_first: HandshakeFirst,
 }
 
-/// Whether the TLS handshake comes before INFO.
+/// The order of the TLS handshake and INFO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandshakeFirst {
-    /// INFO comes first, as clients of old expect.
+    /// INFO comes first, as older clients expect.
     #[default]
     Never,
-    /// Always.
+    /// The handshake comes first.
     Always,
-    /// A client that says nothing for this long gets INFO first.
+    /// The server sends INFO first to a client that sends nothing for this long.
     After(Duration),
 }
 
-/// What the credentials of a CONNECT are worth.
+/// The result of checking the credentials of a CONNECT.
 #[derive(Debug)]
 pub enum Credentials {
-    /// None are configured.
+    /// The server needs no credentials.
     NotNeeded,
-    /// They are this user's.
+    /// The credentials belong to this user.
     Good(Arc<User>),
-    /// They are nobody's.
+    /// The credentials belong to no user.
     Wrong,
-    /// They are this user's if the password fits the hash, which takes long to find out.
+    /// The credentials belong to this user if the password matches the hash, which takes long to check.
     Hashed {
-        /// Whose.
+        /// The user.
         user: Arc<User>,
-        /// As given.
+        /// The password that the client gave.
         password: String,
-        /// As configured.
+        /// The configured hash.
         hash: Arc<str>,
     },
 }
 
 impl Settings {
-    /// Whether each credential is one.
+    /// Checks that each configured credential can keep a client out.
     ///
     /// # Errors
     /// A name, a password or a token is empty.
@@ -286,10 +287,10 @@ impl Settings {
         }
     }
 
-    /// Whether what is listened on beyond this machine is guarded.
+    /// Checks that every address that other machines can reach is protected.
     ///
     /// # Errors
-    /// It is not, and `insecure` was not said.
+    /// An address is not protected, and `insecure` is not set.
     pub fn check_exposure(&self) -> Result<(), ExposureError> {
         if self.insecure {
             return Ok(());
@@ -314,10 +315,10 @@ impl Settings {
         }
     }
 
-    /// Whether what is said of a cluster makes one.
+    /// Checks that the settings of the cluster, if any, form one.
     ///
     /// # Errors
-    /// What is missing.
+    /// A setting of the cluster is missing or not allowed.
     pub fn check_cluster(&self) -> Result<(), ClusterSettingsError> {
         let server_name = self.server_name.as_deref();
         self.cluster
@@ -331,7 +332,7 @@ impl Settings {
         self.token.is_some() || !self.users.is_empty()
     }
 
-    /// What the credentials a client gave are worth.
+    /// Checks the credentials that a client gave.
     #[must_use]
     pub fn check(
         &self,
@@ -363,14 +364,14 @@ impl Settings {
         }
     }
 
-    /// How long a TLS handshake may take.
+    /// Returns the time that a TLS handshake may take.
     #[must_use]
     pub fn tls_timeout(&self) -> Duration {
         self.tls.as_ref().map_or(Duration::ZERO, |t| t.timeout)
     }
 
-    /// When a connection silent since `since` is to be asked whether it is there: a little late, so that the
-    /// timers of many connections fall together.
+    /// Returns the time at which the server sends a PING to a connection that was silent since `since`. It is
+    /// a little late, so that the timers of many connections expire together.
     #[must_use]
     pub fn ping_due(&self, since: Time) -> Time {
         let grid = tidegate::nanos(self.ping_interval / 64).max(1);
@@ -379,7 +380,7 @@ impl Settings {
     }
 }
 
-/// A credential that is none.
+/// The reason why a configured credential is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
@@ -400,21 +401,21 @@ pub enum CredentialsError {
     Password(String),
 }
 
-/// An address the world can reach, with nothing to guard it.
+/// Other machines can reach an address that nothing protects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExposureError {
-    /// Anybody could publish and subscribe.
+    /// Any client could publish and subscribe.
     #[error(
         "`{0}` can be reached from elsewhere and anybody may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
     )]
     Clients(String),
-    /// Others could join the cluster or read along.
+    /// Strangers could join the cluster or read its traffic.
     #[error(
         "the nodes of the cluster could be reached on `{0}` from elsewhere, and what they say to each other is neither encrypted nor signed: give them TLS (cluster.tls, or --cluster_tlscert, --cluster_tlskey and --cluster_tlscacert), let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
     )]
     Nodes(String),
-    /// Anybody could read the monitor.
+    /// Any client could read the monitor.
     #[error(
         "the monitor on `{0}` can be read from elsewhere by anybody: let it listen on 127.0.0.1, or say --insecure"
     )]
@@ -442,7 +443,7 @@ fn compare(user: &Arc<User>, given: String) -> Credentials {
     }
 }
 
-/// Returns whether two secrets are the same, in a time that tells only their length.
+/// Returns whether two secrets are equal. Compares in a time that depends only on their length.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | (a ^ b)) == 0
 }

@@ -1,38 +1,38 @@
 //! Reads configuration text into a tree of keys, values and line numbers: nats-server's syntax, and TOML.
 //!
-//! nats-server's: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets; comments
-//! after `#` and `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...; `$NAME`
-//! is a key defined before in this map or one around it, or an environment variable; `include 'file'`; JSON,
-//! which is this in braces. Owns the syntax only: what keys there are is [`super::apply`]'s. Nesting and
-//! includes are bounded, so that no text makes it hang or overflow.
+//! nats-server's syntax: `key: value`, `key = value` or `key value`; maps in braces, lists in brackets;
+//! comments after `#` and `//`; strings bare, quoted or in a `( block )`; integers with `k`, `kb`, `m`, ...;
+//! `$NAME` is a key defined before in this map or an enclosing one, or an environment variable; `include
+//! 'file'`; JSON, which is this syntax in braces. Owns the syntax only: [`super::apply`] knows the keys. The
+//! depth of maps and includes is bounded, so that no text makes the reader hang or overflow.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maps and lists within each other, and files within files.
+/// The greatest depth of nested maps, lists and included files.
 const DEPTH_MAX: usize = 32;
 
-/// A value and where it stands.
+/// A value and its line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     /// The value.
     pub value: Value,
     /// Its line, from 1.
     pub line: usize,
-    /// A variable refers to it: it may be there for that alone.
+    /// Set if a variable refers to the value. Its key may exist for that reason alone.
     pub referenced: bool,
 }
 
-/// What a key of a configuration file is set to.
+/// The value of a key in a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Text; a bare word that is nothing else is one too.
+    /// Text; also a bare word that has no other meaning.
     Text(String),
-    /// A whole number, its suffix applied.
+    /// A whole number, with its suffix applied.
     Integer(i64),
     /// A number with a fraction.
     Float(f64),
-    /// `true`, `yes`, `on` and their contraries.
+    /// `true`, `yes`, `on` and their opposites.
     Bool(bool),
     /// `[...]`
     List(Vec<Item>),
@@ -43,12 +43,12 @@ pub enum Value {
 /// Keys with their values, in order.
 pub type Map = Vec<(String, Item)>;
 
-/// Text that is not the syntax.
+/// The text violates the syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// The line, from 1; 0 where there is none.
+    /// The line, from 1; 0 if there is none.
     pub line: usize,
-    /// What was expected.
+    /// The expectation that the text violates.
     pub message: String,
 }
 
@@ -60,21 +60,21 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// Where `$NAME` and `include` look: the environment and the file system, or a test's own.
+/// The source of `$NAME` and `include`: the environment and the file system, or a test's fake.
 pub trait Outside {
-    /// An environment variable.
+    /// Returns the value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
-    /// The text of an included file.
+    /// Returns the text of an included file.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The cause why the file cannot be read.
     fn include(&self, path: &Path) -> Result<String, String>;
 }
 
-/// The environment of this process and files beside the one being read.
+/// The environment of this process, and the files beside the configuration file.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// The directory of the file being read.
+    /// The directory of the configuration file.
     pub directory: PathBuf,
 }
 
@@ -91,7 +91,7 @@ impl Outside for System {
 /// Reads nats-server's syntax.
 ///
 /// # Errors
-/// Where the text is not that, with the line.
+/// The text violates the syntax. The error names the line.
 pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> {
     let mut reader = Reader {
         text,
@@ -117,7 +117,7 @@ pub fn read_nats(text: &str, outside: &dyn Outside) -> Result<Map, SyntaxError> 
 /// Reads TOML.
 ///
 /// # Errors
-/// Where the text is not that, with the line.
+/// The text is not TOML. The error names the line.
 pub fn read_toml(text: &str) -> Result<Map, SyntaxError> {
     let line = |offset: usize| {
         1 + text.as_bytes()[..offset.min(text.len())]
@@ -186,8 +186,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Keys and values up to the closing brace, or the end of the text. `outer` holds the maps around this
-    /// one, with what they have so far.
+    /// Reads keys and values up to the closing brace, or the end of the text. `outer` holds the enclosing
+    /// maps, with their keys so far.
     fn map(
         &mut self,
         braced: bool,
@@ -273,7 +273,7 @@ impl Reader<'_> {
             Some(_) => {
                 let word = self.word();
                 match word.strip_prefix('$') {
-                    // A bcrypt hash begins so too, and is no variable.
+                    // A bcrypt hash begins with `$2`, and is not a variable.
                     Some(name) if !word.starts_with("$2") => self.variable(name, outer),
                     _ if word.is_empty() => Err(self.error("expected a value")),
                     _ => Ok(scalar(&word)),
@@ -349,7 +349,7 @@ impl Reader<'_> {
         Err(self.error("a quote is not closed"))
     }
 
-    /// `( ... )`, closed by a parenthesis alone on its line.
+    /// Reads `( ... )`, closed by a parenthesis alone on its line.
     fn block(&mut self) -> Result<Value, SyntaxError> {
         let body = &self.text[self.at + 1..];
         let mut end = 0;
@@ -421,7 +421,7 @@ fn put(outer: &mut [Map], entry: (String, Item)) {
     }
 }
 
-/// What a bare word means.
+/// Returns the value of a bare word.
 fn scalar(word: &str) -> Value {
     match word.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => return Value::Bool(true),
@@ -440,7 +440,7 @@ fn scalar(word: &str) -> Value {
     }
 }
 
-/// A whole number with nats-server's suffixes: `k` is 1000, `kb` and `ki` are 1024.
+/// Reads a whole number with nats-server's suffixes: `k` is 1000, `kb` and `ki` are 1024.
 fn integer(word: &str) -> Option<i64> {
     let digits = word
         .bytes()
