@@ -1,6 +1,6 @@
-//! Answers of the JetStream API: their types, their fields, and how they become JSON.
+//! The answers of the JetStream API: their types, their fields, and their encoding as JSON.
 //!
-//! An answer is an object with a `type`, and either an `error` or the result's fields; never both.
+//! An answer is an object with a `type`, and with either an `error` or the fields of the result; never both.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use super::error::ApiError;
 use super::level::API_LEVEL;
 use super::timestamp::Timestamp;
 
-/// The type of the answer to a subject nobody serves.
+/// The type of the answer to a request for a subject that the server does not serve.
 pub const SYSTEM: &str = "io.nats.jetstream.api.v1.system_response";
 
-/// The kinds of requests that are answered in JSON.
+/// The kinds of requests that the server answers in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -41,7 +41,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What stands in the answer's `type`.
+    /// Returns the `type` of the answer.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// The answer of a request that was done.
+/// Encodes the answer to a request that succeeded.
 #[must_use]
 pub fn done(kind: Kind, result: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
@@ -84,7 +84,7 @@ pub fn done(kind: Kind, result: &impl Serialize) -> Vec<u8> {
     })
 }
 
-/// The answer of a request that was refused; `kind` is [`Kind::as_str`] or [`SYSTEM`].
+/// Encodes the answer to a request that the server refused. `kind` is [`Kind::as_str`] or [`SYSTEM`].
 #[must_use]
 pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     #[derive(Serialize)]
@@ -98,36 +98,36 @@ pub fn refused(kind: &'static str, error: &ApiError) -> Vec<u8> {
     })
 }
 
-/// Which nodes keep a stream or serve a consumer.
+/// The nodes that keep a stream or serve a consumer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterInfo {
-    /// The cluster's name; empty outside of one.
+    /// The cluster's name; empty outside of a cluster.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The replicated log it is kept in.
+    /// The Raft group that replicates the stream or consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub raft_group: String,
     /// The node that serves it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub leader: String,
-    /// Since when.
+    /// The time since which the leader leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_since: Option<Timestamp>,
-    /// Whether what the nodes tell each other is no client's traffic.
+    /// True if the replication traffic of the nodes does not count as a client's.
     #[serde(skip_serializing_if = "is_zero")]
     pub system_account: bool,
-    /// The account whose traffic that counts as.
+    /// The account that the replication traffic counts for.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub traffic_account: &'static str,
-    /// The others.
+    /// The other nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaInfo>,
 }
 
 impl ClusterInfo {
-    /// The same for a stream of so many replicas. Where more nodes keep it than were asked to, the best of
-    /// them are shown: for who watches a stream another number is a fault, and one copy too many that is away
-    /// is none.
+    /// Returns the same for a stream of `num_replicas` replicas. If more nodes keep the stream than its
+    /// configuration asks for, the answer shows the best of them: a monitoring tool reports any other number
+    /// as a fault, while a disconnected surplus copy is no fault.
     #[must_use]
     pub fn of(&self, num_replicas: i64) -> Cow<'_, Self> {
         let others = usize::try_from(num_replicas.max(1) - 1).unwrap_or(usize::MAX);
@@ -149,86 +149,86 @@ impl ClusterInfo {
 pub struct ReplicaInfo {
     /// Its name.
     pub name: String,
-    /// It has everything that is committed, or nearly.
+    /// True if the node has every committed entry, or nearly.
     pub current: bool,
-    /// It is not connected.
+    /// True if the node is not connected.
     #[serde(skip_serializing_if = "is_zero")]
     pub offline: bool,
-    /// How many nanoseconds ago it was heard of.
+    /// The nanoseconds since the leader last heard from the node.
     pub active: u64,
-    /// How many entries it lacks.
+    /// The number of entries that the node lacks.
     #[serde(skip_serializing_if = "is_zero")]
     pub lag: u64,
     /// Its id.
     pub peer: String,
 }
 
-/// What a stream is and holds.
+/// The description of a stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInfo<'a> {
-    /// Its configuration, with who answers in the metadata.
+    /// The configuration, with the version and level of the answering server in the metadata.
     pub config: Cow<'a, StreamConfig>,
-    /// When it was made.
+    /// The time at which the stream was created.
     pub created: Timestamp,
-    /// What it holds.
+    /// The state of its messages.
     pub state: StreamState,
     /// The server's domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// Where it is kept.
+    /// The nodes that keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cow<'a, ClusterInfo>>,
-    /// When this was so.
+    /// The time of this answer.
     pub ts: Timestamp,
 }
 
-/// What a stream holds.
+/// The state of a stream's messages.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamState {
-    /// How many messages.
+    /// The number of messages.
     pub messages: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
     /// The number of the first message.
     pub first_seq: u64,
-    /// When it was stored.
+    /// The time at which the first message was stored.
     pub first_ts: Timestamp,
-    /// The number of the last message there was.
+    /// The number of the last message ever stored.
     pub last_seq: u64,
-    /// When it was stored.
+    /// The time at which the last message was stored.
     pub last_ts: Timestamp,
-    /// How many subjects messages have.
+    /// The number of subjects that have messages.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_subjects: u64,
-    /// The messages of each subject, where asked for.
+    /// The number of messages of each subject, if the request asks for it.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         serialize_with = "subject_counts"
     )]
     pub subjects: Vec<(String, u64)>,
-    /// How many numbers between the first and the last have no message.
+    /// The number of deleted messages between the first and the last.
     #[serde(skip_serializing_if = "is_zero")]
     pub num_deleted: u64,
-    /// Which, where asked for.
+    /// The numbers of the deleted messages, if the request asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deleted: Vec<u64>,
-    /// How many consumers there are.
+    /// The number of consumers.
     pub consumer_count: usize,
 }
 
-/// Which part of a list an answer is.
+/// The part of a list that an answer contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Page {
-    /// How many there are.
+    /// The number of things in the whole list.
     pub total: usize,
-    /// How many were passed over.
+    /// The number of things that the answer skips.
     pub offset: usize,
-    /// The most an answer holds.
+    /// The most things that an answer holds.
     pub limit: usize,
 }
 
 impl Page {
-    /// The page of `limit` things after `offset` of `total`.
+    /// Creates the page of `limit` things after the first `offset` of `total`.
     #[must_use]
     pub fn new(total: usize, offset: usize, limit: usize) -> Self {
         Self {
@@ -239,98 +239,98 @@ impl Page {
     }
 }
 
-/// What a consumer is and where it stands.
+/// The description of a consumer.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerInfo<'a> {
     /// Its stream.
     pub stream_name: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// When it was made.
+    /// The time at which the consumer was created.
     pub created: Timestamp,
-    /// Its configuration, with who answers in the metadata.
+    /// The configuration, with the version and level of the answering server in the metadata.
     pub config: Cow<'a, ConsumerConfig>,
     /// The last delivery.
     pub delivered: Sequences,
     /// The last delivery up to which everything is acknowledged.
     pub ack_floor: Sequences,
-    /// How many deliveries are not acknowledged.
+    /// The number of deliveries that are not acknowledged.
     pub num_ack_pending: u64,
-    /// How many messages are out for the second time or more.
+    /// The number of messages that were delivered more than once and are not acknowledged.
     pub num_redelivered: u64,
-    /// How many pulls wait.
+    /// The number of pulls that wait.
     pub num_waiting: u64,
-    /// How many messages are still to be delivered for the first time.
+    /// The number of messages still to be delivered for the first time.
     pub num_pending: u64,
-    /// Somebody listens where messages are pushed to.
+    /// True if a client subscribes to the deliver subject.
     #[serde(skip_serializing_if = "is_zero")]
     pub push_bound: bool,
-    /// Deliveries are stopped.
+    /// True if deliveries are paused.
     #[serde(skip_serializing_if = "is_zero")]
     pub paused: bool,
-    /// For how many nanoseconds more.
+    /// The nanoseconds until the pause ends.
     #[serde(skip_serializing_if = "is_zero")]
     pub pause_remaining: i64,
-    /// Where it is served.
+    /// The nodes that serve the consumer.
     pub cluster: &'a ClusterInfo,
-    /// When this was so.
+    /// The time of this answer.
     pub ts: Timestamp,
 }
 
-/// A delivery by both its numbers.
+/// A delivery, by its number in the consumer and the number of its message in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sequences {
-    /// Which delivery of the consumer.
+    /// The number of the delivery in the consumer.
     pub consumer_seq: u64,
-    /// Which message of the stream.
+    /// The number of the message in the stream.
     pub stream_seq: u64,
-    /// When it was.
+    /// The time of the delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_active: Option<Timestamp>,
 }
 
-/// What an account uses and may use.
+/// The usage and the limits of an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AccountInfo<'a> {
     /// Bytes of messages in memory.
     pub memory: u64,
     /// Bytes of messages on disk.
     pub storage: u64,
-    /// Bytes in memory promised to streams.
+    /// Bytes in memory reserved for streams.
     pub reserved_memory: u64,
-    /// Bytes on disk promised to streams.
+    /// Bytes on disk reserved for streams.
     pub reserved_storage: u64,
-    /// How many streams there are.
+    /// The number of streams.
     pub streams: usize,
-    /// How many consumers there are.
+    /// The number of consumers.
     pub consumers: usize,
-    /// What it may use.
+    /// The limits of the account.
     pub limits: AccountLimits,
     /// The server's domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// What was asked of the API.
+    /// The counts of API requests.
     pub api: ApiCounts,
 }
 
-/// What an account may use; -1: any number.
+/// The limits of an account; -1 is any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountLimits {
-    /// Bytes in memory.
+    /// The most bytes in memory.
     pub max_memory: i64,
-    /// Bytes on disk.
+    /// The most bytes on disk.
     pub max_storage: i64,
-    /// Streams.
+    /// The most streams.
     pub max_streams: i64,
-    /// Consumers.
+    /// The most consumers.
     pub max_consumers: i64,
-    /// Messages of one consumer that are not acknowledged.
+    /// The most unacknowledged messages of one consumer.
     pub max_ack_pending: i64,
-    /// Bytes of one stream in memory.
+    /// The most bytes of one stream in memory.
     pub memory_max_stream_bytes: i64,
-    /// Bytes of one stream on disk.
+    /// The most bytes of one stream on disk.
     pub storage_max_stream_bytes: i64,
-    /// Every stream must have a limit of bytes.
+    /// True if every stream must have a limit of bytes.
     pub max_bytes_required: bool,
 }
 
@@ -349,14 +349,14 @@ impl Default for AccountLimits {
     }
 }
 
-/// What was asked of the API.
+/// The counts of API requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ApiCounts {
-    /// The level this server has.
+    /// The API level of this server.
     pub level: u32,
-    /// Requests so far.
+    /// The number of requests so far.
     pub total: u64,
-    /// How many of them were refused.
+    /// The number of requests that the server refused.
     pub errors: u64,
 }
 
@@ -370,7 +370,7 @@ impl Default for ApiCounts {
     }
 }
 
-/// The answer where all there is to say is that it was done.
+/// Encodes the answer to a request that succeeded and has no other result.
 #[must_use]
 pub fn success(kind: Kind) -> Vec<u8> {
     #[derive(Serialize)]
@@ -380,7 +380,7 @@ pub fn success(kind: Kind) -> Vec<u8> {
     done(kind, &Success { success: true })
 }
 
-/// So many messages were removed.
+/// Encodes the answer to a purge that removed this many messages.
 #[must_use]
 pub fn purged(purged: u64) -> Vec<u8> {
     #[derive(Serialize)]
@@ -397,7 +397,7 @@ pub fn purged(purged: u64) -> Vec<u8> {
     )
 }
 
-/// The consumer is paused until a time, or not any more.
+/// Encodes the answer to a pause: the consumer is paused until a time, or not any more.
 #[must_use]
 pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     #[derive(Serialize)]
@@ -420,7 +420,7 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     )
 }
 
-/// The answer to a request for one message: it as it is stored, its headers unless they are not wanted.
+/// Encodes the answer to a request for one message, as it is stored; `no_headers` leaves out its headers.
 #[must_use]
 pub fn message(seq: u64, message: &crate::consumer::Message<'_>, no_headers: bool) -> Vec<u8> {
     #[derive(Serialize)]
@@ -454,7 +454,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn to_vec(answer: &impl Serialize) -> Vec<u8> {
-    // Strings, numbers and lists of them: nothing JSON has no word for.
+    // Strings, numbers and lists of them always have a JSON form.
     serde_json::to_vec(answer).unwrap_or_else(|e| unreachable!("an answer is always JSON: {e}"))
 }
 

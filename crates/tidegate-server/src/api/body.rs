@@ -1,7 +1,7 @@
-//! Bodies of JSON requests: which fields each has, and the checks that need nothing but the request.
+//! The bodies of JSON requests: their fields, and the checks that need nothing but the request.
 //!
-//! Fields of nats-server's that ask for what this server cannot do are accepted as long as they ask for
-//! nothing (`false`, an empty list) and refused by name otherwise: with 10052 for a stream, 10012 for a
+//! The server accepts fields of nats-server that it does not support, as long as they ask for nothing
+//! (`false`, an empty list). Otherwise it refuses them by name: with 10052 for a stream, 10012 for a
 //! consumer.
 
 use serde::{Deserialize, Serialize};
@@ -14,23 +14,23 @@ use super::timestamp::Timestamp;
 use super::{json, level};
 use crate::stream::{DeleteRequest, PurgeRequest};
 
-/// Whether a consumer may exist already, or must.
+/// The condition on whether a consumer exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Either way is fine.
+    /// The consumer may exist or not.
     #[default]
     #[serde(rename = "")]
     CreateOrUpdate,
-    /// It may only exist just so.
+    /// The consumer may exist only with the same configuration.
     #[serde(rename = "create")]
     Create,
-    /// It must exist.
+    /// The consumer must exist.
     #[serde(rename = "update")]
     Update,
 }
 
 impl Action {
-    /// As it is asked, and as the log keeps it.
+    /// Returns the action as requests and the log spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,25 +41,25 @@ impl Action {
     }
 }
 
-/// What an answer about a stream says beyond its state.
+/// The details that a request about a stream asks for, beyond its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InfoDetails {
-    /// How many subjects to pass over.
+    /// The number of subjects to skip.
     pub offset: i64,
-    /// The numbers of deleted messages.
+    /// Asks for the numbers of deleted messages.
     pub deleted_details: bool,
-    /// The subjects that match this pattern, with the number of their messages; empty: none.
+    /// Asks for the subjects that match this pattern, with the number of their messages; empty asks for none.
     pub subjects_filter: String,
 }
 
-/// Which streams to answer.
+/// The part of the list of streams that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamPage {
-    /// How many to pass over.
+    /// The number of streams to skip.
     pub offset: i64,
-    /// Only those that take subjects of this pattern; empty: all.
+    /// Asks only for streams with subjects that overlap this pattern; empty asks for all.
     pub subject: String,
 }
 
@@ -75,14 +75,14 @@ struct StepDown {
     placement: Placement,
 }
 
-/// Which node is wanted; any if nothing is said.
+/// The node that a request prefers; an empty placement means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Placement {
-    /// One of this cluster.
+    /// The name of the node's cluster.
     pub cluster: String,
     pub(super) tags: Vec<String>,
-    /// The one of this name.
+    /// The name of the node.
     pub preferred: String,
 }
 
@@ -107,24 +107,24 @@ struct ConsumerCreate {
     pedantic: bool,
 }
 
-/// The body must ask for nothing.
+/// Checks that the body asks for nothing.
 pub(super) fn empty(text: &[u8]) -> Result<(), ApiError> {
     json::is_empty(text)
         .then_some(())
         .ok_or(ApiError::NOT_EMPTY_REQUEST)
 }
 
-/// How many to pass over.
+/// Reads the number of things to skip.
 pub(super) fn page(text: &[u8]) -> Result<usize, ApiError> {
     json::optional::<Page>(text).map(|page| offset(page.offset))
 }
 
-/// An offset as a number of things to pass over: one below 0 is 0.
+/// Returns an offset as a number of things to skip; a negative offset is 0.
 pub(super) fn offset(offset: i64) -> usize {
     usize::try_from(offset.max(0)).unwrap_or(usize::MAX)
 }
 
-/// The configuration of the stream `name`, with the level it requires, and whether to be pedantic.
+/// Reads the configuration of the stream `name`, with the level that it requires, and whether to be pedantic.
 pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool), ApiError> {
     let mut fields = json::object(text)?;
     let pedantic = flag(&mut fields, "pedantic")?;
@@ -160,7 +160,7 @@ pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool
     Ok((config, pedantic))
 }
 
-/// What cannot be asked of a stream that does not exist yet.
+/// Checks that the configuration asks for nothing that a new stream cannot have.
 pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::invalid_config(
@@ -170,7 +170,7 @@ pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Which messages to remove.
+/// Reads which messages to remove.
 pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     let purge: PurgeRequest = json::optional_of(text, &["filter", "seq", "keep"])?;
     if purge.seq > 0 && purge.keep > 0 {
@@ -179,7 +179,7 @@ pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     Ok(purge)
 }
 
-/// Which message to remove.
+/// Reads which message to remove.
 pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     if json::is_empty(text) {
         return Err(ApiError::BAD_REQUEST);
@@ -187,13 +187,13 @@ pub(super) fn message_delete(text: &[u8]) -> Result<DeleteRequest, ApiError> {
     json::fields_of(json::object(text)?, &["seq", "no_erase"])
 }
 
-/// Until when to pause; `None`: not at all.
+/// Reads the end of a pause; `None` means no pause.
 pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     let until = json::optional::<Pause>(text)?.pause_until;
     Ok(until.filter(|&until| until != Timestamp::ZERO))
 }
 
-/// With which message to begin again; 0: with what is not settled.
+/// Reads the message with which the consumer starts again; 0 means the messages that are not settled.
 pub(super) fn reset(text: &[u8]) -> Result<u64, ApiError> {
     match text {
         b"" | b"null" => Ok(0),
@@ -201,7 +201,7 @@ pub(super) fn reset(text: &[u8]) -> Result<u64, ApiError> {
     }
 }
 
-/// Which node is to lead instead.
+/// Reads which node is to lead instead.
 pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     let placement = json::optional::<StepDown>(text)?.placement;
     match placement.tags.is_empty() {
@@ -210,7 +210,8 @@ pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     }
 }
 
-/// The configuration of a consumer of `stream`, named as the subject says, with the level it requires.
+/// Reads the configuration of a consumer of `stream`, named as in the subject, with the level that it
+/// requires.
 pub(super) fn consumer(
     stream: &str,
     name: ConsumerName<'_>,
@@ -249,7 +250,7 @@ pub(super) fn consumer(
     Ok((config, action, pedantic))
 }
 
-/// Checks a consumer's name and filter against the subject, and takes the name from there.
+/// Checks a consumer's name and filter against the subject, and takes the name from the subject.
 fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiError> {
     let text = match name {
         ConsumerName::None => config.name.as_str(),
@@ -290,7 +291,7 @@ fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiE
     Ok(())
 }
 
-/// Values of known fields that this server cannot do.
+/// Refuses values of known fields that this server does not support.
 fn supported(config: &StreamConfig) -> Result<(), ApiError> {
     if config.mirror_direct {
         return Err(ApiError::invalid_config(
@@ -335,7 +336,7 @@ fn flag(fields: &mut Map<String, Value>, name: &str) -> Result<bool, ApiError> {
     }
 }
 
-/// Fields of a stream that this server knows by name only.
+/// The fields of a stream that this server knows by name but does not support.
 const STREAM_FIELDS: &[&str] = &[
     "mirror",
     "sources",
@@ -346,5 +347,5 @@ const STREAM_FIELDS: &[&str] = &[
     "placement",
 ];
 
-/// Fields of a consumer that this server knows by name only.
+/// The fields of a consumer that this server knows by name but does not support.
 const CONSUMER_FIELDS: &[&str] = &["priority_groups", "priority_timeout", "direct", "sourcing"];

@@ -1,8 +1,8 @@
-//! What users ask of a stream and of a consumer, as JSON says it and as the log keeps it.
+//! The configurations of streams and consumers, as JSON gives them and as the log keeps them.
 //!
-//! Names, defaults and what is left out when empty are nats-server's, so that stock clients find what they
-//! expect. Durations are nanoseconds. Only what this server can do has a field: requests that ask for more
-//! are refused where they are read ([`super::body`]). Rules between fields are the state machines'.
+//! Names, defaults and the omission of empty fields are nats-server's, so that stock clients find what they
+//! expect. Durations are nanoseconds. Only supported features have a field: [`super::body`] refuses requests
+//! that ask for more. The state machines check the rules between fields.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ pub struct StreamConfig {
     /// Free text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Patterns of the subjects it takes; empty in a request means its name.
+    /// The patterns of the subjects that it stores; empty in a request means its name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
-    /// When messages go.
+    /// The rule for the removal of messages.
     pub retention: Retention,
     /// The most consumers it may have; -1: any number.
     pub max_consumers: i64,
@@ -30,66 +30,67 @@ pub struct StreamConfig {
     pub max_msgs: i64,
     /// The most bytes it keeps; -1: any number.
     pub max_bytes: i64,
-    /// How long it keeps a message; 0: for ever.
+    /// The age at which it removes a message; 0 means never.
     pub max_age: i64,
     /// The most messages it keeps of one subject; -1: any number.
     pub max_msgs_per_subject: i64,
     /// The most bytes of a message, headers included; -1: any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_msg_size: i32,
-    /// What makes room.
+    /// The behaviour at a limit.
     pub discard: Discard,
-    /// Where messages are kept.
+    /// The place where messages are kept.
     pub storage: Storage,
-    /// On how many nodes it is kept; 0 in a request means 1.
+    /// The number of nodes that keep it; 0 in a request means 1.
     pub num_replicas: i64,
-    /// Publishers are not answered.
+    /// The server sends publishers no acknowledgement.
     #[serde(skip_serializing_if = "is_zero")]
     pub no_ack: bool,
-    /// How long a message's id is remembered; 0 in a request means the default.
+    /// The time for which the stream remembers a message's id; 0 in a request means the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate_window: i64,
-    /// How messages are compressed on disk.
+    /// The compression of messages on disk.
     pub compression: Compression,
-    /// The first message's number, if not 1.
+    /// The number of the first message, if not 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub first_seq: u64,
-    /// Messages may be read without the leader's JSON.
+    /// Clients may read messages by direct requests, without the leader's JSON.
     pub allow_direct: bool,
     /// The same for mirrors.
     pub mirror_direct: bool,
-    /// `max_msgs_per_subject` refuses too, with [`Discard::New`].
+    /// With [`Discard::New`], the stream refuses new messages at `max_msgs_per_subject`, too.
     #[serde(skip_serializing_if = "is_zero")]
     pub discard_new_per_subject: bool,
-    /// Nothing comes in or goes.
+    /// The stream stores no new message and removes none.
     pub sealed: bool,
-    /// Messages cannot be deleted.
+    /// Clients cannot delete messages.
     pub deny_delete: bool,
-    /// The stream cannot be purged.
+    /// Clients cannot purge the stream.
     pub deny_purge: bool,
     /// A message may replace those before it (`Nats-Rollup`).
     pub allow_rollup_hdrs: bool,
     /// Limits and defaults of its consumers.
     pub consumer_limits: ConsumerLimits,
-    /// A message may say how long it lives (`Nats-TTL`).
+    /// A message may set its own lifetime (`Nats-TTL`).
     pub allow_msg_ttl: bool,
-    /// How long the marker lives that says a subject's last message went of age; 0: no markers.
+    /// The lifetime of the marker that the stream stores when a subject's last message expires; 0 means no
+    /// markers.
     #[serde(skip_serializing_if = "is_zero")]
     pub subject_delete_marker_ttl: i64,
-    /// Atomic batches are taken.
+    /// The stream accepts atomic batches.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_atomic: bool,
-    /// Fast-ingest batches are taken.
+    /// The stream accepts fast-ingest batches.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_batched: bool,
-    /// Free pairs; keys that start with `_nats.` are the server's.
+    /// Free pairs; keys that start with `_nats.` are reserved for the server.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Default for StreamConfig {
-    /// What a request means that names nothing: every limit as JSON's zero, so that what was not said can be
-    /// told.
+    /// Returns the configuration of a request without any field. Every limit is JSON's zero, so that the
+    /// server can tell an absent field.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -103,7 +104,7 @@ impl Default for StreamConfig {
             max_msgs_per_subject: 0,
             max_msg_size: 0,
             discard: Discard::Old,
-            // What an absent field means to nats-server too.
+            // nats-server, too, reads an absent field so.
             storage: Storage::File,
             num_replicas: 0,
             no_ack: false,
@@ -127,60 +128,60 @@ impl Default for StreamConfig {
     }
 }
 
-/// When a stream's messages go.
+/// The rule for the removal of a stream's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retention {
-    /// When a limit is reached.
+    /// The stream removes messages at a limit.
     #[default]
     Limits,
-    /// When every consumer that wants them has acknowledged them.
+    /// The stream removes a message once every consumer that wants it has acknowledged it.
     Interest,
-    /// When the first consumer has acknowledged them.
+    /// The stream removes a message once the first consumer has acknowledged it.
     WorkQueue,
 }
 
-/// What happens at a limit.
+/// The behaviour of a stream at a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discard {
-    /// The oldest messages go.
+    /// The stream removes the oldest messages.
     #[default]
     Old,
-    /// New messages are refused.
+    /// The stream refuses new messages.
     New,
 }
 
-/// Where a stream's messages are kept.
+/// The place where a stream's messages are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Storage {
     /// In the log.
     #[default]
     File,
-    /// In memory, until the node ends.
+    /// In memory, until the node stops.
     Memory,
 }
 
-/// How a stream's messages are compressed on disk.
+/// The compression of a stream's messages on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// S2, an extension of Snappy.
     S2,
 }
 
-/// What a stream's consumers get if they say nothing, and the most they may ask for.
+/// The defaults of a stream's consumers, which are also the most that they may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerLimits {
-    /// How long a consumer that nobody uses stays; 0: not said.
+    /// The time after which the stream removes an unused consumer; 0 means no default.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The most messages handed out and not acknowledged; 0: not said.
+    /// The most messages delivered and not acknowledged; 0 means no default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
 }
@@ -189,7 +190,7 @@ pub struct ConsumerLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerConfig {
-    /// Its name if it stays when nobody uses it.
+    /// Its name, if it remains while it is unused.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub durable_name: String,
     /// Its name.
@@ -198,7 +199,7 @@ pub struct ConsumerConfig {
     /// Free text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Where it starts.
+    /// The message with which it starts.
     pub deliver_policy: DeliverPolicy,
     /// The first message, with [`DeliverPolicy::ByStartSequence`].
     #[serde(skip_serializing_if = "is_zero")]
@@ -206,122 +207,122 @@ pub struct ConsumerConfig {
     /// The first message's earliest time, with [`DeliverPolicy::ByStartTime`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt_start_time: Option<Timestamp>,
-    /// What counts as done.
+    /// The rule by which a delivery is settled.
     pub ack_policy: AckPolicy,
-    /// How long before a message is delivered again.
+    /// The time after which the consumer redelivers a message.
     #[serde(skip_serializing_if = "is_zero")]
     pub ack_wait: i64,
-    /// How often a message is delivered; -1: any number of times, 0: not said.
+    /// The most deliveries of a message; -1 is any number, 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_deliver: i64,
-    /// How long before the second, third, ... delivery, in place of `ack_wait`.
+    /// The times before the second, third, ... delivery, in place of `ack_wait`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backoff: Vec<i64>,
-    /// The pattern of the subjects it wants; empty: all.
+    /// The pattern of the subjects that it delivers; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filter_subject: String,
-    /// The same, several.
+    /// Several such patterns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filter_subjects: Vec<String>,
-    /// How fast.
+    /// The speed of deliveries.
     pub replay_policy: ReplayPolicy,
-    /// Bits a second at most (push).
+    /// The most bits a second (push).
     #[serde(skip_serializing_if = "is_zero")]
     pub rate_limit_bps: u64,
-    /// Share of acknowledgements that are reported, in percent.
+    /// The share of acknowledgements that the consumer reports, in percent.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sample_freq: String,
-    /// The most pulls that wait; 0: not said.
+    /// The most pulls that wait; 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_waiting: i64,
-    /// The most messages handed out and not acknowledged; -1: any number, 0: not said.
+    /// The most messages delivered and not acknowledged; -1 is any number, 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
-    /// The receiver says when it has caught up (push).
+    /// The receiver reports when it has caught up (push).
     #[serde(skip_serializing_if = "is_zero")]
     pub flow_control: bool,
-    /// Headers without payloads.
+    /// The consumer delivers headers without payloads.
     #[serde(skip_serializing_if = "is_zero")]
     pub headers_only: bool,
     /// The most messages of one pull; 0: any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_batch: i64,
-    /// The longest a pull may wait; 0: any time.
+    /// The longest time that a pull may wait; 0 is any time.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_expires: i64,
     /// The most bytes of one pull; 0: any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_bytes: i64,
-    /// Where messages go (push); empty: it is pulled.
+    /// The subject to which the consumer delivers (push); empty for a pull consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_subject: String,
-    /// The queue group they go to (push).
+    /// The queue group to which the consumer delivers (push).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_group: String,
     /// The longest silence before a heartbeat (push).
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_heartbeat: i64,
-    /// How long it stays when nobody uses it; 0: not said.
+    /// The time after which the consumer is removed when it is unused; 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// On how many nodes it is kept; 0: as its stream.
+    /// The number of nodes that keep it; 0 means as many as its stream.
     pub num_replicas: i64,
-    /// Its state is not in the log.
+    /// The log does not keep its state.
     #[serde(skip_serializing_if = "is_zero")]
     pub mem_storage: bool,
-    /// Free pairs; keys that start with `_nats.` are the server's.
+    /// Free pairs; keys that start with `_nats.` are reserved for the server.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Nothing is delivered before this time.
+    /// The consumer delivers nothing before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_until: Option<Timestamp>,
 }
 
-/// Where a consumer starts.
+/// The message with which a consumer starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverPolicy {
-    /// With the first message.
+    /// The first message.
     #[default]
     All,
-    /// With the last.
+    /// The last message.
     Last,
-    /// With the next to come.
+    /// The next message to be stored.
     New,
-    /// With a number.
+    /// The message with a given number.
     ByStartSequence,
-    /// With a time.
+    /// The first message from a given time on.
     ByStartTime,
-    /// With the last message of each subject, then what comes.
+    /// The last message of each subject, then every new one.
     LastPerSubject,
 }
 
-/// What counts as done.
+/// The rule by which a delivery is settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AckPolicy {
-    /// Being delivered.
+    /// The delivery settles the message.
     #[default]
     None,
-    /// The acknowledgement of this message or of a later one.
+    /// The acknowledgement of this message or of a later one settles it.
     All,
-    /// The acknowledgement of this message.
+    /// The acknowledgement of this message settles it.
     Explicit,
 }
 
-/// How fast stored messages are delivered.
+/// The speed at which a consumer delivers stored messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayPolicy {
-    /// As fast as they are taken.
+    /// As fast as the receiver accepts them.
     #[default]
     #[serde(rename = "instant")]
     AtOnce,
-    /// As they came.
+    /// At the intervals at which they were stored.
     Original,
 }
 
-/// Returns whether a field is left out as nats-server leaves it out.
+/// Returns whether a field has its zero value, which nats-server leaves out.
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

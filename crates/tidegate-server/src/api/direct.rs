@@ -1,10 +1,12 @@
-//! Reading messages: which ones a request means, and what is sent with each.
+//! Reads stored messages: the messages that a request asks for, and the headers that the server sends with
+//! each.
 //!
-//! [`DirectGet`] is the request, [`Index`] what is asked of a stream, [`Reading`] the way through the answer.
-//! A reading names one message at a time and is told when it has been read, so that a slow disk stops nobody.
+//! [`DirectGet`] is the request, [`Index`] finds messages in a stream, [`Reading`] goes through the answer. A
+//! reading names one message at a time and waits until the caller has read it, so that a slow disk blocks no
+//! other reader.
 //!
-//! Polling order: [`Reading::poll`]; for [`Step::Read`] read the message, then [`Reading::handle_message`] or
-//! [`Reading::handle_gone`], and poll again; anything else ends the reading.
+//! Polling order: call [`Reading::poll`]; for [`Step::Read`] read the message, then call
+//! [`Reading::handle_message`] or [`Reading::handle_gone`], and poll again; any other step ends the reading.
 
 use std::collections::VecDeque;
 
@@ -17,12 +19,12 @@ use super::{json, status};
 use crate::consumer::Message;
 use crate::nats::subject;
 
-/// The most subjects whose last messages are answered at once.
+/// The most subjects of one answer with the last message of each.
 pub const MULTI_LAST_MAX: usize = 1024;
-/// The most bytes of one answer where the request names no lower bound, and the highest it can name.
+/// The most bytes of one answer: the default, and the highest bound that a request can set.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// Which messages are asked for.
+/// A request for stored messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DirectGet {
@@ -38,7 +40,7 @@ pub struct DirectGet {
     no_hdr: bool,
 }
 
-/// The fields of a [`DirectGet`], for the form of the request that knows no others.
+/// The fields of a [`DirectGet`] that the request for one message as JSON may have.
 const FIELDS: &[&str] = &[
     "seq",
     "last_by_subj",
@@ -54,34 +56,34 @@ const FIELDS: &[&str] = &[
 
 /// A stream's messages by number, subject and time.
 pub trait Index {
-    /// The number of the first message; of an empty stream one more than [`Index::last_seq`].
+    /// Returns the number of the first message; for an empty stream one more than [`Index::last_seq`].
     fn first_seq(&self) -> u64;
 
-    /// The number of the last message there was.
+    /// Returns the number of the last message ever stored.
     fn last_seq(&self) -> u64;
 
-    /// Returns whether the message is there.
+    /// Returns whether the stream has the message.
     fn contains(&self, seq: u64) -> bool;
 
-    /// The first message numbered `seq` or higher whose subject matches `pattern`.
+    /// Returns the first message from number `seq` on with a subject that matches `pattern`.
     fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64>;
 
-    /// How many messages numbered `seq` or higher match `pattern`.
+    /// Returns how many messages from number `seq` on match `pattern`.
     fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64;
 
-    /// The last message that matches `pattern`.
+    /// Returns the last message that matches `pattern`.
     fn last_of(&mut self, pattern: &[u8]) -> Option<u64>;
 
-    /// The first message stored at this time or later, in microseconds since the Unix epoch; one more than
-    /// [`Index::last_seq`] if there is none.
+    /// Returns the first message stored at this time or later, in microseconds since the Unix epoch; one more
+    /// than [`Index::last_seq`] if there is none.
     fn seq_at_time(&mut self, time_us: u64) -> u64;
 
-    /// The last message, numbered at most `up_to`, of each subject that matches `pattern`, in any order;
-    /// `None` where there are more than `max`.
+    /// Returns the last message, up to number `up_to`, of each subject that matches `pattern`, in any order;
+    /// `None` if there are more than `max` of them.
     fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>>;
 }
 
-/// Reads a direct request: `subject` is what follows the stream in its subject.
+/// Reads a direct request. `subject` is the part of its subject after the stream.
 pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'static [u8]> {
     let get: Option<DirectGet> = match body {
         [] => None,
@@ -126,7 +128,7 @@ impl DirectGet {
         self.no_hdr
     }
 
-    /// The one message this means, for an answer as JSON.
+    /// Returns the one message that this request means, for an answer as JSON.
     #[must_use]
     pub fn find(&self, index: &mut impl Index) -> Option<u64> {
         if !self.last_by_subj.is_empty() {
@@ -145,7 +147,7 @@ impl DirectGet {
         }
     }
 
-    /// Starts an answer, whose messages are found as it goes on.
+    /// Starts an answer. The reading finds its messages one by one.
     #[must_use]
     pub fn read(&self, index: &mut impl Index) -> Reading {
         let bytes_left = u64::try_from(self.max_bytes)
@@ -194,8 +196,8 @@ impl DirectGet {
         reading
     }
 
-    /// What contradicts itself, or asks for nothing. A subject that cannot be one asks for something, and no
-    /// message has it.
+    /// Refuses a request that contradicts itself or asks for nothing. An impossible subject does ask for
+    /// something: no message has it.
     fn check(&self) -> Result<(), &'static [u8]> {
         let seq = self.seq > 0;
         let last = !self.last_by_subj.is_empty();
@@ -259,23 +261,23 @@ impl DirectGet {
     }
 }
 
-/// Returns whether a message can have such a subject.
+/// Returns whether a message can have a subject that matches `pattern`.
 fn can_be(pattern: &str) -> bool {
     subject::is_pattern(pattern.as_bytes())
 }
 
-/// The way through the answer to a [`DirectGet`].
+/// The progress of the answer to a [`DirectGet`].
 #[derive(Clone, Debug)]
 pub struct Reading {
     way: Way,
     no_headers: bool,
-    /// The answer ends with a status that says so.
+    /// The answer has several messages, and ends with a status.
     several: bool,
-    /// How many messages may still be sent.
+    /// The number of messages that may still be sent.
     left: u64,
-    /// How many bytes may still be sent; the message that reaches it is the last.
+    /// The number of bytes that may still be sent. The message that reaches it is the last.
     bytes_left: u64,
-    /// How many messages match after the one sent last.
+    /// The number of matching messages after the message sent last.
     pending: u64,
     sent: u64,
     /// The number of the message sent last.
@@ -286,33 +288,33 @@ pub struct Reading {
 enum Way {
     One(u64),
     Next {
-        /// The lowest number that can be next.
+        /// The lowest number that the next message can have.
         seq: u64,
         pattern: String,
-        /// The stream's last number when the pending messages were counted.
+        /// The stream's last number at the time when `pending` was counted.
         valid_through: u64,
     },
     Listed {
         seqs: VecDeque<u64>,
         up_to: u64,
     },
-    /// With a status, unless it has been sent.
+    /// Ended, with a status that is still to be sent, if any.
     Ended(Option<&'static [u8]>),
 }
 
-/// What to do next for an answer.
+/// The next step of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read this message.
     Read(u64),
     /// Send this header block, which ends the answer.
     Status(Vec<u8>),
-    /// Nothing: the answer has ended.
+    /// The answer has ended.
     End,
 }
 
 impl Reading {
-    /// What to do next.
+    /// Returns the next step.
     pub fn poll(&mut self, index: &mut impl Index) -> Step {
         let full = self.left == 0 || self.bytes_left == 0;
         let next = match &mut self.way {
@@ -337,8 +339,8 @@ impl Reading {
         }
     }
 
-    /// The message named last has been read: writes the header block it is sent with into `block`. An empty
-    /// block means that it is sent without one.
+    /// Appends the header block of the last named message, which the caller has read, to `block`. If the
+    /// block remains empty, the caller sends the message without headers.
     pub fn handle_message(
         &mut self,
         stream: &str,
@@ -358,7 +360,7 @@ impl Reading {
         self.last = seq;
     }
 
-    /// The message named last is not there any more.
+    /// Records that the last named message is no longer stored.
     pub fn handle_gone(&mut self) {
         self.pass();
         self.pending = self.pending.saturating_sub(1);
@@ -367,7 +369,7 @@ impl Reading {
         }
     }
 
-    /// Goes past the message named last.
+    /// Advances past the last named message.
     fn pass(&mut self) {
         match &mut self.way {
             Way::Next { seq, .. } => *seq += 1,

@@ -1,28 +1,28 @@
-//! Every error a client of streams and consumers can be told. Clients decide by `err_code`, people read the
-//! description, so both are nats-server's.
+//! All errors that clients of streams and consumers can receive. Clients decide by `err_code`, people read
+//! the description, so both are nats-server's.
 //!
-//! Errors whose text never varies are constants, the others constructors. Who meets an error says which it
-//! is; how it is written stands with the answers.
+//! Errors with a fixed text are constants, the others constructors. The code that detects an error chooses it
+//! here; the answers encode it.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-/// An error as it stands in an answer.
+/// An error as answers contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
 pub struct ApiError {
-    /// The kind of failure, in HTTP's numbers.
+    /// The HTTP status that describes the kind of failure.
     pub code: u16,
-    /// What failed, in NATS's numbers.
+    /// The NATS code of the failure.
     pub err_code: u16,
-    /// For people.
+    /// The text, for people.
     pub description: Cow<'static, str>,
 }
 
-/// Declares errors: `NAME = code, err_code, "description"` with a fixed text, `name(what) = ...` with one
-/// that varies, where the text holds a `{}` for what is passed.
+/// Declares errors: `NAME = code, err_code, "description"` with a fixed text, `name(what) = ...` with a text
+/// that contains a `{}` for the argument.
 macro_rules! errors {
     (fixed { $($name:ident = $code:literal, $err_code:literal, $text:literal;)* }
      varying { $($make:ident($what:ident) = $vcode:literal, $verr:literal, $vtext:literal;)* }) => {
@@ -47,7 +47,7 @@ macro_rules! errors {
                 }
             )*
 
-            /// All errors, those with a varying text with `?` in it: for documents and tests.
+            /// Returns all errors, with `?` for the argument of a varying text: for documents and tests.
             #[must_use]
             pub fn all() -> Vec<Self> {
                 vec![$(Self::$name,)* $(Self::$make("?"),)*]
@@ -184,7 +184,7 @@ errors! {
 }
 
 impl ApiError {
-    /// 10003 for a request of nats-server's that this server does not serve, naming it.
+    /// Returns error 10003 for a request of nats-server that this server does not support, with its name.
     #[must_use]
     pub fn unsupported_request(what: &str) -> Self {
         Self {
@@ -195,13 +195,15 @@ impl ApiError {
         }
     }
 
-    /// 10052 for something of a stream's configuration that this server cannot do, naming it.
+    /// Returns error 10052 for a feature of a stream's configuration that this server does not support, with
+    /// its name.
     #[must_use]
     pub fn unsupported_stream(what: &str) -> Self {
         Self::invalid_config(format_args!("{what} is not supported by this server"))
     }
 
-    /// 10012 for something of a consumer's configuration that this server cannot do, naming it.
+    /// Returns error 10012 for a feature of a consumer's configuration that this server does not support,
+    /// with its name.
     #[must_use]
     pub fn unsupported_consumer(what: &str) -> Self {
         Self::consumer_create(format_args!("{what} is not supported by this server"))

@@ -1,17 +1,17 @@
-//! Bodies of requests as JSON, read as nats-server reads them when it is strict: a field nobody knows is an
-//! error, `null` is as good as leaving a field out, and what follows the document is an error too.
+//! Reads bodies of requests as JSON, as nats-server does in its strict mode: an unknown field is an error,
+//! `null` means the same as an absent field, and text after the document is an error, too.
 //!
-//! Owns reading; what fields there are stands with the types.
+//! Owns reading; the types own their fields.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// Reads a body into an object; an empty body is an empty one.
+/// Reads a body into an object; an empty body becomes an empty object.
 ///
 /// # Errors
-/// [`ApiError::invalid_json`] where the body is no JSON object.
+/// [`ApiError::invalid_json`] if the body is not a JSON object.
 pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
@@ -26,7 +26,7 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// Reads what an object's fields say.
+/// Reads the fields of an object into a type.
 ///
 /// # Errors
 /// [`ApiError::invalid_json`] for an unknown field or a value of the wrong type, naming the field where serde
@@ -35,7 +35,7 @@ pub(super) fn fields<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<
     serde_json::from_value(Value::Object(fields)).map_err(|e| invalid(&e))
 }
 
-/// Reads a body whose fields are all optional.
+/// Reads a body in which all fields are optional.
 ///
 /// # Errors
 /// As [`object`] and [`fields`].
@@ -43,10 +43,10 @@ pub(super) fn body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     fields(object(body)?)
 }
 
-/// The same where a body that is no JSON at all counts as none, as it does for requests that need no body.
+/// Reads a body for a request that needs none: a body that is not JSON counts as absent.
 ///
 /// # Errors
-/// As [`body`], where the body begins like an object or an array.
+/// The same as [`body`], if the body begins like an object or an array.
 pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     match text.trim_ascii_start().first() {
         Some(b'{' | b'[') => body(text),
@@ -54,10 +54,10 @@ pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> 
     }
 }
 
-/// [`fields`] for a type that knows more than a request may say: only fields called so.
+/// Reads [`fields`] into a type with more fields than a request may have. Accepts only the `known` fields.
 ///
 /// # Errors
-/// As [`fields`].
+/// The same as [`fields`].
 pub(super) fn fields_of<T: DeserializeOwned>(
     asked: Map<String, Value>,
     known: &[&str],
@@ -68,10 +68,11 @@ pub(super) fn fields_of<T: DeserializeOwned>(
     }
 }
 
-/// [`optional`] for a type that knows more than a request may say: only fields called so.
+/// Reads an [`optional`] body into a type with more fields than a request may have. Accepts only the `known`
+/// fields.
 ///
 /// # Errors
-/// As [`optional`].
+/// The same as [`optional`].
 pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> Result<T, ApiError> {
     match text.trim_ascii_start().first() {
         Some(b'{' | b'[') => fields_of(object(text)?, known),
@@ -79,14 +80,14 @@ pub(super) fn optional_of<T: DeserializeOwned>(text: &[u8], known: &[&str]) -> R
     }
 }
 
-/// Returns whether nothing is asked: no body or an empty object.
+/// Returns whether the body asks for nothing: it is absent or an empty object.
 #[must_use]
 pub(super) fn is_empty(body: &[u8]) -> bool {
     body.is_empty()
         || object(body).is_ok_and(|fields| fields.is_empty() && !body.trim_ascii().is_empty())
 }
 
-/// Writes `text` as a JSON string. Bytes that are no UTF-8 become replacement characters.
+/// Writes `text` as a JSON string. Bytes that are not UTF-8 become replacement characters.
 pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for c in String::from_utf8_lossy(text).chars() {
@@ -111,8 +112,8 @@ fn forget_nulls(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Says an unknown field as nats-server says it, since people search for that text; the rest in serde's
-/// words.
+/// Converts an error. An unknown field gets nats-server's text, since people search for it; other errors keep
+/// serde's.
 fn invalid(error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let field = text

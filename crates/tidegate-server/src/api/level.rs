@@ -1,25 +1,25 @@
-//! API levels: what a client may require of the server, and the keys by which a stream or consumer says what
-//! it requires.
+//! API levels: the level that a client may require of the server, and the metadata keys by which a stream or
+//! consumer states the level that it requires.
 //!
-//! Three keys of a configuration's metadata are the server's: `_nats.req.level` is stored, `_nats.ver` and
-//! `_nats.level` say who answers and are added to answers only.
+//! Three keys of a configuration's metadata are reserved for the server. It stores `_nats.req.level`. It adds
+//! `_nats.ver` and `_nats.level`, its own version and level, to answers only.
 
 use std::collections::BTreeMap;
 
 use super::config::{ConsumerConfig, StreamConfig};
 use crate::nats::headers;
 
-/// The level this server has: that of fast-ingest batches. Features of lower levels that are missing are
-/// refused by name.
+/// The level of this server: that of fast-ingest batches. The server refuses missing features of lower levels
+/// by name.
 pub const API_LEVEL: u32 = 4;
 
-/// The header by which a request requires a level.
+/// The header in which a request requires a level.
 const REQUIRED: &[u8] = b"Nats-Required-Api-Level";
 const REQUIRED_LEVEL: &str = "_nats.req.level";
 const SERVER_VERSION: &str = "_nats.ver";
 const SERVER_LEVEL: &str = "_nats.level";
 
-/// Returns whether a request with these headers asks for no more than this server has.
+/// Returns whether this server has the level that a request with these headers requires.
 #[must_use]
 pub fn suffices(block: &[u8]) -> bool {
     match headers::get(block, REQUIRED) {
@@ -31,14 +31,14 @@ pub fn suffices(block: &[u8]) -> bool {
     }
 }
 
-/// The header block of a message without what it required, once that is known to suffice; `None` where it
-/// required nothing.
+/// Returns the header block without the required level, which the caller has checked; `None` if the message
+/// requires none.
 #[must_use]
 pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
     headers::without(block, REQUIRED)
 }
 
-/// Puts the level a stream requires into its metadata, as it is stored.
+/// Stores the level that a stream requires in its metadata.
 pub fn mark_stream(config: &mut StreamConfig) {
     let level = if config.allow_batched {
         4
@@ -50,13 +50,13 @@ pub fn mark_stream(config: &mut StreamConfig) {
     mark(&mut config.metadata, level);
 }
 
-/// Puts the level a consumer requires into its metadata, as it is stored.
+/// Stores the level that a consumer requires in its metadata.
 pub fn mark_consumer(config: &mut ConsumerConfig) {
     let level = u32::from(config.pause_until.is_some());
     mark(&mut config.metadata, level);
 }
 
-/// A configuration's metadata as it is answered by a server of this version.
+/// Returns a configuration's metadata as a server of this version answers it.
 #[must_use]
 pub fn answered(metadata: &BTreeMap<String, String>, version: &str) -> BTreeMap<String, String> {
     let mut metadata = metadata.clone();

@@ -1,12 +1,12 @@
 //! The JetStream API as pure code: requests in, answers out. No clock, no socket, no file.
 //!
-//! A request's subject is recognised ([`strip`]) and read ([`Request::parse`]) into one closed enum, or
-//! refused with the answer to send. Answers are made from what streams and consumers show of themselves
-//! ([`view`]); messages are read step by step ([`direct`]). What publishers are answered has a writer of its
-//! own ([`puback`]), because it is said once a message.
+//! [`strip`] recognises the subject of a request, and [`Request::parse`] reads the request into one closed
+//! enum or refuses it with the answer to send. [`view`] makes answers from the views of streams and
+//! consumers; [`direct`] reads messages step by step. Answers to publishers have a writer of their own
+//! ([`puback`]), because the server writes one for each message.
 //!
-//! [`config`] holds what users ask of streams and consumers, [`error`] every error a client can be told,
-//! [`level`] what clients may require, [`status`] the answers that are no JSON.
+//! [`config`] holds the configurations of streams and consumers, [`error`] the errors for clients, [`level`]
+//! the levels that clients may require, [`status`] the answers that are not JSON.
 
 pub mod answer;
 pub mod body;

@@ -1,18 +1,18 @@
-//! What a pedantic client is told instead of having it corrected silently: the values that defaults would
-//! replace.
+//! Refuses the values that defaults would replace, for a pedantic client, which wants an error in place of a
+//! silent correction.
 //!
-//! Leaves what no client may ask for to the rules of streams and consumers.
+//! Leaves values that no client may ask for to the rules of streams and consumers.
 
 use super::config::{ConsumerConfig, StreamConfig};
 use super::error::ApiError;
 
-/// How long a message's id is remembered where nothing is said, in nanoseconds.
+/// The default of the time for which a stream remembers a message's id, in nanoseconds.
 const DUPLICATE_WINDOW_DEFAULT: i64 = 120_000_000_000;
 
-/// Whether a stream's configuration, as it was asked for, can be taken as it is.
+/// Checks that a stream can have its configuration exactly as the request asks for it.
 ///
 /// # Errors
-/// The first value that cannot.
+/// Names the first value that a default would replace.
 pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
     let limits = [
         ("max_msgs", config.max_msgs),
@@ -41,10 +41,10 @@ pub fn stream(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether the configuration of a consumer of `stream`, as it was asked for, can be taken as it is.
+/// Checks that a consumer of `stream` can have its configuration exactly as the request asks for it.
 ///
 /// # Errors
-/// The first value that cannot.
+/// Names the first value that a default would replace.
 pub fn consumer(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     let at_least = [
         ("max_deliver must be set to -1", config.max_deliver, -1),

@@ -1,10 +1,11 @@
-//! What a publisher is answered, as bytes appended to a buffer: this is said once for each message of a
+//! Acknowledgements to publishers, as bytes appended to a buffer. The server writes one for each message of a
 //! stream.
 
 use super::error::ApiError;
 use super::json::write_string;
 
-/// The part of a stream's answers that is always the same: `{"stream":"S","seq":`.
+/// Writes the answers to publishers of one stream, with the constant head `{"stream":"S","seq":` encoded
+/// once.
 ///
 /// ```
 /// use tidegate_server::api::puback::PubAck;
@@ -22,7 +23,7 @@ pub struct PubAck {
 }
 
 impl PubAck {
-    /// For publishers to `stream`, on a server of `domain`.
+    /// Creates the writer for publishers to `stream`, on a server of `domain`.
     #[must_use]
     pub fn new(stream: &str, domain: Option<&str>) -> Self {
         let mut head = b"{\"stream\":".to_vec();
@@ -37,20 +38,21 @@ impl PubAck {
         Self { head, tail }
     }
 
-    /// The message is stored.
+    /// Appends the answer for a stored message.
     pub fn stored(&self, out: &mut Vec<u8>, seq: u64) {
         self.seq(out, seq);
         out.extend_from_slice(&self.tail);
     }
 
-    /// The message was stored before.
+    /// Appends the answer for a message that was stored before.
     pub fn duplicate(&self, out: &mut Vec<u8>, seq: u64) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"duplicate\":true");
         out.extend_from_slice(&self.tail);
     }
 
-    /// A batch is stored: the number of its last message, its id, and how many messages it is.
+    /// Appends the answer for a stored batch: the number of its last message, its id, and its count of
+    /// messages.
     pub fn batch(&self, out: &mut Vec<u8>, seq: u64, id: &[u8], count: u64) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"batch\":");
@@ -60,7 +62,7 @@ impl PubAck {
         out.extend_from_slice(&self.tail);
     }
 
-    /// The message is not stored.
+    /// Appends the answer for a refused message.
     pub fn refused(&self, out: &mut Vec<u8>, error: &ApiError) {
         out.extend_from_slice(b"{\"error\":");
         write_error(out, error);
@@ -76,7 +78,7 @@ impl PubAck {
     }
 }
 
-/// Writes an error as it stands in every answer.
+/// Appends an error in the form of all answers.
 pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.extend_from_slice(b"{\"code\":");
     write_number(out, error.code.into());
@@ -87,13 +89,13 @@ pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.push(b'}');
 }
 
-/// Writes a number in decimal.
+/// Appends a number in decimal.
 pub fn write_number(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
         at -= 1;
-        // A digit, so it fits.
+        // A single digit fits.
         #[allow(clippy::cast_possible_truncation)]
         let digit = (n % 10) as u8;
         digits[at] = b'0' + digit;

@@ -1,9 +1,9 @@
-//! Requests of the JetStream API: a subject, headers and a body become one [`Request`], or an answer that
-//! refuses it.
+//! Requests of the JetStream API: parses a subject, headers and a body into one [`Request`], or into an
+//! answer that refuses it.
 //!
-//! Owns the subjects, the checks of names and levels, and the shape of each body. Whether a stream exists,
-//! and the rules between fields of a configuration, are left to the state machines. What this server does not
-//! do is refused here, by name.
+//! Owns the subjects, the checks of names and levels, and the shape of each body. Leaves the existence of
+//! streams, and the rules between the fields of a configuration, to the state machines. Refuses unsupported
+//! requests by name.
 //!
 //! ```text
 //! $JS.API.<what>[.<stream>[.<consumer>[...]]]        the same in a domain: $JS.<domain>.API.<what>...
@@ -21,157 +21,159 @@ use crate::stream::{DeleteRequest, PurgeRequest};
 /// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What a client asks, names borrowed from the subject.
+/// A client's request, with names borrowed from the subject.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request<'a> {
-    /// What the account uses.
+    /// Asks for the usage of the account.
     AccountInfo,
-    /// Makes a stream, or says that the same one exists.
+    /// Creates a stream, or confirms that the same stream exists.
     StreamCreate {
-        /// What is wanted, with the server's metadata; defaults not yet filled in.
+        /// The configuration, with the server's metadata; defaults not yet filled in.
         config: Box<StreamConfig>,
-        /// Defaults are not to be corrected silently.
+        /// True if the server must not correct values silently.
         pedantic: bool,
     },
     /// Changes a stream's configuration.
     StreamUpdate {
-        /// What is wanted, as in [`Request::StreamCreate`].
+        /// The configuration, as in [`Request::StreamCreate`].
         config: Box<StreamConfig>,
-        /// Defaults are not to be corrected silently.
+        /// True if the server must not correct values silently.
         pedantic: bool,
     },
-    /// A stream's configuration and state.
+    /// Asks for a stream's configuration and state.
     StreamInfo {
-        /// Which stream.
+        /// The stream.
         stream: &'a str,
-        /// What to say beyond that.
+        /// The details to add.
         details: body::InfoDetails,
     },
-    /// Names of streams.
+    /// Asks for the names of streams.
     StreamNames(body::StreamPage),
-    /// Configurations and states of streams.
+    /// Asks for configurations and states of streams.
     StreamList(body::StreamPage),
     /// Deletes a stream.
     StreamDelete {
-        /// Which stream.
+        /// The stream.
         stream: &'a str,
     },
     /// Removes messages.
     StreamPurge {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which messages.
+        /// The messages to remove.
         purge: PurgeRequest,
     },
-    /// One message as JSON.
+    /// Asks for one message as JSON.
     MessageGet {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which message.
+        /// The message.
         get: DirectGet,
     },
     /// Removes one message.
     MessageDelete {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which message.
+        /// The message.
         delete: DeleteRequest,
     },
-    /// Makes or changes a consumer.
+    /// Creates or changes a consumer.
     ConsumerCreate {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// What is wanted, with the server's metadata; without a name the server chooses one.
+        /// The configuration, with the server's metadata; without a name the server chooses one.
         config: Box<ConsumerConfig>,
-        /// Whether it may exist, or must.
+        /// The condition on whether the consumer exists.
         action: Action,
-        /// Defaults are not to be corrected silently.
+        /// True if the server must not correct values silently.
         pedantic: bool,
     },
-    /// A consumer's configuration and state.
+    /// Asks for a consumer's configuration and state.
     ConsumerInfo {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which consumer.
+        /// The consumer.
         consumer: &'a str,
     },
-    /// Names of a stream's consumers.
+    /// Asks for the names of a stream's consumers.
     ConsumerNames {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// How many to pass over.
+        /// The number of consumers to skip.
         offset: usize,
     },
-    /// Configurations and states of a stream's consumers.
+    /// Asks for configurations and states of a stream's consumers.
     ConsumerList {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// How many to pass over.
+        /// The number of consumers to skip.
         offset: usize,
     },
     /// Deletes a consumer.
     ConsumerDelete {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which consumer.
+        /// The consumer.
         consumer: &'a str,
     },
-    /// Stops a consumer's deliveries until a time, or lets them go on.
+    /// Pauses a consumer's deliveries until a time, or resumes them.
     ConsumerPause {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which consumer.
+        /// The consumer.
         consumer: &'a str,
-        /// Until when; `None`: go on.
+        /// The end of the pause; `None` resumes deliveries.
         until: Option<Timestamp>,
     },
-    /// Has a consumer begin again.
+    /// Resets a consumer to an earlier message.
     ConsumerReset {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which consumer.
+        /// The consumer.
         consumer: &'a str,
-        /// With which message; 0: with what is not settled.
+        /// The message to start with; 0 means the messages that are not settled.
         seq: u64,
     },
-    /// Pulls messages; the body is the consumer's to read. To a consumer that does not exist nobody answers.
+    /// Pulls messages; the consumer reads the body. The server does not answer a pull from a consumer that
+    /// does not exist.
     ConsumerNext {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which consumer.
+        /// The consumer.
         consumer: &'a str,
     },
-    /// Has another node lead: of the cluster, of a stream, of a consumer.
+    /// Moves the leadership of the cluster, of a stream or of a consumer to another node.
     StepDown {
-        /// Of what.
+        /// The kind of request.
         kind: Kind,
-        /// Which stream; empty for the cluster.
+        /// The stream; empty for the cluster.
         stream: &'a str,
-        /// Which consumer; empty for a stream.
+        /// The consumer; empty for a stream.
         consumer: &'a str,
-        /// Which node is to lead.
+        /// The node that is to lead.
         to: body::Placement,
     },
-    /// Messages as they are stored. For a stream that does not exist or does not allow it nobody answers.
+    /// Asks for messages as they are stored. The server does not answer if the stream does not exist or does
+    /// not allow it.
     DirectGet {
-        /// Of which stream.
+        /// The stream.
         stream: &'a str,
-        /// Which messages.
+        /// The messages.
         get: DirectGet,
     },
 }
 
-/// Why there is no [`Request`].
+/// The reason why the bytes are not a [`Request`], as the answer to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Answer with an error: the type of the answer, and what is wrong.
+    /// Answer with an error: the type of the answer, and the error.
     Error(&'static str, ApiError),
-    /// Answer with a status: a header block and nothing else.
+    /// Answer with a status: a header block without a payload.
     Status(&'static [u8]),
 }
 
-/// The part of a subject that says what is asked, if it is one of the API's: what follows `$JS.API.`, or
-/// `$JS.<domain>.API.` where this server has a domain.
+/// Returns the part of an API subject that names the request: the part after `$JS.API.`, or after
+/// `$JS.<domain>.API.` if this server has a domain. `None` for any other subject.
 #[must_use]
 pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
     let rest = subject.strip_prefix(b"$JS.")?;
@@ -183,7 +185,7 @@ pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request: `asked` is what [`strip`] leaves of its subject.
+    /// Parses a request. `asked` is the part of its subject that [`strip`] returns.
     ///
     /// # Errors
     /// The answer that refuses it.
@@ -295,9 +297,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Where a subject leads.
+/// The meaning of a request's subject.
 enum Route<'a> {
-    /// A request with a JSON answer: about which stream, and which consumer.
+    /// A request with a JSON answer, with its stream and its consumer.
     Json(Kind, &'a str, ConsumerName<'a>),
     Next {
         stream: &'a str,
@@ -307,20 +309,20 @@ enum Route<'a> {
         stream: &'a str,
         subject: Option<&'a str>,
     },
-    /// A subject of nats-server's that this server does not serve: the type of the answer and the error.
+    /// A subject of nats-server that this server does not support: the type of the answer and the error.
     Refused(&'static str, ApiError),
 }
 
-/// What a subject says of a consumer's name.
+/// The consumer's name in a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConsumerName<'a> {
-    /// Nothing.
+    /// The subject has no name.
     None,
-    /// Its name.
+    /// The name.
     Is(&'a str),
-    /// Its name, and the subject it filters by.
+    /// The name, and the subject that the consumer filters by.
     Filtered(&'a str, &'a str),
-    /// The name of a consumer that is to be durable, as older clients ask.
+    /// The name of a durable consumer, as older clients ask for it.
     Durable(&'a str),
 }
 
@@ -440,7 +442,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// The first token, and what follows it.
+/// Splits off the first token, and returns it with the rest.
 fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -448,7 +450,7 @@ fn split(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Two tokens and no more.
+/// Splits a text of exactly two tokens.
 fn pair(text: &str) -> Option<(&str, &str)> {
     text.split_once('.')
         .filter(|(_, second)| !second.contains('.'))

@@ -1,5 +1,5 @@
-//! What the state machines show of themselves, in the API's words: the views of [`super::view`] and the index
-//! of [`super::direct`], made from streams and consumers as they are.
+//! Implements the views of [`super::view`] and the index of [`super::direct`] for the state machines of
+//! streams and consumers.
 
 use super::answer::Sequences;
 use super::config::{ConsumerConfig, StreamConfig};
@@ -23,7 +23,7 @@ impl StreamView for Stream {
         StreamCounts {
             messages: state.messages,
             bytes: state.bytes,
-            // Before the first message clients are shown no number, as nats-server does it.
+            // As in nats-server, clients see 0 before the first message.
             first_seq: if state.last_seq == 0 {
                 0
             } else {
@@ -50,7 +50,7 @@ impl StreamView for Stream {
     }
 }
 
-/// A stream's messages, for whoever reads some of them. It remembers the pattern asked for last.
+/// The index of a stream's messages, for a reader. It caches the filter of the pattern it was last asked for.
 #[derive(Debug)]
 pub struct Messages<'a> {
     stream: &'a Stream,
@@ -59,7 +59,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// All messages of this stream.
+    /// Creates the index of all messages of this stream.
     #[must_use]
     pub fn new(stream: &'a Stream) -> Self {
         let pattern = b">".to_vec();
@@ -117,7 +117,8 @@ impl Index for Messages<'_> {
             let subjects = stream.subjects(filter).take(max + 1).count();
             return (subjects <= max).then(|| stream.last_per_subject(filter));
         }
-        // Only the last of all is known by subject: what was last at an earlier time is found by going there.
+        // The filter knows only the overall last message of each subject. To find the last up to an earlier
+        // number, walk the messages.
         let mut last = std::collections::HashMap::new();
         let mut at = stream.next_at(0, filter);
         while let Some(seq) = at.filter(|&seq| seq <= up_to) {
@@ -133,21 +134,21 @@ impl Index for Messages<'_> {
     }
 }
 
-/// A consumer as the log knows it, with what the node that serves it knows beyond.
+/// A consumer as the log knows it, with the state that only its serving node knows.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveConsumer<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its configuration.
     pub config: &'a ConsumerConfig,
-    /// When it was made, in microseconds since the Unix epoch.
+    /// The time at which the consumer was created, in microseconds since the Unix epoch.
     pub created_us: u64,
-    /// Where it stands.
+    /// The consumer's state.
     pub info: Info,
 }
 
 impl<'a> LiveConsumer<'a> {
-    /// A consumer the log knows.
+    /// Creates the view of a consumer that the log knows.
     #[must_use]
     pub fn new(name: &'a str, consumer: &'a StreamConsumer, info: Info) -> Self {
         Self {
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
     use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
-    /// A stream `S` of `s.>` with these subjects published to it, a second apart.
+    /// Returns a stream `S` of `s.>` with messages of these subjects, published a second apart.
     fn streams(subjects: &[&str]) -> Streams {
         let mut streams = Streams::new(AccountLimits::NONE);
         let (mut out, mut effects) = (Vec::new(), Vec::new());

@@ -9,38 +9,38 @@ use time::format_description::well_known::Rfc3339;
 pub struct Timestamp(i128);
 
 impl Timestamp {
-    /// What stands for "never": `0001-01-01T00:00:00Z`.
+    /// The time that means *never*: `0001-01-01T00:00:00Z`.
     pub const ZERO: Self = Self(-62_135_596_800_000_000_000);
 
-    /// The last time that can be written in four digits of a year.
+    /// The last time with a year of four digits.
     const LAST: Self = Self(253_402_300_799_999_999_999);
 
-    /// From microseconds since the Unix epoch, which is how time stands in entries.
+    /// Converts microseconds since the Unix epoch, the unit of times in entries.
     #[must_use]
     pub fn from_micros(us: u64) -> Self {
         Self(i128::from(us) * 1000).min(Self::LAST)
     }
 
-    /// Microseconds since the Unix epoch, rounded down; times before it become 0.
+    /// Returns microseconds since the Unix epoch, rounded down; times before it become 0.
     #[must_use]
     pub fn as_micros(self) -> u64 {
         u64::try_from(self.0.div_euclid(1000)).unwrap_or(0)
     }
 
-    /// Microseconds since the Unix epoch, rounded up, so that a time given in nanoseconds is not reached
-    /// early.
+    /// Returns microseconds since the Unix epoch, rounded up, so that a time given in nanoseconds is not
+    /// reached early.
     #[must_use]
     pub fn as_micros_up(self) -> u64 {
         u64::try_from((self.0 + 999).div_euclid(1000)).unwrap_or(0)
     }
 
-    /// Nanoseconds since the Unix epoch, which may be negative.
+    /// Returns nanoseconds since the Unix epoch, which may be negative.
     #[must_use]
     pub fn as_nanos(self) -> i128 {
         self.0
     }
 
-    /// Reads RFC 3339 with any offset.
+    /// Parses RFC 3339 with any offset.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;

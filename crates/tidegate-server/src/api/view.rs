@@ -1,7 +1,7 @@
-//! Answers about streams and consumers, made from what those show of themselves.
+//! Makes the answers about streams and consumers from views of their state.
 //!
-//! [`StreamView`] and [`ConsumerView`] are implemented beside the state machines; which part of a list an
-//! answer holds, and what a request's details mean, is decided here.
+//! [`super::shown`] implements [`StreamView`] and [`ConsumerView`] for the state machines. This module
+//! decides which part of a list an answer holds, and how it adds the details that a request asks for.
 
 use std::borrow::Cow;
 
@@ -27,95 +27,95 @@ pub const SUBJECTS_MAX: usize = 100_000;
 /// The most numbers of deleted messages in one answer.
 pub const DELETED_MAX: usize = 1_000_000;
 
-/// Who answers, and when.
+/// The answering server, and the time of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Server<'a> {
-    /// The version that stands in metadata.
+    /// The version for the metadata.
     pub version: &'a str,
     /// The domain, if it has one.
     pub domain: Option<&'a str>,
-    /// Which nodes keep the streams.
+    /// The nodes that keep the streams.
     pub cluster: &'a ClusterInfo,
     /// The time of the answer.
     pub now: Timestamp,
 }
 
-/// What a stream shows of itself.
+/// The state of a stream, as answers show it.
 pub trait StreamView {
-    /// Its configuration as it is stored.
+    /// Returns its configuration as it is stored.
     fn config(&self) -> &StreamConfig;
 
-    /// When it was made, in microseconds since the Unix epoch.
+    /// Returns the time at which it was created, in microseconds since the Unix epoch.
     fn created_us(&self) -> u64;
 
-    /// What it holds.
+    /// Returns the counts of its messages.
     fn counts(&self) -> StreamCounts;
 
-    /// The numbers between the first and the last that have no message, in order, `limit` at most.
+    /// Returns the numbers between the first and the last that have no message, in order, `limit` at most.
     fn deleted(&self, limit: usize) -> Vec<u64>;
 
     /// Calls `each` with every subject that matches `pattern` and the number of its messages, in any order.
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64));
 }
 
-/// What a stream holds, in numbers.
+/// The counts of a stream's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Messages.
+    /// The number of messages.
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The number of the first.
+    /// The number of the first message.
     pub first_seq: u64,
-    /// When it was stored, in microseconds since the Unix epoch; `None` where there is no message.
+    /// The time at which it was stored, in microseconds since the Unix epoch; `None` for an empty stream.
     pub first_us: Option<u64>,
-    /// The number of the last there was.
+    /// The number of the last message ever stored.
     pub last_seq: u64,
-    /// When it was stored; `None` where there never was one.
+    /// The time at which it was stored; `None` if there never was a message.
     pub last_us: Option<u64>,
-    /// Their subjects.
+    /// The number of subjects.
     pub subjects: u64,
-    /// Numbers between the first and the last that have no message.
+    /// The number of deleted messages between the first and the last.
     pub deleted: u64,
-    /// Consumers.
+    /// The number of consumers.
     pub consumers: usize,
 }
 
-/// What a consumer shows of itself.
+/// The state of a consumer, as answers show it.
 pub trait ConsumerView {
-    /// Its name.
+    /// Returns its name.
     fn name(&self) -> &str;
 
-    /// Its configuration as it is stored.
+    /// Returns its configuration as it is stored.
     fn config(&self) -> &ConsumerConfig;
 
-    /// When it was made, in microseconds since the Unix epoch.
+    /// Returns the time at which it was created, in microseconds since the Unix epoch.
     fn created_us(&self) -> u64;
 
-    /// Where it stands.
+    /// Returns the counts of its deliveries.
     fn counts(&self) -> ConsumerCounts;
 }
 
-/// Where a consumer stands, in numbers.
+/// The counts of a consumer's deliveries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerCounts {
     /// The last delivery.
     pub delivered: Sequences,
     /// The last delivery up to which everything is acknowledged.
     pub ack_floor: Sequences,
-    /// Deliveries that are not acknowledged.
+    /// The number of deliveries that are not acknowledged.
     pub ack_pending: u64,
-    /// Messages that are out for the second time or more.
+    /// The number of messages that were delivered more than once and are not acknowledged.
     pub redelivered: u64,
-    /// Pulls that wait.
+    /// The number of pulls that wait.
     pub waiting: u64,
-    /// Messages still to be delivered for the first time.
+    /// The number of messages still to be delivered for the first time.
     pub pending: u64,
-    /// Somebody listens where messages are pushed to.
+    /// True if a client subscribes to the deliver subject.
     pub push_bound: bool,
 }
 
-/// The answer to [`Kind::StreamCreate`] or [`Kind::StreamUpdate`].
+/// Encodes the answer to [`Kind::StreamCreate`] or [`Kind::StreamUpdate`].
 #[must_use]
 pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView) -> Vec<u8> {
     #[derive(Serialize)]
@@ -127,7 +127,7 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     }
     let mut info = stream_info_of(server, stream);
     if server.cluster.name.is_empty() {
-        // nats-server tells of it only where it is asked about the stream.
+        // Outside of a cluster nats-server gives this field only in the answer about a stream.
         info.cluster = None;
     }
     done(
@@ -139,10 +139,10 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     )
 }
 
-/// The answer to [`Kind::StreamInfo`].
+/// Encodes the answer to [`Kind::StreamInfo`].
 ///
 /// # Errors
-/// Where more numbers of deleted messages are asked for than an answer holds.
+/// The request asks for more numbers of deleted messages than an answer holds.
 pub fn stream_info(
     server: &Server<'_>,
     stream: &impl StreamView,
@@ -169,7 +169,7 @@ pub fn stream_info(
         stream.subjects(details.subjects_filter.as_bytes(), &mut |subject, count| {
             found.push((Box::<[u8]>::from(subject), count));
         });
-        // As nats-server does: where nothing matches there are no pages either.
+        // As in nats-server, there are no pages if no subject matches.
         if !found.is_empty() {
             page = Page::new(found.len(), offset(details.offset), SUBJECTS_MAX);
             found.sort_unstable();
@@ -184,7 +184,7 @@ pub fn stream_info(
     Ok(done(Kind::StreamInfo, &Paged { page, info }))
 }
 
-/// The answer to [`Kind::StreamNames`].
+/// Encodes the answer to [`Kind::StreamNames`].
 #[must_use]
 pub fn stream_names<'a, V: StreamView + 'a>(
     streams: impl Iterator<Item = &'a V>,
@@ -208,7 +208,7 @@ pub fn stream_names<'a, V: StreamView + 'a>(
     )
 }
 
-/// The answer to [`Kind::StreamList`].
+/// Encodes the answer to [`Kind::StreamList`].
 #[must_use]
 pub fn stream_list<'a, V: StreamView + 'a>(
     server: &Server<'_>,
@@ -235,7 +235,7 @@ pub fn stream_list<'a, V: StreamView + 'a>(
     )
 }
 
-/// Which streams stand on the page of a list that is asked for.
+/// Returns the streams on the page of a list that a request asks for.
 pub fn stream_page<'a, V: StreamView + 'a>(
     streams: impl Iterator<Item = &'a V>,
     ask: &StreamPage,
@@ -247,14 +247,14 @@ pub fn stream_page<'a, V: StreamView + 'a>(
     (page, streams)
 }
 
-/// A stream as it stands in a list.
+/// Returns a stream as a list contains it.
 #[must_use]
 pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
     serde_json::to_value(stream_info_of(server, stream)).unwrap_or_default()
 }
 
-/// The answer to [`Kind::StreamList`] from what several have told: those of the page, and the names of those
-/// nobody told of.
+/// Encodes the answer to [`Kind::StreamList`] from the reports of several nodes: the streams of the page, and
+/// the names of those that no node reported.
 #[must_use]
 pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8> {
     #[derive(Serialize)]
@@ -273,7 +273,7 @@ pub fn stream_list_of(page: Page, streams: &[Value], missing: &[&str]) -> Vec<u8
     done(Kind::StreamList, &list)
 }
 
-/// The answer to [`Kind::ConsumerCreate`] or [`Kind::ConsumerInfo`].
+/// Encodes the answer to [`Kind::ConsumerCreate`] or [`Kind::ConsumerInfo`].
 #[must_use]
 pub fn consumer_info(
     kind: Kind,
@@ -284,7 +284,7 @@ pub fn consumer_info(
     done(kind, &consumer_info_of(server, stream, consumer))
 }
 
-/// The answer to [`Kind::ConsumerReset`]: the consumer, which begins again with message `seq`.
+/// Encodes the answer to [`Kind::ConsumerReset`]: the consumer, which starts again with message `seq`.
 #[must_use]
 pub fn consumer_reset(
     server: &Server<'_>,
@@ -305,7 +305,7 @@ pub fn consumer_reset(
     done(Kind::ConsumerReset, &reset)
 }
 
-/// The answer to [`Kind::ConsumerNames`].
+/// Encodes the answer to [`Kind::ConsumerNames`].
 #[must_use]
 pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -> Vec<u8> {
     #[derive(Serialize)]
@@ -321,7 +321,7 @@ pub fn consumer_names<'a>(names: impl Iterator<Item = &'a str>, offset: usize) -
     done(Kind::ConsumerNames, &Names { page, consumers })
 }
 
-/// The answer to [`Kind::ConsumerList`].
+/// Encodes the answer to [`Kind::ConsumerList`].
 #[must_use]
 pub fn consumer_list<'a, V: ConsumerView + 'a>(
     server: &Server<'_>,
@@ -350,7 +350,7 @@ pub fn consumer_list<'a, V: ConsumerView + 'a>(
     )
 }
 
-/// The answer to [`Kind::AccountInfo`].
+/// Encodes the answer to [`Kind::AccountInfo`].
 #[must_use]
 pub fn account_info(info: &answer::AccountInfo<'_>) -> Vec<u8> {
     done(Kind::AccountInfo, info)
@@ -418,7 +418,7 @@ fn consumer_info_of<'a>(
     }
 }
 
-/// Streams that take subjects of `pattern`, by name.
+/// Returns the streams with subjects that overlap `pattern`, in the order of their names.
 fn sorted<'a, V: StreamView + 'a>(
     streams: impl Iterator<Item = &'a V>,
     pattern: &str,
@@ -432,7 +432,7 @@ fn sorted<'a, V: StreamView + 'a>(
     streams
 }
 
-/// The things on a page.
+/// Returns the things on a page.
 fn on<T>(page: Page, all: &[T]) -> &[T] {
     let rest = &all[page.offset..];
     &rest[..rest.len().min(page.limit)]

@@ -1,10 +1,10 @@
-//! Answers to direct requests, header for header as nats-server gives them.
+//! Answers to direct requests, with the same headers as nats-server's.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Subjects by number; the message numbered n was stored at second n and holds `hi`.
+/// Messages by number; message n was stored at second n.
 #[derive(Default)]
 struct Stream {
     messages: BTreeMap<u64, (&'static str, &'static [u8])>,
@@ -69,7 +69,7 @@ impl Index for Stream {
     }
 }
 
-/// Everything that is sent in answer to a request: header blocks on one line.
+/// Returns everything that the server sends in answer to a request, with each header block on one line.
 fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String> {
     let line = |block: &[u8]| {
         let text = std::str::from_utf8(block).unwrap();
@@ -107,7 +107,7 @@ fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String>
     }
 }
 
-/// A message's line with its subject, number, and what follows the time.
+/// Returns a message's line with its subject, its number, and `more` after the time.
 fn sent(subject: &str, seq: u64, more: &str) -> String {
     format!(
         "; Stream: S; Subject: {subject}; Sequence: {seq}; Time-Stamp: 1970-01-01T00:00:0{seq}Z{more}"
@@ -273,7 +273,7 @@ fn messages_that_go_meanwhile() {
     assert_eq!(reading.poll(&mut stream), Step::Read(1));
     reading.handle_gone();
     assert_eq!(reading.poll(&mut stream), Step::Read(2));
-    // Asked again, the same: the message is still being read.
+    // A second poll returns the same message, which is still being read.
     assert_eq!(reading.poll(&mut stream), Step::Read(2));
     let one = parse(None, br#"{"seq":1}"#).unwrap();
     let mut reading = one.read(&mut stream);

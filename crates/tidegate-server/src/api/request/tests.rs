@@ -1,5 +1,5 @@
-//! Every request and every refusal that needs nothing but the request, by table; those with a configuration
-//! in [`configs`].
+//! All requests and all refusals that need nothing but the request, by table. [`configs`] tests the requests
+//! with a configuration.
 
 mod configs;
 
@@ -18,7 +18,7 @@ fn parse_with<'a>(subject: &'a str, headers: &[u8], body: &'a str) -> Result<Req
     Request::parse(strip(subject, None).unwrap(), headers, body.as_bytes())
 }
 
-/// What a refused request is answered: the type's middle, the number and the text.
+/// Returns the answer to a refused request: the middle of the type, the number and the text.
 fn refused(subject: &str, body: &str) -> (String, u16, String) {
     match parse(subject, body) {
         Err(Refusal::Error(kind, error)) => {
@@ -420,7 +420,7 @@ fn direct_gets() {
 }
 
 proptest! {
-    /// Whatever comes is a request or is refused with an answer.
+    /// Any input is a request, or is refused with an answer.
     #[test]
     fn anything(
         family in prop::sample::select(vec![

@@ -1,5 +1,5 @@
-//! Every answer as bytes, beside what nats-server 2.15.2 answers: the same fields in the same order, but for
-//! its version.
+//! All answers as bytes, compared with those of nats-server 2.15.2: the same fields in the same order, except
+//! for its version.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl StreamView for Shown {
     }
 
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
-        // In an order nobody asked for.
+        // An unsorted order.
         for (subject, count) in self.subjects.iter().rev() {
             if subject::contains(pattern, subject.as_bytes()) {
                 each(subject.as_bytes(), *count);
@@ -66,7 +66,7 @@ fn shown(name: &str, subjects: &[&str]) -> Shown {
     }
 }
 
-/// One node.
+/// The cluster information of a single node.
 fn alone() -> &'static ClusterInfo {
     static ALONE: std::sync::LazyLock<ClusterInfo> = std::sync::LazyLock::new(|| ClusterInfo {
         leader: "n1".into(),
@@ -92,7 +92,7 @@ fn text(answer: Vec<u8>) -> String {
 
 const CONFIG: &str = r#""config":{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":120000000000,"compression":"none","allow_direct":true,"mirror_direct":false,"sealed":false,"deny_delete":false,"deny_purge":false,"allow_rollup_hdrs":false,"consumer_limits":{},"allow_msg_ttl":false,"allow_batched":true,"metadata":{"_nats.level":"4","_nats.req.level":"4","_nats.ver":"2.12.0"}},"created":"2026-11-22T03:06:46.996994Z""#;
 const EMPTY: &str = r#""state":{"messages":0,"bytes":0,"first_seq":0,"first_ts":"0001-01-01T00:00:00Z","last_seq":0,"last_ts":"0001-01-01T00:00:00Z","consumer_count":0}"#;
-/// Where a server alone was not asked about the stream.
+/// The time alone, for answers in which a single server leaves out its cluster.
 const ALONE: &str = r#""ts":"2026-11-22T03:06:47Z""#;
 const TS: &str = r#""cluster":{"leader":"n1"},"ts":"2026-11-22T03:06:47Z""#;
 

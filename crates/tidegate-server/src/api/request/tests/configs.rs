@@ -1,4 +1,4 @@
-//! Requests that bring a configuration, of a stream or of a consumer.
+//! Requests with a configuration of a stream or a consumer.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn streams_refused() {
         let expected = ("stream_create".into(), code, text.into());
         assert_eq!(refused(subject, body), expected);
     }
-    // What is there in nats-server and not here, each by its name.
+    // The fields that nats-server has and this server does not support, each refused by its name.
     for (field, value) in [
         ("mirror", r#"{"name":"A"}"#),
         ("sources", r#"[{"name":"A"}]"#),
